@@ -1,64 +1,88 @@
 #include "base/batch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/plural.h"
 
+/* One of the arrays of a batch. */
+struct array {
+    size_t count, element_size;
+    void *pointer; /* the address of the field */
+};
+enum { NUM_ARRAYS = 15 };
+
+static int32_t max_deltas(const struct batch_limits *limits)
+{
+    const int64_t entries = (int64_t)limits->num_groups * limits->max_num_seqs * batch_max_blocks(limits);
+    return entries < INT32_MAX ? (int32_t)entries : INT32_MAX;
+}
+
+static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
+{
+    const size_t tokens = (size_t)b->limits.max_num_tokens, seqs = (size_t)b->limits.max_num_seqs;
+    const size_t groups = (size_t)b->limits.num_groups, deltas = (size_t)b->max_deltas;
+    const struct array arrays[NUM_ARRAYS] = {
+        {tokens, sizeof *b->token_ids, &b->token_ids},
+        {tokens, sizeof *b->positions, &b->positions},
+        {seqs + 1, sizeof *b->query_start, &b->query_start},
+        {seqs, sizeof *b->seq_lens, &b->seq_lens},
+        {seqs, sizeof *b->state_indices, &b->state_indices},
+        {groups * tokens, sizeof *b->slot_mapping, &b->slot_mapping},
+        {deltas, sizeof *b->deltas, &b->deltas},
+        {seqs, sizeof *b->logits_indices, &b->logits_indices},
+        {seqs, sizeof *b->sample_state_indices, &b->sample_state_indices},
+        {seqs, sizeof *b->output_positions, &b->output_positions},
+        {tokens, sizeof *b->target_indices, &b->target_indices},
+        {tokens, sizeof *b->target_ids, &b->target_ids},
+        {deltas, sizeof *b->swap_out, &b->swap_out},
+        {deltas, sizeof *b->swap_in, &b->swap_in},
+        {groups * seqs, sizeof *b->copies, &b->copies},
+    };
+    memcpy(out, arrays, sizeof arrays);
+}
+
+static void prepare(struct batch *batch, const struct batch_limits *limits, struct array arrays[NUM_ARRAYS])
+{
+    *batch = (struct batch){.limits = *limits, .max_deltas = max_deltas(limits)};
+    list_arrays(batch, arrays);
+}
+
+int64_t batch_bytes(const struct batch_limits *limits)
+{
+    struct batch batch;
+    struct array arrays[NUM_ARRAYS];
+    size_t bytes = 0;
+    prepare(&batch, limits, arrays);
+    for (int i = 0; i < NUM_ARRAYS; i++) bytes += arrays[i].count * arrays[i].element_size;
+    return (int64_t)bytes;
+}
+
 enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct error *err)
 {
-    const size_t tokens = (size_t)limits->max_num_tokens;
-    const size_t seqs = (size_t)limits->max_num_seqs;
-    const size_t groups = (size_t)limits->num_groups;
-    *batch = (struct batch){.limits = *limits};
-    /* The most that a step can change: every entry of every block table, if all sequences start at once with their
-     * prefixes cached. A swap moves no more blocks than that. */
-    batch->max_deltas = (int32_t)(groups * seqs * (size_t)batch_max_blocks(limits));
-    batch->token_ids = calloc(tokens, sizeof *batch->token_ids);
-    batch->positions = calloc(tokens, sizeof *batch->positions);
-    batch->query_start = calloc(seqs + 1, sizeof *batch->query_start);
-    batch->seq_lens = calloc(seqs, sizeof *batch->seq_lens);
-    batch->state_indices = calloc(seqs, sizeof *batch->state_indices);
-    batch->slot_mapping = calloc(groups * tokens, sizeof *batch->slot_mapping);
-    batch->deltas = calloc((size_t)batch->max_deltas, sizeof *batch->deltas);
-    batch->logits_indices = calloc(seqs, sizeof *batch->logits_indices);
-    batch->sample_state_indices = calloc(seqs, sizeof *batch->sample_state_indices);
-    batch->output_positions = calloc(seqs, sizeof *batch->output_positions);
-    batch->target_indices = calloc(tokens, sizeof *batch->target_indices);
-    batch->target_ids = calloc(tokens, sizeof *batch->target_ids);
-    batch->swap_out = calloc((size_t)batch->max_deltas, sizeof *batch->swap_out);
-    batch->swap_in = calloc((size_t)batch->max_deltas, sizeof *batch->swap_in);
-    batch->copies = calloc(groups * seqs, sizeof *batch->copies);
-    if (batch->token_ids && batch->positions && batch->query_start && batch->seq_lens && batch->state_indices &&
-        batch->slot_mapping && batch->deltas && batch->logits_indices && batch->sample_state_indices &&
-        batch->output_positions && batch->target_indices && batch->target_ids && batch->swap_out && batch->swap_in &&
-        batch->copies)
-        return STATUS_OK;
-    batch_free(batch);
-    error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d token%s and %d sequence%s",
-              limits->max_num_tokens, plural(limits->max_num_tokens), limits->max_num_seqs,
-              plural(limits->max_num_seqs));
-    error_advise(err, ADVICE_LOWER, "max_num_batched_tokens", NULL);
-    error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
-    return STATUS_OUT_OF_MEMORY;
+    struct array arrays[NUM_ARRAYS];
+    prepare(batch, limits, arrays);
+    for (int i = 0; i < NUM_ARRAYS; i++) {
+        void *data = calloc(arrays[i].count, arrays[i].element_size);
+        memcpy(arrays[i].pointer, &data, sizeof data);
+        if (data) continue;
+        batch_free(batch);
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a batch of %d token%s and %d sequence%s",
+                         limits->max_num_tokens, plural(limits->max_num_tokens), limits->max_num_seqs,
+                         plural(limits->max_num_seqs));
+    }
+    return STATUS_OK;
 }
 
 void batch_free(struct batch *batch)
 {
-    free(batch->token_ids);
-    free(batch->positions);
-    free(batch->query_start);
-    free(batch->seq_lens);
-    free(batch->state_indices);
-    free(batch->slot_mapping);
-    free(batch->deltas);
-    free(batch->logits_indices);
-    free(batch->sample_state_indices);
-    free(batch->output_positions);
-    free(batch->target_indices);
-    free(batch->target_ids);
-    free(batch->swap_out);
-    free(batch->swap_in);
-    free(batch->copies);
+    struct array arrays[NUM_ARRAYS];
+    list_arrays(batch, arrays);
+    for (int i = 0; i < NUM_ARRAYS; i++) {
+        void *data;
+        memcpy(&data, arrays[i].pointer, sizeof data);
+        free(data);
+    }
     *batch = (struct batch){0};
 }
 

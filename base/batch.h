@@ -63,7 +63,8 @@ struct batch {
     int32_t num_deltas;
     struct block_table_delta *deltas; /* [num_deltas] at most max_deltas; an entry of a table is changed once at most,
                                          because the device makes the changes in any order */
-    int32_t max_deltas;
+    int32_t max_deltas; /* the most that a step can change: every entry of every block table, if all sequences start at
+                           once with their prefixes cached. A swap moves no more blocks than that */
 
     int32_t num_samples;
     int32_t *logits_indices; /* [num_samples] the tokens of the batch whose logits are sampled from; the siblings of
@@ -89,8 +90,9 @@ struct batch {
 
 /* Allocates every array for `limits`. Free with batch_free. */
 enum status batch_init(struct batch *batch, const struct batch_limits *limits, struct error *err);
-void batch_free(struct batch *batch);  /* safe on a zeroed struct */
-void batch_clear(struct batch *batch); /* empties it; keeps the memory */
+int64_t batch_bytes(const struct batch_limits *limits); /* that batch_init allocates */
+void batch_free(struct batch *batch);                   /* safe on a zeroed struct */
+void batch_clear(struct batch *batch);                  /* empties it; keeps the memory */
 
 /* Longest block table of a sequence: ceil(max_model_len / block_size). */
 static inline int32_t batch_max_blocks(const struct batch_limits *limits)

@@ -1,8 +1,7 @@
-/* Time for measuring, and the number of processors for deciding. */
+/* Time for measuring. */
 #ifndef QUIRE_BASE_CLOCK_H
 #define QUIRE_BASE_CLOCK_H
 
-double clock_seconds(void);   /* monotonic, from an arbitrary start */
-int processors_allowed(void); /* processors this process may run on (its affinity mask); at least 1 */
+double clock_seconds(void); /* monotonic, from an arbitrary start */
 
 #endif

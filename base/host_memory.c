@@ -1,106 +1,45 @@
 #include "base/host_memory.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PATH_SIZE = 4096 };
+#include "base/cgroup.h"
 
-static FILE *open_below(const char *root, const char *path)
+/* Lowers *memory to a limit and to what it leaves beside what is used. */
+static void apply_limit(struct host_memory *memory, int64_t limit, int64_t used)
 {
-    char full[PATH_SIZE];
-    return snprintf(full, sizeof full, "%s%s", root, path) < (int)sizeof full ? fopen(full, "re") : NULL;
-}
-
-/* The number of the first line that begins with `key`, which may be empty; `fallback` if there is none, as where a
- * limit is "max". */
-static int64_t read_number(const char *root, const char *path, const char *key, int64_t fallback)
-{
-    FILE *file = open_below(root, path);
-    if (!file) return fallback;
-    char line[256];
-    int64_t number = fallback;
-    const size_t length = strlen(key);
-    while (fgets(line, sizeof line, file))
-        if (strncmp(line, key, length) == 0) {
-            if (sscanf(line + length, "%" SCNd64, &number) != 1) number = fallback;
-            break;
-        }
-    fclose(file);
-    return number;
-}
-
-/* The two versions of control groups: where they are mounted and what their files are called. */
-struct cgroup_version {
-    const char *mount, *limit, *used, *droppable;
-};
-static const struct cgroup_version version1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                               "memory.usage_in_bytes", "total_inactive_file "};
-static const struct cgroup_version version2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
-
-static int64_t group_number(const char *root, const char *group, const char *name, const char *key, int64_t fallback)
-{
-    char path[PATH_SIZE];
-    return snprintf(path, sizeof path, "%s/%s", group, name) < (int)sizeof path ? read_number(root, path, key, fallback)
-                                                                                : fallback;
-}
-
-/* Lowers *memory to what one group may still take. Its page cache counts as used, but goes when memory is wanted. */
-static void apply_group(const char *root, const struct cgroup_version *version, const char *group,
-                        struct host_memory *memory)
-{
-    const int64_t limit = group_number(root, group, version->limit, "", INT64_MAX);
-    if (limit <= 0 || limit >= memory->total_bytes) return;
-    const int64_t used = group_number(root, group, version->used, "", 0) -
-                         group_number(root, group, "memory.stat", version->droppable, 0);
     const int64_t left = used <= 0 ? limit : used < limit ? limit - used : 0;
-    memory->total_bytes = limit;
+    if (limit < memory->total_bytes) memory->total_bytes = limit;
     if (left < memory->free_bytes) memory->free_bytes = left;
 }
 
-/* Applies a group and all groups above it. A container may see only its own group, mounted as the root: the path is not
- * there then, and only the root counts. */
-static void apply_groups(const char *root, const struct cgroup_version *version, const char *path,
-                         struct host_memory *memory)
+/* The page cache of a group counts as used, but goes when memory is wanted. */
+static void apply_group(void *memory, const struct cgroup *group)
 {
-    char group[PATH_SIZE];
-    const size_t mount_length = strlen(version->mount);
-    if (snprintf(group, sizeof group, "%s%s", version->mount, path) >= (int)sizeof group) return;
-    for (;;) {
-        apply_group(root, version, group, memory);
-        char *last = strrchr(group, '/');
-        if (last < group + mount_length) return;
-        *last = '\0';
-    }
+    const bool first = group->version == 1;
+    const int64_t limit = cgroup_number(group, first ? "memory.limit_in_bytes" : "memory.max", "", -1);
+    if (limit <= 0) return;
+    apply_limit(memory, limit,
+                cgroup_number(group, first ? "memory.usage_in_bytes" : "memory.current", "", 0) -
+                    cgroup_number(group, "memory.stat", first ? "total_inactive_file " : "inactive_file ", 0));
 }
 
-/* Lines of /proc/self/cgroup: ID:CONTROLLERS:PATH. Version 2 names no controllers. */
-static void apply_all_groups(const char *root, struct host_memory *memory)
+/* RLIMIT_AS (ulimit -v) counts addresses, whether there is memory behind them or not. */
+static void apply_address_space(const char *root, struct host_memory *memory)
 {
-    FILE *file = open_below(root, "/proc/self/cgroup");
-    if (!file) return;
-    char line[PATH_SIZE];
-    while (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
-        if (!path) continue;
-        *path++ = '\0';
-        if (!controllers[1]) apply_groups(root, &version2, path, memory);
-        if (strstr(controllers, "memory")) apply_groups(root, &version1, path, memory);
-    }
-    fclose(file);
+    const int64_t limit = kernel_file_number(root, "/proc/self/limits", "Max address space", -1);
+    if (limit >= 0) apply_limit(memory, limit, kernel_file_number(root, "/proc/self/status", "VmSize", 0) * 1024);
 }
 
 enum status host_memory_read_below(const char *root, struct host_memory *out, struct error *err)
 {
-    const int64_t total = read_number(root, "/proc/meminfo", "MemTotal:", -1),
-                  available = read_number(root, "/proc/meminfo", "MemAvailable:", -1);
+    const int64_t total = kernel_file_number(root, "/proc/meminfo", "MemTotal", -1),
+                  available = kernel_file_number(root, "/proc/meminfo", "MemAvailable", -1);
     if (total < 0 || available < 0)
         return error_set(err, STATUS_IO, "%s/proc/meminfo: MemTotal and MemAvailable could not be read", root);
     *out = (struct host_memory){.free_bytes = available * 1024, .total_bytes = total * 1024};
-    apply_all_groups(root, out);
+    cgroup_walk(root, "memory", apply_group, out);
+    apply_address_space(root, out);
     return STATUS_OK;
 }
 

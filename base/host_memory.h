@@ -11,8 +11,7 @@ struct host_memory {
     int64_t total_bytes; /* of the machine, or the smallest limit that applies */
 };
 
-/* From /proc/meminfo, and from the limits of every control group (version 1 or 2) that the process is in, up to the
- * root: those of a container, of a systemd unit, of a batch job. */
+/* From /proc/meminfo, the limits of every control group that the process is in (cgroup.h), and RLIMIT_AS. */
 enum status host_memory_read(struct host_memory *out, struct error *err);
 
 /* The same from the files below the folder `root` instead of /: for tests. */

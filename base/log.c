@@ -17,3 +17,8 @@ void log_write(const struct log *log, enum log_level level, const char *format, 
     if (log->line && *log->line) fputs("\r\033[K", stderr);
     notice_printf(stderr, "quire: %s%s\n", names[level], text);
 }
+
+void log_warn(const struct log *log, const struct error *warning)
+{
+    if (log) log_write(log, LOG_WARNING, "%s", error_sentence(warning, log->spell).text);
+}

@@ -22,10 +22,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/processors.h"
 
 enum {
-    LINE = 128, /* bytes; processors fetch cache lines in pairs */
-    LOOKS = 32  /* at what a thread waits for, between two looks at the clock */
+    LINE = 128,     /* bytes; processors fetch cache lines in pairs */
+    LOOKS = 32,     /* at what a thread waits for, between two looks at the clock */
+    STACK = 1 << 20 /* bytes of a worker's: the usual 8 MiB of each would take a limited address space away */
 };
 
 /* A thread that waits keeps looking for this long, longer than what a decode step does on one thread between two loops,
@@ -219,36 +221,46 @@ static void block_signals(sigset_t *old)
     pthread_sigmask(SIG_SETMASK, &set, old);
 }
 
-/* Returns how many threads there are, the caller included; *error is that of the one that could not be started. */
-static int start_workers(struct pool *p, int *error)
+/* Starts workers until p->threads are `threads`, the caller included, or one cannot be started. Returns its error. */
+static int start_workers(struct pool *p, int threads)
 {
     sigset_t old;
-    int started = 1;
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) return error;
+    pthread_attr_setstacksize(&attributes, STACK);
     block_signals(&old); /* a thread begins with the mask of the one that starts it */
-    while (started < p->threads) {
-        struct member *m = &p->members[started];
+    while (p->threads < threads) {
+        struct member *m = &p->members[p->threads];
         m->pool = p;
-        m->number = started;
-        *error = pthread_create(&m->thread, NULL, run_worker, m);
-        if (*error != 0) break;
-        started++;
+        m->number = p->threads;
+        error = pthread_create(&m->thread, &attributes, run_worker, m);
+        if (error != 0) break;
+        p->threads++;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return started;
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* A pool of the caller, with room for more. NULL: there is no memory. */
+static struct pool *new_pool(int threads)
+{
+    const size_t bytes = sizeof(struct pool) + (size_t)threads * sizeof(struct member);
+    void *memory;
+    if (posix_memalign(&memory, LINE, bytes) != 0) return NULL;
+    struct pool *p = memset(memory, 0, bytes);
+    p->threads = 1;
+    return p;
 }
 
 enum status pool_open(int threads, struct pool **out, struct error *err)
 {
-    const size_t bytes = sizeof(struct pool) + (size_t)threads * sizeof(struct member);
-    void *memory;
-    int error = 0;
     *out = NULL;
     assert(threads > 0);
-    if (posix_memalign(&memory, LINE, bytes) != 0)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d thread%s", threads, plural(threads));
-    struct pool *p = memset(memory, 0, bytes);
-    p->threads = threads;
-    p->threads = start_workers(p, &error);
+    struct pool *p = new_pool(threads);
+    if (!p) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for %d thread%s", threads, plural(threads));
+    const int error = start_workers(p, threads);
     if (p->threads < threads) {
         error_set(err, STATUS_OUT_OF_MEMORY, "cannot start thread %d of %d: %s", p->threads + 1, threads,
                   strerror(error));
@@ -258,6 +270,14 @@ enum status pool_open(int threads, struct pool **out, struct error *err)
     }
     *out = p;
     return STATUS_OK;
+}
+
+struct pool *pool_open_allowed(void)
+{
+    const int threads = processors_allowed();
+    struct pool *p = new_pool(threads);
+    if (p) start_workers(p, threads);
+    return p;
 }
 
 void pool_close(struct pool *p)
@@ -271,5 +291,5 @@ void pool_close(struct pool *p)
 
 int pool_threads(const struct pool *p)
 {
-    return p->threads;
+    return p ? p->threads : 1;
 }

@@ -29,10 +29,13 @@ typedef void pool_body(void *context, int64_t index, int thread);
 /* Starts threads - 1 workers; with one thread there are none. If the system gives fewer threads, *out is NULL, and the
  * error says how many there were. */
 enum status pool_open(int threads, struct pool **out, struct error *err);
+/* A pool of the threads that this process may keep busy (processors_allowed), or of as many as the system gives. NULL:
+ * the caller is the only one. */
+struct pool *pool_open_allowed(void);
 /* Ends and joins the workers. p may be NULL. */
 void pool_close(struct pool *p);
 
-int pool_threads(const struct pool *p);
+int pool_threads(const struct pool *p); /* NULL: 1 */
 
 /* Calls body(context, i, thread) once for each i from 0 to count - 1, on up to `threads` threads of the pool, and
  * returns when all are done. The share of thread t is the indices from count * t / threads up to

@@ -1,6 +1,7 @@
 #include "base/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,4 +48,41 @@ enum status error_prefix(struct error *err, enum status status, const char *pref
         err->num_advice = inner.num_advice;
     }
     return status;
+}
+
+static void append(struct sentence *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct sentence *s, const char *format, ...)
+{
+    const size_t length = strlen(s->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(s->text + length, sizeof s->text - length, format, args);
+    va_end(args);
+}
+
+/* Settings with the same verb share it, and values of the same setting share that. */
+static void append_advice(struct sentence *s, const struct error *err, int i, setting_speller *spell)
+{
+    static const char *const verbs[] = {
+        [ADVICE_RAISE] = "raise", [ADVICE_LOWER] = "lower", [ADVICE_SET] = "set", [ADVICE_LOWERED] = "lowered"};
+    const struct advice *a = &err->advice[i];
+    const bool first = i == 0, last = i + 1 == err->num_advice;
+    const bool same_verb = !first && a[-1].kind == a->kind, more = !last && a[1].kind == a->kind;
+    const bool same_setting = same_verb && a->value[0] && strcmp(a[-1].setting, a->setting) == 0;
+    const char *between = a->kind == ADVICE_LOWERED ? " and " : same_verb ? " or " : ", or ";
+    char name[64];
+    snprintf(name, sizeof name, "%s", a->setting);
+    if (spell) spell(a->setting, name, sizeof name);
+    append(s, "%s", first ? ": " : same_verb && more ? ", " : between);
+    if (!same_verb) append(s, "%s ", verbs[a->kind]);
+    if (!same_setting) append(s, "%s", name);
+    if (a->value[0]) append(s, same_setting ? "%s" : " to %s", a->value);
+}
+
+struct sentence error_sentence(const struct error *err, setting_speller *spell)
+{
+    struct sentence s = {""};
+    append(&s, "%s", err->text);
+    for (int i = 0; i < err->num_advice; i++) append_advice(&s, err, i, spell);
+    return s;
 }

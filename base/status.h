@@ -10,6 +10,8 @@
 #ifndef QUIRE_BASE_STATUS_H
 #define QUIRE_BASE_STATUS_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,7 +27,12 @@ enum status {
 };
 
 /* One setting that would help. */
-enum advice_kind { ADVICE_RAISE, ADVICE_LOWER, ADVICE_SET };
+enum advice_kind {
+    ADVICE_RAISE,
+    ADVICE_LOWER,
+    ADVICE_SET,
+    ADVICE_LOWERED /* no advice, but what was done already: of a warning (log_warn) */
+};
 struct advice {
     enum advice_kind kind;
     const char *setting; /* the name of a field of struct engine_options, a string that is never freed */
@@ -51,6 +58,16 @@ void error_advise(struct error *err, enum advice_kind kind, const char *setting,
 
 /* Puts "prefix: " before the sentence in *err, for a caller that knows which file it was about. Returns `status`. */
 enum status error_prefix(struct error *err, enum status status, const char *prefix);
+
+/* Writes to out[size] how the user of a program names a setting: as a flag, say. */
+typedef void setting_speller(const char *setting, char *out, size_t size);
+
+/* The sentence with its advice: "TEXT: lower max_model_len to 512, or raise num_gpu_blocks_override to 33". Settings
+ * are spelled by `spell`; NULL: as they are. */
+struct sentence {
+    char text[2048]; /* NUL-terminated; long enough for every error */
+};
+struct sentence error_sentence(const struct error *err, setting_speller *spell);
 
 #ifdef __cplusplus
 }

@@ -105,8 +105,7 @@ void model_weights_check_finite(const struct model_weights *weights, const struc
     const double started = clock_seconds();
     const int64_t num_tensors = safetensors_count(weights->file);
     int64_t damaged = 0;
-    struct pool *pool;
-    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
+    struct pool *pool = pool_open_allowed();
     for (int64_t i = 0; i < num_tensors; i++) {
         const struct safetensor *t = safetensors_at(weights->file, i);
         enum dtype dtype;

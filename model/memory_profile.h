@@ -26,9 +26,10 @@ struct memory_profile {
     int64_t activations; /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;   /* of the kernels */
     int64_t graphs;      /* captured decode steps */
-    int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block */
+    int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
+                            the arrays of a batch */
     int64_t kv_budget;   /* budget - (others + context + weights + activations + workspace + graphs + state), or
-                            kv_cache_space on the CPU; not below 0 */
+                            what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
     int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
@@ -54,10 +55,16 @@ int64_t memory_profile_fixed(const struct memory_profile *p);
 
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
-/* Whether a request of max_model_len fits in num_blocks. */
+/* Of a step, and not of the device: activations, workspace and state. On the CPU this and the blocks are allocated
+ * after the plan. */
+int64_t memory_profile_step_memory(const struct memory_profile *p);
+/* Whether a request of max_model_len fits in num_blocks, and, on the CPU, the plan in what is available. */
 bool memory_profile_fits(const struct memory_profile *p, const struct batch_limits *limits);
-/* The same as an error; the sentence says what to lower or raise, and to which value. */
+/* The same as an error, without advice. */
 enum status memory_profile_check(const struct memory_profile *p, const struct batch_limits *limits, struct error *err);
+
+/* The field of struct engine_options that decides how many blocks there are. */
+const char *memory_profile_blocks_setting(const struct memory_profile *p);
 
 /* Bytes of the host blocks. */
 int64_t memory_profile_swap_space(const struct memory_profile *p);

@@ -4,14 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/pool.h"
 #include "model/device_weights.h"
 
 static int64_t rope_table_bytes(const struct model *m, int32_t rope)
 {
-    const int64_t rows = rope_table_rows(&m->spec, m->options.limits.max_model_len);
-    return rows * rope_rotary_dim(&m->spec, rope) * (int64_t)sizeof(float);
+    const int64_t rows = rope_table_rows(m->spec, m->options.limits.max_model_len);
+    return rows * rope_rotary_dim(m->spec, rope) * (int64_t)sizeof(float);
 }
 
 static enum status allocate_token_results(struct model *m, enum memory_purpose purpose, int64_t rows, int64_t columns,
@@ -47,10 +46,10 @@ static enum status allocate_state(struct model *m, struct error *err)
         {PURPOSE_STATE, limits->num_groups * S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
         {PURPOSE_STATE, S * max_len, i32, &s->history},
-        {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec.vocab_size : 0, f32, &s->kept_logits},
+        {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec->vocab_size : 0, f32, &s->kept_logits},
     };
     enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
-    for (int32_t i = 0; i < m->spec.num_ropes && status == STATUS_OK; i++) {
+    for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) {
         void *table;
         status = arena_alloc(&m->arena, PURPOSE_STATE, rope_table_bytes(m, i), &table, err);
         s->cos_sin[i] = table;
@@ -70,7 +69,7 @@ static enum status allocate_results(struct model *m, struct error *err)
 static enum status allocate_workspace(struct model *m, const struct tensor_table *table, struct error *err)
 {
     struct backend *b = m->backend;
-    const struct model_spec *spec = &m->spec;
+    const struct model_spec *spec = m->spec;
     const struct batch_limits *limits = &m->options.limits;
     struct workspace_query query = {
         .max_num_tokens = limits->max_num_tokens,
@@ -100,7 +99,7 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
     struct decoder *d = &m->decoder;
     enum status status = step_inputs_allocate(&m->inputs, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK)
-        status = kv_cache_allocate_scales(&m->cache, &m->arena, &m->spec, m->options.cache_dtype, err);
+        status = kv_cache_allocate_scales(&m->cache, &m->arena, m->spec, m->options.cache_dtype, err);
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_results(m, err);
@@ -114,11 +113,11 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
 static void init(struct model *m, struct backend *backend, const struct model_spec *spec,
                  const struct model_weights *weights, const struct model_options *options)
 {
-    *m = (struct model){.backend = backend, .spec = *spec, .options = *options};
+    *m = (struct model){.backend = backend, .spec = spec, .options = *options};
     m->decoder =
         (struct decoder){.backend = backend,
                          .cancel = options->cancel,
-                         .spec = &m->spec,
+                         .spec = m->spec,
                          .weights = options->copy_weights ? &m->device_weights : weights,
                          .cache = &m->cache,
                          .inputs = &m->inputs,
@@ -146,13 +145,10 @@ static enum status upload_rope_table(struct model *m, int32_t rope, struct error
     if (bytes == 0) return STATUS_OK;
     float *table = malloc((size_t)bytes);
     if (!table) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of rotary angles");
-    struct pool *pool = NULL;
-    enum status status = bytes > 1 << 20 ? pool_open(processors_allowed(), &pool, err) : STATUS_OK;
-    if (status == STATUS_OK) {
-        rope_table(&m->spec, rope, m->options.limits.max_model_len, table, pool);
-        m->backend->copy(m->backend, m->state.cos_sin[rope], table, bytes, NULL);
-        status = m->backend->stream_synchronize(m->backend, NULL, err);
-    }
+    struct pool *pool = bytes > 1 << 20 ? pool_open_allowed() : NULL;
+    rope_table(m->spec, rope, m->options.limits.max_model_len, table, pool);
+    m->backend->copy(m->backend, m->state.cos_sin[rope], table, bytes, NULL);
+    enum status status = m->backend->stream_synchronize(m->backend, NULL, err);
     pool_close(pool);
     free(table);
     return status;
@@ -164,14 +160,14 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     const struct model_options *o = &m->options;
     m->sampling_needs = calloc((size_t)o->limits.max_num_seqs, sizeof *m->sampling_needs);
     if (!m->sampling_needs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    enum status status = kv_cache_init(&m->cache, &m->spec, &o->limits, o->cache_dtype, err);
+    enum status status = kv_cache_init(&m->cache, m->spec, &o->limits, o->cache_dtype, err);
     if (status == STATUS_OK && !o->copy_weights) status = model_weights_pack(weights, err);
     if (status == STATUS_OK && o->copy_weights)
-        status = device_weights_begin(&m->arena, &m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
+        status = device_weights_begin(&m->arena, m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
-    if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec.num_layers, err);
+    if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec->num_layers, err);
     for (int i = 0; i < 2 && status == STATUS_OK; i++) status = b->event_create(b, &m->results[i].done, err);
-    for (int32_t i = 0; i < m->spec.num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
+    for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
     return status;
 }
 
@@ -254,7 +250,7 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
     m->upload = NULL;
     if (!upload) return STATUS_OK;
     enum status status = upload_finish(upload, err);
-    if (status == STATUS_OK) device_weights_prepare(m->backend, &m->spec, &m->device_weights);
+    if (status == STATUS_OK) device_weights_prepare(m->backend, m->spec, &m->device_weights);
     return status;
 }
 

@@ -70,7 +70,7 @@ struct sampling_needs {
 
 struct model {
     struct backend *backend;
-    struct model_spec spec;
+    const struct model_spec *spec; /* the caller's */
     struct model_options options;
     struct arena arena;
     struct model_weights device_weights; /* with copy_weights */
@@ -90,7 +90,8 @@ struct model {
 enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);
 /* Allocates everything but the KV cache, and packs weights that are used on the host. The weights must outlive the
- * model; but with copy_weights, where threads start to upload them, only until model_wait_for_weights returns. */
+ * model; but with copy_weights, where threads start to upload them, only until model_wait_for_weights returns. The spec
+ * must outlive the model. */
 enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */

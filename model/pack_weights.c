@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/pool.h"
 #include "model/weights.h"
 
@@ -95,9 +94,7 @@ static void run_job(void *all, int64_t index, int thread)
 
 static enum status run_jobs(struct jobs *jobs, struct error *err)
 {
-    struct pool *pool;
-    const enum status status = pool_open(processors_allowed(), &pool, err);
-    if (status != STATUS_OK) return status;
+    struct pool *pool = pool_open_allowed();
     pthread_mutex_init(&jobs->lock, NULL);
     pool_run(pool, INT_MAX, jobs->count, run_job, jobs);
     pthread_mutex_destroy(&jobs->lock);

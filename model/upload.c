@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/pool.h"
+#include "base/processors.h"
 
 /* Transfers are cut into chunks, which the threads share; a buffer holds one chunk. Pinning a byte takes as long as
  * copying ten, so there are few buffers. */

@@ -1,7 +1,6 @@
 #include "runtime/commands.h"
 
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,39 +100,17 @@ void command_check_environment(void)
 
 /* ---- errors ---- */
 
-static void append(struct sentence *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void append(struct sentence *s, const char *format, ...)
-{
-    const size_t length = strlen(s->text);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(s->text + length, sizeof s->text - length, format, args);
-    va_end(args);
-}
-
 /* "max_model_len" is --max-model-len. */
-static void append_flag(struct sentence *s, const char *setting)
+void command_spell_flag(const char *setting, char *out, size_t size)
 {
-    append(s, "--");
-    for (; *setting; setting++) append(s, "%c", *setting == '_' ? '-' : *setting);
+    snprintf(out, size, "--%s", setting);
+    for (char *at = out; *at; at++)
+        if (*at == '_') *at = '-';
 }
 
 struct sentence command_sentence(const struct error *err)
 {
-    static const char *const verbs[] = {[ADVICE_RAISE] = "raise", [ADVICE_LOWER] = "lower", [ADVICE_SET] = "set"};
-    struct sentence s = {""};
-    append(&s, "%s", err->text);
-    for (int i = 0; i < err->num_advice; i++) {
-        const struct advice *a = &err->advice[i];
-        const bool first = i == 0, last = i + 1 == err->num_advice;
-        const bool same_verb = !first && a[-1].kind == a->kind;
-        const bool more = !last && a[1].kind == a->kind;
-        append(&s, "%s", first ? ": " : same_verb && more ? ", " : same_verb ? " or " : ", or ");
-        if (!same_verb) append(&s, "%s ", verbs[a->kind]);
-        append_flag(&s, a->setting);
-        if (a->value[0]) append(&s, " to %s", a->value);
-    }
-    return s;
+    return error_sentence(err, command_spell_flag);
 }
 
 struct grouped grouped(int64_t number)

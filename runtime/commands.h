@@ -46,10 +46,8 @@ void command_check_environment(void);
 
 /* The sentence for the user of the command line: the error's text, and its advice as flags ("TEXT: lower
  * --max-model-len to 512, or raise --num-gpu-blocks-override to 33"). */
-struct sentence {
-    char text[2048]; /* NUL-terminated; long enough for every error */
-};
 struct sentence command_sentence(const struct error *err);
+void command_spell_flag(const char *setting, char *out, size_t size); /* a setting_speller */
 
 /* 1204 as "1,204". */
 struct grouped {

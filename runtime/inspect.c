@@ -2,12 +2,14 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/json.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
+#include "runtime/engine/plan_advice.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 
@@ -117,6 +119,24 @@ static void count_files(struct inspection *i)
     }
 }
 
+/* Advises blocks of so many bytes in all, if a plan can be made with them. */
+static void advise_smaller_cache(struct inspection *i, int64_t bytes)
+{
+    const struct memory_profile *p = &i->loaded.profile;
+    const double GIB = 1024.0 * 1024.0 * 1024.0;
+    struct engine_options smaller = *i->options;
+    char value[32];
+    if (p->num_blocks_override > 0) {
+        smaller.num_gpu_blocks_override = (int32_t)(bytes / p->block_bytes);
+        snprintf(value, sizeof value, "%d", smaller.num_gpu_blocks_override);
+    } else {
+        smaller.kv_cache_space = floor((double)bytes / GIB * 1000) / 1000;
+        snprintf(value, sizeof value, "%.3f", smaller.kv_cache_space);
+    }
+    if (bytes >= p->block_bytes && strtod(value, NULL) > 0 && plan_succeeds(&smaller, &i->loaded))
+        error_advise(&i->memory_error, ADVICE_LOWER, memory_profile_blocks_setting(p), "%s", value);
+}
+
 /* On the CPU the plan leaves out the weights, which stay in their file. There they are read in every step, so a model
  * that does not fit runs at the speed of the disk. */
 static void check_host_memory(struct inspection *i)
@@ -124,7 +144,6 @@ static void check_host_memory(struct inspection *i)
     const struct memory_profile *p = &i->loaded.profile;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     const int64_t free_bytes = p->total - p->others;
-    const double cache_space = floor((double)(free_bytes - (p->budget - p->kv_cache)) / GIB * 10) / 10;
     if (p->discrete || p->budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
               "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that %s",
@@ -132,7 +151,7 @@ static void check_host_memory(struct inspection *i)
               model_weights_to_pack(&i->loaded.weights) > 0
                   ? "there is no room to pack the weights"
                   : "parts of the weights would be read from the file in every step");
-    if (cache_space > 0) error_advise(&i->memory_error, ADVICE_LOWER, "kv_cache_space", "%.1f", cache_space);
+    advise_smaller_cache(i, free_bytes - (p->budget - p->kv_cache));
 }
 
 static enum status plan(struct inspection *i, struct error *err)

@@ -62,8 +62,9 @@ struct scheduler_config {
      * instead. NULL: the host blocks need no allocation. */
     enum status (*grow_host_blocks)(void *user, int32_t *added, struct error *err);
     void *user;
-    const struct log *log; /* may be NULL */
-    int32_t rope_switch;   /* most tokens of a sequence that is rotated as a short one; 0: all are short */
+    const struct log *log;      /* may be NULL */
+    const char *blocks_setting; /* the setting that decides num_blocks, for advice; NULL: none */
+    int32_t rope_switch;        /* most tokens of a sequence that is rotated as a short one; 0: all are short */
     bool enable_prefix_caching;
     bool enable_chunked_prefill; /* false: a prompt is computed in one step; needs max_num_tokens >= max_model_len */
     bool check_invariants;       /* after every operation; slow; on in debug builds and tests */

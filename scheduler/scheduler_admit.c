@@ -89,7 +89,7 @@ static void refuse(struct scheduler *s, struct request *request, int32_t require
               "the prompt needs %d KV cache block%s of %d tokens, but there are %d, of which %d stay free; shorten it",
               required, plural(required), s->config.limits.block_size, block_pool_num_total(&s->blocks.pool),
               s->blocks.watermark);
-    scheduler_advise_more_blocks(request_error(request));
+    scheduler_advise_more_blocks(s, request_error(request));
     scheduler_end_request(s, request, FINISH_ERROR);
 }
 

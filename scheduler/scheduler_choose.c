@@ -121,12 +121,9 @@ int32_t scheduler_plan_running(struct scheduler *s)
     return plan_cost(s, most - budget);
 }
 
-/* Which of these settings decides the number of blocks depends on the device. */
-void scheduler_advise_more_blocks(struct error *err)
+void scheduler_advise_more_blocks(const struct scheduler *s, struct error *err)
 {
-    error_advise(err, ADVICE_RAISE, "num_gpu_blocks_override", NULL);
-    error_advise(err, ADVICE_RAISE, "kv_cache_space", NULL);
-    error_advise(err, ADVICE_RAISE, "gpu_memory_utilization", NULL);
+    if (s->config.blocks_setting) error_advise(err, ADVICE_RAISE, s->config.blocks_setting, NULL);
 }
 
 /* The only running request holds all blocks that are in use. */
@@ -136,7 +133,7 @@ static void fail_outgrown(struct scheduler *s, struct request *request, int32_t 
     error_set(request_error(request), STATUS_OUT_OF_MEMORY,
               "the request has outgrown the KV cache: it needs %d block%s of %d tokens, but there are %d", wanted,
               plural(wanted), s->config.limits.block_size, total);
-    scheduler_advise_more_blocks(request_error(request));
+    scheduler_advise_more_blocks(s, request_error(request));
     error_advise(request_error(request), ADVICE_LOWER, "max_model_len", NULL);
     scheduler_end_request(s, request, FINISH_ERROR);
 }

@@ -42,10 +42,12 @@ static bool grow_host_blocks(struct scheduler *s)
     enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
     if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
     if (status == STATUS_OK) return true;
-    log_write(c->log, LOG_WARNING,
-              "no more swap space: %s; preempted requests that do not fit into what there is are recomputed instead (a "
-              "smaller swap space may succeed)",
+    struct error warning;
+    error_set(&warning, status,
+              "no more swap space: %s; preempted requests that do not fit into what there is are recomputed instead",
               err.text);
+    error_advise(&warning, ADVICE_LOWER, "swap_space", NULL);
+    log_warn(c->log, &warning);
     s->host_failed = true;
     return false;
 }
@@ -94,13 +96,14 @@ enum { MANY_PREEMPTIONS = 3 }; /* of one request: the KV cache is too small for 
 
 static void warn(struct scheduler *s, const struct request *request)
 {
+    struct error warning;
     if (s->warned || request->num_preemptions < MANY_PREEMPTIONS) return;
     s->warned = true;
-    log_write(s->config.log, LOG_WARNING,
-              "the KV cache is the bottleneck: a request was preempted %d times so far (a larger "
-              "num_gpu_blocks_override, kv_cache_space or gpu_memory_utilization gives more blocks; a smaller "
-              "max_num_seqs lets fewer requests share them)",
+    error_set(&warning, STATUS_OK, "the KV cache is the bottleneck, because a request was preempted %d times so far",
               request->num_preemptions);
+    scheduler_advise_more_blocks(s, &warning);
+    error_advise(&warning, ADVICE_LOWER, "max_num_seqs", NULL);
+    log_warn(s->config.log, &warning);
 }
 
 void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request)

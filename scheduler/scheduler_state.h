@@ -99,7 +99,7 @@ void scheduler_choose_planned(struct scheduler *s, struct batch *batch);
 /* Plans the next tokens of one request that starts, and carries the plan out if it fits into the free blocks. */
 void scheduler_choose_request(struct scheduler *s, struct batch *batch, struct request *request);
 /* Adds to a request's error the settings that give a larger KV cache. */
-void scheduler_advise_more_blocks(struct error *err);
+void scheduler_advise_more_blocks(const struct scheduler *s, struct error *err);
 
 /* ---- scheduler_admit.c ---- */
 

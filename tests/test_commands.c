@@ -45,6 +45,27 @@ static void test_several_settings(void **state)
     assert_string_equal(command_sentence(&err).text,
                         "too small: raise --num-gpu-blocks-override, --kv-cache-space or --gpu-memory-utilization, or "
                         "set --dtype to bfloat16");
+    error_set(&err, STATUS_INVALID, "damaged"); /* two values of one setting */
+    error_advise(&err, ADVICE_SET, "dtype", "bfloat16");
+    error_advise(&err, ADVICE_SET, "dtype", "float32");
+    assert_string_equal(command_sentence(&err).text, "damaged: set --dtype to bfloat16 or float32");
+}
+
+/* A warning says what was lowered. A program that has no flags names fields. */
+static void test_lowered(void **state)
+{
+    (void)state;
+    struct error warning;
+    error_set(&warning, STATUS_OK, "memory is short");
+    error_advise(&warning, ADVICE_LOWERED, "max_model_len", "%d", 48);
+    error_advise(&warning, ADVICE_LOWERED, "max_num_batched_tokens", "%d", 64);
+    error_advise(&warning, ADVICE_LOWERED, "max_num_seqs", "%d", 4);
+    assert_string_equal(command_sentence(&warning).text,
+                        "memory is short: lowered --max-model-len to 48, --max-num-batched-tokens to 64 and "
+                        "--max-num-seqs to 4");
+    assert_string_equal(error_sentence(&warning, NULL).text,
+                        "memory is short: lowered max_model_len to 48, max_num_batched_tokens to 64 and max_num_seqs "
+                        "to 4");
 }
 
 /* A prefix keeps the advice, a new sentence drops it, and more than there is room for is left out. */
@@ -90,9 +111,13 @@ static void test_plural(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_without_advice),   cmocka_unit_test(test_one_setting),
-        cmocka_unit_test(test_several_settings), cmocka_unit_test(test_advice_belongs_to_its_sentence),
-        cmocka_unit_test(test_long_sentence),    cmocka_unit_test(test_plural),
+        cmocka_unit_test(test_without_advice),
+        cmocka_unit_test(test_one_setting),
+        cmocka_unit_test(test_several_settings),
+        cmocka_unit_test(test_lowered),
+        cmocka_unit_test(test_advice_belongs_to_its_sentence),
+        cmocka_unit_test(test_long_sentence),
+        cmocka_unit_test(test_plural),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

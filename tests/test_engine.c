@@ -517,7 +517,25 @@ static void test_too_few_blocks(void **state)
     o.max_num_batched_tokens = 8;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
     assert_non_null(
-        strstr(command_sentence(&err).text, "raise --max-num-batched-tokens to 16, or lower --max-num-seqs"));
+        strstr(command_sentence(&err).text, ": lower --max-num-seqs to 8, or raise --max-num-batched-tokens to 16"));
+}
+
+/* The model could have a longer prompt, but the blocks could not. */
+static void test_a_prompt_for_which_there_are_too_few_blocks(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine_options o = run_options("golden/mha", path, sizeof path);
+    const struct sampling_params params = greedy();
+    int32_t prompt[100] = {0};
+    struct error err;
+    o.num_gpu_blocks_override = 4; /* 64 tokens */
+    struct engine *e = run_engine(&o);
+    assert_int_equal(add_prompt(e, prompt, 100, &params, &err), STATUS_INVALID);
+    assert_int_equal(err.num_advice, 0);
+    assert_non_null(strstr(err.text, "max_model_len is 64"));
+    assert_non_null(strstr(err.text, "shorten the prompt"));
+    engine_destroy(e);
 }
 
 /* n answers that together outgrow the pool: the request ends with an error and the next one runs. */
@@ -1089,6 +1107,7 @@ int main(void)
         cmocka_unit_test(test_progress_of_a_prompt),
         cmocka_unit_test(test_prompt_longer_than_the_model),
         cmocka_unit_test(test_too_few_blocks),
+        cmocka_unit_test(test_a_prompt_for_which_there_are_too_few_blocks),
         cmocka_unit_test(test_padding_is_never_sampled),
         cmocka_unit_test(test_lone_request_cannot_grow),
         cmocka_unit_test(test_damaged_weights),

@@ -92,17 +92,21 @@ void *__wrap_mmap(void *address, size_t length, int protection, int flags, int f
 
 /* ---- creating an engine ---- */
 
-/* Fails each allocation of engine_create in turn. Returns how many there are. */
+/* Fails each allocation of engine_create in turn. Returns how many there are. A few pools of threads are done without,
+ * which only takes longer. */
 static long create_without(const struct engine_options *o)
 {
+    int done_without = 0;
     for (long i = 0;; i++) {
         struct engine *e = NULL;
         struct error err = {""};
         fail_after(i);
         const enum status status = engine_create(o, &e, &err);
-        if (!failure_came()) {
-            assert_int_equal(status, STATUS_OK);
+        const bool came = failure_came();
+        if (status == STATUS_OK) {
             engine_destroy(e);
+            assert_true(!came || ++done_without < 4);
+            if (came) continue;
             return i;
         }
         if (status != STATUS_OUT_OF_MEMORY && status != STATUS_IO) /* IO: a file could not be mapped */

@@ -1,4 +1,4 @@
-/* How much memory the process may take, from made-up /proc and /sys files. */
+/* How much memory the process may take, and how many processors it may keep busy, from made-up /proc and /sys files. */
 #include <ftw.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/host_memory.h"
+#include "base/processors.h"
 #include "tests/support/temp_folder.h"
 
 static const int64_t KIB = 1024, MIB = 1024 * 1024;
@@ -116,6 +117,78 @@ static void version_1(void **state)
     remove_all(&root);
 }
 
+/* Its siblings have used up what the slice has, though the slice's limit is above its own. */
+static void groups_share_what_is_left(void **state)
+{
+    (void)state;
+    struct temp_folder root = machine("0::/slice/quire.service\n");
+    write_file(&root, "sys/fs/cgroup/slice/quire.service/memory.max", "209715200\n");
+    write_file(&root, "sys/fs/cgroup/slice/quire.service/memory.current", "52428800\n"); /* 150 MiB left */
+    write_file(&root, "sys/fs/cgroup/slice/memory.max", "314572800\n");
+    write_file(&root, "sys/fs/cgroup/slice/memory.current", "304087040\n"); /* 10 MiB left */
+    check(&root, 10, 200);
+    remove_all(&root);
+}
+
+/* ulimit -v */
+static void address_space(void **state)
+{
+    static const char limits[] = "Limit                     Soft Limit           Hard Limit           Units\n"
+                                 "Max resident set          1                    1                    bytes\n"
+                                 "Max address space         %-20s unlimited            bytes\n";
+    char text[512];
+    (void)state;
+    struct temp_folder root = machine(NULL);
+    write_file(&root, "proc/self/status", "Name:\tquire\nVmPeak:\t  409600 kB\nVmSize:\t  102400 kB\n");
+    snprintf(text, sizeof text, limits, "unlimited");
+    write_file(&root, "proc/self/limits", text);
+    check(&root, 600, 1000);
+    snprintf(text, sizeof text, limits, "314572800");
+    write_file(&root, "proc/self/limits", text);
+    check(&root, 200, 300);
+    snprintf(text, sizeof text, limits, "1048576");
+    write_file(&root, "proc/self/limits", text);
+    check(&root, 0, 1);
+    remove_all(&root);
+}
+
+/* ---- processors ---- */
+
+static void quota_of_a_container(void **state)
+{
+    (void)state;
+    struct temp_folder root = machine("0::/pod/container\n");
+    const int all = processors_allowed_below(root.path), two = all < 2 ? all : 2;
+    write_file(&root, "sys/fs/cgroup/pod/container/cpu.max", "max 100000\n");
+    assert_int_equal(processors_allowed_below(root.path), all);
+    write_file(&root, "sys/fs/cgroup/pod/container/cpu.max", "20000 100000\n");
+    assert_int_equal(processors_allowed_below(root.path), 1);
+    write_file(&root, "sys/fs/cgroup/pod/container/cpu.max", "100001 100000\n"); /* rounded up */
+    assert_int_equal(processors_allowed_below(root.path), two);
+    write_file(&root, "sys/fs/cgroup/pod/cpu.max", "50000 50000\n"); /* the least */
+    assert_int_equal(processors_allowed_below(root.path), 1);
+    write_file(&root, "sys/fs/cgroup/pod/cpu.max", "99999999999 1000\n");
+    assert_int_equal(processors_allowed_below(root.path), two);
+    remove_all(&root);
+}
+
+/* Other controllers have names that contain this one's. */
+static void quota_of_version_1(void **state)
+{
+    (void)state;
+    struct temp_folder root = machine("9:cpuset:/x\n8:cpuacct,cpu:/job/step\n4:memory:/\n0::/\n");
+    const int all = processors_allowed_below(root.path);
+    write_file(&root, "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "1000\n"); /* nobody's */
+    write_file(&root, "sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
+    write_file(&root, "sys/fs/cgroup/cpu/job/step/cpu.cfs_quota_us", "-1\n");
+    write_file(&root, "sys/fs/cgroup/cpu/job/step/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(processors_allowed_below(root.path), all);
+    write_file(&root, "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "20000\n");
+    write_file(&root, "sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(processors_allowed_below(root.path), 1);
+    remove_all(&root);
+}
+
 static void nothing_to_read(void **state)
 {
     (void)state;
@@ -138,6 +211,7 @@ static void this_machine(void **state)
     assert_int_equal(host_memory_read(&memory, &err), STATUS_OK);
     assert_true(memory.free_bytes > 0 && memory.free_bytes <= memory.total_bytes);
     assert_true(memory.total_bytes > 64 * KIB * KIB);
+    assert_true(processors_allowed() >= 1);
 }
 
 /* Pages that were touched, of ranges that need not begin or end with a page. */
@@ -167,6 +241,10 @@ int main(void)
         cmocka_unit_test(group_of_a_unit),
         cmocka_unit_test(group_of_a_container),
         cmocka_unit_test(version_1),
+        cmocka_unit_test(groups_share_what_is_left),
+        cmocka_unit_test(address_space),
+        cmocka_unit_test(quota_of_a_container),
+        cmocka_unit_test(quota_of_version_1),
         cmocka_unit_test(nothing_to_read),
         cmocka_unit_test(this_machine),
         cmocka_unit_test(touched_pages_are_resident),

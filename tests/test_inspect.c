@@ -145,9 +145,9 @@ static bool is_no_plan(const char *key)
 static void the_plan_is_that_of_profile(void **state)
 {
     (void)state;
-    const char *const *flags =
-        ARGUMENTS("--json", "--kv-cache-space", "0.01", "--block-size", "32", "--kv-cache-dtype", "bfloat16",
-                  "--max-model-len", "640", "--max-num-seqs", "8", "--max-num-batched-tokens", "256", "--threads", "1");
+    const char *const *flags = ARGUMENTS("--json", "--kv-cache-space", "0.01", "--block-size", "32", "--kv-cache-dtype",
+                                         "bfloat16", "--max-model-len", "640", "--max-num-seqs", "8",
+                                         "--max-num-batched-tokens", "256", "--swap-space", "0.1", "--threads", "1");
     json_t *json = run_json("inspect", QUIRE_GUIDE, flags), *profile = run_json("profile", QUIRE_GUIDE, flags),
            *expected;
     const json_t *memory = json_object_get(json, "memory");
@@ -524,7 +524,7 @@ static void errors(void **state)
 {
     const struct temp_folder *folder = *state;
     check_failure("/nowhere/at/all", ARGUMENTS("--json"), 1, "/nowhere/at/all");
-    check_failure(folder->path, ARGUMENTS("--max-model-len", "200000"), 1, "lower --max-model-len to 131072");
+    check_failure(folder->path, ARGUMENTS("--max-model-len", "200000"), 1, ": lower --max-model-len to ");
     check_failure(folder->path, ARGUMENTS("--jsn", "x"), 2, "did you mean --json?");
     check_failure(folder->path, ARGUMENTS("--temperature", "1"), 2, "there is no flag --temperature");
     temp_folder_write_string(folder, "config.json", "{\"model_type\": \"mamba\"}");

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "base/pool.h"
+#include "base/processors.h"
 
 enum { MAX_THREADS = 9, MAX_COUNT = 1000 };
 
@@ -244,6 +245,22 @@ static void a_thread_that_cannot_be_started_is_an_error(void **state)
     pool_close(p);
 }
 
+/* The caller does alone what no thread helps with. */
+static void a_pool_has_the_threads_that_can_be_started(void **state)
+{
+    (void)state;
+    for (int left = -1; left < 3; left++) {
+        threads_left = left;
+        struct pool *p = pool_open_allowed();
+        threads_left = -1;
+        const int allowed = processors_allowed();
+        assert_int_equal(pool_threads(p), left >= 0 && left + 1 < allowed ? left + 1 : allowed);
+        run_and_check(p, MAX_THREADS, 100, -1);
+        pool_close(p);
+    }
+    assert_int_equal(pool_threads(NULL), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(workers_leave_signals_to_the_program),
         cmocka_unit_test(pools_close_at_once_and_after_sleep),
         cmocka_unit_test(a_thread_that_cannot_be_started_is_an_error),
+        cmocka_unit_test(a_pool_has_the_threads_that_can_be_started),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

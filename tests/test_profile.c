@@ -125,7 +125,7 @@ static void host_blocks_are_what_the_swap_space_holds(void **state)
     profile(&p, *state, NULL, "--preemption-mode", "swap", "--swap-space", "0", NULL);
     assert_int_equal(p.exit_status, 1);
     assert_non_null(strstr(p.err.data, "the swap space of 0 GiB does not hold one block"));
-    assert_non_null(strstr(p.err.data, ": raise --swap-space, or set --preemption-mode to recompute\n"));
+    assert_non_null(strstr(p.err.data, ": raise --swap-space to 0.001, or set --preemption-mode to recompute\n"));
     program_free(&p);
 }
 
@@ -669,6 +669,25 @@ static void read_all(const char *path, struct text *out)
     fclose(file);
 }
 
+/* Warnings name flags, and only the one that decides how many blocks there are. */
+static void a_warning_of_preemptions_advises_flags(void **state)
+{
+    static const char *const flags[][2] = {{"--num-gpu-blocks-override", "12"}, {"--kv-cache-space", "0.000093"}};
+    struct text lines = {0};
+    for (int prompt = 0; prompt < 8; prompt++) assert_true(text_printf(&lines, "{\"prompt\": [%d, 7]}\n", prompt));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        struct program p;
+        char expected[128];
+        profile(&p, *state, lines.data, "--input", "-", "--skip-tokenizer-init", "--max-model-len", "150",
+                "--max-tokens", "120", "--ignore-eos", flags[i][0], flags[i][1], NULL);
+        snprintf(expected, sizeof expected, "preempted 3 times so far: raise %s, or lower --max-num-seqs\n",
+                 flags[i][0]);
+        if (!strstr(p.err.data, expected)) fail_msg("no '%s' in: %s", expected, p.err.data);
+        program_free(&p);
+    }
+    text_free(&lines);
+}
+
 static void a_run_is_written_and_drawn(void **state)
 {
     struct temp_folder out;
@@ -909,6 +928,7 @@ int main(void)
         cmocka_unit_test(what_if_rows_are_what_the_flags_give),
         cmocka_unit_test(a_report_is_what_a_run_allocates),
         cmocka_unit_test(config_alone_is_enough),
+        cmocka_unit_test(a_warning_of_preemptions_advises_flags),
         cmocka_unit_test(a_run_is_written_and_drawn),
         cmocka_unit_test(resident_memory_is_a_part_of_what_is_reserved),
         cmocka_unit_test(contiguous_caches_are_compared),

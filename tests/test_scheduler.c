@@ -40,6 +40,7 @@ static struct scheduler_config config_of(int32_t num_blocks, int32_t block_size,
                    .block_size = block_size,
                    .num_groups = 1},
         .num_blocks = num_blocks,
+        .blocks_setting = "kv_cache_space",
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
         .check_invariants = true,
@@ -395,7 +396,8 @@ static void test_a_prompt_that_never_fits(void **state)
     assert_ptr_equal(scheduler_next_finished(w.scheduler), never);
     assert_ended(never, FINISH_ERROR);
     assert_true(strstr(never->error->text, "100 KV cache blocks") != NULL);
-    assert_int_equal(never->error->num_advice, 3);
+    assert_int_equal(never->error->num_advice, 1);
+    assert_string_equal(never->error->advice[0].setting, "kv_cache_space");
     assert_int_equal(fits->sequences[0].num_computed, 60);
     request_destroy(never);
     run_out(&w, 1, FINISH_LENGTH);
@@ -412,8 +414,9 @@ static void test_a_lone_request_that_outgrows_the_cache(void **state)
         world_step(&w);
     assert_int_equal(request->sequences[0].num_tokens, 33);
     assert_true(strstr(request->error->text, "needs 5 blocks of 8 tokens, but there are 4") != NULL);
-    assert_int_equal(request->error->num_advice, 4);
-    assert_string_equal(request->error->advice[3].setting, "max_model_len");
+    assert_int_equal(request->error->num_advice, 2);
+    assert_string_equal(request->error->advice[0].setting, "kv_cache_space");
+    assert_string_equal(request->error->advice[1].setting, "max_model_len");
     run_out(&w, 1, FINISH_ERROR);
     world_close(&w);
 }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 #endif
 
-#include "base/clock.h"
 #include "kernels/cpu/state.h"
 
 #if QUIRE_X86
@@ -210,12 +209,13 @@ enum status backend_cpu_open(int threads, struct backend **out, struct error *er
     s->backend = operations;
     s->backend.state = s;
     cpu_stream_init(&s->backend);
-    s->threads = threads ? threads : processors_allowed();
-    const enum status status = pool_open(s->threads, &s->pool, err);
+    if (threads == 0) s->pool = pool_open_allowed();
+    const enum status status = threads > 0 ? pool_open(threads, &s->pool, err) : STATUS_OK;
     if (status != STATUS_OK) {
         free(s);
         return status;
     }
+    s->threads = pool_threads(s->pool);
     enum cpu_isa isa = CPU_SCALAR;
     for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++)
         if (cpu_isa_supported(i)) isa = i;

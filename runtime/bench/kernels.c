@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/processors.h"
 #include "base/clock.h"
 #include "model/quantization.h"
 #include "model/weight_source.h"

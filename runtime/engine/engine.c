@@ -7,11 +7,13 @@
 
 #include "base/clock.h"
 #include "base/plural.h"
+#include "base/processors.h"
 #include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_model.h"
+#include "runtime/engine/plan_advice.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/engine/trace.h"
 
@@ -54,9 +56,8 @@ struct engine_options engine_options_default(void)
         .generation_config = "auto",
         .kv_cache_dtype = "auto",
         .block_size = 16,
-        .max_num_seqs = 256,
         .gpu_memory_utilization = 0.9,
-        .swap_space = 4,
+        .swap_space = -1,
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
         .async_scheduling = -1,
@@ -77,6 +78,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .limits = e->loaded.limits,
         .num_blocks = e->loaded.profile.num_blocks,
         .num_host_blocks = e->loaded.profile.num_host_blocks,
+        .blocks_setting = memory_profile_blocks_setting(&e->loaded.profile),
         .preemption_mode = e->options.preemption_mode,
         .policy = e->options.scheduling_policy,
         .grow_host_blocks = grow_swap_space,
@@ -90,6 +92,13 @@ static enum status create_scheduler(struct engine *e, struct error *err)
 #endif
     };
     return scheduler_create(&config, &e->scheduler, err);
+}
+
+static enum status create_batch(struct engine *e, struct error *err)
+{
+    const enum status status = batch_init(&e->batch, &e->loaded.limits, err);
+    if (status != STATUS_OK) plan_advise_less(&e->options, &e->loaded, err);
+    return status;
 }
 
 static enum status create_text_buffer(struct engine *e, struct error *err)
@@ -112,7 +121,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (options->trace_file) status = trace_open(options->trace_file, options->log, &e->trace, err);
     if (status == STATUS_OK) status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
-    if (status == STATUS_OK) status = batch_init(&e->batch, &e->loaded.limits, err);
+    if (status == STATUS_OK) status = create_batch(e, err);
     if (status == STATUS_OK) status = create_text_buffer(e, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
@@ -224,7 +233,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
-    enum status status = request_check(&e->loaded, e->options.scheduling_policy, request, err);
+    enum status status = request_check(&e->options, &e->loaded, request, err);
     if (status == STATUS_OK) status = job_create(e, request, &job, err);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
@@ -399,8 +408,9 @@ static void explain_damage(struct engine *e, struct error *err)
     error_set(err, STATUS_INVALID,
               "the model computed NaN or infinity where probabilities were expected: the weights in %s are damaged%s",
               e->options.model, narrow ? ", or too large for float16" : "");
-    if (narrow) error_advise(err, ADVICE_SET, "dtype", "bfloat16 or float32");
-    if (!e->damage_said) log_write(e->options.log, LOG_WARNING, "%s", err->text);
+    if (narrow) error_advise(err, ADVICE_SET, "dtype", "bfloat16");
+    if (narrow) error_advise(err, ADVICE_SET, "dtype", "float32");
+    if (!e->damage_said) log_warn(e->options.log, err);
     e->damage_said = true;
 }
 

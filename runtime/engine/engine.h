@@ -40,14 +40,15 @@ struct engine_options {
     enum load_format load_format;
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
-    int32_t max_num_seqs;            /* sequences in one step */
+    int32_t max_num_seqs;            /* sequences in one step; 0: 256, or fewer where memory is short */
     int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU as many as its threads compute
                                         in about a second, a power of two from 128 to 8192, and 8192 without
-                                        chunked prefill. At least max_num_seqs */
+                                        chunked prefill. At least max_num_seqs. Fewer where memory is short */
     double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
     double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed from memory */
-    double swap_space;               /* GiB of host memory for preempted requests, allocated as it is needed */
+    double swap_space;               /* GiB of host memory for preempted requests, allocated as it is needed; below 0:
+                                        4, or on the CPU the lesser of 4 and an eighth of what is free */
     bool enable_prefix_caching, enable_chunked_prefill;
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;

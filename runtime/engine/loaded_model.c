@@ -9,6 +9,7 @@
 #include "model/check_weights.h"
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
+#include "runtime/engine/plan_advice.h"
 
 /* `option` is the name of a field of struct engine_options, for the sentence. */
 static enum status parse_dtype(const char *option, const char *name, enum dtype fallback, bool may_be_fp8,
@@ -36,11 +37,9 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
     if (status != STATUS_OK) return status;
     const int x = 16 / dtype_size(model_options->cache_dtype);
     if (l->config.spec.head_size % x == 0) return STATUS_OK;
-    error_set(err, STATUS_UNSUPPORTED,
-              "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs; use a wider type",
-              l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
-    error_advise(err, ADVICE_SET, "kv_cache_dtype", x == 16 ? "auto" : "float32");
-    return STATUS_UNSUPPORTED;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
+                     l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
 }
 
 static enum status check_block_size(int32_t block_size, struct error *err)
@@ -134,16 +133,46 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     return status;
 }
 
-enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
-                              struct model_options *model_options, struct error *err)
+/* Without advice. */
+static enum status plan(const struct engine_options *options, struct loaded_model *l,
+                        struct model_options *model_options, struct error *err)
 {
     *model_options = (struct model_options){.num_ids = loaded_model_num_ids(l),
                                             .enforce_eager = options->enforce_eager,
                                             .cancel = l->backend->discrete ? NULL : options->cancel,
                                             .copy_weights = l->backend->discrete};
-    enum status status = check_block_size(options->block_size, err);
+    enum status status = memory_plan_device(l, err);
+    if (status == STATUS_OK) status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
     return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
+}
+
+enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
+                              struct model_options *model_options, struct error *err)
+{
+    const enum status status = plan(options, l, model_options, err);
+    if (status != STATUS_OK) plan_advise(options, l, err);
+    return status;
+}
+
+/* What nobody set is smaller than usual. */
+static void warn_of_lowered(const struct engine_options *o, const struct loaded_model *l)
+{
+    const struct memory_profile *p = &l->profile;
+    const bool shorter = o->max_model_len == 0 && l->limits.max_model_len < p->model_max_len;
+    struct error warning;
+    if (!shorter && !l->lowered_tokens && !l->lowered_seqs) return;
+    if (shorter)
+        error_set(&warning, STATUS_OK,
+                  "the model's %d tokens do not fit in the KV cache, which has %d block%s of %d tokens",
+                  p->model_max_len, p->num_blocks, plural(p->num_blocks), l->limits.block_size);
+    else
+        error_set(&warning, STATUS_OK, "memory is short");
+    if (shorter) error_advise(&warning, ADVICE_LOWERED, "max_model_len", "%d", l->limits.max_model_len);
+    if (l->lowered_tokens)
+        error_advise(&warning, ADVICE_LOWERED, "max_num_batched_tokens", "%d", l->limits.max_num_tokens);
+    if (l->lowered_seqs) error_advise(&warning, ADVICE_LOWERED, "max_num_seqs", "%d", l->limits.max_num_seqs);
+    log_warn(o->log, &warning);
 }
 
 static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *out, struct error *err)
@@ -152,14 +181,10 @@ static enum status plan_and_allocate(const struct engine_options *options, struc
     enum status status = loaded_model_plan(options, out, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, out, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(out, err);
-    const struct memory_profile *p = &out->profile;
-    if (status != STATUS_OK)
+    if (status == STATUS_OK)
+        warn_of_lowered(options, out);
+    else
         loaded_model_close(out);
-    else if (options->max_model_len == 0 && out->limits.max_model_len < p->model_max_len)
-        log_write(
-            options->log, LOG_WARNING,
-            "max_model_len is %d of the model's %d tokens: more does not fit in the KV cache, which has %d block%s",
-            out->limits.max_model_len, p->model_max_len, p->num_blocks, plural(p->num_blocks));
     return status;
 }
 
@@ -228,7 +253,7 @@ enum status loaded_model_plan_again(const struct engine_options *options, const 
         status = model_weights_sizes(&l.config.spec, &sizes, err);
         l.weights = sizes;
     }
-    if (status == STATUS_OK) status = loaded_model_plan(options, &l, &ignored, err);
+    if (status == STATUS_OK) status = plan(options, &l, &ignored, err);
     *profile = l.profile;
     *limits = l.limits;
     model_weights_close(&sizes);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "model/kv_groups.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -18,7 +19,7 @@ enum { STEP_TOKENS = 8192, CPU_STEP_MIN_TOKENS = 128 };
  * (kernels/MEASURED.md). */
 static const double CPU_THREAD_SPEED = 50e9;
 
-/* ---- before anything is allocated ---- */
+/* ---- the device ---- */
 
 /* What an earlier plan on this device found out about it. */
 static void device_as_before(struct memory_profile *p, const struct memory_profile *before)
@@ -45,23 +46,6 @@ static enum status host_facts(struct loaded_model *l, struct error *err)
     return STATUS_OK;
 }
 
-/* The budget of the KV cache on the CPU: what was asked for, or the lesser of 4 GiB and a quarter of what is free. */
-static enum status cpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    struct memory_profile *p = &l->profile;
-    enum status status = STATUS_OK;
-    if (l->before)
-        device_as_before(p, l->before);
-    else
-        status = host_facts(l, err);
-    if (status != STATUS_OK) return status;
-    const double quarter = (double)p->available / 4;
-    double space = o->kv_cache_space * GIB;
-    if (space <= 0) space = 4 * GIB < quarter ? 4 * GIB : quarter;
-    p->kv_budget = (int64_t)space;
-    return STATUS_OK;
-}
-
 /* What other processes and quire's CUDA context hold, by the device's own count. If the device cannot tell these two
  * apart, all of it is counted as the context. */
 static enum status gpu_facts(struct loaded_model *l, struct error *err)
@@ -78,78 +62,84 @@ static enum status gpu_facts(struct loaded_model *l, struct error *err)
     return STATUS_OK;
 }
 
-/* The budget of everything on a GPU. */
-static enum status gpu_budget(const struct engine_options *o, struct loaded_model *l, struct error *err)
+enum status memory_plan_device(struct loaded_model *l, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    enum status status = STATUS_OK;
-    if (l->before)
-        device_as_before(p, l->before);
-    else
-        status = gpu_facts(l, err);
-    if (status != STATUS_OK) return status;
-    p->utilization = o->gpu_memory_utilization;
+    l->profile.discrete = l->backend->discrete;
+    snprintf(l->profile.device, sizeof l->profile.device, "%s", l->backend->name);
+    if (l->before) {
+        device_as_before(&l->profile, l->before);
+        return STATUS_OK;
+    }
+    return l->profile.discrete ? gpu_facts(l, err) : host_facts(l, err);
+}
+
+/* ---- the terms ---- */
+
+/* A plan in the making. */
+struct planner {
+    const struct engine_options *asked; /* what is not set there may be chosen */
+    struct engine_options now;          /* with a value for everything */
+    struct loaded_model *l;
+    struct model_options *model_options;
+};
+
+/* The lesser of 4 GiB and, on the CPU, a part of what is free. */
+static double usual_space(const struct memory_profile *p, int part)
+{
+    const double share = (double)p->available / part;
+    return p->discrete || 4 * GIB < share ? 4 * GIB : share;
+}
+
+/* The terms that need no count: types, and what was asked for. */
+static void plan_fixed(const struct planner *w)
+{
+    const struct engine_options *o = w->asked;
+    struct memory_profile *p = &w->l->profile;
+    p->dtype = w->model_options->dtype;
+    p->cache_dtype = w->model_options->cache_dtype;
+    p->num_blocks_override = o->num_gpu_blocks_override;
+    p->graphs = w->l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
+    p->swap_space = (int64_t)(o->swap_space >= 0 ? o->swap_space * GIB : usual_space(p, 8));
+    p->utilization = p->discrete ? o->gpu_memory_utilization : 0;
     p->budget = (int64_t)((double)p->total * p->utilization);
-    return STATUS_OK;
 }
 
-/* Multiplications and additions of a token in the layers' matrices. */
-static double token_operations(const struct tensor_table *table)
+/* Without chunked prefill, a step whose tokens nobody limited has room for the longest prompt. */
+static int32_t step_tokens(const struct planner *w)
 {
-    double elements = 0;
-    for (int32_t i = 0; i < table->count; i++) {
-        const struct tensor *t = &table->tensors[i];
-        if (t->kind == TENSOR_MATRIX && t->layer >= 0) elements += (double)tensor_elements(t);
-    }
-    return 2 * elements;
+    const int32_t max_model_len = w->l->limits.max_model_len, tokens = w->now.max_num_batched_tokens;
+    const bool whole = !w->asked->enable_chunked_prefill && w->asked->max_num_batched_tokens == 0;
+    return whole && tokens < max_model_len ? max_model_len : tokens;
 }
 
-/* As many as the CPU computes in about a second, by an estimate that is the same in every run. */
-static int32_t cpu_step_tokens(const struct engine_options *o, const struct loaded_model *l)
+static enum status check_step(const struct planner *w, struct error *err)
 {
-    const double most = engine_options_threads(o) * CPU_THREAD_SPEED / token_operations(&l->weights.table);
-    int32_t tokens = CPU_STEP_MIN_TOKENS;
-    while (tokens < STEP_TOKENS && 2 * tokens <= most) tokens *= 2;
-    return tokens;
+    const int32_t tokens = step_tokens(w), max_model_len = w->l->limits.max_model_len;
+    if (tokens < w->now.max_num_seqs)
+        return error_set(err, STATUS_INVALID,
+                         "a step of at most %d token%s has no room for %d sequences, each of which takes at least one",
+                         tokens, plural(tokens), w->now.max_num_seqs);
+    if (w->now.enable_chunked_prefill || tokens >= max_model_len) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "without chunked prefill a prompt is computed in one step, but a step has at most %d token%s and "
+                     "a prompt up to %d",
+                     tokens, plural(tokens), max_model_len);
 }
 
-static int32_t max_step_tokens(const struct engine_options *o, const struct loaded_model *l)
+static enum status choose_limits(const struct planner *w, struct error *err)
 {
-    if (o->max_num_batched_tokens > 0) return o->max_num_batched_tokens;
-    const bool whole_prompts = !o->enable_chunked_prefill;
-    const int32_t usual = l->backend->discrete || whole_prompts ? STEP_TOKENS : cpu_step_tokens(o, l);
-    return usual > o->max_num_seqs ? usual : o->max_num_seqs;
-}
-
-static enum status choose_limits(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    const int32_t max_model_len = l->limits.max_model_len, step_tokens = max_step_tokens(o, l);
-    if (step_tokens < o->max_num_seqs) {
-        error_set(err, STATUS_INVALID,
-                  "a step of at most %d tokens has no room for %d sequences, each of which takes at least one",
-                  step_tokens, o->max_num_seqs);
-        error_advise(err, ADVICE_RAISE, "max_num_batched_tokens", "%d", o->max_num_seqs);
-        error_advise(err, ADVICE_LOWER, "max_num_seqs", "%d", step_tokens);
-        return STATUS_INVALID;
-    }
-    if (!o->enable_chunked_prefill && step_tokens < max_model_len) {
-        error_set(err, STATUS_INVALID,
-                  "without chunked prefill a prompt is computed in one step, but a step has at most %d tokens and a "
-                  "prompt up to %d",
-                  step_tokens, max_model_len);
-        error_advise(err, ADVICE_RAISE, "max_num_batched_tokens", "%d", max_model_len);
-        error_advise(err, ADVICE_LOWER, "max_model_len", "%d", step_tokens);
-        return STATUS_INVALID;
-    }
+    struct batch_limits *limits = &w->l->limits;
+    const enum status status = check_step(w, err);
+    if (status != STATUS_OK) return status;
     /* No step can have more tokens than all sequences have together. */
-    const int64_t all = (int64_t)o->max_num_seqs * max_model_len;
-    l->limits = (struct batch_limits){
-        .max_num_tokens = step_tokens < all ? step_tokens : (int32_t)all,
-        .max_num_seqs = o->max_num_seqs,
-        .max_model_len = max_model_len,
-        .block_size = o->block_size,
+    const int64_t tokens = step_tokens(w), all = (int64_t)w->now.max_num_seqs * limits->max_model_len;
+    *limits = (struct batch_limits){
+        .max_num_tokens = (int32_t)(tokens < all ? tokens : all),
+        .max_num_seqs = w->now.max_num_seqs,
+        .max_model_len = limits->max_model_len,
+        .block_size = w->now.block_size,
     };
-    kv_groups_choose(&l->config.spec, &l->limits);
+    kv_groups_choose(&w->l->config.spec, limits);
     return STATUS_OK;
 }
 
@@ -166,181 +156,226 @@ static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, s
     return STATUS_OK;
 }
 
-/* On a GPU the blocks get what the other terms leave of the budget; on the CPU the budget is the sum. */
-static void count_blocks(struct memory_profile *p)
+/* What the blocks may take on the CPU, if the other terms leave it. */
+static int64_t cpu_budget(const struct engine_options *o, const struct memory_profile *p)
 {
-    if (p->discrete) {
-        const int64_t left = p->budget - memory_profile_fixed(p);
-        p->kv_budget = left > 0 ? left : 0;
-    }
+    return (int64_t)(o->kv_cache_space > 0 ? o->kv_cache_space * GIB : usual_space(p, 4));
+}
+
+void memory_plan_count_blocks(const struct engine_options *o, struct memory_profile *p)
+{
+    const int64_t left =
+        p->discrete ? p->budget - memory_profile_fixed(p) : p->available - memory_profile_step_memory(p);
+    const int64_t most = p->discrete ? INT64_MAX : cpu_budget(o, p);
+    p->kv_budget = left > 0 ? left : 0;
+    if (most < p->kv_budget || (!p->discrete && o->kv_cache_space > 0)) p->kv_budget = most;
     memory_profile_count_blocks(p);
     if (!p->discrete) p->budget = memory_profile_fixed(p) - p->others + p->kv_cache;
 }
 
-/* The terms that follow from max_model_len. */
-static enum status plan_terms(const struct engine_options *o, struct loaded_model *l,
-                              struct model_options *model_options, struct error *err)
+/* The terms that follow from the values of w->now and from l->limits.max_model_len. */
+static enum status plan_terms(const struct planner *w, struct error *err)
 {
+    struct loaded_model *l = w->l;
     struct memory_profile *p = &l->profile;
     int64_t bytes[NUM_PURPOSES];
-    enum status status = choose_limits(o, l, err);
-    if (status == STATUS_OK) status = plan_groups(l, model_options->cache_dtype, err);
+    enum status status = choose_limits(w, err);
+    if (status == STATUS_OK) status = plan_groups(l, w->model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
-    model_options->limits = l->limits;
-    status = model_plan(l->backend, &l->config.spec, &l->weights, model_options, bytes, err);
+    w->model_options->limits = l->limits;
+    status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
     p->host = bytes[PURPOSE_HOST_STAGING];
-    p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host);
-    count_blocks(p);
+    p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host + batch_bytes(&l->limits));
+    memory_plan_count_blocks(w->asked, p);
     return STATUS_OK;
+}
+
+/* ---- values that nobody set ---- */
+
+static bool fits(const struct planner *w)
+{
+    return memory_profile_fits(&w->l->profile, &w->l->limits);
 }
 
 /* Lowers max_model_len to the longest that fits, in whole blocks, or leaves it where none does. A longer one needs more
  * memory for blocks and leaves less for them (its block tables are larger), so a binary search finds it. */
-static enum status plan_shorter(const struct engine_options *o, struct loaded_model *l,
-                                struct model_options *model_options, struct error *err)
+static enum status plan_shorter(const struct planner *w, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    const int32_t longest = l->limits.max_model_len, block_size = l->limits.block_size;
-    int32_t good = 0, bad = batch_max_blocks(&l->limits);
+    struct batch_limits *limits = &w->l->limits;
+    const int32_t longest = limits->max_model_len, block_size = limits->block_size;
+    int32_t good = 0, bad = batch_max_blocks(limits);
     while (bad - good > 1) {
         const int32_t middle = good + (bad - good) / 2;
-        l->limits.max_model_len = middle * block_size;
-        enum status status = plan_terms(o, l, model_options, err);
+        limits->max_model_len = middle * block_size;
+        enum status status = plan_terms(w, err);
         if (status != STATUS_OK) return status;
-        *(memory_profile_fits(p, &l->limits) ? &good : &bad) = middle;
+        *(fits(w) ? &good : &bad) = middle;
     }
-    l->limits.max_model_len = good > 0 ? good * block_size : longest;
-    return plan_terms(o, l, model_options, err);
+    limits->max_model_len = good > 0 ? good * block_size : longest;
+    return plan_terms(w, err);
 }
 
-/* The terms that need no count: types, and what was asked for. */
-static void plan_fixed(const struct engine_options *o, struct loaded_model *l,
-                       const struct model_options *model_options)
+/* The terms, with the longest max_model_len that fits if nobody set one. */
+static enum status plan_longest(const struct planner *w, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    snprintf(p->device, sizeof p->device, "%s", l->backend->name);
-    p->discrete = l->backend->discrete;
-    p->dtype = model_options->dtype;
-    p->cache_dtype = model_options->cache_dtype;
-    p->num_blocks_override = o->num_gpu_blocks_override;
-    p->graphs = l->backend->capture_begin && !o->enforce_eager ? GRAPH_RESERVE : 0;
-    p->swap_space = (int64_t)(o->swap_space * GIB);
+    w->l->limits.max_model_len = w->now.max_model_len;
+    const enum status status = plan_terms(w, err);
+    return status != STATUS_OK || w->asked->max_model_len > 0 || fits(w) ? status : plan_shorter(w, err);
 }
+
+/* The terms on the CPU, with a max_model_len that nobody set no longer than the blocks hold where the other terms are
+ * no matter. */
+static enum status plan_for_blocks(const struct planner *w, struct error *err)
+{
+    const struct memory_profile *p = &w->l->profile;
+    struct batch_limits *limits = &w->l->limits;
+    limits->max_model_len = w->now.max_model_len;
+    const enum status status = plan_terms(w, err);
+    if (status != STATUS_OK || w->asked->max_model_len > 0) return status;
+    const int64_t blocks =
+        p->num_blocks_override > 0 ? p->num_blocks_override : cpu_budget(w->asked, p) / p->block_bytes;
+    const int32_t longest = memory_longest_request(limits, blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX);
+    if (longest == 0 || longest >= limits->max_model_len) return STATUS_OK;
+    limits->max_model_len = longest;
+    return plan_terms(w, err);
+}
+
+/* Whether less than the usual step is called for: on the CPU where it takes more than half of what is free, or what
+ * was asked for the blocks does not fit beside it; on a GPU where no room for a request is left. */
+static bool is_tight(const struct planner *w)
+{
+    const struct memory_profile *p = &w->l->profile;
+    if (p->discrete) return !fits(w);
+    const bool asked = w->asked->kv_cache_space > 0 || w->asked->num_gpu_blocks_override > 0;
+    const int64_t step = memory_profile_step_memory(p);
+    return step > p->available / 2 || (asked && step > p->available - p->kv_cache);
+}
+
+/* Halves the tokens or the sequences of a step, whichever saves more and nobody set. False: neither saves anything. */
+static bool halve_step(struct planner *w)
+{
+    const struct engine_options before = w->now;
+    struct engine_options best = before;
+    int64_t least = memory_profile_step_memory(&w->l->profile);
+    struct error ignored;
+    for (int i = 0; i < 2; i++) {
+        w->now = before;
+        int32_t *value = i == 0 ? &w->now.max_num_batched_tokens : &w->now.max_num_seqs;
+        const int32_t asked = i == 0 ? w->asked->max_num_batched_tokens : w->asked->max_num_seqs;
+        *value /= 2;
+        if (asked > 0 || w->now.max_num_seqs < 1 || w->now.max_num_batched_tokens < w->now.max_num_seqs) continue;
+        if (plan_terms(w, &ignored) != STATUS_OK) continue;
+        const int64_t bytes = memory_profile_step_memory(&w->l->profile);
+        if (bytes >= least) continue;
+        least = bytes;
+        best = w->now;
+    }
+    w->now = best;
+    return best.max_num_batched_tokens != before.max_num_batched_tokens || best.max_num_seqs != before.max_num_seqs;
+}
+
+int32_t memory_plan_usual_seqs(const struct engine_options *o)
+{
+    const int32_t tokens = o->max_num_batched_tokens;
+    return o->max_num_seqs > 0 ? o->max_num_seqs : tokens > 0 && tokens < 256 ? tokens : 256;
+}
+
+/* Multiplications and additions of a token in the layers' matrices. */
+static double token_operations(const struct tensor_table *table)
+{
+    double elements = 0;
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        if (t->kind == TENSOR_MATRIX && t->layer >= 0) elements += (double)tensor_elements(t);
+    }
+    return 2 * elements;
+}
+
+/* As many as the CPU computes in about a second, by an estimate that is the same in every run. */
+static int32_t cpu_step_tokens(const struct planner *w)
+{
+    const double most = engine_options_threads(w->asked) * CPU_THREAD_SPEED / token_operations(&w->l->weights.table);
+    int32_t tokens = CPU_STEP_MIN_TOKENS;
+    while (tokens < STEP_TOKENS && 2 * tokens <= most) tokens *= 2;
+    return tokens;
+}
+
+/* The values where memory is no matter. */
+static void choose_usual(struct planner *w)
+{
+    struct engine_options *o = &w->now;
+    const bool usual = w->l->backend->discrete || !o->enable_chunked_prefill;
+    const int32_t tokens = usual ? STEP_TOKENS : cpu_step_tokens(w);
+    if (o->max_model_len == 0) o->max_model_len = w->l->profile.model_max_len;
+    o->max_num_seqs = memory_plan_usual_seqs(o);
+    if (o->max_num_batched_tokens == 0) o->max_num_batched_tokens = tokens > o->max_num_seqs ? tokens : o->max_num_seqs;
+}
+
+/* The last resort: the least step. If that does not fit either, the plan stays as it was. */
+static enum status try_least(struct planner *w, struct error *err)
+{
+    const struct engine_options before = w->now;
+    if (w->asked->max_num_seqs == 0) w->now.max_num_seqs = 1;
+    if (w->asked->max_num_batched_tokens == 0) w->now.max_num_batched_tokens = w->now.max_num_seqs;
+    const enum status status = plan_longest(w, err);
+    if (status != STATUS_OK || fits(w)) return status;
+    w->now = before;
+    return plan_longest(w, err);
+}
+
+/* Which values memory made smaller than usual. */
+static void note_lowered(struct loaded_model *l, const struct engine_options *usual, const struct engine_options *now)
+{
+    l->lowered_tokens = now->max_num_batched_tokens < usual->max_num_batched_tokens;
+    l->lowered_seqs = now->max_num_seqs < usual->max_num_seqs;
+}
+
+static enum status plan_values(struct planner *w, struct error *err)
+{
+    choose_usual(w);
+    const struct engine_options usual = w->now;
+    const bool discrete = w->l->profile.discrete;
+    enum status status;
+    do {
+        status = discrete ? plan_longest(w, err) : plan_for_blocks(w, err);
+    } while (status == STATUS_OK && is_tight(w) && halve_step(w));
+    if (status == STATUS_OK) status = plan_longest(w, err);
+    if (status == STATUS_OK && !fits(w)) status = try_least(w, err);
+    note_lowered(w->l, &usual, &w->now);
+    return status;
+}
+
+/* ---- the whole plan ---- */
 
 static enum status check_swap_space(const struct engine_options *o, const struct memory_profile *p, struct error *err)
 {
     if (o->preemption_mode != PREEMPTION_SWAP || p->swap_space >= p->block_bytes) return STATUS_OK;
-    error_set(err, STATUS_INVALID,
-              "preempted requests are to be swapped to host memory, but the swap space of %g GiB does not hold one "
-              "block of %.3f MiB",
-              o->swap_space, (double)p->block_bytes / (1 << 20));
-    error_advise(err, ADVICE_RAISE, "swap_space", NULL);
-    error_advise(err, ADVICE_SET, "preemption_mode", "recompute");
-    return STATUS_INVALID;
+    return error_set(err, STATUS_INVALID,
+                     "preempted requests are to be swapped to host memory, but the swap space of %g GiB does not hold "
+                     "one block of %.3f MiB",
+                     (double)p->swap_space / GIB, (double)p->block_bytes / (1 << 20));
 }
 
-static enum status choose_length(const struct engine_options *o, struct loaded_model *l, struct error *err)
+static enum status check_length(const struct engine_options *o, struct memory_profile *p, struct error *err)
 {
-    struct memory_profile *p = &l->profile;
-    p->model_max_len = model_spec_max_length(&l->config.spec);
-    l->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : p->model_max_len;
     if (o->max_model_len <= p->model_max_len) return STATUS_OK;
-    error_set(err, STATUS_INVALID,
-              "max_model_len is %d, but the model was made for %d tokens at most (see %s/config.json)",
-              o->max_model_len, p->model_max_len, o->model);
-    error_advise(err, ADVICE_LOWER, "max_model_len", "%d", p->model_max_len);
-    return STATUS_INVALID;
+    return error_set(err, STATUS_INVALID,
+                     "max_model_len is %d, but the model was made for %d tokens at most (see %s/config.json)",
+                     o->max_model_len, p->model_max_len, o->model);
 }
 
 enum status memory_plan(const struct engine_options *o, struct loaded_model *l, struct model_options *model_options,
                         struct error *err)
 {
-    plan_fixed(o, l, model_options);
-    enum status status = choose_length(o, l, err);
-    if (status == STATUS_OK) status = l->profile.discrete ? gpu_budget(o, l, err) : cpu_budget(o, l, err);
-    if (status == STATUS_OK) status = plan_terms(o, l, model_options, err);
-    if (status == STATUS_OK && o->max_model_len == 0 && !memory_profile_fits(&l->profile, &l->limits))
-        status = plan_shorter(o, l, model_options, err);
+    struct planner w = {.asked = o, .now = *o, .l = l, .model_options = model_options};
+    l->profile.model_max_len = model_spec_max_length(&l->config.spec);
+    plan_fixed(&w);
+    enum status status = check_length(o, &l->profile, err);
+    if (status == STATUS_OK) status = plan_values(&w, err);
     if (status == STATUS_OK) status = check_swap_space(o, &l->profile, err);
     return status == STATUS_OK ? memory_profile_check(&l->profile, &l->limits, err) : status;
-}
-
-/* ---- allocating ---- */
-
-static enum status allocate_cache(struct loaded_model *l, struct error *err)
-{
-    const struct memory_profile *p = &l->profile;
-    const char *setting = p->num_blocks_override > 0 ? "num_gpu_blocks_override"
-                          : p->discrete              ? "gpu_memory_utilization"
-                                                     : "kv_cache_space";
-    struct error cause;
-    const enum status status = model_allocate_cache(l->model, p->num_blocks, &cause);
-    if (status == STATUS_OK) return status;
-    if (status != STATUS_OUT_OF_MEMORY) return error_set(err, status, "%s", cause.text);
-    error_set(err, status, "there is no room for a KV cache of %.2f GiB (%s)", (double)p->kv_cache / GIB, cause.text);
-    error_advise(err, ADVICE_LOWER, setting, NULL);
-    return status;
-}
-
-/* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
- * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
- * become shorter than the tables that were allocated for it. */
-static enum status measure_context(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    struct memory_profile *p = &l->profile;
-    int64_t available;
-    enum status status = model_warm_up(l->model, err);
-    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
-    if (status != STATUS_OK) return status;
-    /* The null block is a part of the cache, which is not allocated yet. */
-    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state - p->block_bytes;
-    if (p->total - available > known) p->context = p->total - available - known;
-    count_blocks(p);
-    const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
-    if (o->max_model_len == 0 && !memory_profile_fits(p, &l->limits) && longest > 0) l->limits.max_model_len = longest;
-    return memory_profile_check(p, &l->limits, err);
-}
-
-/* Other threads copy the weights to the GPU meanwhile; this waits for them last. */
-static enum status allocate_gpu(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    struct memory_profile *p = &l->profile;
-    int64_t before, after;
-    enum status status = measure_context(o, l, err);
-    if (status == STATUS_OK) status = allocate_cache(l, err);
-    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
-    if (status == STATUS_OK) status = model_capture(l->model, err);
-    if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
-    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
-    if (status != STATUS_OK) return status;
-    p->graphs = before > after ? before - after : 0;
-    p->in_use = p->total - after;
-    return STATUS_OK;
-}
-
-/* Names what was asked for in all: the allocation that failed may be a small one. */
-static enum status no_memory(const struct memory_profile *p, const struct error *cause, struct error *err)
-{
-    error_set(err, STATUS_OUT_OF_MEMORY,
-              "there is no room for the %.2f GiB of %sactivations, workspace and state, with a KV cache of %.2f GiB to "
-              "follow (%s)",
-              (double)(p->activations + p->workspace + p->state + (p->discrete ? p->weights : 0)) / GIB,
-              p->discrete ? "weights, " : "", (double)p->kv_cache / GIB, cause->text);
-    error_advise(err, ADVICE_LOWER, "max_num_batched_tokens", NULL);
-    return STATUS_OUT_OF_MEMORY;
-}
-
-enum status memory_allocate(const struct engine_options *o, struct loaded_model *l,
-                            const struct model_options *model_options, struct error *err)
-{
-    if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
-    struct error cause;
-    const enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, &cause);
-    if (status == STATUS_OUT_OF_MEMORY) return no_memory(&l->profile, &cause, err);
-    if (status != STATUS_OK) return error_set(err, status, "%s", cause.text);
-    return l->profile.discrete ? allocate_gpu(o, l, err) : allocate_cache(l, err);
 }

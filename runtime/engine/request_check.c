@@ -1,18 +1,34 @@
 #include "runtime/engine/request_check.h"
 
-static enum status check_prompt(const struct loaded_model *l, const struct engine_request *r, struct error *err)
+#include "runtime/engine/plan_advice.h"
+
+/* Whether a model could be loaded with these options; where that is not known, it is thought so. */
+static bool is_possible(const struct engine_options *o, const struct loaded_model *l)
 {
-    const int32_t vocab_size = l->config.spec.vocab_size, max_model_len = l->limits.max_model_len;
+    return o->max_model_len <= l->profile.model_max_len && (!l->backend || plan_succeeds(o, l));
+}
+
+static enum status prompt_too_long(const struct engine_options *o, const struct loaded_model *l, int32_t prompt_len,
+                                   struct error *err)
+{
+    const int32_t max_model_len = l->limits.max_model_len;
+    struct engine_options longer = *o;
+    longer.max_model_len = prompt_len < INT32_MAX ? prompt_len + 1 : prompt_len;
+    const bool may_raise = is_possible(&longer, l);
+    error_set(
+        err, STATUS_INVALID,
+        "the prompt has %d tokens, but max_model_len is %d, which leaves %d for a prompt and one for the answer%s",
+        prompt_len, max_model_len, max_model_len - 1, may_raise ? "" : "; shorten the prompt");
+    if (may_raise) error_advise(err, ADVICE_RAISE, "max_model_len", "%d", longer.max_model_len);
+    return STATUS_INVALID;
+}
+
+static enum status check_prompt(const struct engine_options *o, const struct loaded_model *l,
+                                const struct engine_request *r, struct error *err)
+{
+    const int32_t vocab_size = l->config.spec.vocab_size;
     if (r->prompt_len < 1) return error_set(err, STATUS_INVALID, "the prompt has no tokens; give at least one");
-    if (r->prompt_len >= max_model_len) {
-        const bool may_raise = r->prompt_len < l->profile.model_max_len;
-        error_set(err, STATUS_INVALID,
-                  "the prompt has %d tokens, but max_model_len is %d, which leaves %d for a prompt and one for the "
-                  "answer%s",
-                  r->prompt_len, max_model_len, max_model_len - 1, may_raise ? "" : "; shorten the prompt");
-        if (may_raise) error_advise(err, ADVICE_RAISE, "max_model_len", "%d", r->prompt_len + 1);
-        return STATUS_INVALID;
-    }
+    if (r->prompt_len >= l->limits.max_model_len) return prompt_too_long(o, l, r->prompt_len, err);
     for (int32_t i = 0; i < r->prompt_len; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= vocab_size)
             return error_set(err, STATUS_INVALID, "token %d of the prompt is %d, but the model's ids are 0 to %d", i,
@@ -20,21 +36,27 @@ static enum status check_prompt(const struct loaded_model *l, const struct engin
     return STATUS_OK;
 }
 
-enum status request_check(const struct loaded_model *l, enum scheduling_policy policy, const struct engine_request *r,
+static enum status check_num_sequences(const struct engine_options *o, const struct loaded_model *l,
+                                       const struct sampling_params *params, struct error *err)
+{
+    const char *name;
+    struct engine_options wider = *o;
+    wider.max_num_seqs = sampling_params_num_sequences(params, &name);
+    if (wider.max_num_seqs <= l->limits.max_num_seqs) return STATUS_OK;
+    error_set(err, STATUS_INVALID, "%s is %d, but at most %d sequences run at once", name, wider.max_num_seqs,
+              l->limits.max_num_seqs);
+    if (is_possible(&wider, l)) error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", wider.max_num_seqs);
+    return STATUS_INVALID;
+}
+
+enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
                           struct error *err)
 {
     enum status status = sampling_params_check(r->params, loaded_model_num_ids(l), err);
-    if (status == STATUS_OK) status = check_prompt(l, r, err);
+    if (status == STATUS_OK) status = check_prompt(o, l, r, err);
+    if (status == STATUS_OK) status = check_num_sequences(o, l, r->params, err);
     if (status != STATUS_OK) return status;
-    const char *name;
-    const int32_t num_sequences = sampling_params_num_sequences(r->params, &name);
-    if (num_sequences > l->limits.max_num_seqs) {
-        error_set(err, STATUS_INVALID, "%s is %d, but at most %d sequences run at once", name, num_sequences,
-                  l->limits.max_num_seqs);
-        error_advise(err, ADVICE_RAISE, "max_num_seqs", "%d", num_sequences);
-        return STATUS_INVALID;
-    }
-    if (r->priority != 0 && policy != SCHEDULING_PRIORITY) {
+    if (r->priority != 0 && o->scheduling_policy != SCHEDULING_PRIORITY) {
         error_set(err, STATUS_INVALID, "priority is %d, but requests run in order of arrival", r->priority);
         error_advise(err, ADVICE_SET, "scheduling_policy", "priority");
         return STATUS_INVALID;

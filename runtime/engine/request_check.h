@@ -4,9 +4,9 @@
 
 #include "runtime/engine/loaded_model.h"
 
-/* What engine_add refuses. Of the model only the config, the tokenizer, the limits max_model_len and max_num_seqs, and
- * profile.model_max_len are read. */
-enum status request_check(const struct loaded_model *l, enum scheduling_policy policy, const struct engine_request *r,
+/* What engine_add refuses; `o` are the options that the model was loaded with. Without l->backend, in a dry run, only
+ * the config, the tokenizer, the limits max_model_len and max_num_seqs, and profile.model_max_len are read. */
+enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
                           struct error *err);
 
 #endif

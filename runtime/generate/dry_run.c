@@ -9,6 +9,7 @@
 #include "base/notice.h"
 #include "base/random.h"
 #include "runtime/commands.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"
@@ -49,12 +50,12 @@ static enum status open_facts(struct dry_run *d, struct error *err)
     if (status != STATUS_OK) return status;
     f->profile.model_max_len = model_spec_max_length(&f->config.spec);
     f->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : f->profile.model_max_len;
-    f->limits.max_num_seqs = o->max_num_seqs;
+    f->limits.max_num_seqs = memory_plan_usual_seqs(o);
     struct prompt_model model = {.tokenizer = f->tokenizer,
                                  .max_tokens_given = f->config.generation.max_new_tokens >= 0,
                                  .vocab_size = f->config.spec.vocab_size,
                                  .num_ids = loaded_model_num_ids(f),
-                                 .max_num_seqs = o->max_num_seqs};
+                                 .max_num_seqs = f->limits.max_num_seqs};
     loaded_model_default_sampling(f, &model.defaults);
     return prompt_rules_make(&model, &d->options->prompts, &d->rules, err);
 }
@@ -69,7 +70,7 @@ static enum status check_prompt(const struct dry_run *d, const struct prompt *p,
                                            .params = &p->params,
                                            .cache_salt = p->cache_salt,
                                            .priority = p->priority};
-    return request_check(&d->facts, d->options->engine->scheduling_policy, &request, err);
+    return request_check(d->options->engine, &d->facts, &request, err);
 }
 
 /* As many blocks as the prefix cache looks for: one token is left to compute. */

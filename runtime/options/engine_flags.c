@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/commands.h"
+
 static enum status parse_load_format(void *target, const char *text, struct error *err)
 {
     enum load_format *format = target;
@@ -180,7 +182,8 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .minimum = 0,
          .maximum = 4096,
          .argument = "N",
-         .help = "Threads of the CPU. Default: 0, every processor that may be used."},
+         .help =
+             "Threads of the CPU. Default: 0, every processor that may be used, as far as a container's quota goes."},
         {.name = "seed",
          .kind = OPTION_UINT64,
          .target = &o->seed,
@@ -244,7 +247,9 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .minimum = 0,
          .maximum = 1 << 20,
          .argument = "GIB",
-         .help = "Host memory for the KV blocks of preempted requests, in GiB; allocated as it is needed. Default: 4."},
+         .help =
+             "Host memory for the KV blocks of preempted requests, in GiB; allocated as it is needed. Default: 4, or "
+             "on the CPU the lesser of 4 and an eighth of what is free."},
         {.name = "enable-prefix-caching",
          .kind = OPTION_SWITCH,
          .target = &o->enable_prefix_caching,
@@ -264,7 +269,7 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
          .minimum = 1,
          .maximum = 65535,
          .argument = "N",
-         .help = "Most sequences in one step. Default: 256."},
+         .help = "Most sequences in one step. Default: 256, or as memory allows."},
         {.name = "max-num-batched-tokens",
          .kind = OPTION_INT32,
          .target = &o->max_num_batched_tokens,
@@ -273,7 +278,7 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
          .argument = "N",
          .help =
              "Most tokens in one step. Default: 0, which is 8192 on a GPU, and on a CPU what its threads compute in "
-             "about a second, estimated: 128 to 8192, but --max-num-seqs at least."},
+             "about a second, estimated: 128 to 8192, but --max-num-seqs at least; or fewer where memory is short."},
         {.name = "scheduling-policy",
          .kind = OPTION_CUSTOM,
          .target = &o->scheduling_policy,
@@ -329,6 +334,7 @@ static void add_parallel_flags(struct option_table *table)
 
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log)
 {
+    log->spell = command_spell_flag;
     add_model_flags(table, options, log);
     add_cache_flags(table, options);
     add_scheduling_flags(table, options);

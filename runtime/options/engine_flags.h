@@ -5,7 +5,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/options/options.h"
 
-/* The flags set fields of *options and *log, which hold the defaults. */
+/* The flags set fields of *options and *log, which hold the defaults. Warnings on that log name settings as flags. */
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log);
 
 /* Adds --trace, for a command that runs requests to their end. */

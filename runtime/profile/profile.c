@@ -273,12 +273,8 @@ static enum status check_preempted(const struct profile_run *run, const struct p
     error_set(err, STATUS_INVALID, "%lld preemption%s: the KV cache of %d block%s does not hold all that runs at once",
               (long long)count, plural(count), engine_memory_profile(e)->num_blocks,
               plural(engine_memory_profile(e)->num_blocks));
-    error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
-    error_advise(err, ADVICE_RAISE,
-                 o->engine.num_gpu_blocks_override ? "num_gpu_blocks_override"
-                 : engine_device_is_discrete(e)    ? "gpu_memory_utilization"
-                                                   : "kv_cache_space",
-                 NULL);
+    if (engine_limits(e)->max_num_seqs > 1) error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
+    error_advise(err, ADVICE_RAISE, memory_profile_blocks_setting(engine_memory_profile(e)), NULL);
     return STATUS_INVALID;
 }
 

@@ -133,7 +133,7 @@ static void sequence_limits(struct maker *m)
     static const double factors[] = {0.25, 0.5, 2, 4};
     for (int i = 0; i < 4; i++) {
         struct engine_options o = *m->now;
-        o.max_num_seqs = (int32_t)(m->now->max_num_seqs * factors[i]);
+        o.max_num_seqs = (int32_t)(m->base->limits.max_num_seqs * factors[i]);
         if (o.max_num_seqs >= 1 && o.max_num_seqs <= 65535)
             add_number(m, "max_num_seqs", "--max-num-seqs", o.max_num_seqs, &o);
     }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "kernels/philox.h"
 
 struct format {
@@ -71,8 +70,7 @@ uint32_t reference_encode(enum dtype dtype, double value)
 
 void reference_for(int64_t count, pool_body *body, void *context)
 {
-    struct pool *pool;
-    pool_open(processors_allowed(), &pool, NULL); /* if that fails, it only takes longer */
+    struct pool *pool = pool_open_allowed();
     pool_run(pool, INT_MAX, count, body, context);
     pool_close(pool);
 }

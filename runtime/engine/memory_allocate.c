@@ -1,0 +1,79 @@
+#include "runtime/engine/memory_plan.h"
+#include "runtime/engine/plan_advice.h"
+
+static const double GIB = 1024.0 * 1024.0 * 1024.0;
+
+static enum status allocate_cache(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    const struct memory_profile *p = &l->profile;
+    struct error cause;
+    const enum status status = model_allocate_cache(l->model, p->num_blocks, &cause);
+    if (status == STATUS_OK) return status;
+    if (status != STATUS_OUT_OF_MEMORY) return error_set(err, status, "%s", cause.text);
+    error_set(err, status, "there is no room for a KV cache of %.2f GiB (%s)", (double)p->kv_cache / GIB, cause.text);
+    plan_advise_less(o, l, err);
+    return status;
+}
+
+/* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
+ * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
+ * become shorter than the tables that were allocated for it. */
+static enum status measure_context(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t available;
+    enum status status = model_warm_up(l->model, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status != STATUS_OK) return status;
+    /* The null block is a part of the cache, which is not allocated yet. */
+    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state - p->block_bytes;
+    if (p->total - available > known) p->context = p->total - available - known;
+    memory_plan_count_blocks(o, p);
+    const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
+    if (o->max_model_len == 0 && !memory_profile_fits(p, &l->limits) && longest > 0) l->limits.max_model_len = longest;
+    status = memory_profile_check(p, &l->limits, err);
+    if (status != STATUS_OK) plan_advise(o, l, err);
+    return status;
+}
+
+/* Other threads copy the weights to the GPU meanwhile; this waits for them last. */
+static enum status allocate_gpu(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct memory_profile *p = &l->profile;
+    int64_t before, after;
+    enum status status = measure_context(o, l, err);
+    if (status == STATUS_OK) status = allocate_cache(o, l, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
+    if (status == STATUS_OK) status = model_capture(l->model, err);
+    if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
+    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
+    if (status != STATUS_OK) return status;
+    p->graphs = before > after ? before - after : 0;
+    p->in_use = p->total - after;
+    return STATUS_OK;
+}
+
+/* Names what was asked for in all: the allocation that failed may be a small one. */
+static enum status no_memory(const struct engine_options *o, const struct loaded_model *l, const struct error *cause,
+                             struct error *err)
+{
+    const struct memory_profile *p = &l->profile;
+    error_set(err, STATUS_OUT_OF_MEMORY,
+              "there is no room for the %.2f GiB of %sactivations, workspace and state, with a KV cache of %.2f GiB to "
+              "follow (%s)",
+              (double)(p->activations + p->workspace + p->state + (p->discrete ? p->weights : 0)) / GIB,
+              p->discrete ? "weights, " : "", (double)p->kv_cache / GIB, cause->text);
+    plan_advise_less(o, l, err);
+    return STATUS_OUT_OF_MEMORY;
+}
+
+enum status memory_allocate(const struct engine_options *o, struct loaded_model *l,
+                            const struct model_options *model_options, struct error *err)
+{
+    if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
+    struct error cause;
+    const enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, &cause);
+    if (status == STATUS_OUT_OF_MEMORY) return no_memory(o, l, &cause, err);
+    if (status != STATUS_OK) return error_set(err, status, "%s", cause.text);
+    return l->profile.discrete ? allocate_gpu(o, l, err) : allocate_cache(o, l, err);
+}
