@@ -94,10 +94,16 @@ int64_t batch_bytes(const struct batch_limits *limits); /* that batch_init alloc
 void batch_free(struct batch *batch);                   /* safe on a zeroed struct */
 void batch_clear(struct batch *batch);                  /* empties it; keeps the memory */
 
-/* Longest block table of a sequence: ceil(max_model_len / block_size). */
+/* ceil(num_tokens / block_size) */
+static inline int32_t batch_num_blocks(const struct batch_limits *limits, int32_t num_tokens)
+{
+    return num_tokens / limits->block_size + (num_tokens % limits->block_size != 0);
+}
+
+/* Longest block table of a sequence. */
 static inline int32_t batch_max_blocks(const struct batch_limits *limits)
 {
-    return (limits->max_model_len + limits->block_size - 1) / limits->block_size;
+    return batch_num_blocks(limits, limits->max_model_len);
 }
 
 /* The first block of the group that a query at this position, or at a later one, reads. Blocks before it are given
@@ -112,18 +118,18 @@ static inline int32_t batch_first_block(const struct batch_limits *limits, int32
  * and a step's tokens before and after it can touch. */
 static inline int32_t batch_group_blocks(const struct batch_limits *limits, int32_t group, int32_t num_tokens)
 {
-    const int32_t size = limits->block_size, all = (num_tokens + size - 1) / size;
+    const int32_t size = limits->block_size, all = batch_num_blocks(limits, num_tokens);
     const int64_t span = (int64_t)limits->windows[group] - 1 + limits->max_num_tokens;
     const int64_t most = (span + size - 2) / size + 1;
     return limits->windows[group] == 0 || all < most ? all : (int32_t)most;
 }
 
-/* The same, of all groups. */
+/* The same, of all groups; INT32_MAX if there are more. */
 static inline int32_t batch_sequence_blocks(const struct batch_limits *limits, int32_t num_tokens)
 {
-    int32_t blocks = 0;
+    int64_t blocks = 0;
     for (int32_t g = 0; g < limits->num_groups; g++) blocks += batch_group_blocks(limits, g, num_tokens);
-    return blocks;
+    return blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
 }
 
 /* Blocks of a pool that admission leaves free, so that running sequences can grow: 1 % of them, as in vLLM. */

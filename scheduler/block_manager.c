@@ -6,7 +6,7 @@
 
 static int32_t blocks_for(const struct block_manager *m, int32_t num_tokens)
 {
-    return (num_tokens + m->limits.block_size - 1) / m->limits.block_size;
+    return batch_num_blocks(&m->limits, num_tokens);
 }
 
 static int32_t least(int32_t a, int32_t b)
@@ -154,7 +154,7 @@ static struct hits find_hits(const struct block_manager *m, const struct sequenc
     const int32_t size = m->limits.block_size,
                   most = m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0;
     int32_t prefix = PREFIX_NONE;
-    if (most > 0) prefix = prefix_cache_root(&m->cache, seq->request->long_rope, seq->request->cache_salt);
+    if (most > 0) prefix = prefix_cache_root(seq->request->long_rope, seq->request->cache_salt);
     for (int32_t i = 0; i < most; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
         if (prefix == PREFIX_NONE || !note_blocks(m, seq, prefix, i, run)) break;
@@ -209,9 +209,9 @@ enum allocate_result block_manager_can_allocate(struct block_manager *m, struct 
 static int32_t first_entries(const struct block_manager *m, int32_t group, const struct sequence *seq,
                              const struct hits *hits)
 {
-    const int32_t all = first_tokens(seq);
-    if (m->limits.windows[group] == 0) return blocks_for(m, all);
-    return blocks_for(m, least(all, hits->length * m->limits.block_size + m->limits.max_num_tokens));
+    const int32_t all = first_tokens(seq), found = hits->length * m->limits.block_size;
+    if (m->limits.windows[group] == 0 || all - found <= m->limits.max_num_tokens) return blocks_for(m, all);
+    return blocks_for(m, found + m->limits.max_num_tokens);
 }
 
 /* The table holds the blocks of the hits already. */
@@ -263,12 +263,13 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
  * blocks, as long as none leaves a window. */
 static int32_t writable_tokens(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
 {
-    const int32_t size = m->limits.block_size;
-    int32_t count = blocks_for(m, num_tokens) * size;
-    for (int32_t g = 0; g < m->limits.num_groups; g++)
-        if (m->limits.windows[g] > 0)
-            count = least(count, (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1);
-    return count;
+    const int64_t size = m->limits.block_size;
+    int64_t count = blocks_for(m, num_tokens) * size;
+    for (int32_t g = 0; g < m->limits.num_groups; g++) {
+        const int64_t most = (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1;
+        if (m->limits.windows[g] > 0 && most < count) count = most;
+    }
+    return count < INT32_MAX ? (int32_t)count : INT32_MAX;
 }
 
 /* Blocks that the growth takes of one group, at their counts less their notes, which are the holders that go. */
@@ -432,13 +433,6 @@ static bool make_number(struct block_manager *m)
     return true;
 }
 
-static int32_t make_root(struct block_manager *m, const struct request *request)
-{
-    const int32_t root = prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt);
-    if (root != PREFIX_NONE || !make_number(m)) return root;
-    return prefix_cache_make_root(&m->cache, request->long_rope, request->cache_salt);
-}
-
 static int32_t insert_prefix(struct block_manager *m, int32_t parent, const int32_t *tokens)
 {
     const int32_t prefix = prefix_cache_insert(&m->cache, parent, tokens);
@@ -449,8 +443,9 @@ static int32_t insert_prefix(struct block_manager *m, int32_t parent, const int3
 static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t known)
 {
     const int32_t size = m->limits.block_size;
-    if (seq->num_hashed == 0) set_prefix(m, seq, make_root(m, seq->request), 0);
-    while (seq->prefix != PREFIX_NONE && (seq->num_hashed + 1) * size <= known) {
+    const struct request *request = seq->request;
+    if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->long_rope, request->cache_salt), 0);
+    while ((seq->num_hashed + 1) * size <= known) {
         const int32_t index = seq->num_hashed;
         const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
         if (prefix == PREFIX_NONE) break;
@@ -621,7 +616,7 @@ static enum status share_found(struct block_manager *m, struct sequence *seq, st
 {
     const int32_t size = m->limits.block_size, full = least(seq->num_computed, seq->num_tokens) / size;
     int32_t prefix = PREFIX_NONE;
-    if (m->caching) prefix = prefix_cache_root(&m->cache, seq->request->long_rope, seq->request->cache_salt);
+    if (m->caching) prefix = prefix_cache_root(seq->request->long_rope, seq->request->cache_salt);
     for (int32_t i = 0; i < full && prefix != PREFIX_NONE; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
         for (int32_t g = 0; g < m->limits.num_groups && prefix != PREFIX_NONE; g++) {
@@ -709,13 +704,23 @@ static void clear_pool_notes(const struct block_pool *pool)
         if (pool->blocks[i].ref_count > 0) pool->blocks[i].note = 0;
 }
 
-enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
-                                struct error *err)
+static enum status count_requests(const struct block_manager *m, const struct request *first, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (const struct request *r = first; r; r = r->next)
+        for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++)
+            status = count_entries(m, &r->sequences[i], err);
+    return status;
+}
+
+enum status block_manager_check(const struct block_manager *m, const struct request *running,
+                                const struct request *swapped, struct error *err)
 {
     enum status status = block_pool_check(&m->pool, err);
     if (status == STATUS_OK) status = block_pool_check(&m->host, err);
     if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, err);
-    for (int32_t i = 0; i < num_seqs && status == STATUS_OK; i++) status = count_entries(m, seqs[i], err);
+    if (status == STATUS_OK) status = count_requests(m, running, err);
+    if (status == STATUS_OK) status = count_requests(m, swapped, err);
     if (status == STATUS_OK) status = check_counts(m, &m->pool, err);
     if (status == STATUS_OK) status = check_counts(m, &m->host, err);
     clear_pool_notes(&m->pool);

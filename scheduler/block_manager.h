@@ -112,9 +112,10 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 /* Empties the prefix cache. No sequence may hold blocks. */
 void block_manager_reset_cache(struct block_manager *m);
 
-/* Rules 1, 2 and 5 of ARCHITECTURE.md over all sequences given (those that hold blocks). For debug builds and tests. It
- * allocates nothing: it counts in the blocks' notes, which are 0 before and after. */
-enum status block_manager_check(const struct block_manager *m, struct sequence *const *seqs, int32_t num_seqs,
-                                struct error *err);
+/* Rules 1, 2 and 5 of ARCHITECTURE.md over all requests that hold blocks: those that follow `running` and `swapped` by
+ * `next`; NULL: there are none. For debug builds and tests. It allocates nothing: it counts in the blocks' notes, which
+ * are 0 before and after. */
+enum status block_manager_check(const struct block_manager *m, const struct request *running,
+                                const struct request *swapped, struct error *err);
 
 #endif

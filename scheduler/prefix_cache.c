@@ -6,24 +6,31 @@
 
 #include "base/plural.h"
 
-/* The roots: numbers that stand for no tokens, have no parent and are never removed. Prefixes of tokens lie directly
- * below the first two, and salts below the others.
- *
- * A salt's path spells an int32, its length in bytes, and then its bytes, padded with zeros to whole chunks of
- * block_size int32. The first chunk of a path says how many chunks it has, so no salt's path is the beginning of
- * another's, and what lies below the end of one is tokens: tokens are never taken for a part of a salt, nor a salt for
- * tokens. */
-enum { ROOT = 1, ROOT_LONG, SALTS, SALTS_LONG, FIRST_PREFIX };
+/* The roots of requests without a salt, which are always there, and the prefixes behind them, up to the capacity. From
+ * there on, two numbers each are the roots of a salt. */
+enum { ROOT = 1, ROOT_LONG, FIRST_PREFIX };
 
-enum { SPARE = 64 }; /* room for salts and for prefixes that have lost their blocks, in a cache full of blocks */
+enum { SPARE = 64 };                 /* room for prefixes that have lost their blocks, in a cache full of blocks */
+enum { MOST_IDLE_BYTES = 64 << 20 }; /* of salts that no request has */
 
 struct prefix {
     int32_t parent;     /* PREFIX_NONE: a root, or the number is free */
     int32_t next;       /* of its chain or of the free list; PREFIX_NONE: it is the last */
-    int32_t refs : 31;  /* its blocks, its children and its pins; a root's are not counted */
+    int32_t refs : 31;  /* its blocks, its children and its pins; those of roots are not counted here */
     bool had_child : 1; /* false: nothing has followed it yet, so that no chain need be searched for what does */
 };
 _Static_assert(sizeof(struct prefix) == 12, "prefix_cache.h says what a prefix costs");
+
+enum { NO_PLACE = -1 };
+
+/* Places of salts. There are as many chains as places: `first` is that of the salts whose hash, modulo their number, is
+ * this place's index. */
+struct salt_place {
+    struct cache_salt *salt; /* NULL: it was forgotten, or the place is free */
+    int32_t refs;            /* children and pins of its two roots */
+    int32_t next;            /* of its chain, or of the list of free places */
+    int32_t first;
+};
 
 static uint64_t hash_xxh3(int32_t parent, const int32_t *tokens, int32_t count)
 {
@@ -39,6 +46,7 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
                                    .num_groups = num_groups,
                                    .num_unused = num_blocks + SPARE,
                                    .first_free = PREFIX_NONE,
+                                   .first_free_place = NO_PLACE,
                                    .hash = hash_xxh3};
     while (cache->num_buckets <= cache->capacity / 4) cache->num_buckets *= 2;
     const size_t capacity = (size_t)cache->capacity; /* zeros: memory is not touched before it is used */
@@ -52,8 +60,21 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
                      plural(num_blocks));
 }
 
+/* Salts that requests have are theirs alone from then on. */
+static void free_salts(struct prefix_cache *cache)
+{
+    for (int32_t i = 0; i < cache->num_places; i++) {
+        struct cache_salt *salt = cache->places[i].salt;
+        if (!salt) continue;
+        salt->cache = NULL;
+        if (salt->num_requests == 0) free(salt);
+    }
+    free(cache->places);
+}
+
 void prefix_cache_free(struct prefix_cache *cache)
 {
+    free_salts(cache);
     free(cache->prefixes);
     free(cache->tokens);
     free(cache->blocks);
@@ -84,7 +105,7 @@ static int32_t *bucket_of(const struct prefix_cache *cache, int32_t parent, cons
 static int32_t find_in_chain(const struct prefix_cache *cache, int32_t first, int32_t parent, const int32_t *tokens)
 {
     const size_t bytes = (size_t)cache->block_size * sizeof *tokens;
-    if (!cache->prefixes[parent].had_child) return PREFIX_NONE;
+    if (parent < cache->capacity && !cache->prefixes[parent].had_child) return PREFIX_NONE;
     for (int32_t i = first; i != PREFIX_NONE; i = cache->prefixes[i].next)
         if (cache->prefixes[i].parent == parent && !memcmp(tokens_of(cache, i), tokens, bytes)) return i;
     return PREFIX_NONE;
@@ -94,6 +115,115 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, cons
 {
     if (parent == PREFIX_NONE) return PREFIX_NONE;
     return find_in_chain(cache, *bucket_of(cache, parent, tokens), parent, tokens);
+}
+
+/* ---- salts ---- */
+
+struct cache_salt *cache_salt_create(const char *text)
+{
+    const size_t length = strlen(text);
+    struct cache_salt *salt = malloc(sizeof *salt + length);
+    if (!salt) return NULL;
+    *salt = (struct cache_salt){.hash = XXH3_64bits(text, length), .num_requests = 1, .length = length};
+    memcpy(salt->text, text, length);
+    return salt;
+}
+
+static int32_t *chain_of(const struct prefix_cache *cache, const struct cache_salt *salt)
+{
+    return &cache->places[salt->hash % (uint64_t)cache->num_places].first;
+}
+
+static void link_salt(struct prefix_cache *cache, int32_t place)
+{
+    int32_t *first = chain_of(cache, cache->places[place].salt);
+    cache->places[place].next = *first;
+    *first = place;
+}
+
+static void free_place(struct prefix_cache *cache, int32_t place)
+{
+    cache->places[place].next = cache->first_free_place;
+    cache->first_free_place = place;
+}
+
+/* Twice as many places. False: out of memory. */
+static bool grow_places(struct prefix_cache *cache)
+{
+    const int32_t before = cache->num_places, count = before ? 2 * before : 16;
+    struct salt_place *places = realloc(cache->places, (size_t)count * sizeof *places);
+    if (!places) return false;
+    memset(places + before, 0, (size_t)(count - before) * sizeof *places);
+    cache->places = places;
+    cache->num_places = count;
+    for (int32_t i = 0; i < count; i++) places[i].first = NO_PLACE;
+    for (int32_t i = 0; i < before; i++)
+        if (places[i].salt) link_salt(cache, i);
+    for (int32_t i = count - 1; i >= before; i--) free_place(cache, i);
+    return true;
+}
+
+/* What lies below its roots, if anything, is found by nobody any more. */
+static void forget_salt(struct prefix_cache *cache, int32_t place)
+{
+    struct salt_place *p = &cache->places[place];
+    int32_t *link = chain_of(cache, p->salt);
+    while (*link != place) link = &cache->places[*link].next;
+    *link = p->next;
+    free(p->salt);
+    p->salt = NULL;
+    if (p->refs == 0) free_place(cache, place);
+}
+
+void cache_salt_release(struct cache_salt *salt)
+{
+    if (!salt || --salt->num_requests > 0) return;
+    struct prefix_cache *cache = salt->cache;
+    if (!cache)
+        free(salt);
+    else if (cache->places[salt->place].refs == 0 || salt->length > MOST_IDLE_BYTES - cache->idle_bytes)
+        forget_salt(cache, salt->place);
+    else
+        cache->idle_bytes += salt->length;
+}
+
+static struct cache_salt *find_salt(const struct prefix_cache *cache, const struct cache_salt *salt)
+{
+    for (int32_t i = *chain_of(cache, salt); i != NO_PLACE; i = cache->places[i].next) {
+        struct cache_salt *other = cache->places[i].salt;
+        if (other->hash == salt->hash && other->length == salt->length &&
+            memcmp(other->text, salt->text, salt->length) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+struct cache_salt *prefix_cache_add_salt(struct prefix_cache *cache, struct cache_salt *salt)
+{
+    struct cache_salt *known = cache->num_places > 0 ? find_salt(cache, salt) : NULL;
+    if (known) {
+        if (known->num_requests++ == 0) cache->idle_bytes -= known->length;
+        free(salt);
+        return known;
+    }
+    if (cache->first_free_place == NO_PLACE && !grow_places(cache)) return salt;
+    salt->cache = cache;
+    salt->place = cache->first_free_place;
+    cache->first_free_place = cache->places[salt->place].next;
+    cache->places[salt->place].salt = salt;
+    link_salt(cache, salt->place);
+    return salt;
+}
+
+int32_t prefix_cache_root(bool long_rope, const struct cache_salt *salt)
+{
+    if (!salt) return long_rope ? ROOT_LONG : ROOT;
+    return salt->cache ? salt->cache->capacity + 2 * salt->place + long_rope : PREFIX_NONE;
+}
+
+static int32_t place_of(const struct prefix_cache *cache, int32_t root)
+{
+    return (root - cache->capacity) / 2;
 }
 
 /* ---- references ---- */
@@ -109,19 +239,36 @@ static void remove_prefix(struct prefix_cache *cache, int32_t prefix)
     cache->first_free = prefix;
 }
 
-static void add_reference(struct prefix_cache *cache, int32_t prefix)
+static void add_references(const struct prefix_cache *cache, int32_t prefix, int32_t count)
 {
-    if (prefix >= FIRST_PREFIX) cache->prefixes[prefix].refs++;
+    if (prefix >= cache->capacity)
+        cache->places[place_of(cache, prefix)].refs += count;
+    else if (prefix >= FIRST_PREFIX)
+        cache->prefixes[prefix].refs += count;
+}
+
+/* With the last reference to its roots, a salt goes that no request has. */
+static void drop_root_reference(struct prefix_cache *cache, int32_t place)
+{
+    struct salt_place *p = &cache->places[place];
+    if (--p->refs > 0) return;
+    if (!p->salt) {
+        free_place(cache, place);
+    } else if (p->salt->num_requests == 0) {
+        cache->idle_bytes -= p->salt->length;
+        forget_salt(cache, place);
+    }
 }
 
 /* A prefix without references is removed. Then its parent has one less, which may have been its last. */
 static void drop_reference(struct prefix_cache *cache, int32_t prefix)
 {
-    while (prefix >= FIRST_PREFIX && --cache->prefixes[prefix].refs == 0) {
+    while (prefix >= FIRST_PREFIX && prefix < cache->capacity && --cache->prefixes[prefix].refs == 0) {
         const int32_t parent = cache->prefixes[prefix].parent;
         remove_prefix(cache, prefix);
         prefix = parent;
     }
+    if (prefix >= cache->capacity) drop_root_reference(cache, place_of(cache, prefix));
 }
 
 bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix)
@@ -131,7 +278,7 @@ bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t pr
 
 void prefix_cache_pin(struct prefix_cache *cache, int32_t prefix)
 {
-    add_reference(cache, prefix);
+    add_references(cache, prefix, 1);
 }
 
 void prefix_cache_unpin(struct prefix_cache *cache, int32_t prefix)
@@ -147,7 +294,7 @@ int32_t prefix_cache_block(const struct prefix_cache *cache, int32_t prefix, int
 void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t group, int32_t block)
 {
     blocks_of(cache, prefix)[group] = block;
-    add_reference(cache, prefix);
+    add_references(cache, prefix, 1);
 }
 
 void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block)
@@ -180,54 +327,16 @@ int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const in
     int32_t prefix = find_in_chain(cache, *bucket, parent, tokens);
     if (prefix != PREFIX_NONE) return prefix;
     prefix = take_number(cache);
-    add_reference(cache, parent);
+    add_references(cache, parent, 1);
     if (prefix == PREFIX_NONE) {
         drop_reference(cache, parent); /* the child may have been all that it was made for */
         return PREFIX_NONE;
     }
     cache->prefixes[prefix] = (struct prefix){.parent = parent, .next = *bucket, .refs = 0};
-    cache->prefixes[parent].had_child = true;
+    if (parent < cache->capacity) cache->prefixes[parent].had_child = true;
     *bucket = prefix;
     memcpy(tokens_of(cache, prefix), tokens, (size_t)cache->block_size * sizeof *tokens);
     return prefix;
-}
-
-/* ---- roots ---- */
-
-/* Chunk `index` of a salt's path, in the row of tokens that belongs to no prefix. */
-static const int32_t *salt_chunk(const struct prefix_cache *cache, const char *salt, size_t length, size_t index)
-{
-    int32_t *chunk = tokens_of(cache, PREFIX_NONE);
-    const size_t size = (size_t)cache->block_size * sizeof *chunk, head = index == 0 ? sizeof *chunk : 0;
-    const size_t start = index == 0 ? 0 : index * size - sizeof *chunk, left = length - start, room = size - head;
-    memset(chunk, 0, size);
-    if (index == 0) chunk[0] = (int32_t)length;
-    memcpy((char *)chunk + head, salt + start, left < room ? left : room);
-    return chunk;
-}
-
-/* make NULL: the root is only looked up. */
-static int32_t find_root(const struct prefix_cache *cache, struct prefix_cache *make, bool long_rope, const char *salt)
-{
-    if (!salt) return long_rope ? ROOT_LONG : ROOT;
-    const size_t length = strlen(salt), size = (size_t)cache->block_size * sizeof(int32_t);
-    if (length > INT32_MAX) return PREFIX_NONE; /* its path cannot begin with its length */
-    int32_t prefix = long_rope ? SALTS_LONG : SALTS;
-    for (size_t i = 0; i * size < sizeof(int32_t) + length && prefix != PREFIX_NONE; i++) {
-        const int32_t *chunk = salt_chunk(cache, salt, length, i);
-        prefix = make ? prefix_cache_insert(make, prefix, chunk) : prefix_cache_find(cache, prefix, chunk);
-    }
-    return prefix;
-}
-
-int32_t prefix_cache_root(const struct prefix_cache *cache, bool long_rope, const char *salt)
-{
-    return find_root(cache, NULL, long_rope, salt);
-}
-
-int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, const char *salt)
-{
-    return find_root(cache, cache, long_rope, salt);
 }
 
 /* ---- checks ---- */
@@ -235,6 +344,19 @@ int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, const
 static bool in_use(const struct prefix_cache *cache, int32_t prefix)
 {
     return cache->prefixes[prefix].parent != PREFIX_NONE;
+}
+
+/* The numbers of prefixes from this one on were never used. */
+static int32_t end_of_used(const struct prefix_cache *cache)
+{
+    return cache->capacity - cache->num_unused;
+}
+
+static bool is_parent(const struct prefix_cache *cache, int32_t number)
+{
+    if (number < FIRST_PREFIX) return number > 0;
+    if (number < cache->capacity) return number < end_of_used(cache) && in_use(cache, number);
+    return place_of(cache, number) < cache->num_places && cache->places[place_of(cache, number)].refs > 0;
 }
 
 static int32_t num_blocks_of(const struct prefix_cache *cache, int32_t prefix)
@@ -247,11 +369,9 @@ static int32_t num_blocks_of(const struct prefix_cache *cache, int32_t prefix)
 /* Counts the prefixes in use into *used. Each has a parent and a reference; the others have nothing. */
 static enum status check_numbers(const struct prefix_cache *cache, int32_t *used, struct error *err)
 {
-    const int32_t end = cache->capacity - cache->num_unused;
-    for (int32_t i = FIRST_PREFIX; i < end; i++) {
+    for (int32_t i = FIRST_PREFIX; i < end_of_used(cache); i++) {
         const int32_t parent = cache->prefixes[i].parent, refs = cache->prefixes[i].refs;
-        if (parent != PREFIX_NONE &&
-            (parent < 0 || parent >= end || (parent >= FIRST_PREFIX && !in_use(cache, parent))))
+        if (parent != PREFIX_NONE && !is_parent(cache, parent))
             return error_set(err, STATUS_INTERNAL, "prefix %d follows %d, which is no prefix", i, parent);
         if (in_use(cache, i) ? refs <= 0 : refs != 0 || num_blocks_of(cache, i) != 0)
             return error_set(err, STATUS_INTERNAL, "prefix %d, %s, counts %d references and has %d blocks", i,
@@ -264,10 +384,10 @@ static enum status check_numbers(const struct prefix_cache *cache, int32_t *used
 /* Adds the blocks and the children of all prefixes to their references, or takes them away. */
 static void add_known(const struct prefix_cache *cache, int32_t sign)
 {
-    for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused; i++) {
+    for (int32_t i = FIRST_PREFIX; i < end_of_used(cache); i++) {
         const int32_t parent = cache->prefixes[i].parent;
         cache->prefixes[i].refs += sign * num_blocks_of(cache, i);
-        if (parent >= FIRST_PREFIX) cache->prefixes[parent].refs += sign;
+        add_references(cache, parent, sign);
     }
 }
 
@@ -276,11 +396,15 @@ static enum status check_references(const struct prefix_cache *cache, struct err
 {
     enum status status = STATUS_OK;
     add_known(cache, -1);
-    for (int32_t i = FIRST_PREFIX; i < cache->capacity - cache->num_unused && status == STATUS_OK; i++)
+    for (int32_t i = FIRST_PREFIX; i < end_of_used(cache) && status == STATUS_OK; i++)
         if (cache->prefixes[i].refs < 0)
             status =
                 error_set(err, STATUS_INTERNAL, "prefix %d counts %d references less than it has blocks and children",
                           i, -cache->prefixes[i].refs);
+    for (int32_t i = 0; i < cache->num_places && status == STATUS_OK; i++)
+        if (cache->places[i].refs < 0)
+            status = error_set(err, STATUS_INTERNAL, "the roots of salt %d count %d references less than children", i,
+                               -cache->places[i].refs);
     add_known(cache, 1);
     return status;
 }
@@ -288,7 +412,7 @@ static enum status check_references(const struct prefix_cache *cache, struct err
 /* The chains hold the prefixes in use and no others, each where its hash says, and none twice. */
 static enum status check_chains(const struct prefix_cache *cache, int32_t used, struct error *err)
 {
-    const int32_t end = cache->capacity - cache->num_unused;
+    const int32_t end = end_of_used(cache);
     int32_t found = 0;
     for (int32_t b = 0; b < cache->num_buckets; b++)
         for (int32_t i = cache->buckets[b]; i != PREFIX_NONE; i = cache->prefixes[i].next)
@@ -303,13 +427,45 @@ static enum status check_chains(const struct prefix_cache *cache, int32_t used, 
 
 static enum status check_free_list(const struct prefix_cache *cache, int32_t used, struct error *err)
 {
-    const int32_t end = cache->capacity - cache->num_unused, most = end - FIRST_PREFIX - used;
+    const int32_t end = end_of_used(cache), most = end - FIRST_PREFIX - used;
     int32_t length = 0;
     for (int32_t i = cache->first_free; i != PREFIX_NONE; i = cache->prefixes[i].next)
         if (i < FIRST_PREFIX || i >= end || in_use(cache, i) || ++length > most)
             return error_set(err, STATUS_INTERNAL, "the list of free prefixes has a loop or leads to %d", i);
     if (length == most) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "%d prefixes are free, but the list of them holds %d", most, length);
+}
+
+/* Whether the salt of a place is in the chain of its hash. */
+static bool is_linked(const struct prefix_cache *cache, int32_t place)
+{
+    int32_t i = *chain_of(cache, cache->places[place].salt);
+    while (i != NO_PLACE && i != place) i = cache->places[i].next;
+    return i == place;
+}
+
+/* A salt has a request or something below its roots. Without either, its place is free. */
+static enum status check_salts(const struct prefix_cache *cache, struct error *err)
+{
+    size_t idle_bytes = 0;
+    int32_t num_free = 0, listed = 0;
+    for (int32_t i = 0; i < cache->num_places; i++) {
+        const struct salt_place *p = &cache->places[i];
+        num_free += !p->salt && p->refs == 0;
+        if (!p->salt) continue;
+        if (p->salt->cache != cache || p->salt->place != i || !is_linked(cache, i) ||
+            (p->salt->num_requests <= 0 && p->refs == 0))
+            return error_set(err, STATUS_INTERNAL, "salt %d, of %d requests and %d prefixes, is not where it belongs",
+                             i, p->salt->num_requests, p->refs);
+        if (p->salt->num_requests == 0) idle_bytes += p->salt->length;
+    }
+    if (idle_bytes != cache->idle_bytes)
+        return error_set(err, STATUS_INTERNAL, "salts without requests take %zu bytes, but %zu were counted",
+                         idle_bytes, cache->idle_bytes);
+    for (int32_t i = cache->first_free_place; i != NO_PLACE && listed <= num_free; i = cache->places[i].next) listed++;
+    if (listed == num_free) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "%d places of salts are free, but the list of them holds %d", num_free,
+                     listed);
 }
 
 enum status prefix_cache_check(const struct prefix_cache *cache, struct error *err)
@@ -319,5 +475,6 @@ enum status prefix_cache_check(const struct prefix_cache *cache, struct error *e
     if (status == STATUS_OK) status = check_references(cache, err);
     if (status == STATUS_OK) status = check_chains(cache, used, err);
     if (status == STATUS_OK) status = check_free_list(cache, used, err);
+    if (status == STATUS_OK) status = check_salts(cache, err);
     return status;
 }

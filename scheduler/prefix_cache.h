@@ -14,15 +14,18 @@
  * again. Who keeps the number of a prefix therefore pins it.
  *
  * Roots keep apart what must not be shared though the tokens are the same: sequences past longrope's switch, and
- * requests with different cache salts (a salt is a path of prefixes without blocks, under a root of its own; its bytes
- * are compared, too).
+ * requests with different cache salts. A salt is any text. It is compared once, when its request is added: requests
+ * whose salts are equal share one struct cache_salt, which has two roots. It outlives its last request as long as there
+ * is a prefix below them, but the salts that no request has take at most 64 MiB; of one that would exceed them, the
+ * cached blocks are not found any more.
  *
- * Nothing is allocated after init, and init touches no memory. A prefix costs 12 bytes, 4 for each group, 4 for each
- * token of a block, and at most 2 for the hash table. */
+ * After init only salts take memory, when their requests are added, and init touches none. A prefix costs 12 bytes, 4
+ * for each group, 4 for each token of a block, and at most 2 for the hash table. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
 #define QUIRE_SCHEDULER_PREFIX_CACHE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -33,28 +36,47 @@ typedef uint64_t prefix_hash_function(int32_t parent, const int32_t *tokens, int
 
 struct prefix;
 
+struct salt_place;
+
+struct cache_salt {
+    struct prefix_cache *cache; /* that it was added to; NULL: none */
+    uint64_t hash;              /* of the text */
+    int32_t num_requests;       /* that have it */
+    int32_t place;              /* in cache->places */
+    size_t length;
+    char text[]; /* [length] */
+};
+
 struct prefix_cache {
     struct prefix *prefixes; /* [capacity], by number; 0 is PREFIX_NONE */
-    int32_t *tokens;         /* [capacity, block_size] row 0, of no prefix, is scratch memory for salts */
+    int32_t *tokens;         /* [capacity, block_size] */
     int32_t *blocks;         /* [capacity, num_groups] 0, the null block: it has none of this group */
     int32_t *buckets;        /* [num_buckets] first prefix of each chain; PREFIX_NONE: the chain is empty */
     int32_t capacity, num_buckets, block_size, num_groups;
     int32_t num_unused;         /* the numbers from capacity - num_unused on were never used */
     int32_t first_free;         /* of a list of numbers that are free again */
     prefix_hash_function *hash; /* XXH3 unless a test puts a colliding one here, before the first insertion */
+    struct salt_place *places;  /* [num_places] of salts */
+    int32_t num_places;
+    int32_t first_free_place; /* of a list; -1: it is empty */
+    size_t idle_bytes;        /* of the texts of salts that no request has */
 };
 
-/* Room for as many prefixes as there are blocks, and a few for salts. */
+/* Room for as many prefixes as there are blocks, and a few that have lost their blocks. */
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
                               struct error *err);
 void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct */
 
-/* The empty prefix of requests with this salt (NULL: none), long_rope or not. PREFIX_NONE: no request with this salt
- * has anything in the cache. */
-int32_t prefix_cache_root(const struct prefix_cache *cache, bool long_rope, const char *salt);
-/* The same, but it is made where it does not exist, like a prefix by prefix_cache_insert. PREFIX_NONE: the cache has no
- * room. */
-int32_t prefix_cache_make_root(struct prefix_cache *cache, bool long_rope, const char *salt);
+/* A salt of one request, in no cache yet. NULL: out of memory. */
+struct cache_salt *cache_salt_create(const char *text);
+/* A request has it no longer. Not while another thread uses the cache that it was added to. NULL is ignored. */
+void cache_salt_release(struct cache_salt *salt);
+/* Adds the salt of a request, or frees it and returns the equal one that another has or had. If memory runs out it is
+ * in no cache, and nothing is shared by it. */
+struct cache_salt *prefix_cache_add_salt(struct prefix_cache *cache, struct cache_salt *salt);
+
+/* The empty prefix of requests with this salt (NULL: none), long_rope or not. PREFIX_NONE: the salt is in no cache. */
+int32_t prefix_cache_root(bool long_rope, const struct cache_salt *salt);
 
 /* The prefix that follows `parent` by tokens[block_size]; PREFIX_NONE: it does not exist, or parent is PREFIX_NONE. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens);

@@ -102,6 +102,8 @@ void scheduler_add(struct scheduler *s, struct request *request)
     request->arrival = s->next_arrival++;
     if (s->config.policy == SCHEDULING_FCFS) request->priority = 0;
     request->long_rope = scheduler_past_switch(s, request);
+    if (request->cache_salt && s->config.enable_prefix_caching)
+        request->cache_salt = prefix_cache_add_salt(&s->blocks.cache, request->cache_salt);
     request_queue_insert(&s->waiting, request);
     if (request->num_sequences > limits->max_num_seqs) {
         error_set(request_error(request), STATUS_INVALID, "n is %d, but at most %d sequences run at once",
@@ -155,8 +157,7 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
     scheduler_choose_planned(s, batch);
     /* A step that preempts admits nothing, unless nothing is left running. */
     const bool admits = fits || !s->running.head;
-    if (admits) scheduler_choose_swapped(s, batch);
-    if (admits && !s->swapped.head) scheduler_choose_waiting(s, batch);
+    if (admits) scheduler_choose_starts(s, batch);
     if (!s->unsound) scheduler_finish_layout(s, batch);
     scheduler_check_after(s);
 }
@@ -302,6 +303,8 @@ struct request *scheduler_next_finished(struct scheduler *s)
     for (struct request *r = s->ended.head; r; r = r->next) {
         if (request_in_flight(s, r)) continue;
         request_queue_remove(r);
+        cache_salt_release(r->cache_salt);
+        r->cache_salt = NULL;
         return r;
     }
     return NULL;

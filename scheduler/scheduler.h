@@ -21,7 +21,8 @@
  *
  * A preempted request is recomputed from its tokens or swapped to host memory: by default, swapped if several of its
  * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, whatever the mode, or
- * if there are too few host blocks. Swapped requests return before any waiting request is admitted.
+ * if there are too few host blocks. With the policy fcfs, swapped requests return before any waiting request is
+ * admitted; with priority, the most urgent request of both is next.
  *
  * A sequence that needs nothing more on the device gives its blocks and its state index to the very next step, even if
  * a step in flight still names it, because the device runs steps in order. That is so when it has ended, and when its
@@ -34,7 +35,8 @@
  * kinds apart.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
- * after scheduler_create, except the error of a request that fails, and host blocks, which are allocated when a swap
+ * after scheduler_create, except the error of a request that fails, places of cache salts, when a request with one is
+ * added, and host blocks, which are allocated when a swap
  * needs more than there are: most runs never swap, and pinning gigabytes of host memory at start-up takes seconds.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
@@ -154,7 +156,7 @@ enum status scheduler_collect(struct scheduler *s, const struct sample_output *s
 void scheduler_cancel(struct scheduler *s);
 
 /* Removes and returns a request whose sequences have all ended and which no step in flight names; NULL: there is none.
- * It belongs to the caller again. */
+ * It belongs to the caller again, without its cache_salt. */
 struct request *scheduler_next_finished(struct scheduler *s);
 
 bool scheduler_has_work(const struct scheduler *s);     /* requests not handed back, or steps in flight */

@@ -66,23 +66,6 @@ static void swap_in(struct scheduler *s, struct batch *batch, struct request *re
     request_queue_move(&s->running, request);
 }
 
-void scheduler_choose_swapped(struct scheduler *s, struct batch *batch)
-{
-    struct request *request;
-    while (s->budget > 0 && !s->unsound && (request = s->swapped.head)) {
-        if (request_num_unfinished(request) > s->num_free_state_indices) return;
-        const bool past_switch = !request->long_rope && scheduler_past_switch(s, request);
-        enum allocate_result result = past_switch ? ALLOCATE_NEVER : block_manager_can_swap_in(&s->blocks, request);
-        if (result == ALLOCATE_NEVER) {
-            scheduler_requeue(s, request);
-            continue;
-        }
-        if (result == ALLOCATE_LATER || !scheduler_can_go_on(s, request)) return;
-        swap_in(s, batch, request);
-        if (!s->unsound) scheduler_choose_request(s, batch, request);
-    }
-}
-
 static void refuse(struct scheduler *s, struct request *request, int32_t required)
 {
     error_set(request_error(request), STATUS_OUT_OF_MEMORY,
@@ -93,21 +76,52 @@ static void refuse(struct scheduler *s, struct request *request, int32_t require
     scheduler_end_request(s, request, FINISH_ERROR);
 }
 
-void scheduler_choose_waiting(struct scheduler *s, struct batch *batch)
+/* Brings back a swapped request, or makes it wait where it does not fit any more. False: not in this step. */
+static bool choose_swapped(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    const bool past_switch = !request->long_rope && scheduler_past_switch(s, request);
+    const enum allocate_result result = past_switch ? ALLOCATE_NEVER : block_manager_can_swap_in(&s->blocks, request);
+    if (result == ALLOCATE_NEVER) {
+        scheduler_requeue(s, request);
+        return true;
+    }
+    if (result == ALLOCATE_LATER || !scheduler_can_go_on(s, request)) return false;
+    swap_in(s, batch, request);
+    if (!s->unsound) scheduler_choose_request(s, batch, request);
+    return true;
+}
+
+/* Admits a waiting request, or ends it if it can never fit. False: not in this step. */
+static bool choose_waiting(struct scheduler *s, struct batch *batch, struct request *request)
+{
+    int32_t required;
+    if (!scheduler_can_go_on(s, request)) return false; /* beams that the caller has yet to choose */
+    if (!s->config.enable_chunked_prefill && request_first_unfinished(request)->num_tokens > s->budget) return false;
+    const enum allocate_result result = block_manager_can_allocate(&s->blocks, request, &required);
+    if (result == ALLOCATE_LATER) return false;
+    if (result == ALLOCATE_NEVER) {
+        refuse(s, request, required);
+        return true;
+    }
+    admit(s, request);
+    if (!s->unsound) scheduler_choose_request(s, batch, request);
+    return true;
+}
+
+/* With fcfs a swapped request, whatever waits; with priority the one of higher rank. NULL: there is none. */
+static struct request *next_to_start(const struct scheduler *s)
+{
+    struct request *swapped = s->swapped.head, *waiting = s->waiting.head;
+    if (!swapped || !waiting) return swapped ? swapped : waiting;
+    return s->config.policy == SCHEDULING_PRIORITY && request_precedes(waiting, swapped) ? waiting : swapped;
+}
+
+void scheduler_choose_starts(struct scheduler *s, struct batch *batch)
 {
     struct request *request;
-    while (s->budget > 0 && !s->unsound && (request = s->waiting.head)) {
-        int32_t required;
+    bool goes_on = true;
+    while (goes_on && s->budget > 0 && !s->unsound && (request = next_to_start(s))) {
         if (request_num_unfinished(request) > s->num_free_state_indices) return;
-        if (!scheduler_can_go_on(s, request)) return; /* beams that the caller has yet to choose */
-        if (!s->config.enable_chunked_prefill && request_first_unfinished(request)->num_tokens > s->budget) return;
-        enum allocate_result result = block_manager_can_allocate(&s->blocks, request, &required);
-        if (result == ALLOCATE_LATER) return;
-        if (result == ALLOCATE_NEVER) {
-            refuse(s, request, required);
-            continue;
-        }
-        admit(s, request);
-        if (!s->unsound) scheduler_choose_request(s, batch, request);
+        goes_on = request->queue == &s->swapped ? choose_swapped(s, batch, request) : choose_waiting(s, batch, request);
     }
 }

@@ -80,7 +80,8 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
         seqs[i].num_pending = 0;
         seqs[i].num_writable = 0; /* its row of the device's tables may be another beam's */
     }
-    for (int32_t i = 0; i < request->num_sequences; i++) block_manager_hash(&s->blocks, &seqs[i]);
+    for (int32_t i = 0; i < request->num_sequences; i++) /* blocks of the host cannot be found */
+        if (seqs[i].status == SEQUENCE_RUNNING) block_manager_hash(&s->blocks, &seqs[i]);
     /* It was preempted before these tokens: they may have brought it past the switch. */
     if (request->queue == &s->waiting) request->long_rope = scheduler_past_switch(s, request);
     scheduler_check_after(s);

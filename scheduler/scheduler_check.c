@@ -37,7 +37,8 @@ static enum status check_tables(const struct scheduler *s, const struct sequence
                              t->num_blocks - t->first, g, most);
         enum status status = check_blocks(s, seq, t, err);
         if (status != STATUS_OK) return status;
-        for (int32_t i = seq->num_computed / limits->block_size; i * limits->block_size < seq->num_writable; i++)
+        const int32_t end = batch_num_blocks(limits, seq->num_writable);
+        for (int32_t i = seq->num_computed / limits->block_size; i < end; i++)
             if (i >= t->num_blocks || s->blocks.pool.blocks[t->blocks[i]].ref_count != 1)
                 return error_set(err, STATUS_INTERNAL, "a sequence may write %d tokens, but block %d is not its own",
                                  seq->num_writable, i);
@@ -103,11 +104,10 @@ static enum status check_queue(const struct scheduler *s, const struct request_q
         for (int32_t i = 0; i < r->num_sequences && status == STATUS_OK; i++) {
             struct sequence *seq = &r->sequences[i];
             status = check_sequence(s, queue, seq, err);
-            if (status == STATUS_OK && (seq->state_index >= 0 || seq->tables[0].num_blocks > 0)) {
-                if (*num_holders == s->config.limits.max_num_seqs)
-                    return error_set(err, STATUS_INTERNAL, "more sequences hold blocks than there are state indices");
-                s->holders[(*num_holders)++] = seq;
-            }
+            if (status != STATUS_OK || seq->state_index < 0) continue;
+            if (*num_holders == s->config.limits.max_num_seqs)
+                return error_set(err, STATUS_INTERNAL, "more sequences run than there are state indices");
+            s->holders[(*num_holders)++] = seq;
         }
     }
     if (status == STATUS_OK && count != queue->count)
@@ -124,13 +124,10 @@ static bool state_index_is_free(const struct scheduler *s, int32_t index)
 
 static enum status check_state_indices(const struct scheduler *s, int32_t num_holders, struct error *err)
 {
-    int32_t held = 0;
-    for (int32_t i = 0; i < num_holders; i++) held += s->holders[i]->state_index >= 0;
-    if (held + s->num_free_state_indices != s->config.limits.max_num_seqs)
-        return error_set(err, STATUS_INTERNAL, "%d state indices are held and %d free, of %d", held,
+    if (num_holders + s->num_free_state_indices != s->config.limits.max_num_seqs)
+        return error_set(err, STATUS_INTERNAL, "%d state indices are held and %d free, of %d", num_holders,
                          s->num_free_state_indices, s->config.limits.max_num_seqs);
     for (int32_t i = 0; i < num_holders; i++) {
-        if (s->holders[i]->state_index < 0) continue;
         bool taken = state_index_is_free(s, s->holders[i]->state_index);
         for (int32_t j = 0; j < i; j++) taken = taken || s->holders[j]->state_index == s->holders[i]->state_index;
         if (taken) return error_set(err, STATUS_INTERNAL, "state index %d has two holders", s->holders[i]->state_index);
@@ -150,6 +147,6 @@ enum status scheduler_check(const struct scheduler *s, struct error *err)
     if (status == STATUS_OK) status = check_queue(s, &s->running, &num_holders, err);
     if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
     if (status == STATUS_OK) status = check_state_indices(s, num_holders, err);
-    if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->holders, num_holders, err);
+    if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->running.head, s->swapped.head, err);
     return status;
 }

@@ -67,7 +67,7 @@ struct scheduler {
 
     struct token_event *events;
     struct sequence *parents;  /* scratch of scheduler_set_beams */
-    struct sequence **holders; /* scratch of scheduler_check */
+    struct sequence **holders; /* scratch of scheduler_check: those of state indices */
     int64_t prefix_queries, prefix_hits, num_steps, num_tokens;
     int64_t preemptions_recompute, preemptions_swap;
     int64_t blocks_swapped_out, blocks_swapped_in;
@@ -103,10 +103,9 @@ void scheduler_advise_more_blocks(const struct scheduler *s, struct error *err);
 
 /* ---- scheduler_admit.c ---- */
 
-/* Brings swapped requests back by rank; the first that does not fit ends the search. */
-void scheduler_choose_swapped(struct scheduler *s, struct batch *batch);
-/* Admits waiting requests by rank; the first that does not fit ends the search, so that none is starved. */
-void scheduler_choose_waiting(struct scheduler *s, struct batch *batch);
+/* Brings swapped requests back and admits waiting ones: with fcfs the swapped ones first, each queue by rank; with
+ * priority both by rank. The first that does not fit ends the search, so that none is starved. */
+void scheduler_choose_starts(struct scheduler *s, struct batch *batch);
 /* The leader has computed the prompt: starts the sequences that wait for it, with its blocks. They compute nothing in
  * this step, because a block is copied before the step writes to it, but may sample from the leader's logits. */
 void scheduler_fork(struct scheduler *s, struct sequence *leader);

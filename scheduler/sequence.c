@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct sequence) % CACHE_LINE == 0, "each sequence begins 
 static struct block_table *create_tables(const struct batch_limits *limits, int32_t capacity)
 {
     const size_t groups = (size_t)limits->num_groups;
-    const size_t entries = (size_t)((capacity + limits->block_size - 1) / limits->block_size);
+    const size_t entries = (size_t)batch_num_blocks(limits, capacity);
     struct block_table *tables = calloc(1, groups * (sizeof *tables + entries * sizeof *tables->blocks));
     for (size_t g = 0; tables && g < groups; g++) tables[g].blocks = (int32_t *)(tables + groups) + g * entries;
     return tables;
@@ -108,7 +108,7 @@ void request_destroy(struct request *request)
     }
     sampling_params_free(&request->params);
     free(request->prompt_logprobs);
-    free(request->cache_salt);
+    cache_salt_release(request->cache_salt);
     free(request->error);
     free(request);
 }

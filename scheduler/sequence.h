@@ -9,6 +9,7 @@
 
 #include "base/batch.h"
 #include "base/status.h"
+#include "scheduler/prefix_cache.h"
 #include "scheduler/sampling_params.h"
 
 enum sequence_status { SEQUENCE_WAITING, SEQUENCE_RUNNING, SEQUENCE_SWAPPED, SEQUENCE_FINISHED };
@@ -72,7 +73,9 @@ struct request {
     /* What every step reads comes first. */
     _Alignas(CACHE_LINE) struct request *next; /* in its queue */
     struct sequence *sequences;                /* [num_sequences] */
-    struct sequence *leader; /* computes the prompt, for which the other sequences wait; NULL: none waits */
+    struct cache_salt *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none. Set
+                                      before scheduler_add */
+    struct sequence *leader;       /* computes the prompt, for which the other sequences wait; NULL: none waits */
     int32_t num_sequences;
     bool long_rope; /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
     bool beams;     /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
@@ -83,7 +86,6 @@ struct request {
     int32_t eos_token_ids[16];     /* [num_eos] */
 
     uint64_t id;
-    char *cache_salt; /* owned; blocks are shared only with requests of the same salt; NULL: none */
     struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */
 
     /* What queues read, in one cache line. */

@@ -45,7 +45,10 @@ static void open_fixture(struct fixture *f, int32_t num_blocks, bool caching)
 static void check(const struct fixture *f)
 {
     struct error err;
-    if (block_manager_check(&f->m, f->seqs, f->num_seqs, &err) != STATUS_OK) fail_msg("%s", err.text);
+    for (int32_t i = 0; i < f->num_requests; i++)
+        f->requests[i]->next = i + 1 < f->num_requests ? f->requests[i + 1] : NULL;
+    if (block_manager_check(&f->m, f->num_requests > 0 ? f->requests[0] : NULL, NULL, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
 }
 
 static void close_fixture(struct fixture *f)
@@ -387,6 +390,11 @@ static void test_colliding_hashes_share_nothing_wrong(void **state)
     close_fixture(&f);
 }
 
+static void set_salt(struct fixture *f, struct request *request, const char *text)
+{
+    request->cache_salt = prefix_cache_add_salt(&f->m.cache, cache_salt_create(text));
+}
+
 static void test_another_salt_is_another_prefix(void **state)
 {
     (void)state;
@@ -395,7 +403,7 @@ static void test_another_salt_is_another_prefix(void **state)
     struct error err;
     hold(&f, 0, 4 * SIZE);
     struct request *salted = add(&f, 0, 4 * SIZE, 1);
-    salted->cache_salt = strdup("salt");
+    set_salt(&f, salted, "salt");
     assert_int_equal(block_manager_allocate(&f.m, &salted->sequences[0], &err), STATUS_OK);
     assert_int_equal(salted->sequences[0].num_computed, 0);
     release(&f, &salted->sequences[0]);
@@ -403,16 +411,17 @@ static void test_another_salt_is_another_prefix(void **state)
     close_fixture(&f);
 }
 
-/* The prompt of one block and a token, with a salt of its own, is computed and ends. Returns how much of it was cached.
- */
-static int32_t run_salted(struct fixture *f, int32_t salt)
+/* The prompt of one block and a token, with a salt of 1 MB that ends with this letter, is computed and ends. Returns
+ * how much of it was cached. */
+static int32_t run_salted(struct fixture *f, char letter)
 {
     struct error err;
-    char text[16];
+    static char text[1000000 + 1];
     struct request *request = add(f, 0, SIZE + 1, 1);
     struct sequence *seq = &request->sequences[0];
-    snprintf(text, sizeof text, "salt %d", salt);
-    request->cache_salt = strdup(text);
+    memset(text, 's', sizeof text - 1);
+    text[sizeof text - 2] = letter;
+    set_salt(f, request, text);
     assert_int_equal(block_manager_allocate(&f->m, seq, &err), STATUS_OK);
     const int32_t cached = seq->num_computed;
     compute(f, seq);
@@ -420,24 +429,50 @@ static int32_t run_salted(struct fixture *f, int32_t salt)
     return cached;
 }
 
-/* A salt takes a number of the prefix cache, and its block another. When no number is left the oldest block is
- * forgotten, and with it its salt. */
-static void test_with_more_salts_than_numbers_the_oldest_block_is_forgotten(void **state)
+/* A salt is no prefix: however long it is, it takes nothing that another request's block needs. */
+static void test_a_long_salt_forgets_nothing(void **state)
 {
     (void)state;
-    enum { NUM_BLOCKS = 70, MORE = 8 };
     struct fixture f;
-    open_fixture(&f, NUM_BLOCKS, true);
-    const int32_t room = f.m.cache.num_unused / 2;
-    assert_true(room < NUM_BLOCKS && room + MORE + 2 <= MAX_SEQS);
-    for (int32_t i = 0; i < room + MORE; i++) {
-        assert_int_equal(run_salted(&f, i), 0);
-        assert_int_equal(f.m.pool.num_cached, i < room ? i + 1 : room);
+    open_fixture(&f, 60, true);
+    release(&f, hold(&f, 0, 4 * SIZE));
+    const int32_t before = f.m.pool.num_cached, unused = f.m.cache.num_unused;
+    for (int32_t i = 0; i < 8; i++) {
+        assert_int_equal(run_salted(&f, (char)('a' + i)), 0);
+        assert_int_equal(f.m.pool.num_cached, before + i + 1);
+        assert_int_equal(f.m.cache.num_unused, unused - i - 1);
     }
-    assert_int_equal(f.m.evictions, 0); /* there were blocks enough */
-    assert_int_equal(run_salted(&f, MORE), SIZE);
-    assert_int_equal(run_salted(&f, MORE - 1), 0);
+    for (int32_t i = 0; i < 8; i++) assert_int_equal(run_salted(&f, (char)('a' + i)), SIZE);
+    assert_int_equal(f.m.evictions, 0);
     close_fixture(&f);
+}
+
+/* Sums with a window, a length or a block size near the largest integer. */
+static void test_the_largest_integers(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_groups(&f, 20, true, INT32_MAX, 2, (int32_t[]){INT32_MAX, INT32_MAX - 1});
+    struct sequence *seq = hold(&f, 0, 3 * SIZE - 1);
+    assert_int_equal(block_manager_append(&f.m, seq, 3 * SIZE, NULL, NULL, &err), STATUS_OK);
+    assert_int_equal(seq->num_writable, 3 * SIZE);
+    release(&f, seq);
+    close_fixture(&f);
+
+    struct batch_limits limits = {.max_num_tokens = INT32_MAX,
+                                  .max_num_seqs = 1 << 16,
+                                  .max_model_len = INT32_MAX,
+                                  .block_size = 16,
+                                  .num_groups = 8,
+                                  .windows = {0, INT32_MAX}};
+    assert_int_equal(batch_max_blocks(&limits), 1 << 27);
+    for (int32_t g = 0; g < 2; g++) assert_int_equal(batch_group_blocks(&limits, g, INT32_MAX), 1 << 27);
+    assert_int_equal(batch_sequence_blocks(&limits, INT32_MAX), 1 << 30);
+    limits.block_size = 1;
+    assert_int_equal(batch_sequence_blocks(&limits, INT32_MAX), INT32_MAX);
+    limits.block_size = INT32_MAX;
+    assert_int_equal(batch_max_blocks(&limits), 1);
 }
 
 /* A block that would leave its number in use is kept: forgetting it would not help. */
@@ -450,8 +485,7 @@ static void test_a_block_is_not_forgotten_for_nothing(void **state)
     const int32_t oldest = f.m.pool.oldest, prefix = f.m.pool.blocks[oldest].prefix;
     prefix_cache_pin(&f.m.cache, prefix);
     for (int32_t tokens[SIZE] = {5000}; f.m.cache.num_unused > 0; tokens[0]++)
-        prefix_cache_pin(&f.m.cache,
-                         prefix_cache_insert(&f.m.cache, prefix_cache_root(&f.m.cache, false, NULL), tokens));
+        prefix_cache_pin(&f.m.cache, prefix_cache_insert(&f.m.cache, prefix_cache_root(false, NULL), tokens));
     struct sequence *seq = hold(&f, 1000, SIZE + 1);
     assert_int_equal(seq->num_hashed, 0);
     assert_int_equal(f.m.pool.oldest, oldest);
@@ -923,7 +957,8 @@ int main(void)
         cmocka_unit_test(test_a_duplicate_is_not_cached_twice),
         cmocka_unit_test(test_colliding_hashes_share_nothing_wrong),
         cmocka_unit_test(test_another_salt_is_another_prefix),
-        cmocka_unit_test(test_with_more_salts_than_numbers_the_oldest_block_is_forgotten),
+        cmocka_unit_test(test_a_long_salt_forgets_nothing),
+        cmocka_unit_test(test_the_largest_integers),
         cmocka_unit_test(test_a_block_is_not_forgotten_for_nothing),
         cmocka_unit_test(test_one_token_is_left_to_compute),
         cmocka_unit_test(test_a_double_release_names_the_block),

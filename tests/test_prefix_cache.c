@@ -90,10 +90,56 @@ static void unpin(struct prefix_cache *cache, int32_t prefix)
     check(cache);
 }
 
+/* A salt of a request; all hashes are the same if those of prefixes are. */
+static struct cache_salt *create_salt(const struct prefix_cache *cache, const char *text)
+{
+    struct cache_salt *salt = cache_salt_create(text);
+    assert_non_null(salt);
+    if (cache->hash == hash_constant) salt->hash = 5;
+    return salt;
+}
+
+static struct cache_salt *add_salt(struct prefix_cache *cache, const char *text)
+{
+    return prefix_cache_add_salt(cache, create_salt(cache, text));
+}
+
+/* Whether a request or a prefix keeps the salt. */
+static bool is_kept(struct prefix_cache *cache, const char *text)
+{
+    struct cache_salt *made = create_salt(cache, text);
+    const uintptr_t address = (uintptr_t)made;
+    struct cache_salt *salt = prefix_cache_add_salt(cache, made);
+    const bool kept = (uintptr_t)salt != address;
+    cache_salt_release(salt);
+    return kept;
+}
+
+static int32_t root_of(struct prefix_cache *cache, bool long_rope, const char *text)
+{
+    struct cache_salt *salt = text ? add_salt(cache, text) : NULL;
+    const int32_t root = prefix_cache_root(long_rope, salt);
+    assert_int_not_equal(root, PREFIX_NONE);
+    cache_salt_release(salt);
+    return root;
+}
+
+/* The root of a salt that no request has any more, pinned. */
+static int32_t make_root(struct prefix_cache *cache, bool long_rope, const char *text)
+{
+    struct cache_salt *salt = text ? add_salt(cache, text) : NULL;
+    const int32_t root = prefix_cache_root(long_rope, salt);
+    prefix_cache_pin(cache, root);
+    cache_salt_release(salt);
+    check(cache);
+    assert_int_equal(root_of(cache, long_rope, text), root);
+    return root;
+}
+
 /* How many more prefixes the cache has room for. Those of `filler` are given back. */
 static int32_t room(struct prefix_cache *cache)
 {
-    const int32_t root = prefix_cache_root(cache, false, NULL);
+    const int32_t root = prefix_cache_root(false, NULL);
     int32_t filler[128], count = 0;
     for (struct tokens t = {{0, -1, -1, -1}};; t.ids[0]++) {
         const int32_t prefix = prefix_cache_insert(cache, root, t.ids);
@@ -109,7 +155,7 @@ static int32_t room(struct prefix_cache *cache)
 /* Pins new prefixes until there is room for `left` more. */
 static void fill_up(struct prefix_cache *cache, int32_t left)
 {
-    const int32_t root = prefix_cache_root(cache, true, NULL);
+    const int32_t root = prefix_cache_root(true, NULL);
     struct tokens t = {{0, -2, -2, -2}};
     for (int32_t i = room(cache) - left; i > 0; i--, t.ids[0]++)
         prefix_cache_pin(cache, prefix_cache_insert(cache, root, t.ids));
@@ -120,7 +166,7 @@ static void fill_up(struct prefix_cache *cache, int32_t left)
 static void test_an_identity_is_parent_and_tokens(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t root = prefix_cache_root(&cache, false, NULL), long_root = prefix_cache_root(&cache, true, NULL);
+    const int32_t root = prefix_cache_root(false, NULL), long_root = prefix_cache_root(true, NULL);
     assert_true(root != PREFIX_NONE && long_root != PREFIX_NONE && root != long_root);
     const int32_t p[] = {insert_new(&cache, root, 'a'), insert_new(&cache, root, 'b'),
                          insert_new(&cache, long_root, 'a')};
@@ -148,7 +194,7 @@ static void test_an_identity_is_parent_and_tokens(void **state)
 static void test_a_prefix_has_a_block_of_each_group(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t before = room(&cache), root = prefix_cache_root(&cache, false, NULL);
+    const int32_t before = room(&cache), root = prefix_cache_root(false, NULL);
     const int32_t prefix = insert(&cache, root, 'a');
     prefix_cache_attach(&cache, prefix, 1, 8);
     check(&cache);
@@ -170,7 +216,7 @@ static void test_a_prefix_has_a_block_of_each_group(void **state)
 static void test_eviction_in_the_middle_keeps_longer_prefixes(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t before = room(&cache), root = prefix_cache_root(&cache, false, NULL);
+    const int32_t before = room(&cache), root = prefix_cache_root(false, NULL);
     int32_t p[5], parent = root;
     for (int i = 0; i < 5; i++) {
         parent = p[i] = insert(&cache, parent, "abcde"[i]);
@@ -196,7 +242,7 @@ static void test_eviction_in_the_middle_keeps_longer_prefixes(void **state)
 static void test_a_number_is_used_again_only_when_nothing_refers_to_it(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t root = prefix_cache_root(&cache, false, NULL);
+    const int32_t root = prefix_cache_root(false, NULL);
     const int32_t parent = insert_new(&cache, root, 'a'), child = insert_new(&cache, parent, 'b');
     unpin(&cache, parent); /* its child keeps it */
     prefix_cache_pin(&cache, child);
@@ -216,11 +262,10 @@ static void test_there_is_room_for_every_block(void **state)
 {
     struct prefix_cache cache = cache_of(state);
     assert_true(room(&cache) >= 20);
-    const int32_t root = prefix_cache_root(&cache, false, NULL), known = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(false, NULL), known = insert_new(&cache, root, 'a');
     fill_up(&cache, 0);
     assert_int_equal(insert(&cache, root, 'b'), PREFIX_NONE);
     assert_int_equal(insert(&cache, root, 'a'), known); /* what is there is found */
-    assert_int_equal(prefix_cache_make_root(&cache, false, "salt"), PREFIX_NONE);
     check(&cache);
     unpin(&cache, known);
     assert_int_equal(room(&cache), 1);
@@ -230,24 +275,20 @@ static void test_there_is_room_for_every_block(void **state)
 static void test_an_insertion_that_fails_leaves_nothing(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const char *salt = "a salt of three chunks, which are 48 bytes";
-    fill_up(&cache, 2);
-    assert_int_equal(prefix_cache_make_root(&cache, false, salt), PREFIX_NONE);
+    struct cache_salt *salt = add_salt(&cache, "x");
+    fill_up(&cache, 1);
+    const int32_t root = prefix_cache_root(true, salt), below = insert_new(&cache, root, 'a');
+    cache_salt_release(salt);
+    assert_int_equal(insert(&cache, below, 'b'), PREFIX_NONE);
     check(&cache);
-    assert_int_equal(room(&cache), 2);
-    for (int i = 0; i < 2; i++) { /* a root without anything below it, and one with */
-        const int32_t root = prefix_cache_make_root(&cache, true, "x");
-        assert_int_not_equal(root, PREFIX_NONE);
-        const int32_t below = i ? insert_new(&cache, root, 'a') : root,
-                      other = i ? PREFIX_NONE : insert(&cache, 1, 'a');
-        if (other != PREFIX_NONE) prefix_cache_pin(&cache, other);
-        assert_int_equal(insert(&cache, below, 'b'), PREFIX_NONE);
-        check(&cache);
-        assert_int_equal(prefix_cache_root(&cache, true, "x"), i ? root : PREFIX_NONE);
-        prefix_cache_unpin(&cache, i ? below : other);
-        assert_int_equal(prefix_cache_root(&cache, true, "x"), PREFIX_NONE);
-        assert_int_equal(room(&cache), 2);
-    }
+    assert_int_equal(root_of(&cache, true, "x"), root);
+    unpin(&cache, below);
+    assert_false(is_kept(&cache, "x"));
+    prefix_cache_pin(&cache, insert(&cache, 1, 'a')); /* the last number */
+    salt = add_salt(&cache, "x");
+    assert_int_equal(insert(&cache, prefix_cache_root(true, salt), 'b'), PREFIX_NONE);
+    cache_salt_release(salt);
+    assert_false(is_kept(&cache, "x"));
     free_cache(&cache);
 }
 
@@ -255,13 +296,13 @@ static void test_roots_without_a_salt_stay(void **state)
 {
     struct prefix_cache cache = cache_of(state);
     for (int long_rope = 0; long_rope < 2; long_rope++) {
-        const int32_t root = prefix_cache_root(&cache, long_rope, NULL);
-        assert_int_equal(prefix_cache_make_root(&cache, long_rope, NULL), root);
+        const int32_t root = prefix_cache_root(long_rope, NULL);
+        assert_int_equal(make_root(&cache, long_rope, NULL), root);
         prefix_cache_unpin(&cache, root);
         prefix_cache_pin(&cache, root);
         prefix_cache_unpin(&cache, root);
         unpin(&cache, insert_new(&cache, root, 'a'));
-        assert_int_equal(prefix_cache_root(&cache, long_rope, NULL), root);
+        assert_int_equal(prefix_cache_root(long_rope, NULL), root);
     }
     prefix_cache_pin(&cache, PREFIX_NONE);
     prefix_cache_unpin(&cache, PREFIX_NONE);
@@ -277,86 +318,122 @@ static const char *salt_of(char *out, int length, int at)
     return out;
 }
 
+enum { LONGEST = 1000000 };
+static char texts[4][LONGEST + 1];
+
+/* However long a salt is, it takes the room of no prefix. */
 static void test_each_salt_has_a_root_of_its_own(void **state)
 {
-    static const int lengths[] = {0, 1, 11, 12, 13, 27, 28, 29, 60, 1000};
+    static const int lengths[] = {0, 1, 2, 16, 1000, LONGEST};
+    struct prefix_cache cache = cache_of(state);
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
-        struct prefix_cache cache = cache_of(state);
         const int32_t before = room(&cache);
-        char salts[4][1001]; /* the first two are the same */
-        int32_t roots[4][2];
+        int32_t roots[4][2]; /* of four salts, the first two of which are the same */
         const int n = lengths[l], at[] = {n, n, n - 1, 0}, distinct = n == 0 ? 2 : n == 1 ? 3 : 4;
         for (int i = 0; i < distinct; i++)
             for (int k = 0; k < 2; k++) {
-                if (n == 1000 && (i == 3 || k == 1)) continue; /* no room for so many chunks */
-                const char *salt = salt_of(salts[i], n, at[i]);
-                if (i != 1) assert_int_equal(prefix_cache_root(&cache, k, salt), PREFIX_NONE);
-                roots[i][k] = prefix_cache_make_root(&cache, k, salt);
-                assert_int_not_equal(roots[i][k], PREFIX_NONE);
-                prefix_cache_pin(&cache, roots[i][k]);
-                check(&cache);
-                assert_int_equal(prefix_cache_root(&cache, k, salt), roots[i][k]);
-                if (i == 1) assert_int_equal(roots[1][k], roots[0][k]);
+                const char *text = salt_of(texts[i], n, at[i]);
+                assert_int_equal(is_kept(&cache, text), i == 1 || k == 1);
+                roots[i][k] = make_root(&cache, k, text);
+                for (int j = 0; j < i; j++) assert_int_equal(roots[i][k] == roots[j][k], i == 1);
             }
-        if (distinct > 2) assert_int_not_equal(roots[2][0], roots[0][0]);
-        if (n < 1000) assert_int_not_equal(roots[0][0], roots[0][1]);
-        if (distinct > 3 && n < 1000) assert_int_not_equal(roots[3][0], roots[2][0]);
-        assert_int_not_equal(roots[0][0], prefix_cache_root(&cache, false, NULL));
+        assert_int_not_equal(roots[0][0], roots[0][1]);
+        assert_int_not_equal(roots[0][0], prefix_cache_root(false, NULL));
         const int32_t prefix = insert_new(&cache, roots[0][0], 'a');
-        assert_int_equal(find(&cache, prefix_cache_root(&cache, false, NULL), 'a'), PREFIX_NONE);
+        assert_int_equal(find(&cache, prefix_cache_root(false, NULL), 'a'), PREFIX_NONE);
         if (distinct > 2) assert_int_equal(find(&cache, roots[2][0], 'a'), PREFIX_NONE);
+        assert_int_equal(room(&cache), before - 1);
         prefix_cache_unpin(&cache, prefix);
         for (int i = 0; i < distinct; i++)
-            for (int k = 0; k < 2; k++)
-                if (n < 1000 || (i < 3 && k == 0)) unpin(&cache, roots[i][k]);
-        assert_int_equal(prefix_cache_root(&cache, false, salts[0]), PREFIX_NONE);
-        assert_int_equal(room(&cache), before);
-        free_cache(&cache);
+            for (int k = 0; k < 2; k++) unpin(&cache, roots[i][k]);
+        assert_false(is_kept(&cache, texts[0]));
+        assert_int_equal(cache.idle_bytes, 0);
     }
-}
-
-/* Tokens that spell a salt's path, and tokens that spell the rest of a longer salt. */
-static void test_tokens_are_never_a_salt(void **state)
-{
-    struct prefix_cache cache = cache_of(state);
-    struct tokens spelt = {{12}}, rest;
-    memcpy(&spelt.ids[1], "twelve bytes", 12);
-    memcpy(rest.ids, " and sixteen mor", 16);
-    const int32_t root = prefix_cache_root(&cache, false, NULL);
-    const int32_t tokens = prefix_cache_insert(&cache, root, spelt.ids);
-    prefix_cache_pin(&cache, tokens);
-    assert_int_equal(prefix_cache_root(&cache, false, "twelve bytes"), PREFIX_NONE);
-    const int32_t salted = prefix_cache_make_root(&cache, false, "twelve bytes");
-    assert_int_not_equal(salted, tokens);
-    const int32_t below = prefix_cache_insert(&cache, salted, rest.ids);
-    prefix_cache_pin(&cache, below);
-    assert_int_equal(prefix_cache_root(&cache, false, "twelve bytes and sixteen mor"), PREFIX_NONE);
-    const int32_t longer = prefix_cache_make_root(&cache, false, "twelve bytes and sixteen mor");
-    prefix_cache_pin(&cache, longer);
-    check(&cache);
-    assert_int_not_equal(longer, below);
-    assert_int_equal(prefix_cache_root(&cache, false, "twelve bytes"), salted);
-    unpin(&cache, below);
-    assert_int_equal(prefix_cache_root(&cache, false, "twelve bytes"), PREFIX_NONE);
-    assert_int_equal(prefix_cache_root(&cache, false, "twelve bytes and sixteen mor"), longer);
-    assert_int_equal(prefix_cache_find(&cache, root, spelt.ids), tokens);
     free_cache(&cache);
 }
 
-static void test_salts_in_blocks_of_one_token(void **state)
+/* As long as a request has it or something lies below one of its roots. */
+static void test_how_long_a_salt_is_kept(void **state)
 {
-    (void)state;
-    struct prefix_cache cache;
-    struct error err;
-    assert_int_equal(prefix_cache_init(&cache, 20, 1, 1, &err), STATUS_OK);
-    const int32_t a = prefix_cache_make_root(&cache, false, "abcdefgh");
-    prefix_cache_pin(&cache, a);
-    const int32_t b = prefix_cache_make_root(&cache, false, "abcdefgi");
-    prefix_cache_pin(&cache, b);
+    struct prefix_cache cache = cache_of(state);
+    struct cache_salt *first = add_salt(&cache, "salt"), *other = add_salt(&cache, "tlas");
+    assert_ptr_not_equal(first, other);
+    assert_ptr_equal(add_salt(&cache, "salt"), first);
+    cache_salt_release(first);
     check(&cache);
-    assert_int_not_equal(a, b);
-    assert_int_equal(prefix_cache_root(&cache, false, "abcdefgh"), a);
-    assert_int_equal(prefix_cache_root(&cache, false, "abcd"), PREFIX_NONE);
+    const int32_t root = prefix_cache_root(true, first), below = insert_new(&cache, root, 'a');
+    cache_salt_release(first);
+    check(&cache);
+    assert_int_equal(cache.idle_bytes, 4);
+    assert_ptr_equal(add_salt(&cache, "salt"), first);
+    assert_int_equal(cache.idle_bytes, 0);
+    unpin(&cache, below); /* the request keeps it */
+    assert_int_equal(prefix_cache_root(true, first), root);
+    assert_true(is_kept(&cache, "salt") && is_kept(&cache, "tlas"));
+    cache_salt_release(first);
+    cache_salt_release(other);
+    assert_false(is_kept(&cache, "salt") || is_kept(&cache, "tlas"));
+    free_cache(&cache);
+}
+
+/* Roots stay different while the table of salts grows, and places are used again. */
+static void test_many_salts(void **state)
+{
+    enum { COUNT = 1000 };
+    static struct cache_salt *salts_of_requests[COUNT];
+    struct prefix_cache cache = cache_of(state);
+    char text[16];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            snprintf(text, sizeof text, "%d", i);
+            salts_of_requests[i] = add_salt(&cache, text);
+            assert_int_equal(prefix_cache_root(true, salts_of_requests[i]), root_of(&cache, true, text));
+        }
+        assert_true(cache.num_places < 2 * COUNT);
+        check(&cache);
+        for (int i = 1; i < COUNT; i++)
+            assert_int_not_equal(prefix_cache_root(false, salts_of_requests[i]),
+                                 prefix_cache_root(false, salts_of_requests[i - 1]));
+        for (int i = 0; i < COUNT; i++) cache_salt_release(salts_of_requests[i]);
+    }
+    free_cache(&cache);
+}
+
+/* A salt that a request still has when the cache goes is the request's. */
+static void test_a_salt_outlives_its_cache(void **state)
+{
+    struct prefix_cache cache = cache_of(state);
+    struct cache_salt *salt = add_salt(&cache, "salt");
+    prefix_cache_attach(&cache, insert(&cache, make_root(&cache, false, "an idle one"), 'a'), 0, 7);
+    prefix_cache_attach(&cache, insert(&cache, prefix_cache_root(false, salt), 'a'), 0, 8);
+    free_cache(&cache);
+    assert_int_equal(prefix_cache_root(false, salt), PREFIX_NONE);
+    cache_salt_release(salt);
+    cache_salt_release(cache_salt_create("never added"));
+    cache_salt_release(NULL);
+}
+
+/* Salts that no request has are kept up to a limit. Of one more, nothing is found; its prefixes stay until their blocks
+ * are taken. */
+static void test_the_salts_without_a_request_are_limited(void **state)
+{
+    struct prefix_cache cache = cache_of(state);
+    const int32_t before = room(&cache);
+    int32_t prefixes[80], kept = 0;
+    for (int32_t i = 0; i < 80; i++) {
+        salt_of(texts[0], LONGEST, i);
+        struct cache_salt *salt = add_salt(&cache, texts[0]);
+        prefixes[i] = insert_new(&cache, prefix_cache_root(i % 2, salt), 'a');
+        cache_salt_release(salt);
+        check(&cache);
+        assert_true(cache.idle_bytes <= 64 << 20);
+        kept += is_kept(&cache, texts[0]);
+    }
+    assert_int_equal(kept, (64 << 20) / LONGEST);
+    assert_int_equal(room(&cache), before - 80);
+    for (int32_t i = 0; i < 80; i++) unpin(&cache, prefixes[i]);
+    assert_int_equal(cache.idle_bytes, 0);
+    assert_int_equal(room(&cache), before);
     free_cache(&cache);
 }
 
@@ -365,7 +442,7 @@ static void test_the_check_finds_damage(void **state)
 {
     struct prefix_cache cache = cache_of(state);
     struct error err;
-    const int32_t root = prefix_cache_root(&cache, false, NULL), a = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(false, NULL), a = insert_new(&cache, root, 'a');
     const int32_t b = insert_new(&cache, a, 'b'), c = insert_new(&cache, root, 'c'), d = insert_new(&cache, root, 'd');
     unpin(&cache, a);
     unpin(&cache, c);
@@ -394,6 +471,25 @@ static void test_the_check_finds_damage(void **state)
         FOUND(cache.buckets[i] = PREFIX_NONE, cache.buckets[i] = first); /* prefixes in no chain */
         FOUND(cache.buckets[i] = c, cache.buckets[i] = first);           /* a free one in a chain */
     }
+    struct cache_salt *salt = add_salt(&cache, "salt");
+    const int32_t salted = insert_new(&cache, prefix_cache_root(false, salt), 'a'), place = salt->place;
+    const uint64_t hash = salt->hash;
+    cache_salt_release(salt);
+    const struct prefix_cache with_salt = cache;
+#define SALT_FOUND(damage, repair)                                                                                     \
+    do {                                                                                                               \
+        damage;                                                                                                        \
+        assert_int_equal(prefix_cache_check(&cache, &err), STATUS_INTERNAL);                                           \
+        cache = with_salt;                                                                                             \
+        repair;                                                                                                        \
+        check(&cache);                                                                                                 \
+    } while (0)
+    SALT_FOUND(cache.idle_bytes++, );
+    SALT_FOUND(salt->place++, salt->place = place);
+    SALT_FOUND(salt->hash++, salt->hash = hash); /* not where its hash says */
+    SALT_FOUND(cache.first_free_place = -1, );
+#undef SALT_FOUND
+    unpin(&cache, salted);
 #undef FOUND
     const int32_t lost = insert(&cache, root, 'e'); /* neither pinned nor given a block */
     assert_int_equal(prefix_cache_check(&cache, &err), STATUS_INTERNAL);
@@ -403,9 +499,8 @@ static void test_the_check_finds_damage(void **state)
 
 /* ---- random operations, compared with an obvious model ---- */
 
-/* No two share a chunk, so that each costs so many numbers. */
-static const char *const salts[] = {NULL, "", "a", "b", "thirteen byte", "a salt of three chunks of sixteen bytes"};
-enum { NUM_SALTS = sizeof salts / sizeof *salts, MAX_DEPTH = 6, MAX_NODES = 128 };
+static const char *const salts[] = {NULL, "", "a", "b", "ab", "a salt that is longer than a block of tokens"};
+enum { NUM_SALTS = sizeof salts / sizeof *salts, MAX_DEPTH = 6, MAX_NODES = 256 };
 
 /* A prefix is a string: a letter for its root, "ABCD..", and one for each block of tokens, "abc". */
 struct node {
@@ -416,6 +511,7 @@ struct node {
 struct model {
     struct prefix_cache *cache;
     struct node nodes[MAX_NODES];
+    struct cache_salt *held[NUM_SALTS]; /* by a request; NULL: by none */
     int32_t num_nodes, room, next_block;
     int removals, failures, reused, orphans; /* what happened: a test in which nothing does means nothing */
     bool was_used[MAX_NODES];                /* by number */
@@ -437,12 +533,6 @@ static bool is_permanent(const struct node *node)
     return is_root(node) && node->path[0] < root_letter(1, 0);
 }
 
-static int32_t cost_of_root(const char *path)
-{
-    const char *salt = salts[(path[0] - 'A') / 2];
-    return salt ? (int32_t)(4 + strlen(salt) + 15) / 16 : 0;
-}
-
 static struct node *model_find(struct model *m, const char *path)
 {
     for (int32_t i = 0; i < m->num_nodes; i++)
@@ -457,7 +547,7 @@ static struct node *model_add(struct model *m, const char *path, int32_t number)
     struct node *node = &m->nodes[m->num_nodes++];
     *node = (struct node){.number = number};
     strcpy(node->path, path);
-    m->room -= is_root(node) ? cost_of_root(path) : 1;
+    m->room -= !is_root(node);
     m->reused += m->was_used[number];
     m->was_used[number] = true;
     return node;
@@ -479,7 +569,7 @@ static void model_drop(struct model *m, struct node *node)
         const bool root = is_root(node);
         strcpy(parent, node->path);
         parent[strlen(parent) - 1] = '\0';
-        m->room += root ? cost_of_root(node->path) : 1;
+        m->room += !root;
         m->removals++;
         *node = m->nodes[--m->num_nodes];
         if (root) return;
@@ -488,10 +578,10 @@ static void model_drop(struct model *m, struct node *node)
     m->orphans += !node->blocks[0] && !node->blocks[1] && !node->pins;
 }
 
-static int32_t walk(const struct prefix_cache *cache, const char *path)
+static int32_t walk(struct prefix_cache *cache, const char *path)
 {
     const int root = path[0] - 'A';
-    int32_t prefix = prefix_cache_root(cache, root % 2, salts[root / 2]);
+    int32_t prefix = root_of(cache, root % 2, salts[root / 2]);
     for (const char *letter = path + 1; *letter; letter++) prefix = find(cache, prefix, *letter);
     return prefix;
 }
@@ -544,12 +634,8 @@ static void add_root(struct model *m, int salt, int long_rope, bool with_child, 
 {
     const char path[] = {(char)root_letter(salt, long_rope), '\0'};
     struct node *node = model_find(m, path);
-    const int32_t number = prefix_cache_make_root(m->cache, long_rope, salts[salt]);
-    if (!node && cost_of_root(path) > m->room) {
-        assert_int_equal(number, PREFIX_NONE);
-        m->failures++;
-        return;
-    }
+    struct cache_salt *request = add_salt(m->cache, salts[salt]);
+    const int32_t number = prefix_cache_root(long_rope, request);
     if (!node) node = model_add(m, path, number);
     assert_int_equal(number, node->number);
     if (with_child)
@@ -557,6 +643,14 @@ static void add_root(struct model *m, int salt, int long_rope, bool with_child, 
     else
         keep(m, node, false);
     model_drop(m, model_find(m, path)); /* it has no child if there was no room for one */
+    cache_salt_release(request);
+}
+
+/* A request with this salt comes, or goes. */
+static void hold_salt(struct model *m, int salt)
+{
+    if (m->held[salt]) cache_salt_release(m->held[salt]);
+    m->held[salt] = m->held[salt] ? NULL : add_salt(m->cache, salts[salt]);
 }
 
 static void verify(struct model *m, struct random *random)
@@ -565,7 +659,7 @@ static void verify(struct model *m, struct random *random)
     const int64_t depth = random_between(random, 0, MAX_DEPTH);
     for (int64_t i = 1; i <= depth; i++) path[i] = (char)random_between(random, 'a', 'c');
     const struct node *node = model_find(m, path);
-    assert_int_equal(walk(m->cache, path), node ? node->number : PREFIX_NONE);
+    if (node || path[1]) assert_int_equal(walk(m->cache, path), node ? node->number : PREFIX_NONE);
     for (int32_t i = 0; i < m->num_nodes; i++) {
         node = &m->nodes[i];
         assert_int_equal(walk(m->cache, node->path), node->number);
@@ -582,8 +676,8 @@ static void test_random_operations(void **state)
     m->cache = &cache;
     m->room = room(&cache);
     const int32_t most = m->room;
-    model_add(m, "A", prefix_cache_root(&cache, false, NULL));
-    model_add(m, "B", prefix_cache_root(&cache, true, NULL));
+    model_add(m, "A", prefix_cache_root(false, NULL));
+    model_add(m, "B", prefix_cache_root(true, NULL));
     for (int step = 0; step < 100000; step++) {
         const bool growing = step / 1000 % 2 == 0; /* from empty to full and back */
         const struct node at = m->nodes[random_between(&random, 0, m->num_nodes - 1)];
@@ -598,6 +692,7 @@ static void test_random_operations(void **state)
             keep(m, model_find(m, at.path), coin);
         else
             drop(m, model_find(m, at.path), (int32_t)random_between(&random, 0, GROUPS));
+        if (step % 8 == 0) hold_salt(m, (int)random_between(&random, 1, NUM_SALTS - 1));
         check(&cache);
         if (step % 16 == 0) verify(m, &random);
         if (step % 64 == 0) assert_int_equal(room(&cache), m->room);
@@ -610,6 +705,8 @@ static void test_random_operations(void **state)
         drop(m, &m->nodes[i], (int32_t)random_between(&random, 0, GROUPS));
     }
     assert_int_equal(room(&cache), most);
+    for (int i = 0; i < NUM_SALTS; i++) cache_salt_release(m->held[i]);
+    assert_int_equal(cache.idle_bytes, 0);
     free(m);
     free_cache(&cache);
 }
@@ -649,8 +746,10 @@ int main(void)
         WITH_EACH(test_an_insertion_that_fails_leaves_nothing),
         WITH_EACH(test_roots_without_a_salt_stay),
         WITH_EACH(test_each_salt_has_a_root_of_its_own),
-        WITH_EACH(test_tokens_are_never_a_salt),
-        cmocka_unit_test(test_salts_in_blocks_of_one_token),
+        WITH_EACH(test_how_long_a_salt_is_kept),
+        WITH_EACH(test_many_salts),
+        WITH_EACH(test_a_salt_outlives_its_cache),
+        WITH_EACH(test_the_salts_without_a_request_are_limited),
         WITH_EACH(test_the_check_finds_damage),
         WITH_EACH(test_random_operations),
         cmocka_unit_test(test_a_cached_block_costs_less_than_100_bytes),

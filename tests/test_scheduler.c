@@ -100,7 +100,7 @@ static void true_sequence_of(struct true_sequence *truth, const struct sequence 
                              int32_t num_tokens)
 {
     const struct request *request = seq->request;
-    true_sequence_init(truth, (int32_t)request->arrival, seq->index, request->params.seed, request->cache_salt != NULL);
+    true_sequence_init(truth, (int32_t)request->arrival, seq->index, request->params.seed, (int32_t)request->id);
     for (int32_t i = 0; i < num_tokens; i++) true_sequence_append(truth, tokens[i]);
     truth->prompt_len = seq->prompt_len;
     truth->is_long = request->long_rope;
@@ -1037,19 +1037,50 @@ static void test_beams_that_are_preempted_before_they_are_set(void **state)
 
 /* ---- Order ---- */
 
-static struct request *world_add_priority(struct world *w, int32_t priority, int32_t length)
+static struct request *world_add_priority(struct world *w, int32_t priority, int32_t length, int32_t max_tokens)
 {
     struct error err;
     struct request *request;
     struct sampling_params params = sampling_params_default();
     int32_t prompt[1024];
     for (int32_t i = 0; i < length; i++) prompt[i] = 2 + ((priority + 8) * 7 + i * i) % (VOCAB - 2);
-    params.max_tokens = 4;
+    params.max_tokens = max_tokens;
     params.ignore_eos = true;
     assert_int_equal(request_create(&params, prompt, length, &w->config.limits, &request, &err), STATUS_OK);
     request->priority = priority;
     scheduler_add(w->scheduler, request);
     return request;
+}
+
+/* A request of 2 blocks comes while another is swapped that needs more blocks than are free. With priorities it starts
+ * in the next step if it is more urgent, and not before the other if it is less so; with fcfs it waits in any case. */
+static void test_an_urgent_request_does_not_wait_for_a_swapped_one(void **state)
+{
+    (void)state;
+    static const int32_t priorities[] = {-8, 7};
+    for (int i = 0; i < 4; i++) {
+        struct world w;
+        struct scheduler_config config = config_of(40, 8, 64, 8);
+        config.policy = i < 2 ? SCHEDULING_PRIORITY : SCHEDULING_FCFS;
+        config.preemption_mode = PREEMPTION_SWAP;
+        config.num_host_blocks = 40;
+        world_open(&w, config);
+        world_add_priority(&w, 0, 90, 60);
+        struct request *large = world_add_priority(&w, 5, 222, 30);
+        for (int step = 0; world_stats(&w).num_swapped == 0 && step < 100; step++) world_step(&w);
+        assert_ptr_equal(w.scheduler->swapped.head, large);
+        struct request *small = world_add_priority(&w, priorities[i % 2], 8, 4);
+        world_step(&w);
+        assert_true(world_stats(&w).blocks_in_use < 20);
+        assert_int_equal(small->sequences[0].status, i == 0 ? SEQUENCE_RUNNING : SEQUENCE_WAITING);
+        assert_ptr_equal(w.scheduler->swapped.head, large);
+        while (w.scheduler->swapped.head) {
+            assert_true(i == 0 || small->sequences[0].status == SEQUENCE_WAITING);
+            world_step(&w);
+        }
+        run_out(&w, w.scheduler->ended.count + w.scheduler->running.count + w.scheduler->waiting.count, FINISH_LENGTH);
+        world_close(&w);
+    }
 }
 
 /* By priority and then by arrival, or by arrival alone. */
@@ -1064,7 +1095,7 @@ static void test_the_order_in_which_requests_start(void **state)
         config.policy = policy ? SCHEDULING_PRIORITY : SCHEDULING_FCFS;
         world_open(&w, config);
         struct request *requests[10];
-        for (int i = 0; i < 10; i++) requests[i] = world_add_priority(&w, priorities[i], 10);
+        for (int i = 0; i < 10; i++) requests[i] = world_add_priority(&w, priorities[i], 10, 4);
         for (int i = 0; i < 10; i++) {
             do assert_int_equal(world_step(&w), SCHEDULE_BATCH);
             while (w.num_admitted == 0);
@@ -1081,13 +1112,13 @@ static void test_a_large_request_is_not_overtaken(void **state)
     (void)state;
     struct world w;
     world_open(&w, config_of(40, 8, 64, 8));
-    world_add_priority(&w, 1, 100); /* 13 blocks */
+    world_add_priority(&w, 1, 100, 4); /* 13 blocks */
     world_step(&w);
-    struct request *large = world_add_priority(&w, 2, 280); /* 35 blocks */
+    struct request *large = world_add_priority(&w, 2, 280, 4); /* 35 blocks */
     int32_t num_added = 2;
     for (int step = 0; large->sequences[0].num_computed == 0; step++) {
         assert_true(step < 10);
-        world_add_priority(&w, 3 + step, 8);
+        world_add_priority(&w, 3 + step, 8, 4);
         num_added++;
         world_step(&w);
         for (struct request *r; (r = scheduler_next_finished(w.scheduler)); num_added--) request_destroy(r);
@@ -1112,7 +1143,7 @@ static void test_many_requests_wait_and_are_aborted(void **state)
     assert_non_null(requests);
     uint32_t seed = 1;
     for (int32_t i = 0; i < COUNT; i++)
-        requests[i] = world_add_priority(&w, (int32_t)((seed = seed * 1664525 + 1013904223) >> 20), 4);
+        requests[i] = world_add_priority(&w, (int32_t)((seed = seed * 1664525 + 1013904223) >> 20), 4, 4);
     for (int i = 0; i < 20; i++) world_step(&w);
     for (int32_t i = COUNT - 1; i > 0; i--) {
         const int32_t j = (int32_t)((seed = seed * 1664525 + 1013904223) % (uint32_t)(i + 1));
@@ -1756,7 +1787,8 @@ static struct request *random_request(struct trial *t)
     request->num_eos = 1;
     request->beams = params.n > 1 ? chance(r, 50) : chance(r, 5);
     request->priority = random_in(r, 0, 3);
-    request->cache_salt = chance(r, 10) ? strdup("another salt") : NULL;
+    request->id = chance(r, 10); /* 1: it has a salt, which it gives back with its end */
+    request->cache_salt = request->id ? cache_salt_create("another salt") : NULL;
     return request;
 }
 
@@ -1901,35 +1933,39 @@ static void trial_abort(struct trial *t, struct totals *totals)
                          FINISH_ABORT);
 }
 
-/* Requests start by rank: none is still waiting that comes before one that starts. */
+/* Requests start by rank: none is still waiting, or with priorities swapped, that comes before one that starts. */
 static void check_starts(struct trial *t)
 {
+    const struct scheduler *s = t->world.scheduler;
+    const bool priorities = s->config.policy == SCHEDULING_PRIORITY;
     for (int32_t i = 0; i < t->world.num_admitted; i++) {
         const struct request *request = t->world.admitted[i]->request;
         struct expectation *expected = request->user;
         if (expected->started) continue;
         expected->started = true;
         for (int32_t j = 0; j < t->num_added; j++)
-            if (t->live[j] && t->live[j]->queue == &t->world.scheduler->waiting)
+            if (t->live[j] && (t->live[j]->queue == &s->waiting || (priorities && t->live[j]->queue == &s->swapped)))
                 assert_true(request_precedes(request, t->live[j]));
-        if (t->world.config.policy == SCHEDULING_PRIORITY) continue;
+        if (priorities) continue;
         assert_true(request->arrival >= t->newest_started);
         t->newest_started = request->arrival;
     }
 }
 
-/* While a request is swapped, no waiting request is admitted. A step that preempts swaps nothing in, unless the request
- * that it made room for has failed. */
+/* With fcfs, while a request is swapped, no waiting request is admitted. A step that preempts swaps nothing in, unless
+ * the request that it made room for has failed. */
 static void check_swaps(struct trial *t, const struct scheduler_stats *before)
 {
     struct scheduler_stats after = world_stats(&t->world);
-    if (after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
+    const bool fcfs = t->world.config.policy == SCHEDULING_FCFS;
+    if (fcfs && after.num_swapped > 0) assert_true(after.num_waiting >= before->num_waiting);
     bool failed = false;
     for (int32_t i = 0; i < t->num_added; i++) failed = failed || (t->live[i] && t->live[i]->error);
     const int64_t preempted = after.preemptions_recompute + after.preemptions_swap;
     if (preempted > before->preemptions_recompute + before->preemptions_swap && !failed)
         assert_int_equal(t->world.batch.num_swap_in, 0);
-    if (before->num_swapped > 0 && after.num_waiting < before->num_waiting) assert_int_equal(after.num_swapped, 0);
+    if (fcfs && before->num_swapped > 0 && after.num_waiting < before->num_waiting)
+        assert_int_equal(after.num_swapped, 0);
 }
 
 /* Whether the caller is to say how its beams go on. */
@@ -2139,6 +2175,7 @@ int main(void)
         cmocka_unit_test(test_a_kept_answer_is_forgotten),
         cmocka_unit_test(test_beams_fork_and_end_at_any_step),
         cmocka_unit_test(test_beams_that_are_preempted_before_they_are_set),
+        cmocka_unit_test(test_an_urgent_request_does_not_wait_for_a_swapped_one),
         cmocka_unit_test(test_the_order_in_which_requests_start),
         cmocka_unit_test(test_a_large_request_is_not_overtaken),
         cmocka_unit_test(test_many_requests_wait_and_are_aborted),

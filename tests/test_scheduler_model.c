@@ -202,6 +202,7 @@ static struct operation random_config(struct generator *g)
     v[CONFIG_GROW] = chance(g, 40) ? 0 : between(g, 1, 5);
     v[CONFIG_FAILS] = chance(g, 60) ? 0 : between(g, 1, 3);
     v[CONFIG_ROPE] = chance(g, 85) ? 0 : between(g, 1, v[CONFIG_LENGTH]);
+    v[CONFIG_WATERMARK] = chance(g, 80) ? 0 : between(g, 1, (v[CONFIG_BLOCKS] + 7) / 8);
     return config;
 }
 
@@ -220,7 +221,7 @@ static struct operation random_add(struct generator *g, const struct operation *
     v[ADD_MIN] = chance(g, 20) ? between(g, 0, 6) : 0;
     v[ADD_EOS] = chance(g, 60) ? 0 : between(g, 1, 2);
     v[ADD_PRIORITY] = chance(g, 50) ? 0 : between(g, 0, 2);
-    v[ADD_SALT] = chance(g, 80) ? 0 : between(g, 1, 3);
+    v[ADD_SALT] = chance(g, 80) ? 0 : between(g, 1, 5);
     v[ADD_BEAMS] = chance(g, 20);
     v[ADD_SEED] = between(g, 0, 1);
     v[ADD_LOGPROBS] = chance(g, 80) ? 0 : between(g, 1, 4);
@@ -491,8 +492,10 @@ static void test_every_sequence_of_operations(void **state)
 /* Lists that failed once. Beams that were preempted before they were chosen started again: one with nothing to compute,
  * in a step without a batch; the other in the middle of its prompt when its beams were chosen. The third was brought
  * past the switch by the choice, and started as a short one, with nothing to compute. After a cancelled step its
- * targets were collected with those of the next one; and a request was handed back while the step before named it. */
-static const char *const failed_once[][12] = {
+ * targets were collected with those of the next one; and a request was handed back while the step before named it.
+ * Beams that were chosen while they were swapped entered host blocks into the prefix cache. */
+#define LONGEST_LIST 24
+static const char *const failed_once[][LONGEST_LIST] = {
     {"config blocks=6 size=2 tokens=3 seqs=2 length=4 groups=2", "add max=0", "add request=1 length=3 beams=1",
      "schedule", "collect", "schedule", "collect", "schedule", "schedule"},
     {"config blocks=12 seqs=2 length=4 groups=4 chunked=0", "add max=3", "schedule", "add request=1 max=2 beams=1",
@@ -501,16 +504,36 @@ static const char *const failed_once[][12] = {
      "add request=1 max=2 beams=1", "schedule", "collect", "schedule"},
     {"config size=2", "add length=2 logprobs=1", "schedule cancel=1", "add"},
     {"config size=2", "add length=2", "add request=1", "schedule", "schedule cancel=1", "schedule cancel=1"},
+    {"config blocks=20 host=24 size=2 tokens=7 seqs=8 length=18 caching=1 policy=1 hashes=2 grow=3",
+     "add request=1 length=6 base=1 n=3 max=16 priority=1 beams=1",
+     "add request=2 length=5 base=1 n=2 max=16 seed=1 logprobs=3",
+     "schedule",
+     "schedule",
+     "collect",
+     "schedule",
+     "collect",
+     "add request=3 length=5 shared=10 n=3 max=13 beams=1",
+     "schedule",
+     "collect",
+     "schedule",
+     "collect",
+     "collect",
+     "beams request=1 choice=8902",
+     "beams request=3 choice=6391",
+     "schedule",
+     "collect",
+     "schedule",
+     "finish request=1 sequence=3"},
 };
 
 static void test_lists_that_failed_once(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof failed_once / sizeof *failed_once; i++) {
-        struct operation list[12];
+        struct operation list[LONGEST_LIST];
         struct error err;
         int32_t count = 0, failed;
-        for (; count < 12 && failed_once[i][count]; count++)
+        for (; count < LONGEST_LIST && failed_once[i][count]; count++)
             assert_true(operation_parse(failed_once[i][count], &list[count], &err));
         if (run_list(list, count, &failed, NULL, &err) != STATUS_OK)
             fail_msg("list %zu, operation %d: %s", i, failed, err.text);

@@ -198,7 +198,7 @@ static bool create_answers(const struct engine *e, struct job *job, bool at_star
 
 static bool set_cache_salt(struct request *request, const char *salt)
 {
-    if (salt) request->cache_salt = strdup(salt);
+    if (salt) request->cache_salt = cache_salt_create(salt);
     return request->cache_salt || !salt;
 }
 

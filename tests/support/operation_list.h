@@ -41,12 +41,13 @@ enum {
     CONFIG_WINDOW, /* of the first group, and of the three after it; 0: full attention */
     CONFIG_CACHING = CONFIG_WINDOW + 4,
     CONFIG_CHUNKED,
-    CONFIG_MODE,   /* enum preemption_mode */
-    CONFIG_POLICY, /* enum scheduling_policy */
-    CONFIG_HASHES, /* different hashes of the prefix cache; 0: its own hash */
-    CONFIG_GROW,   /* host blocks that are added at a time; 0: all at once, without an allocation */
-    CONFIG_FAILS,  /* the allocation of host blocks that fails, from 1; 0: none */
-    CONFIG_ROPE,   /* rope_switch */
+    CONFIG_MODE,      /* enum preemption_mode */
+    CONFIG_POLICY,    /* enum scheduling_policy */
+    CONFIG_HASHES,    /* different hashes of the prefix cache; 0: its own hash */
+    CONFIG_GROW,      /* host blocks that are added at a time; 0: all at once, without an allocation */
+    CONFIG_FAILS,     /* the allocation of host blocks that fails, from 1; 0: none */
+    CONFIG_ROPE,      /* rope_switch */
+    CONFIG_WATERMARK, /* blocks that stay free; 0: the scheduler's own choice, which is none of less than 100 */
     NUM_CONFIG_VALUES
 };
 enum {
@@ -59,7 +60,7 @@ enum {
     ADD_MIN, /* min_tokens */
     ADD_EOS, /* 1: it ends at the eos token; 2: and at two stop tokens */
     ADD_PRIORITY,
-    ADD_SALT,  /* 0: none */
+    ADD_SALT,  /* 0: none; the last two are long, and differ in their last byte */
     ADD_BEAMS, /* 1: beam search of n beams */
     ADD_SEED,
     ADD_LOGPROBS, /* 1 + prompt_logprobs; 0: none */

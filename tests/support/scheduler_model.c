@@ -54,9 +54,9 @@ static struct scheduler_config config_of(const int32_t *v)
     struct scheduler_config c = {
         .limits = {.max_num_tokens = model_clamp(v[CONFIG_TOKENS], 1, 64),
                    .max_num_seqs = model_clamp(v[CONFIG_SEQS], 1, 12),
-                   .max_model_len = model_clamp(v[CONFIG_LENGTH], 2, 64),
+                   .max_model_len = model_clamp(v[CONFIG_LENGTH], 2, MAX_LENGTH),
                    .block_size = model_clamp(v[CONFIG_SIZE], 1, 8),
-                   .num_groups = model_clamp(v[CONFIG_GROUPS], 1, 4)},
+                   .num_groups = model_clamp(v[CONFIG_GROUPS], 1, MAX_GROUPS)},
         .num_blocks = model_clamp(v[CONFIG_BLOCKS], 1, MAX_BLOCKS / 2 - 1),
         .num_host_blocks = model_clamp(v[CONFIG_HOST], 0, MAX_BLOCKS / 2 - 1),
         .preemption_mode = (enum preemption_mode)model_clamp(v[CONFIG_MODE], PREEMPTION_AUTO, PREEMPTION_SWAP),
@@ -92,9 +92,14 @@ enum status scheduler_model_create(const struct operation *config, struct schedu
         *out = NULL;
         return status;
     }
-    const int32_t hashes = config->values[CONFIG_HASHES];
+    const int32_t hashes = m->num_hashes = config->values[CONFIG_HASHES];
     if (m->config.enable_prefix_caching && hashes > 0)
         m->scheduler->blocks.cache.hash = hashes == 1 ? one_hash : hashes == 2 ? two_hashes : five_hashes;
+    m->watermark = model_clamp(config->values[CONFIG_WATERMARK], 0, m->config.num_blocks - 1);
+    if (m->watermark > 0)
+        m->scheduler->blocks.watermark = m->watermark;
+    else
+        m->watermark = batch_watermark(m->config.num_blocks);
     return STATUS_OK;
 }
 
@@ -451,8 +456,11 @@ static enum status reset(struct scheduler_model *m, struct error *err)
 enum status scheduler_model_apply(struct scheduler_model *m, const struct operation *operation, struct error *err)
 {
     const int32_t *v = operation->values;
-    enum status status = STATUS_OK;
+    const bool forgets =
+        operation->kind == OPERATION_RESET || (operation->kind == OPERATION_SCHEDULE && v[SCHEDULE_CANCEL] > 0);
+    enum status status = m->unchecked ? STATUS_OK : model_remember_blocks(m, err);
     m->totals.operations++;
+    if (status != STATUS_OK) return status;
     switch (operation->kind) {
     case OPERATION_ADD:
         status = model_add(m, v, err);
@@ -479,7 +487,7 @@ enum status scheduler_model_apply(struct scheduler_model *m, const struct operat
     case NUM_OPERATION_KINDS:
         break;
     }
-    if (status == STATUS_OK && !m->unchecked) status = model_check(m, err);
+    if (status == STATUS_OK && !m->unchecked) status = model_check(m, forgets, err);
     return status == STATUS_OK ? take_ended(m, err) : status;
 }
 

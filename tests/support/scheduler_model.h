@@ -8,6 +8,8 @@
  *     counts     a block's count is the number of table entries that name it; free + cached + in use = total
  *     policy     order of arrival or priority, who is preempted, what a preempting step may start, the watermark, and
  *                that nobody waits who fits
+ *     cache      full blocks can be found, and are evicted for other contents alone: the end of a sequence before its
+ *                beginning, and none while there are blocks that were never taken
  *     cancelled  the requests of a cancelled step end as aborted, with the tokens that they had; no other does
  *     tokens     a request ends with those that it has when it runs alone, and with the prompt_logprobs of its prompt
  *

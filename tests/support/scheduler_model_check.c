@@ -2,6 +2,17 @@
 
 #include "tests/support/scheduler_model_state.h"
 
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Whether the prefix cache was never out of numbers, for want of which it may leave blocks out. */
+static bool has_numbers(const struct scheduler_model *m)
+{
+    return m->config.enable_prefix_caching && m->scheduler->blocks.cache.num_unused > 0;
+}
+
 /* ---- after every operation ---- */
 
 static enum status count_entries(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
@@ -77,6 +88,9 @@ static enum status check_sequence(struct scheduler_model *m, const struct model_
     if (status == STATUS_OK && seq->status == SEQUENCE_RUNNING && !model_has_place(seq) && !model_awaits_its_end(seq))
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d runs without a place on the device", r->number,
                          seq->index);
+    if (status == STATUS_OK && seq->status == SEQUENCE_SWAPPED && seq->num_hashed > 0)
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d has %d host blocks in the prefix cache",
+                         r->number, seq->index, seq->num_hashed);
     for (int32_t g = 0; g < m->config.limits.num_groups && status == STATUS_OK; g++) {
         if (!holds && seq->tables[g].num_blocks > 0)
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and holds %d blocks",
@@ -139,7 +153,7 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
     }
     int32_t first_tokens = request_num_unfinished(seq->request) > 1 ? seq->prompt_len : seq->num_tokens;
     if (r->scored < seq->prompt_len && r->scored < first_tokens) first_tokens = r->scored;
-    int32_t prefix = prefix_cache_root(&b->cache, seq->request->long_rope, seq->request->cache_salt);
+    int32_t prefix = prefix_cache_root(seq->request->long_rope, seq->request->cache_salt);
     bool whole = true;
     enum status status = STATUS_OK;
     for (int32_t i = 0; (i + 1) * size <= seq->num_tokens && prefix != PREFIX_NONE && status == STATUS_OK; i++) {
@@ -176,7 +190,72 @@ static enum status check_stats(const struct scheduler_model *m, struct error *er
     return STATUS_OK;
 }
 
-enum status model_check(struct scheduler_model *m, struct error *err)
+/* Blocks that a sequence alone held before the operation, and that are cached after it, were given back last one first:
+ * the end of a prefix is evicted before its beginning. Those that left a window went before the others. */
+static enum status check_order(const struct model_request *r, int32_t index, int32_t group,
+                               const struct scheduler_model *m, const int32_t *ranks, struct error *err)
+{
+    const struct model_table *table = &r->tables[index][group];
+    int32_t after = 0;
+    for (int32_t i = table->count - 1; i >= 0; i--) {
+        const int32_t block = table->blocks[i], rank = block <= m->config.num_blocks ? ranks[block] : 0;
+        if (i + 1 == table->first) after = 0;
+        if (rank == 0 || m->counts_before[block] != 1) continue;
+        if (rank < after)
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d group %d: its block %d (%d) is to be evicted before those that "
+                             "follow it",
+                             r->number, index, group, i, block);
+        after = rank;
+    }
+    return STATUS_OK;
+}
+
+/* Cached blocks are given up in the order in which they were given back, after all that were never taken. */
+static enum status check_evictions(const struct scheduler_model *m, struct error *err)
+{
+    const struct block_pool *pool = &m->scheduler->blocks.pool;
+    int32_t ranks[MAX_BLOCKS] = {0}, rank = 0;
+    if (m->scheduler->blocks.evictions > 0 && pool->untaken < pool->end)
+        return error_set(err, STATUS_INTERNAL, "a block was evicted, and block %d was never taken", pool->untaken);
+    for (int32_t b = pool->oldest; b != BLOCK_NONE; b = pool->blocks[b].next) ranks[b] = ++rank;
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < m->num_live; i++)
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++)
+            for (int32_t g = 0; g < m->config.limits.num_groups && status == STATUS_OK; g++)
+                status = check_order(m->live[i], j, g, m, ranks, err);
+    return status;
+}
+
+/* The prefix cache forgets a block only if it is taken for other contents. */
+static enum status check_forgotten(const struct scheduler_model *m, struct error *err)
+{
+    const struct block_pool *pool = &m->scheduler->blocks.pool;
+    for (int32_t b = pool->first; b < pool->end && has_numbers(m); b++)
+        if (m->findable_before[b] && pool->blocks[b].prefix == PREFIX_NONE && m->counts[b] == 0)
+            return error_set(err, STATUS_INTERNAL, "block %d was forgotten, but not taken", b);
+    return STATUS_OK;
+}
+
+enum status model_remember_blocks(struct scheduler_model *m, struct error *err)
+{
+    const struct block_pool *pool = &m->scheduler->blocks.pool;
+    const enum status status = model_count_holders(m, err);
+    memcpy(m->counts_before, m->counts, sizeof m->counts);
+    for (int32_t b = pool->first; b < pool->end; b++) m->findable_before[b] = pool->blocks[b].prefix != PREFIX_NONE;
+    for (int32_t i = 0; i < m->num_live; i++)
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++)
+            for (int32_t g = 0; g < m->config.limits.num_groups; g++) {
+                const struct sequence *seq = &m->live[i]->request->sequences[j];
+                struct model_table *table = &m->live[i]->tables[j][g];
+                table->count = seq->tables[g].num_blocks;
+                table->first = model_first_read(m, g, seq->num_computed) / m->config.limits.block_size;
+                memcpy(table->blocks, seq->tables[g].blocks, (size_t)table->count * sizeof *table->blocks);
+            }
+    return status;
+}
+
+enum status model_check(struct scheduler_model *m, bool forgets, struct error *err)
 {
     enum status status = scheduler_check(m->scheduler, err);
     if (status == STATUS_OK) status = model_count_holders(m, err);
@@ -190,6 +269,9 @@ enum status model_check(struct scheduler_model *m, struct error *err)
     if (status == STATUS_OK) status = check_counts(m, &m->scheduler->blocks.host, err);
     if (status == STATUS_OK && m->config.enable_prefix_caching) status = check_cached(m, err);
     if (status == STATUS_OK) status = check_stats(m, err);
+    if (forgets) return status; /* what was cached in the operation may be cached again */
+    if (status == STATUS_OK) status = check_evictions(m, err);
+    if (status == STATUS_OK) status = check_forgotten(m, err);
     return status;
 }
 
@@ -222,6 +304,11 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
         return error_set(err, STATUS_INTERNAL,
                          "request %d sequence %d starts at token %d, but %d blocks could be found", r->number, index,
                          start_at, r->found[index]);
+    const int32_t full = least(seq->num_computed, seq->num_tokens) / m->config.limits.block_size;
+    if (has_numbers(m) && seq->num_hashed != full)
+        return error_set(err, STATUS_INTERNAL,
+                         "request %d sequence %d has %d full blocks, of which %d are in the prefix cache", r->number,
+                         index, full, seq->num_hashed);
     m->totals.hits += fresh && start_at > 0;
     r->computed[index] = m->batch.seq_lens[i];
     return STATUS_OK;
@@ -318,9 +405,9 @@ static enum status check_error(const struct scheduler_model *m, const struct mod
 {
     const struct request *request = r->request;
     const int32_t spare = request->num_sequences == 1 ? m->config.limits.num_groups : 0;
+    const int32_t kept_free = request->num_preemptions > 0 ? 0 : m->watermark; /* it may have grown into it */
     if (strlen(request->error->text) > 20 && request->num_sequences > m->config.limits.max_num_seqs) return STATUS_OK;
-    if (strlen(request->error->text) > 20 &&
-        most_blocks_alone(m, request) - spare > m->config.num_blocks - batch_watermark(m->config.num_blocks))
+    if (strlen(request->error->text) > 20 && most_blocks_alone(m, request) - spare > m->config.num_blocks - kept_free)
         return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "request %d failed without need: \"%s\"", r->number, request->error->text);
 }

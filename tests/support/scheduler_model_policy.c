@@ -34,8 +34,9 @@ static struct moves count_moves(const struct scheduler_model *m)
     return moves;
 }
 
-/* Of two requests in the queue, the one that precedes starts first; of two that run, it is preempted last, unless the
- * other got no token since it was preempted itself. `first` precedes all that ran before the step. */
+/* Of two requests in a queue (with priorities, in any), the one that precedes starts first; of two that run, it is
+ * preempted last, unless the other got no token since it was preempted itself. `first` precedes all that ran before the
+ * step. */
 static enum status check_order(const struct scheduler_model *m, const struct model_request *first,
                                const struct model_request *a, const struct model_request *b, struct error *err)
 {
@@ -47,7 +48,9 @@ static enum status check_order(const struct scheduler_model *m, const struct mod
     if (chosen && a->stalled && !b->stalled && b != first)
         return error_set(err, STATUS_INTERNAL, "request %d was preempted again without a token, and %d was not",
                          a->number, b->number);
-    if (place_a == PLACE_RUNNING && a->place != PLACE_RUNNING && a->place == place_b &&
+    const bool one_queue = a->place == b->place || m->config.policy == SCHEDULING_PRIORITY;
+    const bool b_stays = b->place == place_b && (place_b == PLACE_WAITING || place_b == PLACE_SWAPPED);
+    if (place_a == PLACE_RUNNING && a->place != PLACE_RUNNING && b_stays && one_queue &&
         model_precedes(m, b->request, a->request))
         return error_set(err, STATUS_INTERNAL, "request %d started before %d, which comes before it", a->number,
                          b->number);
@@ -108,7 +111,7 @@ static enum status check_moves(struct scheduler_model *m, struct error *err)
     if (moves.preempted > 0 && moves.stayed > 0 && moves.started + moves.swapped_in > 0)
         return error_set(err, STATUS_INTERNAL, "a step that preempted %d requests started %d and swapped %d in",
                          moves.preempted, moves.started, moves.swapped_in);
-    if (moves.started > 0 && swapped > 0)
+    if (moves.started > 0 && swapped > 0 && m->config.policy != SCHEDULING_PRIORITY)
         return error_set(err, STATUS_INTERNAL, "%d requests started while %d are swapped", moves.started, swapped);
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < m->num_live; i++)
@@ -141,6 +144,15 @@ static const struct model_request *head_of(const struct scheduler_model *m, enum
             (!head || model_precedes(m, m->live[i]->request, head->request)))
             head = m->live[i];
     return head;
+}
+
+/* Swapped requests return first; with priorities, the most urgent of both queues. */
+static const struct model_request *next_to_start(const struct scheduler_model *m)
+{
+    const struct model_request *swapped = head_of(m, PLACE_SWAPPED), *waiting = head_of(m, PLACE_WAITING);
+    if (!swapped || !waiting) return swapped ? swapped : waiting;
+    if (m->config.policy != SCHEDULING_PRIORITY) return swapped;
+    return model_precedes(m, waiting->request, swapped->request) ? waiting : swapped;
 }
 
 /* The most blocks with which the request can start: without hits. */
@@ -201,15 +213,15 @@ static enum status check_need(const struct scheduler_model *m, struct error *err
     return STATUS_OK;
 }
 
-/* What starts leaves the watermark free. A request that was preempted may have grown past that. */
+/* What starts leaves the watermark free. A waiting request that was preempted may have grown past that. */
 static enum status check_watermark(const struct scheduler_model *m, struct error *err)
 {
     const struct moves moves = count_moves(m);
     bool preempted = false;
     for (int32_t i = 0; i < m->num_live; i++)
-        preempted = preempted || (m->live[i]->place != PLACE_SWAPPED && m->live[i]->request->num_preemptions > 0);
-    if (moves.started + moves.swapped_in == 0 || preempted || free_blocks(m) >= batch_watermark(m->config.num_blocks))
-        return STATUS_OK;
+        preempted = preempted || (m->live[i]->place != PLACE_SWAPPED && m->live[i]->request->num_preemptions > 0 &&
+                                  model_place(m->live[i]->request) == PLACE_RUNNING && !stayed(m->live[i]));
+    if (moves.started + moves.swapped_in == 0 || preempted || free_blocks(m) >= m->watermark) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "%d requests started and %d came back, and left %d blocks free of %d",
                      moves.started, moves.swapped_in, free_blocks(m), m->config.num_blocks);
 }
@@ -232,16 +244,15 @@ static enum status check_places(const struct scheduler_model *m, const struct mo
 static enum status check_nobody_waits(const struct scheduler_model *m, struct error *err)
 {
     const int32_t budget = m->config.limits.max_num_tokens - m->batch.num_tokens;
-    const int32_t spare = free_blocks(m) - batch_watermark(m->config.num_blocks), places = free_places(m);
-    const struct model_request *r = head_of(m, PLACE_SWAPPED);
-    if (budget <= 0 || count_moves(m).preempted > 0) return STATUS_OK;
-    if (r) {
+    const int32_t spare = free_blocks(m) - m->watermark, places = free_places(m);
+    const struct model_request *r = next_to_start(m);
+    if (!r || budget <= 0 || count_moves(m).preempted > 0) return STATUS_OK;
+    if (model_place(r->request) == PLACE_SWAPPED) {
         if (model_beams_are_due(r) || (m->config.rope_switch > 0 && !r->request->long_rope)) return STATUS_OK;
         if (most_to_return(m, r) > spare || request_num_unfinished(r->request) > places) return STATUS_OK;
         return error_set(err, STATUS_INTERNAL, "request %d stays swapped, though it fits", r->number);
     }
-    r = head_of(m, PLACE_WAITING);
-    if (!r || model_beams_are_due(r) || most_to_start(m, r) > spare || request_num_unfinished(r->request) > places)
+    if (model_beams_are_due(r) || most_to_start(m, r) > spare || request_num_unfinished(r->request) > places)
         return STATUS_OK;
     if (!m->config.enable_chunked_prefill && request_first_unfinished(r->request)->num_tokens > budget)
         return STATUS_OK;

@@ -79,7 +79,7 @@ bool model_has_place(const struct sequence *seq)
 bool model_awaits_its_end(const struct sequence *seq)
 {
     return seq->status == SEQUENCE_RUNNING && seq->num_pending > 0 &&
-           seq->num_tokens + seq->num_pending >= seq->token_capacity;
+           seq->num_tokens + seq->num_pending >= seq->token_capacity && !seq->request->beams;
 }
 
 /* The positions that the sequence's next query reads in this group begin here. */
@@ -169,19 +169,18 @@ static struct sampling_params params_of(const int32_t *v)
     return params;
 }
 
-static enum status set_request(struct request *request, const int32_t *v, struct error *err)
+enum { NUM_SALTS = 6, LONG_SALT = 20000 }; /* bytes: more chunks of a block than the prefix cache has numbers */
+
+/* Where the prefix cache's hashes are few, so are those of salts. */
+static enum status set_salt(const struct scheduler_model *m, struct request *request, int32_t number, struct error *err)
 {
-    static const char *const salts[] = {NULL, "a", "ab", "another salt"};
-    const char *salt = salts[model_clamp(v[ADD_SALT], 0, 3)];
-    request->eos_token_ids[0] = EOS;
-    request->num_eos = 1;
-    request->priority = v[ADD_PRIORITY];
-    request->beams = v[ADD_BEAMS] != 0;
-    if (!salt) return STATUS_OK;
-    const size_t size = strlen(salt) + 1;
-    request->cache_salt = malloc(size);
+    static const char *const salts[] = {"a", "ab", "another salt"};
+    char text[LONG_SALT + 1] = {0};
+    memset(text, 's', LONG_SALT);
+    text[LONG_SALT - 1] = (char)('a' + number);
+    request->cache_salt = cache_salt_create(number <= 3 ? salts[number - 1] : text);
     if (!request->cache_salt) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a salt");
-    memcpy(request->cache_salt, salt, size);
+    if (m->num_hashes > 0) request->cache_salt->hash %= (uint64_t)m->num_hashes;
     return STATUS_OK;
 }
 
@@ -193,12 +192,17 @@ static enum status make_request(struct scheduler_model *m, struct model_request 
     for (int32_t i = 0; i < length; i++)
         prompt[i] = i < v[ADD_SHARED] ? prompt_token(v[ADD_BASE], i) : prompt_token(100 + v[ADD_REQUEST], i);
     enum status status = request_create(&params, prompt, length, &m->config.limits, &r->request, err);
-    if (status == STATUS_OK) status = set_request(r->request, v, err);
+    const int32_t salt = model_clamp(v[ADD_SALT], 0, NUM_SALTS - 1);
+    if (status == STATUS_OK && salt > 0) status = set_salt(m, r->request, salt, err);
     if (status != STATUS_OK) return status;
+    r->request->eos_token_ids[0] = EOS;
+    r->request->num_eos = 1;
+    r->request->priority = v[ADD_PRIORITY];
+    r->request->beams = v[ADD_BEAMS] != 0;
     r->number = v[ADD_REQUEST];
     r->scored = params.prompt_logprobs < 0 ? length : 1;
     for (int32_t i = 0; i < params.n; i++) {
-        true_sequence_init(&r->truth[i], r->number, i, params.seed, model_clamp(v[ADD_SALT], 0, 3));
+        true_sequence_init(&r->truth[i], r->number, i, params.seed, salt);
         for (int32_t t = 0; t < length; t++) true_sequence_append(&r->truth[i], prompt[t]);
         r->truth[i].prompt_len = length;
         r->truth[i].chosen = r->request->beams;

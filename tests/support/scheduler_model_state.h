@@ -14,6 +14,8 @@
 #include "tests/support/slot_device.h"
 
 #define MAX_BLOCKS 512 /* of the device and of the host */
+#define MAX_GROUPS 4
+#define MAX_LENGTH 64 /* max_model_len */
 
 enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
 
@@ -40,6 +42,10 @@ struct model_request {
     int32_t pending[SCHEDULER_MODEL_MAX_N];
     int32_t found[SCHEDULER_MODEL_MAX_N];  /* full blocks that the prefix cache could give it */
     int32_t length[SCHEDULER_MODEL_MAX_N]; /* tokens, before the step is cancelled */
+    /* Before the operation. */
+    struct model_table {
+        int32_t blocks[MAX_LENGTH], count, first; /* first: the first that is read */
+    } tables[SCHEDULER_MODEL_MAX_N][MAX_GROUPS];
 };
 
 struct scheduler_model {
@@ -49,12 +55,15 @@ struct scheduler_model {
     struct batch batch;
     struct model_request *live[SCHEDULER_MODEL_MAX_REQUESTS]; /* [num_live] in order of arrival */
     int32_t num_live;
+    int32_t watermark, num_hashes; /* num_hashes: of the prefix cache; 0: its own */
     int32_t host_grow, host_fails, host_calls;
-    bool host_misuse;           /* more host blocks were asked for after a failure, or none */
-    int32_t counts[MAX_BLOCKS]; /* holders of each block */
-    int32_t held;               /* device blocks with a holder */
-    int64_t evictions;          /* before the step that is being scheduled */
-    bool unchecked;             /* see scheduler_model_set_unchecked */
+    bool host_misuse;                  /* more host blocks were asked for after a failure, or none */
+    int32_t counts[MAX_BLOCKS];        /* holders of each block */
+    int32_t held;                      /* device blocks with a holder */
+    int32_t counts_before[MAX_BLOCKS]; /* before the operation */
+    bool findable_before[MAX_BLOCKS];
+    int64_t evictions; /* before the step that is being scheduled */
+    bool unchecked;    /* see scheduler_model_set_unchecked */
     struct scheduler_model_totals totals;
 };
 
@@ -87,8 +96,10 @@ int32_t model_num_distinct(const struct scheduler_model *m, const struct request
 
 /* ---- scheduler_model_check.c ---- */
 
-/* All that must be true after an operation, the policy apart. */
-enum status model_check(struct scheduler_model *m, struct error *err);
+/* Remembers, before an operation, what blocks there are. */
+enum status model_remember_blocks(struct scheduler_model *m, struct error *err);
+/* All that must be true after an operation, the policy apart. forgets: the prefix cache may forget blocks in it. */
+enum status model_check(struct scheduler_model *m, bool forgets, struct error *err);
 /* Counts the holders of each block from all tables. */
 enum status model_count_holders(struct scheduler_model *m, struct error *err);
 enum status model_check_tokens(const struct model_request *r, const struct sequence *seq, struct error *err);
@@ -96,7 +107,7 @@ enum status model_check_tokens(const struct model_request *r, const struct seque
  * how many of them it could start with. */
 enum status model_check_found(const struct scheduler_model *m, const struct model_request *r,
                               const struct sequence *seq, int32_t *found, struct error *err);
-/* Sequence i of the batch goes on where it was, and holds no more blocks than it needs. */
+/* Sequence i of the batch goes on where it was, its full blocks can be found, and it holds no more than it needs. */
 enum status model_check_progress(struct scheduler_model *m, const struct schedule *schedule, int32_t i,
                                  struct error *err);
 enum status model_check_blocks_held(struct scheduler_model *m, int32_t i, struct error *err);
