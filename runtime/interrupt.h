@@ -1,21 +1,35 @@
-/* Ctrl-C, and other signals that ask a command to end, as a flag. A process has one handler for a signal, so only the
- * command that runs may call these. */
+/* Signals that ask a command to end, as a flag: SIGINT (Ctrl-C), SIGTERM (from batch systems) and SIGHUP (the terminal
+ * was closed). The command writes what is finished and returns; then main lets the signal do what it would have done
+ * at once, so that a shell sees a process that the signal ended (130, 143, 129) and its loops end, too.
+ *
+ * A second SIGINT ends the process at once. Of the other signals two may come for one event: the shell and the kernel
+ * send SIGHUP, and timeout(1) sends its signal to the process and to its group. A signal that was ignored when the
+ * process started stays ignored (SIGHUP under nohup). A process has one handler for a signal, so only the command that
+ * runs may call these. */
 #ifndef QUIRE_RUNTIME_INTERRUPT_H
 #define QUIRE_RUNTIME_INTERRUPT_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* Clears the flag; the next SIGINT sets it, and one more after that, without a further call of this, kills the process.
- * Reads and writes are not cut short by it, so a caller that may wait long does so in poll, which fails with EINTR. */
-void interrupt_catch(void);
-/* The same for the three signals that end a run: SIGINT, SIGTERM (from batch systems) and SIGHUP (the terminal was
- * closed). A second SIGINT or SIGTERM kills the process, as the first would without this call. A second SIGHUP does
- * not, because the shell and the kernel each send one. A signal that was ignored when the process started stays ignored
- * (SIGHUP under nohup). */
+/* Catches the three signals: from now on they set the flag. Reads and writes are not cut short, so a caller that may
+ * wait long does so in poll, which fails with EINTR. */
 void interrupt_catch_to_end(void);
-bool interrupt_pending(void);                      /* since the last clear */
+/* The same, but SIGINT ends only what the command does now, and not the command: the flag is cleared, and the next
+ * SIGINT is the first again. */
+void interrupt_catch(void);
+
+bool interrupt_pending(void);                      /* the flag */
 const volatile sig_atomic_t *interrupt_flag(void); /* the same as a number: for engine_options.cancel */
-void interrupt_clear(void);
+bool interrupt_ends(void);                         /* the command is to end */
+
+/* Between these a second SIGINT waits: for writes to files, which take no time but must be whole. */
+void interrupt_hold(void);
+void interrupt_release(void);
+
+/* As if that signal had asked for the end of the command. */
+void interrupt_end(int signal_number);
+/* Ends the process by the signal that asked for the end of the command. Returns if none did. */
+void interrupt_raise(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include "runtime/bus_error.h"
 #include "runtime/commands.h"
 #include "runtime/completions.h"
+#include "runtime/interrupt.h"
 #include "runtime/manual.h"
 #include "runtime/version.h"
 
@@ -120,7 +121,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(argv[1], command_list[i].name) != 0) continue;
         command_check_environment();
-        return flush_stdout(command_list[i].run(argc - 1, argv + 1));
+        const int exit_status = flush_stdout(command_list[i].run(argc - 1, argv + 1));
+        interrupt_raise();
+        return exit_status;
     }
     return unknown_command(argv[1]);
 }

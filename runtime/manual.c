@@ -115,8 +115,10 @@ static void print_tail(FILE *out)
         "~/.cache/huggingface/hub by default.\n"
         ".TP\n.B NO_COLOR\nIf set, no colours.\n"
         ".SH EXIT STATUS\n.TP\n.B 0\nDone.\n.TP\n.B 1\nFailed, or incomplete: a line of the input could not be "
-        "answered, or quire generate was interrupted.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. "
-        "Nothing was done.\n.TP\n.B 130\nEnded by Ctrl\\-C (128 + the number of the signal, as the shell counts).\n"
+        "answered.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. "
+        "Nothing was done.\n.TP\n.B 130, 143, 129\nEnded by Ctrl\\-C, SIGTERM or SIGHUP (128 + the number of the "
+        "signal, as "
+        "the shell counts), after what was\nfinished had been written. A second Ctrl\\-C ends quire at once.\n"
         ".SH EXAMPLES\n.nf\nquire chat \\-\\-model org/name\nquire generate \\-m org/name \\-i prompts.jsonl \\-o "
         "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n"
         "quire bench \\-\\-compare before.json after.json\n.fi\n",

@@ -74,6 +74,14 @@ static void add_done(struct line *l, const struct progress_facts *f)
     add(l, part);
 }
 
+static void add_reading(struct line *l, const struct progress_facts *f)
+{
+    char part[32];
+    if (f->output_tokens > 0 || f->prompt_tokens >= f->prompt_tokens_known) return;
+    snprintf(part, sizeof part, "reading %d %%", (int)(100 * f->prompt_tokens / f->prompt_tokens_known));
+    add(l, part);
+}
+
 static void add_left(struct line *l, const struct progress_facts *f, double seconds)
 {
     char part[48];
@@ -92,6 +100,7 @@ bool progress_line(const struct progress *p, const struct progress_facts *f, dou
     struct line l = {.out = out, .start = out->length, .width = width, .ok = true};
     char part[96];
     add_done(&l, f);
+    add_reading(&l, f);
     add_left(&l, f, seconds);
     snprintf(part, sizeof part, "%.0f + %.0f tokens/s", p->prompt_rate, p->output_rate);
     add(&l, part);
@@ -114,7 +123,8 @@ static int terminal_width(void)
 static void note_rates(struct progress *p, const struct progress_facts *f, double seconds)
 {
     const double since = seconds - p->last_drawn;
-    const double keep = p->last_drawn > 0 ? exp(-since / OF_LATE_SECONDS) : 0;
+    const bool begun = p->last_prompt_tokens + p->last_output_tokens > 0; /* before, there is no rate to keep */
+    const double keep = begun ? exp(-since / OF_LATE_SECONDS) : 0;
     if (since <= 0) return;
     p->prompt_rate = keep * p->prompt_rate + (1 - keep) * (double)(f->prompt_tokens - p->last_prompt_tokens) / since;
     p->output_rate = keep * p->output_rate + (1 - keep) * (double)(f->output_tokens - p->last_output_tokens) / since;

@@ -4,7 +4,8 @@
  *   [=======>            ] 1,204/3,000  0:02:31 left  812 + 340 tokens/s  64 running, 128 waiting  KV 43 %, 12 % hits
  *   quire generate: 1,204 of 3,000, 0:02:31 left, 812 + 340 tokens/s, 64 running, 128 waiting, KV 43 %, 12 % hits
  *
- * Tokens per second are those of prompts and of answers, of late. A line that is wider than the terminal loses what
+ * Until the first token of an answer, "reading 12 %" behind the count says how much of the prompts is computed. Tokens
+ * per second are those of prompts and of answers, of late. A line that is wider than the terminal loses what
  * stands last. */
 #ifndef QUIRE_RUNTIME_PROGRESS_H
 #define QUIRE_RUNTIME_PROGRESS_H
@@ -21,6 +22,7 @@ struct progress_facts {
     bool total_estimated;        /* ... and only about so many */
     int64_t done_before;         /* of done: by an earlier run, so that they say nothing of the speed */
     int64_t prompt_tokens;       /* computed, or found in the cache */
+    int64_t prompt_tokens_known; /* of all prompts that are read */
     int64_t output_tokens;       /* of finished and unfinished answers */
     int32_t running, waiting;    /* requests */
     double cache_used, hit_rate; /* 0 to 1; of blocks, and of the prompts' tokens */

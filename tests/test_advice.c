@@ -295,7 +295,7 @@ static void what_is_lowered(void **state)
     struct error err;
     o.model = QUIRE_GUIDE;
     o.device = "cpu";
-    o.threads = 1;
+    o.threads = 2; /* which compute 8192 tokens in a second */
     if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_int_equal(plan(&o, &described, (int64_t)64 << 30, &l, &err), STATUS_OK);
     assert_false(l.lowered_seqs || l.lowered_tokens);

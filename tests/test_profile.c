@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "base/file.h"
 #include "runtime/profile/picture.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
@@ -862,9 +863,53 @@ static void bad_flags_are_wrong_usage(void **state)
     program_free(&p);
 }
 
+/* What the threads compute in about a second, by the sizes of the matrices; whatever was asked for wins. */
+static void steps_of_a_second_on_a_cpu(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *threads, *max_num_seqs, *asked;
+        int64_t tokens;
+        const char *flag;
+    } cases[] = {
+        {"llama-3.1-8b-instruct", "1", "1", "0", 128},
+        {"llama-3.1-8b-instruct", "64", "1", "0", 128},
+        {"llama-3.1-8b-instruct", "128", "1", "0", 256},
+        {"llama-3.1-8b-instruct", "1", "300", "0", 300},
+        {"qwen2.5-0.5b-instruct", "1", "1", "0", 128},
+        {"qwen2.5-0.5b-instruct", "4", "1", "0", 256},
+        {"qwen2.5-0.5b-instruct", "16", "1", "0", 1024},
+        {"qwen2.5-0.5b-instruct", "256", "1", "0", 8192},
+        {"qwen2.5-0.5b-instruct", "4", "1", "77", 77},
+        {"llama-3.1-8b-instruct", "1", "1", "8192", 8192},
+        {"llama-3.1-8b-instruct", "1", "1", "0", 8192, "--no-enable-chunked-prefill"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct temp_folder folder;
+        struct program p;
+        char path[512];
+        struct text config = {0};
+        struct error err;
+        snprintf(path, sizeof path, QUIRE_TEST_DATA "/configs/%s.json", cases[i].model);
+        assert_int_equal(file_read(path, &config, &err), STATUS_OK);
+        temp_folder_make(&folder);
+        temp_folder_write_string(&folder, "config.json", config.data);
+        profile(&p, &folder, NULL, "--json", "--max-model-len", "8192", "--num-gpu-blocks-override", "600", "--threads",
+                cases[i].threads, "--max-num-seqs", cases[i].max_num_seqs, "--max-num-batched-tokens", cases[i].asked,
+                cases[i].flag, NULL);
+        json_t *json = program_json(&p);
+        assert_int_equal(json_require_integer(json, "max_num_batched_tokens"), cases[i].tokens);
+        json_decref(json);
+        program_free(&p);
+        temp_folder_remove(&folder);
+        text_free(&config);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_of_a_second_on_a_cpu),
         cmocka_unit_test(report_is_a_sum),
         cmocka_unit_test(blocks_are_what_the_space_holds),
         cmocka_unit_test(host_blocks_are_what_the_swap_space_holds),

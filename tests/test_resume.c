@@ -77,17 +77,27 @@ static void run(const struct fixture *f, const char *input, const char *const *m
     program_free(&p);
 }
 
-static pid_t start(const struct fixture *f, const char *const *more)
+/* With these as standard input and standard error. */
+static pid_t start_with(const struct fixture *f, int in, int err, const char *const *more)
 {
     const char *argv[MAX_ARGS + 1];
     make_argv(argv, f, more);
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
-    const int nothing = open("/dev/null", O_RDWR);
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) dup2(nothing, fd);
+    dup2(in, STDIN_FILENO);
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
     execv(argv[0], (char *const *)argv);
     _exit(127);
+}
+
+static pid_t start(const struct fixture *f, const char *const *more)
+{
+    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const pid_t pid = start_with(f, nothing, nothing, more);
+    close(nothing);
+    return pid;
 }
 
 static void merge(const char *const *files, int exit_status, const char *said, const char *output)
@@ -401,6 +411,177 @@ static void test_full_disk(void **state)
     check_full_disk(*state, "--ordered");
 }
 
+/* ---- files that another program takes away while they are written ---- */
+
+static void shell(const struct fixture *f, const char *command)
+{
+    struct program p;
+    struct text script = {0};
+    assert_true(text_printf(&script, "cd '%s' && %s", f->files.path, command));
+    program_run(&p, (const char *[]){"/bin/sh", "-c", script.data, NULL}, NULL);
+    assert_int_equal(p.exit_status, 0);
+    program_free(&p);
+    text_free(&script);
+}
+
+static void feed(int fd, const char *lines)
+{
+    assert_int_equal(write(fd, lines, strlen(lines)), (ssize_t)strlen(lines));
+}
+
+/* The end of a run, its one sentence, and what it says. */
+static void expect_end(pid_t pid, int err, const char *said)
+{
+    struct text text = {0};
+    char bytes[4096];
+    ssize_t count;
+    int status;
+    while ((count = read(err, bytes, sizeof bytes)) > 0) assert_true(text_append(&text, bytes, (size_t)count));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 1) fail_msg("status %x: %s", (unsigned)status, text.data);
+    if (!strstr(text.data, said)) fail_msg("no '%s' in: %s", said, text.data);
+    const char *more = strchr(text.data, '\n') + 1;
+    if (*more && !strstr(more, " wait in ")) fail_msg("more than one sentence: %s", text.data); /* --ordered has two */
+    text_free(&text);
+    close(err);
+}
+
+struct taken {
+    const char *flag, *first, *command, *said;
+};
+
+/* `first` and three quick prompts; when four answers (or three, with a slow first) are there, the command runs, and
+ * then another prompt comes. */
+static void take_away(const struct fixture *f, const struct taken *t)
+{
+    char out[512], spool[600];
+    int in[2], err[2], status;
+    shell(f, "rm -rf folder && mkdir folder");
+    path_of(f, "folder/out", out);
+    snprintf(spool, sizeof spool, "%s.spool", out);
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    const pid_t pid =
+        start_with(f, in[0], err[1], (const char *[]){"-o", out, "--quiet", "--max-model-len", "60000", t->flag, NULL});
+    close(in[0]);
+    close(err[1]);
+    feed(in[1], t->first);
+    for (int i = 0; i < 3; i++) feed(in[1], "{\"prompt\": [3], \"max_tokens\": 2}\n");
+    assert_true(wait_for_lines(pid, out, spool, strstr(t->first, "50000") ? 3 : 4, &status));
+    shell(f, t->command);
+    feed(in[1], "{\"prompt\": [4], \"max_tokens\": 2}\n");
+    close(in[1]);
+    expect_end(pid, err[0], t->said);
+}
+
+#define QUICK "{\"prompt\": [2], \"max_tokens\": 2}\n"
+#define SLOW "{\"prompt\": [2], \"max_tokens\": 50000}\n"
+
+static void test_taken_away(void **state)
+{
+    static const struct taken cases[] = {
+        {NULL, QUICK, "rm folder/out", "was removed while quire was writing it, and 4 of 4 answers in it are lost"},
+        {NULL, QUICK, "rm -r folder", "was removed while quire was writing it, and 4 of 4 answers in it are lost"},
+        {NULL, QUICK, ": >folder/out", "was cut short while quire was writing it, and 4 of 4 answers in it are lost"},
+        {NULL, QUICK, "head -n 3 folder/out >part && cat part >folder/out", "and 1 of 4 answers in it is lost"},
+        {NULL, QUICK, "truncate -s 10 folder/out", "and 4 of 4 answers in it are lost; --overwrite begins anew"},
+        {NULL, QUICK, "mv folder/out folder/other", "was moved or replaced while quire was writing it; put the file"},
+        {"--ordered", QUICK, ": >folder/out", "and 4 of 4 answers in it are lost"},
+        {"--ordered", SLOW, ": >folder/out.spool", "out.spool was cut short while quire was writing it, and 3 of 3"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[512];
+        struct text left = {0};
+        take_away(*state, &cases[i]);
+        read_file(path_of(*state, "folder/out", out), &left);
+        assert_null(memchr(left.data, '\0', left.length));
+        text_free(&left);
+    }
+}
+
+/* Waits for the answers of the quick lines. */
+static void wait_for_quick(pid_t pid, const char *out, int quick)
+{
+    char spool[600];
+    int status;
+    snprintf(spool, sizeof spool, "%s.spool", out);
+    const int there = count_lines(out) + count_lines(spool);
+    assert_true(there == quick || wait_for_lines(pid, out, spool, quick - there, &status));
+}
+
+static void end_by(pid_t pid, int signal_number)
+{
+    int status;
+    assert_int_equal(kill(pid, signal_number), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == signal_number);
+}
+
+/* No answer comes any more when the command runs: the run looks by itself. The next one computes what is lost. */
+static void compute_again(const struct fixture *f, const struct taken *t)
+{
+    enum { QUICK_LINES = 20 };
+    char in[512], out[512];
+    int err[2];
+    struct text lines = {0};
+    assert_true(text_append_string(&lines, SLOW));
+    for (int i = 0; i < QUICK_LINES; i++) assert_true(text_append_string(&lines, QUICK));
+    write_file(path_of(f, "again.jsonl", in), lines.data, lines.length);
+    path_of(f, "again.out", out);
+    shell(f, "rm -f again.out*");
+    const char *const flags[] = {"-i", in, "-o", out, "--quiet", "--max-model-len", "60000", t->flag, NULL};
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+    pid_t pid = start_with(f, nothing, err[1], flags);
+    close(err[1]);
+    close(nothing);
+    wait_for_quick(pid, out, QUICK_LINES);
+    shell(f, t->command);
+    expect_end(pid, err[0], t->said);
+    pid = start(f, flags);
+    wait_for_quick(pid, out, QUICK_LINES);
+    end_by(pid, SIGTERM);
+    shell(f, "cat again.out* | grep -c '^{\"index\": ' | grep -q '^20$'");
+    shell(f, "cat again.out again.out.spool 2>/dev/null | sort -u | grep -c '^{.*}$' | grep -q '^20$'");
+    text_free(&lines);
+}
+
+static void test_taken_away_is_computed_again(void **state)
+{
+    static const struct taken cases[] = {
+        {NULL, "", "truncate -s 500 again.out", "answers in it are lost; the same command computes them again"},
+        {"--ordered", "", "truncate -s 500 again.out.spool", "answers in it are lost; the same command computes them"},
+        {NULL, "", "rm again.out", "and 20 of 20 answers in it are lost; the same command computes them again"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) compute_again(*state, &cases[i]);
+}
+
+/* A journal that is gone comes back. */
+static void test_journal_taken_away(void **state)
+{
+    const struct fixture *f = *state;
+    static const char *const commands[] = {"rm lasting.out.quire", ": >lasting.out.quire"};
+    char in[512], out[512], journal[600];
+    write_file(path_of(f, "lasting.jsonl", in), SLOW QUICK, strlen(SLOW QUICK));
+    path_of(f, "lasting.out", out);
+    snprintf(journal, sizeof journal, "%s.quire", out);
+    const char *const flags[] = {"-i", in, "-o", out, "--max-model-len", "60000", NULL};
+    for (int i = 0; i < 2; i++) {
+        struct text before = {0}, now = {0};
+        shell(f, "rm -f lasting.out*");
+        const pid_t pid = start(f, flags);
+        wait_for_quick(pid, out, 1);
+        read_file(journal, &before);
+        shell(f, commands[i]);
+        const double until = clock_seconds() + 300;
+        for (; now.length < before.length && clock_seconds() < until; usleep(10000)) read_file(journal, &now);
+        assert_string_equal(now.data, before.data);
+        end_by(pid, SIGTERM);
+        text_free(&before);
+        text_free(&now);
+    }
+}
+
 /* ---- what may not differ ---- */
 
 static void test_other_runs_refused(void **state)
@@ -673,17 +854,14 @@ static void test_interrupt_ordered(void **state)
     const char *const flags[] = {"-i", in, "-o", out, "--ordered", "--max-model-len", "60000", NULL};
     const pid_t pid = start(f, flags);
     wait_for_lines(pid, out, spool, 30, &status);
-    assert_int_equal(kill(pid, SIGTERM), 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    end_by(pid, SIGTERM);
     assert_int_equal(count_lines(out), 0);
     assert_int_equal(count_lines(spool), 30);
     /* Another run of other parameters takes nothing away. */
     run(f, NULL, (const char *[]){"-i", in, "-o", out, "--ordered", NULL}, 2, "was begun with --max-model-len 60000");
     const pid_t again = start(f, flags);
     usleep(300000);
-    assert_int_equal(kill(again, SIGTERM), 0);
-    assert_int_equal(waitpid(again, &status, 0), again);
+    end_by(again, SIGTERM);
     assert_int_equal(count_lines(spool), 30);
     text_free(&lines);
 }
@@ -819,6 +997,48 @@ static void test_index_set(void **state)
     index_set_free(&set);
 }
 
+/* {"index": 7, "text": "xxx"} of `length` bytes with its newline. */
+static void make_answer_line(char *line, int length, int64_t index)
+{
+    const int head = sprintf(line, "{\"index\": %lld, \"text\": \"", (long long)index);
+    memset(line + head, 'x', (size_t)(length - head));
+    strcpy(line + length - 3, "\"}\n");
+}
+
+/* A line that is not what was written is not handed out. */
+static void test_spool_that_is_changed(void **state)
+{
+    const struct fixture *f = *state;
+    static const char *const changed[] = {"{\"index\": 8, \"text\": \"xxxxxx\"}\n",
+                                          "{\"index\": 7, \"text\": \"xxxxxx }\n",
+                                          "{\"index\": 7, \"text\": \"xxxxxx\"} "};
+    enum { LENGTH = 31 };
+    char name[512], line[LENGTH + 1];
+    struct spool s;
+    struct error err;
+    struct text text = {0};
+    make_answer_line(line, LENGTH, 7);
+    assert_int_equal(spool_open(&s, path_of(f, "spool", name), &err), STATUS_OK);
+    assert_int_equal(spool_write(&s, 7, line, LENGTH, &err), STATUS_OK);
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
+        assert_int_equal(strlen(changed[i]), LENGTH);
+        write_file(name, changed[i], LENGTH);
+        assert_int_equal(spool_read(&s, &text, &err), STATUS_IO);
+        assert_non_null(strstr(err.text, "spool was changed while quire was writing it"));
+    }
+    write_file(name, line, LENGTH);
+    assert_int_equal(spool_read(&s, &text, &err), STATUS_OK);
+    assert_int_equal(spool_num_lost(&s), 0);
+    assert_int_equal(truncate(name, 5), 0);
+    assert_int_equal(spool_write(&s, 8, line, LENGTH, &err), STATUS_IO);
+    assert_int_equal(spool_num_lost(&s), 1);
+    assert_false(spool_is_removed(&s));
+    unlink(name);
+    assert_true(spool_is_removed(&s));
+    spool_close(&s, false);
+    text_free(&text);
+}
+
 /* Lines come out by index; what was taken goes back to the disk once the output is safe there. */
 static void test_spool(void **state)
 {
@@ -828,20 +1048,20 @@ static void test_spool(void **state)
     struct error err;
     struct text line = {0};
     enum { LINES = 1000, LENGTH = 40000 };
-    static char long_line[LENGTH];
-    memset(long_line, 'x', LENGTH);
+    static char long_line[LENGTH + 1];
     assert_int_equal(spool_open(&s, path_of(f, "spool", name), &err), STATUS_OK);
     assert_int_equal(spool_first(&s), -1);
     for (int i = 0; i < LINES; i++) {
         const int64_t index = (i * 37) % LINES;
-        memcpy(long_line, &index, sizeof index);
+        make_answer_line(long_line, LENGTH, index);
         assert_int_equal(spool_write(&s, index, long_line, LENGTH, &err), STATUS_OK);
     }
     for (int64_t i = 0; i < LINES; i++) {
         assert_int_equal(spool_first(&s), i);
         assert_int_equal(spool_read(&s, &line, &err), STATUS_OK);
         assert_int_equal(line.length, LENGTH);
-        assert_memory_equal(line.data, &i, sizeof i);
+        make_answer_line(long_line, LENGTH, i);
+        assert_memory_equal(line.data, long_line, LENGTH);
         spool_drop(&s);
         spool_reclaim(&s, (uint64_t)i + 1, 0); /* nothing is safe yet */
         assert_int_equal(s.end, LINES * LENGTH);
@@ -915,6 +1135,13 @@ static void test_progress_line(void **state)
     expect_progress(&facts, 55, "[====================] 3,000/~3,000  0:00:00 left");
     facts.total = 0;
     expect_progress(&facts, 40, "3,000 done  812 + 340 tokens/s");
+    facts.prompt_tokens = 129;
+    facts.prompt_tokens_known = 1000;
+    expect_progress(&facts, 30, "3,000 done  reading 12 %");
+    expect_progress(&facts, 0,
+                    "3,000 done, reading 12 %, 812 + 340 tokens/s, 64 running, 128 waiting, KV 43 %, 12 % hits");
+    facts.output_tokens = 1;
+    expect_progress(&facts, 25, "3,000 done");
 }
 
 /* A bar while it runs, and nothing of it afterwards. */
@@ -956,6 +1183,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_hole),
         cmocka_unit_test(test_damaged_lines),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_taken_away),
+        cmocka_unit_test(test_taken_away_is_computed_again),
+        cmocka_unit_test(test_journal_taken_away),
         cmocka_unit_test(test_other_runs_refused),
         cmocka_unit_test(test_other_input_or_model_refused),
         cmocka_unit_test(test_several_inputs),
@@ -974,6 +1204,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_index_set),
         cmocka_unit_test(test_spool),
         cmocka_unit_test(test_spool_gives_back),
+        cmocka_unit_test(test_spool_that_is_changed),
         cmocka_unit_test(test_progress_line),
         cmocka_unit_test(test_progress_on_terminal),
     };

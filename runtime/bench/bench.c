@@ -12,6 +12,7 @@
 #include "runtime/bench/setting.h"
 #include "runtime/bench/scheduler.h"
 #include "runtime/commands.h"
+#include "runtime/interrupt.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 
@@ -226,6 +227,7 @@ static enum status run_benchmark(const struct benchmark *benchmark, const struct
     struct bench b = {.options = options, .random = {options->engine.seed}};
     enum status status = engine_create(&options->engine, &b.engine, err);
     if (status != STATUS_OK) return status;
+    interrupt_catch_to_end();
     report_init(&b.report);
     status = check_lengths(options, b.engine, err);
     if (status == STATUS_OK) {
@@ -248,6 +250,7 @@ static int run_named(const struct benchmark *benchmark, int argc, char **argv)
     bool help = false;
     options.engine = engine_options_default();
     options.engine.log = &log;
+    options.engine.cancel = interrupt_flag();
     options.engine.skip_tokenizer = true; /* prompts are random ids */
 
     struct option_table table = {0};

@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/plural.h"
+#include "runtime/interrupt.h"
 
 int32_t bench_random(struct random *random, struct bench_range range)
 {
@@ -140,7 +141,8 @@ enum status bench_run_execute(struct bench_run *run, struct engine *e, struct er
     run->failed = false;
     const double start = clock_seconds();
     enum status status = add_requests(run, deliveries, e, err);
-    while (status == STATUS_OK && engine_has_work(e)) status = run_step(run, &step, e, err);
+    while (status == STATUS_OK && engine_has_work(e) && !interrupt_pending()) status = run_step(run, &step, e, err);
+    if (status == STATUS_OK && interrupt_pending()) status = error_set(err, STATUS_CANCELLED, "interrupted");
     double end = start;
     for (int32_t i = 0; i < run->count; i++)
         if (run->requests[i].last > end) end = run->requests[i].last;

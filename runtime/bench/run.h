@@ -44,7 +44,7 @@ enum status bench_run_create(int32_t count, struct bench_range input_len, struct
 void bench_run_free(struct bench_run *run);
 
 /* Queues every request at once (greedy, eos ignored, so that each gets exactly its output_len tokens) and steps until
- * all have ended. A second call overwrites what the first recorded. */
+ * all have ended. CANCELLED: a signal asked for the end. A second call overwrites what the first recorded. */
 enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err);
 
 /* A number from minimum to maximum. */

@@ -156,8 +156,9 @@ static void take_line(struct session *s, const char *line, size_t length)
 static bool leaves(void *user)
 {
     struct session *s = user;
-    s->killed = s->stopped > 0 && clock_seconds() - s->stopped < 1;
-    return s->killed;
+    const bool again = s->stopped > 0 && clock_seconds() - s->stopped < 1;
+    if (again) interrupt_end(SIGINT);
+    return again;
 }
 
 static void chat_at_terminal(struct session *s)
@@ -177,11 +178,11 @@ static void chat_at_terminal(struct session *s)
     }
     s->at_terminal = true;
     print_banner(s);
-    while (!s->ended) {
+    while (!s->ended && !interrupt_ends()) {
         size_t length;
         interrupt_catch();
         const char *line = line_editor_read(s->editor, &length);
-        if (!line && interrupt_pending()) continue; /* SIGINT from elsewhere: as Ctrl-C at the prompt */
+        if (!line && interrupt_pending() && !interrupt_ends()) continue; /* SIGINT from elsewhere: as at the prompt */
         if (!line) {
             fputc('\n', stderr);
             break;
@@ -213,7 +214,7 @@ static void chat_on_pipe(struct session *s, const struct text *question)
 {
     struct line_reader reader;
     line_reader_init(&reader, STDIN_FILENO);
-    while (!s->ended) {
+    while (!s->ended && !interrupt_ends()) {
         const char *line;
         size_t length;
         struct error err = {""};
@@ -273,6 +274,7 @@ static enum status start(struct session *s, struct chat_options *o, const struct
 static void talk(struct session *s, const struct chat_options *o, const struct texts *texts)
 {
     const bool terminal = isatty(STDIN_FILENO) && (isatty(STDERR_FILENO) || isatty(STDOUT_FILENO));
+    if (o->each || texts->has_question || !terminal) interrupt_catch_to_end();
     if (!o->each && texts->has_question)
         session_ask(s, texts->question.data, texts->question.length);
     else if (!o->each && terminal)
@@ -305,10 +307,6 @@ static int run(struct chat_options *o, const struct texts *texts)
     engine_leave(s.engine);
     free(s.model_name);
     free(s.file);
-    if (s.killed) { /* as the signal would have: who started quire sees it */
-        signal(SIGINT, SIG_DFL);
-        raise(SIGINT);
-    }
     return s.exit_status;
 }
 

@@ -355,7 +355,7 @@ static enum status answer(struct session *s, struct error *err)
         return STATUS_INVALID;
     }
     if (s->finish_reason == FINISH_ABORT && c->answer.length == 0 && !s->write_error && !s->no_memory) {
-        session_say(s, "stopped before the answer began: the question is taken back");
+        if (s->at_terminal) session_say(s, "stopped before the answer began: the question is taken back");
         return error_set(err, STATUS_INVALID, "%s", "");
     }
     if (s->no_memory || !conversation_end(c))

@@ -33,7 +33,6 @@ struct session {
     bool ended;                 /* the command ends: /exit, or a failure after which the engine cannot go on */
     int exit_status;
     enum think_display think;
-    bool killed;    /* by a second Ctrl-C at the prompt */
     double stopped; /* when Ctrl-C stopped an answer last (clock_seconds) */
     /* The current answer: */
     struct answer_view *view;

@@ -620,9 +620,14 @@ bool engine_device_is_discrete(const struct engine *e)
     return e->loaded.backend->discrete;
 }
 
+int engine_options_threads(const struct engine_options *o)
+{
+    return o->threads > 0 ? o->threads : processors_allowed();
+}
+
 int engine_threads(const struct engine *e)
 {
-    return e->options.threads > 0 ? e->options.threads : processors_allowed();
+    return engine_options_threads(&e->options);
 }
 
 double engine_start_seconds(const struct engine *e)

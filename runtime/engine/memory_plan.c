@@ -12,6 +12,13 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
  * reserves this estimate, which is generous, so that they fit beside the blocks; the report shows what they took. */
 static const int64_t GRAPH_RESERVE = 128 << 20;
 
+/* Tokens of a step where nobody asks for another number; on the CPU fewer, if these take long, but so many that a
+ * matmul reads its weights for many tokens. */
+enum { STEP_TOKENS = 8192, CPU_STEP_MIN_TOKENS = 128 };
+/* Operations a second of one thread in a matmul: what AVX2 does at least; AVX-512 does two to four times as many
+ * (kernels/MEASURED.md). */
+static const double CPU_THREAD_SPEED = 50e9;
+
 /* ---- the device ---- */
 
 /* What an earlier plan on this device found out about it. */
@@ -277,11 +284,32 @@ int32_t memory_plan_usual_seqs(const struct engine_options *o)
     return o->max_num_seqs > 0 ? o->max_num_seqs : tokens > 0 && tokens < 256 ? tokens : 256;
 }
 
+/* Multiplications and additions of a token in the layers' matrices. */
+static double token_operations(const struct tensor_table *table)
+{
+    double elements = 0;
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        if (t->kind == TENSOR_MATRIX && t->layer >= 0) elements += (double)tensor_elements(t);
+    }
+    return 2 * elements;
+}
+
+/* As many as the CPU computes in about a second, by an estimate that is the same in every run. */
+static int32_t cpu_step_tokens(const struct planner *w)
+{
+    const double most = engine_options_threads(w->asked) * CPU_THREAD_SPEED / token_operations(&w->l->weights.table);
+    int32_t tokens = CPU_STEP_MIN_TOKENS;
+    while (tokens < STEP_TOKENS && 2 * tokens <= most) tokens *= 2;
+    return tokens;
+}
+
 /* The values where memory is no matter. */
 static void choose_usual(struct planner *w)
 {
     struct engine_options *o = &w->now;
-    const int32_t tokens = o->cancel && !w->l->backend->discrete ? 128 : 8192;
+    const bool usual = w->l->backend->discrete || !o->enable_chunked_prefill;
+    const int32_t tokens = usual ? STEP_TOKENS : cpu_step_tokens(w);
     if (o->max_model_len == 0) o->max_model_len = w->l->profile.model_max_len;
     o->max_num_seqs = memory_plan_usual_seqs(o);
     if (o->max_num_batched_tokens == 0) o->max_num_batched_tokens = tokens > o->max_num_seqs ? tokens : o->max_num_seqs;

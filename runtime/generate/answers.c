@@ -7,11 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/plural.h"
 #include "runtime/generate/answer_line.h"
 #include "runtime/generate/input_facts.h"
 
 enum { SYNC_OUTPUT, SYNC_SPOOL };
+static const double WATCH_SECONDS = 5;
 
 static void spool_name(const struct answers *a, char *name, size_t size)
 {
@@ -58,6 +61,7 @@ static enum status note_written(void *user, const struct answer_line *answer, ui
         return error_set(err, STATUS_INVALID, "%s is not in order at prompt %lld", a->output.name,
                          (long long)answer->index);
     a->next++;
+    a->num_lines++;
     return note(a, answer, a->output.name, err);
 }
 
@@ -209,14 +213,117 @@ static enum status start_sync(struct answers *a, struct error *err)
     return disk_sync_start(fds, &a->sync, err);
 }
 
-/* Copies to the output what the spool has of the answers that come next, or of all if `with_gaps`. */
+/* ---- files that another program takes away ---- */
+
+static enum status count_line(void *user, const struct answer_line *answer, uint64_t offset, size_t length,
+                              struct error *err)
+{
+    (void)answer, (void)offset, (void)length, (void)err;
+    ++*(int64_t *)user;
+    return STATUS_OK;
+}
+
+static int64_t lines_left(const struct answers *a)
+{
+    int64_t count = 0;
+    uint64_t whole;
+    struct error ignored;
+    const int fd = open(a->output.name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    answer_scan(fd, a->output.name, 0, count_line, &count, &whole, &ignored);
+    close(fd);
+    return count;
+}
+
+/* Adds to the sentence of a file that was taken away how many answers are lost, and what brings them back. */
+static enum status explain_loss(const struct answers *a, int64_t lost, int64_t all, struct error *err)
+{
+    const struct error what = *err;
+    const char *again = a->resumable      ? "the same command computes them again"
+                        : a->output.named ? "--overwrite begins anew"
+                                          : "run it again";
+    return error_set(err, STATUS_IO, "%s, and %lld of %lld answer%s in it %s lost; %s", what.text, (long long)lost,
+                     (long long)all, plural(all), lost == 1 ? "is" : "are", again);
+}
+
+static enum status explain_output(struct answers *a, struct error *err)
+{
+    const struct error what = *err;
+    const int64_t all = a->num_lines;
+    if (a->output.loss == OUTPUT_KEPT || all == 0) return STATUS_IO;
+    if (a->output.loss == OUTPUT_MOVED)
+        return error_set(err, STATUS_IO, "%s; put the file back with its %lld answer%s%s", what.text, (long long)all,
+                         plural(all), a->resumable ? ", and the same command goes on" : "");
+    const bool cut = a->output.loss == OUTPUT_CUT && a->output.named;
+    return explain_loss(a, cut ? all - lines_left(a) : all, all, err);
+}
+
+static enum status explain_spool(const struct answers *a, struct error *err)
+{
+    const size_t lost = spool_num_lost(&a->spool);
+    const struct error what = *err;
+    if (lost > 0) return explain_loss(a, (int64_t)lost, (int64_t)a->spool.count, err);
+    if (!a->resumable || spool_check(&a->spool, NULL) != STATUS_OK) return STATUS_IO;
+    return error_set(err, STATUS_IO, "%s; remove it, and the same command computes again what it held", what.text);
+}
+
+/* Whatever stands in its place is no journal of this run. */
+static enum status keep_journal(const struct answers *a, struct error *err)
+{
+    struct journal found;
+    struct error ignored;
+    bool exists;
+    if (!a->resumable || a->now.max_model_len == 0) return STATUS_OK; /* 0: the engine was not needed */
+    const bool same = journal_read(a->output.name, &found, &exists, &ignored) == STATUS_OK && exists &&
+                      journal_compare(&found, &a->now, a->output.name, &ignored) == STATUS_OK;
+    journal_free(&found);
+    if (same) return STATUS_OK;
+    log_write(a->log, LOG_WARNING,
+              "%s" JOURNAL_SUFFIX " was removed or changed while quire was running; it is written again",
+              a->output.name);
+    return journal_write(&a->now, a->output.name, err);
+}
+
+static enum status check_files(struct answers *a, struct error *err)
+{
+    a->checked = clock_seconds();
+    enum status status = disk_sync_check(a->sync, err);
+    if (status != STATUS_OK) return status;
+    if (output_check(&a->output, err) != STATUS_OK) return explain_output(a, err);
+    if (spool_check(&a->spool, err) != STATUS_OK) return explain_spool(a, err);
+    return keep_journal(a, err);
+}
+
+enum status answers_watch(struct answers *a, struct error *err)
+{
+    if (!a->begun || clock_seconds() - a->checked < WATCH_SECONDS) return STATUS_OK;
+    const enum status status = check_files(a, err);
+    a->failed = status != STATUS_OK;
+    return status;
+}
+
+/* ---- writing ---- */
+
+static enum status write_line(struct answers *a, const char *line, size_t length, struct error *err)
+{
+    if (output_write(&a->output, line, length, err) != STATUS_OK) return explain_output(a, err);
+    a->num_lines++;
+    return STATUS_OK;
+}
+
+/* Copies to the output what the spool has of the answers that come next, or of all if `with_gaps`; what cannot be read
+ * is a gap, too. */
 static enum status drain_spool(struct answers *a, bool with_gaps, struct error *err)
 {
     enum status status = STATUS_OK;
     while (a->spool.count > 0 && (with_gaps || spool_first(&a->spool) == a->next)) {
-        status = spool_read(&a->spool, &a->line, err);
-        if (status == STATUS_OK) status = output_write(&a->output, a->line.data, a->line.length, err);
-        if (status != STATUS_OK) return status;
+        if (spool_read(&a->spool, &a->line, status == STATUS_OK ? err : NULL) == STATUS_OK) {
+            const enum status written = write_line(a, a->line.data, a->line.length, err);
+            if (written != STATUS_OK) return written;
+        } else if (status == STATUS_OK) {
+            status = explain_spool(a, err);
+        }
+        if (status != STATUS_OK && !with_gaps) return status;
         a->next = spool_first(&a->spool) + 1;
         spool_drop(&a->spool);
     }
@@ -228,30 +335,50 @@ static enum status drain_spool(struct answers *a, bool with_gaps, struct error *
 enum status answers_begin(struct answers *a, struct error *err)
 {
     if (a->begun) return STATUS_OK;
-    enum status status = a->resumes ? begin_again(a, err) : begin_anew(a, err);
+    enum status status = output_check(&a->output, err);
+    if (status == STATUS_OK) status = a->resumes ? begin_again(a, err) : begin_anew(a, err);
     if (status == STATUS_OK) status = start_sync(a, err);
     a->begun = status == STATUS_OK;
-    return status == STATUS_OK && a->ordered ? drain_spool(a, false, err) : status;
+    a->checked = clock_seconds();
+    if (status == STATUS_OK && a->ordered) status = drain_spool(a, false, err);
+    a->failed = status != STATUS_OK;
+    return status;
 }
 
-/* ---- writing ---- */
+static enum status write_spooled(struct answers *a, int64_t index, const char *line, size_t length, struct error *err)
+{
+    const enum status status = spool_write(&a->spool, index, line, length, err);
+    disk_sync_note(a->sync, SYNC_SPOOL, a->spool.written);
+    return status == STATUS_OK || spool_check(&a->spool, NULL) == STATUS_OK ? status : explain_spool(a, err);
+}
 
-enum status answers_write(struct answers *a, int64_t index, const char *line, size_t length, struct error *err)
+static enum status write_answer(struct answers *a, int64_t index, const char *line, size_t length, struct error *err)
 {
     enum status status = answers_begin(a, err);
     if (status == STATUS_OK) status = disk_sync_check(a->sync, err);
     if (status != STATUS_OK) return status;
-    if (a->ordered && index != a->next) {
-        status = spool_write(&a->spool, index, line, length, err);
-        disk_sync_note(a->sync, SYNC_SPOOL, a->spool.written);
-        return status;
-    }
-    status = output_write(&a->output, line, length, err);
+    if (a->ordered && index != a->next) return write_spooled(a, index, line, length, err);
+    status = write_line(a, line, length, err);
     if (status != STATUS_OK) return status;
     a->next = index + 1;
     if (a->ordered) return drain_spool(a, false, err);
     disk_sync_note(a->sync, SYNC_OUTPUT, a->output.written);
     return status;
+}
+
+enum status answers_write(struct answers *a, int64_t index, const char *line, size_t length, struct error *err)
+{
+    const enum status status = write_answer(a, index, line, length, err);
+    a->failed = status != STATUS_OK;
+    return status;
+}
+
+/* What waits in a spool that has no name any more goes when it is closed. */
+static enum status check_spooled(const struct answers *a, struct error *err)
+{
+    if (a->spool.count == 0 || !spool_is_removed(&a->spool)) return STATUS_OK;
+    error_set(err, STATUS_IO, "%s was removed while quire was writing it", a->spool.name);
+    return explain_loss(a, (int64_t)a->spool.count, (int64_t)a->spool.count, err);
 }
 
 enum status answers_end(struct answers *a, int64_t *num_spooled, struct error *err)
@@ -260,7 +387,11 @@ enum status answers_end(struct answers *a, int64_t *num_spooled, struct error *e
     if (!a->begun) return STATUS_OK;
     enum status status = STATUS_OK, synced;
     if (a->ordered && !a->resumable && !a->output.failed) status = drain_spool(a, true, err);
-    *num_spooled = (int64_t)a->spool.count;
+    if (status == STATUS_OK && !a->failed) status = check_files(a, err);
+    if (status == STATUS_OK) status = check_spooled(a, err);
+    a->failed = a->failed || status != STATUS_OK;
+    if (a->output.loss != OUTPUT_REMOVED && !spool_is_removed(&a->spool))
+        *num_spooled = (int64_t)(a->spool.count - spool_num_lost(&a->spool));
     synced = disk_sync_end(a->sync, status == STATUS_OK ? err : NULL);
     a->sync = NULL;
     if (status == STATUS_OK) status = synced;

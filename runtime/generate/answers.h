@@ -1,6 +1,7 @@
 /* The answers of a run of `quire generate`: those that an earlier run left, and those that this one writes. Three files
  * belong together: the output, OUTPUT.quire, which says what it answers (journal.h), and with --ordered OUTPUT.spool,
- * where early answers wait (spool.h). Whatever ends a run, each answer that was handed over is whole in one of them. */
+ * where early answers wait (spool.h). Whatever ends a run, each answer that was handed over is whole in one of them. If
+ * another program takes one of them away, the run learns it within seconds, and the next one computes what is lost. */
 #ifndef QUIRE_RUNTIME_ANSWERS_H
 #define QUIRE_RUNTIME_ANSWERS_H
 
@@ -8,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/array.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "runtime/generate/disk_sync.h"
 #include "runtime/generate/index_set.h"
@@ -15,10 +17,11 @@
 #include "runtime/generate/output.h"
 #include "runtime/generate/spool.h"
 
-/* Zero-initialise it, and set `input`, `ordered` and `overwrite`. */
+/* Zero-initialise it, and set `input`, `ordered`, `overwrite` and `log`. */
 struct answers {
     const struct input_list *input; /* what is answered */
     bool ordered, overwrite;
+    const struct log *log;
     struct output output;
     struct spool spool; /* open only if ordered */
     struct disk_sync *sync;
@@ -31,6 +34,9 @@ struct answers {
     uint64_t keep, keep_spooled; /* bytes of the output and of the spool with whole lines of an earlier run */
     int64_t next;                /* ordered: the index whose answer comes next in the output */
     int64_t num_failed, num_cut; /* of the answers that were there: lines, and answers of any length */
+    int64_t num_lines;           /* in the output: whole lines of both runs */
+    double checked;              /* when answers_watch looked last */
+    bool failed;                 /* no more answers can be taken: a write failed, or a file was taken away */
     struct text line;
 };
 
@@ -53,12 +59,16 @@ bool answers_complete(const struct answers *a);
 enum status answers_begin(struct answers *a, struct error *err);
 
 /* Takes an answer, (line)[length] with its newline. Ordered: it waits in the spool until those before it are there.
- * Begins if that has not been done. */
+ * Begins if that has not been done. A failure sets a->failed. */
 enum status answers_write(struct answers *a, int64_t index, const char *line, size_t length, struct error *err);
 
+/* To be called often; every few seconds it looks whether the files still hold what was written to them, and fails as
+ * answers_write does. A journal that is gone is written again, with a warning on the log. */
+enum status answers_watch(struct answers *a, struct error *err);
+
 /* The end of a run that has begun: what waits in the spool stays there if a run can go on from it, and is written to
- * the output, with gaps, if not. Everything is on the disk when it returns. *num_spooled: how many answers stay in the
- * spool. */
+ * the output, with gaps, if not. Everything is on the disk and in its files when it returns. *num_spooled: how many
+ * answers stay in the spool. */
 enum status answers_end(struct answers *a, int64_t *num_spooled, struct error *err);
 
 void answers_close(struct answers *a); /* safe on a zeroed struct */

@@ -38,6 +38,9 @@ static const char SUMMARY[] =
     "then 1. Started again with the same input, which may have more lines at its end, model and parameters, quire "
     "generate keeps the answers that are in the output, and computes the others.";
 
+/* Reading lines is shown if it takes longer; else what is shown first is that the engine has them. */
+static const double LONG_SECONDS = 0.2;
+
 /* Bounds: prompts that the engine has, in multiples of max_num_seqs; and prompts that are read and sorted together, the
  * larger of both, with their tokens. */
 enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, WINDOW_PROMPTS = 1024, WINDOW_TOKENS = 1 << 22 };
@@ -67,6 +70,50 @@ struct run {
     bool input_failed;                                   /* ... because the input cannot be read any further */
     bool at_terminal;                                    /* answers and progress are shown on the same screen */
 };
+
+/* ---- progress ---- */
+
+/* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
+static int64_t estimate_total(struct run *run)
+{
+    const uint64_t position = inputs_position(&run->inputs);
+    if (run->input_ended || run->inputs.size == 0 || position == 0) return 0;
+    return (int64_t)((double)run->next_index * (double)run->inputs.size / (double)position);
+}
+
+static void count_tokens(const struct run *run, struct progress_facts *facts)
+{
+    facts->prompt_tokens = facts->prompt_tokens_known = run->prompt_tokens;
+    facts->output_tokens = run->output_tokens;
+    for (const struct result *r = run->queue.waiting.first; r; r = r->next) {
+        facts->prompt_tokens += r->prompt_tokens ? r->prompt_tokens
+                                : r->request     ? engine_num_computed(run->engine, r->request)
+                                                 : 0;
+        facts->prompt_tokens_known += r->prompt_len;
+        facts->output_tokens += result_output_tokens(r);
+    }
+}
+
+static void show_progress(struct run *run)
+{
+    if (!progress_due(&run->progress)) return;
+    struct scheduler_stats stats;
+    engine_stats(run->engine, &stats);
+    struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
+                                   .done_before = run->answers.set.count,
+                                   .running = stats.num_running};
+    /* Also those that came after the last step. */
+    facts.waiting = (int32_t)(run->queue.num_unanswered - window_count(&run->window)) - stats.num_running;
+    count_tokens(run, &facts);
+    if (run->counted || run->input_ended)
+        facts.total = run->counted ? run->end - run->begin : run->next_index;
+    else
+        facts.total = estimate_total(run);
+    facts.total_estimated = !run->counted && !run->input_ended;
+    if (stats.blocks_total > 0) facts.cache_used = (double)stats.blocks_in_use / (double)stats.blocks_total;
+    if (stats.prefix_queries > 0) facts.hit_rate = (double)stats.prefix_hits / (double)stats.prefix_queries;
+    progress_update(&run->progress, &facts);
+}
 
 /* ---- a line in ---- */
 
@@ -208,6 +255,7 @@ static enum status read_window(struct run *run, struct error *err)
             enum status status = take_prompt(run, kind, line, length, err);
             if (status != STATUS_OK) return status;
         }
+        if (progress_seconds(&run->progress) >= LONG_SECONDS) show_progress(run);
     }
     return STATUS_OK;
 }
@@ -249,47 +297,16 @@ static enum status write_ready(struct run *run, struct error *err)
     enum status status = STATUS_OK;
     struct result *r;
     while (status == STATUS_OK && (r = result_queue_take(&run->queue)) != NULL) {
-        status = write_result(run, r, err);
+        if (r->aborted) /* with its step, by an interrupt */
+            run->num_unfinished++;
+        else
+            status = write_result(run, r, err);
         result_free(r);
     }
     return status;
 }
 
 /* ---- the loop ---- */
-
-/* How many prompts there are, guessed from the part of the input that was read; 0: it has no known size. */
-static int64_t estimate_total(struct run *run)
-{
-    const uint64_t position = inputs_position(&run->inputs);
-    if (run->input_ended || run->inputs.size == 0 || position == 0) return 0;
-    return (int64_t)((double)run->next_index * (double)run->inputs.size / (double)position);
-}
-
-static void show_progress(struct run *run)
-{
-    if (!progress_due(&run->progress)) return;
-    const struct result_queue *q = &run->queue;
-    struct scheduler_stats stats;
-    engine_stats(run->engine, &stats);
-    struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
-                                   .done_before = run->answers.set.count,
-                                   .prompt_tokens = run->prompt_tokens,
-                                   .output_tokens = run->output_tokens,
-                                   .running = stats.num_running,
-                                   .waiting = stats.num_waiting + stats.num_swapped};
-    for (const struct result *r = q->waiting.first; r; r = r->next) {
-        facts.prompt_tokens += r->prompt_tokens;
-        facts.output_tokens += result_output_tokens(r);
-    }
-    if (run->counted || run->input_ended)
-        facts.total = run->counted ? run->end - run->begin : run->next_index;
-    else
-        facts.total = estimate_total(run);
-    facts.total_estimated = !run->counted && !run->input_ended;
-    if (stats.blocks_total > 0) facts.cache_used = (double)stats.blocks_in_use / (double)stats.blocks_total;
-    if (stats.prefix_queries > 0) facts.hit_rate = (double)stats.prefix_hits / (double)stats.prefix_queries;
-    progress_update(&run->progress, &facts);
-}
 
 /* No more lines are read, and those that were read have their answers. */
 static bool is_done(const struct run *run)
@@ -303,11 +320,12 @@ static enum status answer_all(struct run *run, struct error *err)
     while (status == STATUS_OK && !interrupt_pending()) {
         status = read_ahead(run, err);
         bool worked = true;
+        show_progress(run); /* before a step, which may take seconds */
         if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
         enum status written = write_ready(run, status == STATUS_OK ? err : NULL);
         if (status == STATUS_OK) status = written;
+        if (status == STATUS_OK) status = answers_watch(&run->answers, err);
         if (status == STATUS_OK && is_done(run)) break;
-        show_progress(run);
     }
     return status;
 }
@@ -413,14 +431,14 @@ static int run_to_end(struct run *run)
         status = answers_begin(&run->answers, &err); /* the input may have no prompts */
     progress_clear(&run->progress);
     int exit_status = status == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
-    if (!run->answers.output.failed && (status != STATUS_OK || ended_early)) {
+    if (!run->answers.failed && (status != STATUS_OK || ended_early)) {
         status = wind_up(run, status == STATUS_OK, &err);
         if (status != STATUS_OK) exit_status = fail(run, &err);
     }
     if (ended_early && interrupt_pending()) print_interrupted(run);
     exit_status = end_answers(run, exit_status);
-    if (!run->answers.output.failed && !quiet) print_summary(run);
-    if (!run->answers.output.failed) print_failed(run);
+    if (!run->answers.failed && !quiet) print_summary(run);
+    if (!run->answers.failed) print_failed(run);
     return ended_early || run->input_failed || run->num_failed ? EXIT_STATUS_FAILURE : exit_status;
 }
 
@@ -502,6 +520,7 @@ static void print_resuming(const struct run *run)
 static int finish(struct run *run)
 {
     struct error err = {""};
+    interrupt_catch_to_end();
     int exit_status = answers_begin(&run->answers, &err) == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
     exit_status = end_answers(run, exit_status);
     print_failed(run);
@@ -526,8 +545,11 @@ static int open_and_run(struct run *run)
 
 static int generate(struct generate_options *o)
 {
-    struct run run = {.options = o, .answers = {.input = &o->input, .ordered = o->ordered, .overwrite = o->overwrite}};
+    struct run run = {
+        .options = o,
+        .answers = {.input = &o->input, .ordered = o->ordered, .overwrite = o->overwrite, .log = &o->log}};
     o->log.line = &run.progress.drawn;
+    o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
     engine_leave(run.engine);

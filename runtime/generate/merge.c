@@ -19,6 +19,7 @@
 #include "runtime/generate/answer_line.h"
 #include "runtime/generate/journal.h"
 #include "runtime/generate/output.h"
+#include "runtime/interrupt.h"
 #include "runtime/options/options.h"
 
 static const char COMMAND[] = "merge";
@@ -210,14 +211,31 @@ static enum status copy_line(struct merge *m, uint64_t entry, struct error *err)
     return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer");
 }
 
+static enum status interrupted(const struct merge *m, struct error *err)
+{
+    return error_set(err, STATUS_CANCELLED, "interrupted; %s has a part of the answers%s", m->output.name,
+                     m->output.named ? ", which --overwrite replaces" : "");
+}
+
 static enum status write_ordered(struct merge *m, struct error *err)
 {
     enum status status = STATUS_OK;
     for (int64_t i = 0; i < m->num_indices && status == STATUS_OK; i++) {
         status = copy_line(m, m->table[i], err);
         if (status == STATUS_OK && m->buffer.length >= WRITE_BYTES) status = flush(m, err);
+        if (status == STATUS_OK && interrupt_pending()) status = interrupted(m, err);
     }
     return status == STATUS_OK ? flush(m, err) : status;
+}
+
+/* Bytes of whole lines from `at` on, about WRITE_BYTES. */
+static uint64_t lines_from(const struct merge *m, int file, uint64_t at)
+{
+    const char *data = (const char *)m->files[file].data;
+    const uint64_t left = m->whole[file] - at;
+    if (left <= WRITE_BYTES) return left;
+    const char *newline = memchr(data + at + WRITE_BYTES, '\n', left - WRITE_BYTES);
+    return newline ? (uint64_t)(newline - data) + 1 - at : left;
 }
 
 static enum status write_unordered(struct merge *m, struct error *err)
@@ -225,10 +243,11 @@ static enum status write_unordered(struct merge *m, struct error *err)
     enum status status = STATUS_OK;
     for (int i = 0; i < m->count; i++) {
         for (uint64_t at = 0, count; at < m->whole[i] && status == STATUS_OK; at += count) {
-            count = m->whole[i] - at < WRITE_BYTES ? m->whole[i] - at : WRITE_BYTES;
+            count = lines_from(m, i, at);
             status = text_append(&m->buffer, (const char *)m->files[i].data + at, count)
                          ? flush(m, err)
                          : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for answers");
+            if (status == STATUS_OK && interrupt_pending()) status = interrupted(m, err);
         }
     }
     return status;
@@ -242,10 +261,12 @@ static enum status write_all(struct merge *m, struct error *err)
         status = error_set(err, STATUS_INVALID,
                            "the output %s exists and is not empty; name another file, or replace it with --overwrite",
                            m->output_name);
+    interrupt_catch_to_end();
     if (status == STATUS_OK && m->output.named) journal_remove(m->output_name);
     if (status == STATUS_OK) status = output_cut(&m->output, 0, err);
     release_pages(m);
     if (status == STATUS_OK) status = m->unordered ? write_unordered(m, err) : write_ordered(m, err);
+    if (status == STATUS_OK) status = output_check(&m->output, err);
     return status == STATUS_OK ? output_close(&m->output, err) : status;
 }
 

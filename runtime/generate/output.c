@@ -10,6 +10,7 @@
 
 #include "base/plural.h"
 #include "base/visible.h"
+#include "runtime/interrupt.h"
 
 /* ---- opening ---- */
 
@@ -36,13 +37,26 @@ static enum status check_file(const struct output *o, const struct inputs *input
     return STATUS_OK;
 }
 
+/* O_APPEND: a file that another program cuts gets no hole. */
 static void open_file(struct output *o, const char *name)
 {
-    struct stat info;
-    o->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+    o->fd = open(name, flags | O_EXCL, 0666);
     o->created = o->fd >= 0;
-    if (!o->created) o->fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    o->named = o->fd >= 0 && is_regular(o->fd, &info);
+    if (!o->created) o->fd = open(name, flags, 0666);
+}
+
+/* Standard output may be the end of a file that others have written, or the middle of it. */
+static void note_file(struct output *o, bool standard)
+{
+    struct stat info;
+    o->regular = is_regular(o->fd, &info);
+    if (!o->regular) return;
+    o->named = !standard;
+    o->linked = info.st_nlink > 0;
+    const off_t position = lseek(o->fd, 0, SEEK_CUR);
+    const bool appends = fcntl(o->fd, F_GETFL) & O_APPEND;
+    o->end = (uint64_t)(appends || position > info.st_size ? info.st_size : position);
 }
 
 enum status output_open(struct output *o, const char *name, const struct inputs *inputs, struct error *err)
@@ -58,6 +72,7 @@ enum status output_open(struct output *o, const char *name, const struct inputs 
     if (o->fd < 0) return error_set(err, STATUS_IO, "cannot write the output %s: %s", name, strerror(errno));
     o->open = true;
     o->terminal = isatty(o->fd);
+    note_file(o, standard);
     enum status status = check_file(o, inputs, err);
     if (status != STATUS_OK) output_close(o, NULL);
     return status;
@@ -80,8 +95,37 @@ static enum status fail(struct output *o, struct error *err)
 
 enum status output_cut(struct output *o, uint64_t keep, struct error *err)
 {
-    if (!o->named || (ftruncate(o->fd, (off_t)keep) == 0 && lseek(o->fd, (off_t)keep, SEEK_SET) >= 0)) return STATUS_OK;
-    return fail(o, err);
+    if (!o->named) return STATUS_OK;
+    o->end = keep;
+    return ftruncate(o->fd, (off_t)keep) == 0 ? STATUS_OK : fail(o, err);
+}
+
+static enum status lose(struct output *o, enum output_loss loss, struct error *err)
+{
+    static const char *const happened[] = {
+        [OUTPUT_CUT] = "cut short", [OUTPUT_REMOVED] = "removed", [OUTPUT_MOVED] = "moved or replaced"};
+    o->failed = true;
+    o->loss = loss;
+    return error_set(err, STATUS_IO, "%s was %s while quire was writing it", o->name, happened[loss]);
+}
+
+/* What the descriptor tells: whether the file is as long as it should be, and in some folder. */
+static enum status check_held(struct output *o, struct error *err)
+{
+    struct stat info;
+    if (!o->regular || fstat(o->fd, &info) != 0) return STATUS_OK;
+    if (o->linked && info.st_nlink == 0) return lose(o, OUTPUT_REMOVED, err);
+    return (uint64_t)info.st_size < o->end ? lose(o, OUTPUT_CUT, err) : STATUS_OK;
+}
+
+enum status output_check(struct output *o, struct error *err)
+{
+    struct stat held, found;
+    const enum status status = check_held(o, err);
+    if (status != STATUS_OK || !o->named || fstat(o->fd, &held) != 0) return status;
+    const bool same = stat(o->name, &found) == 0 ? found.st_ino == held.st_ino && found.st_dev == held.st_dev
+                                                 : errno != ENOENT && errno != ENOTDIR;
+    return same ? STATUS_OK : lose(o, OUTPUT_MOVED, err);
 }
 
 /* Takes the last `count` bytes off the file again, if they are its end: another process may have appended to it. */
@@ -130,9 +174,27 @@ static enum status write_visible(struct output *o, const char *line, size_t leng
     return status;
 }
 
+/* A file that was cut just before the write holds the lines at an earlier place, perhaps behind half a line. */
+static enum status note_end(struct output *o, size_t length, struct error *err)
+{
+    const off_t position = o->regular ? lseek(o->fd, 0, SEEK_CUR) : -1;
+    if (position < 0) return STATUS_OK;
+    if ((uint64_t)position < o->end + length) {
+        take_back(o->fd, length);
+        return lose(o, OUTPUT_CUT, err);
+    }
+    o->end = (uint64_t)position;
+    return STATUS_OK;
+}
+
 enum status output_write(struct output *o, const char *line, size_t length, struct error *err)
 {
-    const enum status status = o->terminal ? write_visible(o, line, length, err) : write_bytes(o, line, length, err);
+    enum status status = check_held(o, err);
+    if (status != STATUS_OK) return status;
+    if (o->regular) interrupt_hold(); /* others may wait long for their reader */
+    status = o->terminal ? write_visible(o, line, length, err) : write_bytes(o, line, length, err);
+    if (status == STATUS_OK) status = note_end(o, length, err);
+    if (o->regular) interrupt_release();
     if (status == STATUS_OK) o->written += length;
     return status;
 }

@@ -22,6 +22,7 @@ struct result *result_create(const struct result_rules *rules, struct result_pla
     r->place = place;
     r->id = prompt->id;
     r->openai = prompt->openai;
+    r->prompt_len = (int32_t)prompt->tokens.count;
     prompt->id = NULL;
     prompt->openai = (struct openai_request){0};
     r->n = prompt->params.n > 0 ? prompt->params.n : 1;

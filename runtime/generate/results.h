@@ -44,18 +44,19 @@ struct result {
         enum finish_reason finish_reason;
         int32_t output_tokens;
         double score;
-    } * answers;             /* [n] */
-    const char *score_name;  /* "score" of a beam search, "cumulative_logprob" of best_of, or NULL */
-    json_t *prompt_logprobs; /* a list, or NULL where not asked for */
-    int32_t prompt_tokens, cached_tokens;
-    char *error;                    /* why the line failed, with its place, or NULL */
-    bool refused;                   /* ... because of what the line asks for: it never became a request */
-    bool done;                      /* nothing more will come */
-    bool aborted;                   /* ended by engine_abort: there is nothing to write */
-    bool no_memory;                 /* a part of an answer was lost: the run must end */
-    uint64_t request;               /* the engine's id; 0: the line never became a request */
-    struct result_queue *queue;     /* told when the result is done; or NULL */
-    struct result *previous, *next; /* the queue's */
+    } * answers;                          /* [n] */
+    const char *score_name;               /* "score" of a beam search, "cumulative_logprob" of best_of, or NULL */
+    json_t *prompt_logprobs;              /* a list, or NULL where not asked for */
+    int32_t prompt_len;                   /* known from the start */
+    int32_t prompt_tokens, cached_tokens; /* known from the first piece on */
+    char *error;                          /* why the line failed, with its place, or NULL */
+    bool refused;                         /* ... because of what the line asks for: it never became a request */
+    bool done;                            /* nothing more will come */
+    bool aborted;                         /* ended by engine_abort: there is nothing to write */
+    bool no_memory;                       /* a part of an answer was lost: the run must end */
+    uint64_t request;                     /* the engine's id; 0: the line never became a request */
+    struct result_queue *queue;           /* told when the result is done; or NULL */
+    struct result *previous, *next;       /* the queue's */
 };
 
 /* For the prompt at `place`; takes over prompt->id and prompt->openai. NULL when memory ran out. */

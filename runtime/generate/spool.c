@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "runtime/generate/answer_line.h"
 
 enum { WORTH_BYTES = 16 << 20 }; /* fewer dead bytes are left where they are */
 
@@ -26,7 +29,7 @@ static int open_unnamed(void)
     const char *folder = getenv("TMPDIR");
     char path[4096];
     snprintf(path, sizeof path, "%s/quire-spool-XXXXXX", folder && *folder ? folder : "/tmp");
-    const int fd = mkostemp(path, O_CLOEXEC);
+    const int fd = mkostemp(path, O_APPEND | O_CLOEXEC);
     if (fd >= 0) unlink(path);
     return fd;
 }
@@ -35,17 +38,23 @@ enum status spool_open(struct spool *s, const char *name, struct error *err)
 {
     *s = (struct spool){.look_at = WORTH_BYTES};
     if (name) snprintf(s->name, sizeof s->name, "%s", name);
-    s->fd = name ? open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : open_unnamed();
+    /* O_APPEND: a file that another program cuts gets no hole. */
+    s->fd = name ? open(name, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : open_unnamed();
     if (s->fd < 0) return fail(s, "open it", err);
     s->open = true;
     return STATUS_OK;
 }
 
+static enum status cut_file(const struct spool *s, uint64_t end, struct error *err)
+{
+    return ftruncate(s->fd, (off_t)end) == 0 ? STATUS_OK : fail(s, "cut it", err);
+}
+
 enum status spool_cut(struct spool *s, uint64_t end, struct error *err)
 {
-    if (ftruncate(s->fd, (off_t)end) != 0) return fail(s, "cut it", err);
-    s->end = end;
-    return STATUS_OK;
+    const enum status status = cut_file(s, end, err);
+    if (status == STATUS_OK) s->end = end;
+    return status;
 }
 
 uint64_t spool_skip_given_back(struct spool *s)
@@ -118,22 +127,67 @@ void spool_drop(struct spool *s)
 
 /* ---- lines ---- */
 
+static enum status was_changed(const struct spool *s, const char *how, struct error *err)
+{
+    return error_set(err, STATUS_IO, "%s was %s while quire was writing it", shown_name(s), how);
+}
+
+/* What is known of it, if the system does not tell. */
+static struct stat file_now(const struct spool *s)
+{
+    struct stat info;
+    if (fstat(s->fd, &info) != 0) info = (struct stat){.st_size = (off_t)s->end, .st_nlink = 1};
+    return info;
+}
+
+enum status spool_check(const struct spool *s, struct error *err)
+{
+    if (!s->open || (uint64_t)file_now(s).st_size >= s->end) return STATUS_OK;
+    return was_changed(s, "cut short", err);
+}
+
+size_t spool_num_lost(const struct spool *s)
+{
+    const uint64_t size = (uint64_t)file_now(s).st_size;
+    size_t lost = 0;
+    for (size_t i = 0; i < s->count; i++) lost += s->entries[i].offset + s->entries[i].length > size;
+    return lost;
+}
+
+bool spool_is_removed(const struct spool *s)
+{
+    return s->open && s->name[0] && file_now(s).st_nlink == 0;
+}
+
 enum status spool_write(struct spool *s, int64_t index, const char *line, size_t length, struct error *err)
 {
     const uint64_t offset = s->end;
-    enum status status = STATUS_OK;
+    enum status status = spool_check(s, err);
     size_t written = 0;
+    if (status != STATUS_OK) return status;
     while (status == STATUS_OK && written < length) {
-        const ssize_t count = pwrite(s->fd, line + written, length - written, (off_t)(offset + written));
+        const ssize_t count = write(s->fd, line + written, length - written);
         if (count >= 0)
             written += (size_t)count;
         else if (errno != EINTR)
             status = fail(s, "write", err);
     }
+    /* Behind what was written, wherever the file ended by then. */
+    const off_t position = lseek(s->fd, 0, SEEK_CUR);
+    if (status == STATUS_OK && (uint64_t)position < offset + length) status = was_changed(s, "cut short", err);
     if (status == STATUS_OK) status = spool_note(s, index, offset, length, err);
     if (status == STATUS_OK) s->written += length;
-    if (status != STATUS_OK) spool_cut(s, offset, NULL);
+    if (status != STATUS_OK && written > 0) cut_file(s, (uint64_t)position - written, NULL);
     return status;
+}
+
+static enum status check_line(const struct spool *s, const struct text *line, struct error *err)
+{
+    struct answer_line found;
+    const size_t length = line->length - 1;
+    if (line->data[length] == '\n' && answer_line_read(line->data, length, &found) && found.index == spool_first(s))
+        return STATUS_OK;
+    return was_changed(s, "changed", err);
 }
 
 enum status spool_read(const struct spool *s, struct text *line, struct error *err)
@@ -147,11 +201,11 @@ enum status spool_read(const struct spool *s, struct text *line, struct error *e
         const ssize_t count =
             pread(s->fd, line->data + line->length, e->length - line->length, (off_t)(e->offset + line->length));
         if (count < 0 && errno == EINTR) continue;
-        if (count == 0) errno = EIO; /* someone cut the file */
-        if (count <= 0) return fail(s, "read", err);
+        if (count == 0) return was_changed(s, "cut short", err);
+        if (count < 0) return fail(s, "read", err);
         line->length += (size_t)count;
     }
-    return STATUS_OK;
+    return check_line(s, line, err);
 }
 
 /* ---- giving back ---- */

@@ -276,8 +276,9 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
          .minimum = 0,
          .maximum = INFINITY,
          .argument = "N",
-         .help = "Most tokens in one step. Default: 0, which is 8192, and 128 for quire chat on a CPU, or fewer where "
-                 "memory is short."},
+         .help =
+             "Most tokens in one step. Default: 0, which is 8192 on a GPU, and on a CPU what its threads compute in "
+             "about a second, estimated: 128 to 8192, but --max-num-seqs at least; or fewer where memory is short."},
         {.name = "scheduling-policy",
          .kind = OPTION_CUSTOM,
          .target = &o->scheduling_policy,

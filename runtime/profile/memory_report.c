@@ -59,7 +59,8 @@ static void device_row(struct memory_table *t, const struct memory_profile *p)
     memory_row(t, "device says", p->in_use, note);
 }
 
-static void memory_rows(struct memory_table *t, const struct memory_profile *p, const char *weights_note)
+static void memory_rows(struct memory_table *t, const struct memory_profile *p, const struct batch_limits *limits,
+                        const char *weights_note)
 {
     const bool gpu = p->discrete;
     char note[96];
@@ -73,7 +74,8 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
     if (gpu) context_rows(t, p);
     memory_row(t, "  weights", p->weights, weights_note);
-    memory_row(t, "  activations", p->activations, "of the largest step");
+    snprintf(note, sizeof note, "of the largest step, %d tokens", limits->max_num_tokens);
+    memory_row(t, "  activations", p->activations, note);
     memory_row(t, "  workspace", p->workspace, "");
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
@@ -149,7 +151,7 @@ bool memory_report_print(const struct memory_profile *p, const struct batch_limi
 {
     struct memory_table memory = {{.columns = "lrrll"}, p->total, locale_is_utf8()};
     struct table blocks = {.columns = "lrl"};
-    memory_rows(&memory, p, weights_note);
+    memory_rows(&memory, p, limits, weights_note);
     block_rows(&blocks, p, limits);
     bool ok = table_print(&memory.table, stdout);
     putchar('\n');
@@ -206,6 +208,7 @@ static void set_blocks(json_t *json, const struct memory_profile *p, const struc
     json_put_integer(json, "num_cpu_blocks", p->num_host_blocks);
     json_put_integer(json, "num_gpu_blocks_override", p->num_blocks_override);
     json_put_integer(json, "kv_cache_tokens", memory_profile_tokens(p, limits));
+    json_put_integer(json, "max_num_batched_tokens", limits->max_num_tokens);
     json_put_integer(json, "max_model_len", limits->max_model_len);
     json_put_integer(json, "model_max_len", p->model_max_len);
     json_object_set_new(json, "kv_groups", groups_json(p, limits));

@@ -12,6 +12,7 @@
 #include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
+#include "runtime/interrupt.h"
 #include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/profile/picture.h"
@@ -462,6 +463,7 @@ int command_profile(int argc, char **argv)
                                 .every = 1,
                                 .format = "auto"};
     o.engine.log = o.log = &log;
+    o.engine.cancel = interrupt_flag();
     const int exit_status = parse_and_profile(&o, &log, argc, argv);
     sampling_flags_free(&o.sampling);
     input_list_free(&o.input);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "runtime/commands.h"
+#include "runtime/interrupt.h"
 #include "runtime/progress.h"
 #include "runtime/prompts.h"
 #include "runtime/profile/profile_run.h"
@@ -118,7 +119,7 @@ static void deliver(void *user, const struct answer_piece *piece)
     r->run->output_tokens += piece->num_tokens;
     if (piece->finish_reason == FINISH_ERROR && r->run->num_errors++ + r->run->num_bad_lines == 0)
         r->run->first_error = *piece->error;
-    if (piece->request_finished) r->run->num_ended++;
+    if (piece->request_finished) ++*(piece->finish_reason == FINISH_ABORT ? &r->run->num_aborted : &r->run->num_ended);
 }
 
 static void add_request(struct profile_run *run, struct profiled *r, struct engine *e)
@@ -133,7 +134,10 @@ static void add_request(struct profile_run *run, struct profiled *r, struct engi
                                            .user = r};
     r->run = run;
     enum status status = engine_add(e, &request, NULL, &err);
-    if (status != STATUS_OK) bad_line(run, r->file, r->line, status, &err);
+    if (status == STATUS_OK)
+        run->prompt_tokens += request.prompt_len;
+    else
+        bad_line(run, r->file, r->line, status, &err);
 }
 
 static void note_step(struct profile_run *run, struct engine *e, const struct scheduler_stats *stats, int64_t tokens)
@@ -152,10 +156,12 @@ static void note_step(struct profile_run *run, struct engine *e, const struct sc
 static void show_progress(struct progress *progress, const struct profile_run *run)
 {
     const struct scheduler_stats *s = &run->stats;
+    if (!progress_due(progress)) return;
     const struct progress_facts facts = {
         .done = run->num_ended,
         .total = run->count,
         .prompt_tokens = s->tokens - run->output_tokens,
+        .prompt_tokens_known = run->prompt_tokens - s->prefix_hits,
         .output_tokens = run->output_tokens,
         .running = s->num_running,
         .waiting = s->num_waiting,
@@ -176,14 +182,14 @@ static enum status run_steps(struct profile_run *run, struct engine *e, const st
     int64_t seen_tokens = 0, kept_steps = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
-    while (status == STATUS_OK && engine_has_work(e)) {
+    while (status == STATUS_OK && engine_has_work(e) && !interrupt_pending()) {
         bool worked;
+        show_progress(&progress, run); /* before a step, which may take seconds */
         status = engine_step(e, &worked, err);
         engine_stats(e, stats);
         if (status != STATUS_OK || stats->steps == kept_steps) continue;
         note_step(run, e, stats, stats->tokens - seen_tokens);
         seen_tokens = stats->tokens;
-        if (progress_due(&progress)) show_progress(&progress, run);
         if (stats->steps % o->every != 0 && engine_has_work(e)) continue;
         status = series_add(&run->series, stats, clock_seconds() - start, err);
         if (status == STATUS_OK && rows) series_print_row(&run->series.rows[run->series.count - 1], stdout);
@@ -191,7 +197,9 @@ static enum status run_steps(struct profile_run *run, struct engine *e, const st
     }
     progress_clear(&progress);
     o->log->line = NULL;
-    return status;
+    if (status != STATUS_OK || (!engine_has_work(e) && run->num_aborted == 0)) return status;
+    return error_set(err, STATUS_CANCELLED, "interrupted; %lld of %zu prompts were answered", (long long)run->num_ended,
+                     run->count);
 }
 
 /* ---- the end ---- */
@@ -220,6 +228,7 @@ enum status profile_run_prompts(struct profile_run *run, struct engine *e, const
     enum status status = read_prompts(run, e, options, input, err);
     if (status != STATUS_OK) return status;
     for (size_t i = 0; i < run->count; i++) add_request(run, &run->requests[i], e);
+    interrupt_catch_to_end();
     if (rows) series_print_head(stdout);
     status = run_steps(run, e, options, rows, err);
     return status == STATUS_OK ? gather_lengths(run, err) : status;

@@ -21,12 +21,13 @@ struct profile_run {
     struct profiled *requests; /* [count] */
     size_t count, capacity;
     int32_t block_size;
-    int64_t num_bad_lines;            /* that were no prompt, or that the engine refused; each was said on stderr */
-    int64_t num_unread;               /* of those, the former: `requests` has them not */
-    int64_t output_tokens, num_ended; /* tokens, requests */
-    int32_t num_errors;               /* requests that ended with one */
-    struct error first_error;         /* the first of those, or of the bad lines */
-    struct samples gaps;              /* seconds between two tokens of an answer */
+    int64_t num_bad_lines;                /* that were no prompt, or that the engine refused; each was said on stderr */
+    int64_t num_unread;                   /* of those, the former: `requests` has them not */
+    int64_t prompt_tokens, output_tokens; /* of requests that the engine took; so far */
+    int64_t num_ended, num_aborted;       /* requests; the latter are not among the former */
+    int32_t num_errors;                   /* requests that ended with one */
+    struct error first_error;             /* the first of those, or of the bad lines */
+    struct samples gaps;                  /* seconds between two tokens of an answer */
     /* After a step: the most requests of each state, the most blocks in use and what of their slots was filled then,
      * and the most blocks that the same sequences would take without sharing. */
     int32_t most_running, most_waiting, most_swapped;
