@@ -65,6 +65,7 @@ struct cpu_kernels {
     /* A matmul in tiles of tile_tokens x tile_features, from operands packed so that a tile reads consecutive
      * addresses. tile_tokens = 0: this table has none, and dot is used for any number of tokens. */
     int tile_tokens, tile_features;
+    int few_tokens; /* tiles are faster than dot for more */
     /* Transposes `count` rows of `depth` elements: out[k][i] = in[i][k] for i < count, 0 for count <= i < width.
      * in [count, depth] dtype, rows `stride` elements apart; out [depth, width]. */
     void (*pack)(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth);
@@ -182,6 +183,7 @@ struct cpu_quantized_kernels {
      *   weights    | values [8, tile_features, 4] uint8, 128 for zero                | scales [tile_features] float |
      */
     int tile_tokens, tile_features;
+    int few_tokens; /* tiles are faster than dot for more */
     void (*pack_x)(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth);
     /* Columns [start, start + depth) of output features [first, first + count); start is a multiple of 64. */
     void (*pack_w)(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth);

@@ -25,11 +25,14 @@
  * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
  */
 #include <assert.h>
+#include <limits.h>
 
 #include "kernels/cpu/linear.h"
 
 enum {
     FEW_ROWS = 4,          /* output features that kernels->dot takes at once */
+    PANEL_ROWS = 16,       /* output features and */
+    PANEL_DEPTH = 1024,    /* input features of quantized weights that become floats for kernels->dot */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
@@ -117,22 +120,22 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 /* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
 static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
 {
-    float panel[FEW_ROWS * DEPTH], sums[FEW_TOKENS * FEW_ROWS];
-    for (int64_t o = 0; o < count; o += FEW_ROWS) {
+    float panel[PANEL_ROWS * PANEL_DEPTH], sums[FEW_TOKENS * PANEL_ROWS];
+    for (int64_t o = 0; o < count; o += PANEL_ROWS) {
         struct cpu_dot_args part = *dot;
         part.out = sums;
-        part.out_stride = FEW_ROWS;
+        part.out_stride = PANEL_ROWS;
         part.weights = panel;
-        part.out_features = min_i64(FEW_ROWS, count - o);
-        for (int64_t start = 0; start < m->in_features; start += DEPTH) {
-            part.in_features = min_i64(DEPTH, m->in_features - start);
+        part.out_features = min_i64(PANEL_ROWS, count - o);
+        for (int64_t start = 0; start < m->in_features; start += PANEL_DEPTH) {
+            part.in_features = min_i64(PANEL_DEPTH, m->in_features - start);
             part.x = dot->x + start;
             cpu_dequantize(m->s, panel, m->w, first + o, part.out_features, start, part.in_features);
             m->s->kernels->dot(&part);
             for (int t = 0; t < dot->num_tokens; t++)
                 for (int64_t i = 0; i < part.out_features; i++) {
                     float *out = &dot->out[t * dot->out_stride + o + i];
-                    *out = (start > 0 ? *out : 0) + sums[t * FEW_ROWS + i];
+                    *out = (start > 0 ? *out : 0) + sums[t * PANEL_ROWS + i];
                 }
         }
     }
@@ -168,6 +171,12 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     }
 }
 
+/* The rows that each read of a group of tokens from the L2 cache serves. */
+static int64_t few_rows(int num_tokens)
+{
+    return num_tokens > FEW_ROWS ? PANEL_ROWS : FEW_ROWS;
+}
+
 static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m; /* the others are like it */
@@ -175,7 +184,7 @@ static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, 
     struct few few = {.parts = parts,
                       .dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features},
                       .token = token,
-                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), FEW_ROWS)};
+                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), few_rows(count))};
     few.dot.x = float_tokens(m, token, count, &few.dot.x_stride);
     cpu_for(m->s, matmul_few_work(parts, count), matmul_few_pieces(parts, few.features), few_features, &few);
 }
@@ -422,7 +431,6 @@ static void choose_tiles(struct matmul *m)
 {
     const struct cpu_quantized_kernels *quantized = m->s->quantized;
     const struct cpu_bf16_kernels *bf16 = m->s->bf16;
-    m->few_tokens = FEW_TOKENS;
     if (bf16 && m->w->format == WEIGHT_BFLOAT16) {
         m->tiles = TILES_BF16, m->tile_tokens = bf16->tile_tokens, m->tile_features = bf16->tile_features;
         m->group = CPU_BF16_GROUP, m->w_group_bytes = CPU_BF16_GROUP * (int)sizeof(uint16_t);
@@ -430,10 +438,12 @@ static void choose_tiles(struct matmul *m)
         m->x_group_bytes = cpu_bf16_parts(m->args->dtype) * m->w_group_bytes;
     } else if (quantized && quantized->tile && matmul_is_integer(m->w)) {
         m->tiles = TILES_INT8, m->tile_tokens = quantized->tile_tokens, m->tile_features = quantized->tile_features;
+        m->few_tokens = quantized->few_tokens;
         m->group = CPU_X_GROUP, m->x_group_bytes = CPU_PACKED_X_BYTES, m->w_group_bytes = CPU_PACKED_W_BYTES;
     } else {
         const struct cpu_kernels *kernels = m->s->kernels;
         m->tiles = TILES_FLOAT, m->tile_tokens = kernels->tile_tokens, m->tile_features = kernels->tile_features;
+        m->few_tokens = matmul_few_is_integer(m->s, m->w) ? INT_MAX : kernels->few_tokens;
         m->group = 1, m->x_group_bytes = m->w_group_bytes = sizeof(float);
     }
 }
@@ -491,7 +501,7 @@ static int64_t tiles_workspace(const struct cpu_state *s, const struct workspace
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
     int64_t bytes = FEW_TOKENS * query->max_in_features * (int64_t)sizeof(float);
-    bytes = max_i64(bytes, tiles_workspace(s, query, FEW_TOKENS, s->kernels->tile_tokens, sizeof(float)));
+    bytes = max_i64(bytes, tiles_workspace(s, query, s->kernels->few_tokens, s->kernels->tile_tokens, sizeof(float)));
     if (s->bf16) {
         const int64_t parts = tiles_workspace(s, query, s->bf16->few_tokens, s->bf16->tile_tokens,
                                               CPU_BF16_PARTS * (int)sizeof(uint16_t));

@@ -14,6 +14,7 @@
 enum {
     ROWS = 16,        /* output features whose scales are converted at once */
     MAX_SPLIT = 4,    /* groups that share a vector of weights */
+    FP8_TOKENS = 8,   /* up to so many FP8 is decoded in registers, for more into memory */
     ROUNDING_WORK = 8 /* multiplications that take as long as to round an element of x */
 };
 
@@ -180,12 +181,18 @@ static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struc
     return columns / w->group_size;
 }
 
+bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w)
+{
+    return s->quantized && (w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4) && split_of(s->quantized, w) > 0;
+}
+
 bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m;
     const struct cpu_state *s = m->s;
     const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
     if (split == 0) return false;
+    if (m->w->format == WEIGHT_FP8 && count > FP8_TOKENS) return false;
     struct few f = {.parts = parts, .m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);

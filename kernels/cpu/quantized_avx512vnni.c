@@ -13,6 +13,7 @@ const struct cpu_quantized_kernels cpu_quantized_avx512vnni = {
     .dot = dot_quantized,
     .tile_tokens = BYTE_TILE_TOKENS,
     .tile_features = BYTE_TILE_FEATURES,
+    .few_tokens = 16,
     .pack_x = pack_x,
     .pack_w = pack_w,
     .tile = byte_tile,

@@ -48,6 +48,7 @@ struct engine_options engine_options_default(void)
 {
     return (struct engine_options){
         .device = "auto",
+        .cpu_isa = "auto",
         .dtype = "auto",
         .quantization = "none",
         .kv_cache_dtype = "auto",
@@ -606,6 +607,11 @@ const char *engine_device_description(const struct engine *e)
 bool engine_device_is_discrete(const struct engine *e)
 {
     return e->loaded.backend->discrete;
+}
+
+const char *engine_isa(const struct engine *e)
+{
+    return e->loaded.backend->isa;
 }
 
 int engine_threads(const struct engine *e)
