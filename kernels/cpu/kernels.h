@@ -175,6 +175,9 @@ struct cpu_quantized_kernels {
      * in_features.
      */
     void (*dot)(const struct cpu_quantized_args *args);
+    /* For more tokens other ways are faster: for FP8, floats in memory and then dot of cpu_kernels; for INT8 and INT4,
+     * tiles, of bytes if there are some. */
+    int few_fp8, few_int8, few_int4;
 
     /* As pack and tile of cpu_kernels, for INT8 and INT4; tile NULL: there is none. Operands are packed in groups of
      * CPU_X_GROUP columns, the last one padded:
@@ -183,7 +186,6 @@ struct cpu_quantized_kernels {
      *   weights    | values [8, tile_features, 4] uint8, 128 for zero                | scales [tile_features] float |
      */
     int tile_tokens, tile_features;
-    int few_tokens; /* tiles are faster than dot for more */
     void (*pack_x)(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth);
     /* Columns [start, start + depth) of output features [first, first + count); start is a multiple of 64. */
     void (*pack_w)(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth);

@@ -25,7 +25,6 @@
  * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
  */
 #include <assert.h>
-#include <limits.h>
 
 #include "kernels/cpu/linear.h"
 
@@ -191,9 +190,10 @@ static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, 
 
 static void few_tokens(const struct matmul_parts *parts)
 {
-    const int64_t num_tokens = parts->m->num_tokens;
-    for (int64_t token = 0; token < num_tokens; token += FEW_TOKENS)
-        few_tokens_at_once(parts, token, (int)min_i64(FEW_TOKENS, num_tokens - token));
+    const int64_t num_tokens = parts->m->num_tokens, pieces = divide_up(num_tokens, FEW_TOKENS);
+    const int64_t each = divide_up(num_tokens, max_i64(1, pieces));
+    for (int64_t token = 0; token < num_tokens; token += each)
+        few_tokens_at_once(parts, token, (int)min_i64(each, num_tokens - token));
 }
 
 /* ---- many tokens ---- */
@@ -431,6 +431,9 @@ static void choose_tiles(struct matmul *m)
 {
     const struct cpu_quantized_kernels *quantized = m->s->quantized;
     const struct cpu_bf16_kernels *bf16 = m->s->bf16;
+    m->few_tokens = m->s->kernels->few_tokens;
+    if (matmul_few_is_integer(m->s, m->w))
+        m->few_tokens = m->w->format == WEIGHT_INT8 ? quantized->few_int8 : quantized->few_int4;
     if (bf16 && m->w->format == WEIGHT_BFLOAT16) {
         m->tiles = TILES_BF16, m->tile_tokens = bf16->tile_tokens, m->tile_features = bf16->tile_features;
         m->group = CPU_BF16_GROUP, m->w_group_bytes = CPU_BF16_GROUP * (int)sizeof(uint16_t);
@@ -438,12 +441,10 @@ static void choose_tiles(struct matmul *m)
         m->x_group_bytes = cpu_bf16_parts(m->args->dtype) * m->w_group_bytes;
     } else if (quantized && quantized->tile && matmul_is_integer(m->w)) {
         m->tiles = TILES_INT8, m->tile_tokens = quantized->tile_tokens, m->tile_features = quantized->tile_features;
-        m->few_tokens = quantized->few_tokens;
         m->group = CPU_X_GROUP, m->x_group_bytes = CPU_PACKED_X_BYTES, m->w_group_bytes = CPU_PACKED_W_BYTES;
     } else {
         const struct cpu_kernels *kernels = m->s->kernels;
         m->tiles = TILES_FLOAT, m->tile_tokens = kernels->tile_tokens, m->tile_features = kernels->tile_features;
-        m->few_tokens = matmul_few_is_integer(m->s, m->w) ? INT_MAX : kernels->few_tokens;
         m->group = 1, m->x_group_bytes = m->w_group_bytes = sizeof(float);
     }
 }

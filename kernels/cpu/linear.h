@@ -69,8 +69,7 @@ struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t feat
 
 /* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
 bool matmul_is_integer(const struct weight *w);
-/* Whether matmul_few_quantized multiplies them as integers: it is then faster than tiles of floats for any number of
- * tokens. */
+/* Whether matmul_few_quantized multiplies them as integers. */
 bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w);
 /* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
  * kernels for these weights. */

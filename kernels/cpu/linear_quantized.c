@@ -14,7 +14,6 @@
 enum {
     ROWS = 16,        /* output features whose scales are converted at once */
     MAX_SPLIT = 4,    /* groups that share a vector of weights */
-    FP8_TOKENS = 8,   /* up to so many FP8 is decoded in registers, for more into memory */
     ROUNDING_WORK = 8 /* multiplications that take as long as to round an element of x */
 };
 
@@ -192,7 +191,7 @@ bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int c
     const struct cpu_state *s = m->s;
     const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
     if (split == 0) return false;
-    if (m->w->format == WEIGHT_FP8 && count > FP8_TOKENS) return false;
+    if (m->w->format == WEIGHT_FP8 && count > s->quantized->few_fp8) return false;
     struct few f = {.parts = parts, .m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
