@@ -1,14 +1,17 @@
 /* Matmuls with weights [out_features, in_features].
  *
- * Few tokens: each thread takes a range of output features and reads their weights once, as they are stored. Memory
- * sets the speed. Matmuls of the same x are one loop (cpu_linear_parts), so that threads wait for each other less
- * often.
+ * Few tokens: each thread takes a range of output features and reads their weights once from memory, as they are
+ * stored; then they stay in its caches while the tokens pass in groups of a few. Memory sets the speed of a few tokens,
+ * and arithmetic that of more. Matmuls of the same x are one loop (cpu_linear_parts), so that threads wait for each
+ * other less often.
  *
- * Many tokens: the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008), with
- * the operands in the roles that suit weights. All threads pack a stretch of x into the shared workspace, so that a
- * tile reads consecutive addresses. Then each thread takes pieces of the output: it packs (and converts) the weights of
- * a piece into its own scratch, a panel of DEPTH input features at a time, and computes the piece in tiles whose sums
- * stay in registers.
+ * Many tokens: packing the weights costs as much as some ten tokens, so tiles, which are faster by the token, pay only
+ * from some tens of tokens on (few_tokens of the kernels): where both ways take as long, so that tokens per second do
+ * not fall when a batch grows. It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
+ * multiplication", 2008), with the operands in the roles that suit weights. All threads pack a stretch of x into the
+ * shared workspace, so that a tile reads consecutive addresses. Then each thread takes pieces of the output: it packs
+ * (and converts) the weights of a piece into its own scratch, a panel of DEPTH input features at a time, and computes
+ * the piece in tiles whose sums stay in registers.
  *
  *                 in_features                                 out_features
  *              DEPTH    DEPTH                         piece             piece
@@ -22,7 +25,8 @@
  *
  * With AMX, bfloat16 weights are multiplied as they are (tiles_amx.c).
  * Quantized weights are multiplied as bytes, with an x of 8 bits (linear_quantized.c and, in tiles, here), or become
- * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
+ * floats a panel at a time where there are no kernels for that, or these are slower. x is put into the order of their
+ * columns.
  */
 #include <assert.h>
 
@@ -170,20 +174,16 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     }
 }
 
-/* The rows that each read of a group of tokens from the L2 cache serves. */
-static int64_t few_rows(int num_tokens)
-{
-    return num_tokens > FEW_ROWS ? PANEL_ROWS : FEW_ROWS;
-}
-
 static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m; /* the others are like it */
     if (weight_is_quantized(m->w) && matmul_few_quantized(parts, token, count)) return;
+    /* Where tokens pass in several groups, each is read for so many output features. */
+    const int64_t rows = count > FEW_ROWS ? PANEL_ROWS : FEW_ROWS;
     struct few few = {.parts = parts,
                       .dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features},
                       .token = token,
-                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), few_rows(count))};
+                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), rows)};
     few.dot.x = float_tokens(m, token, count, &few.dot.x_stride);
     cpu_for(m->s, matmul_few_work(parts, count), matmul_few_pieces(parts, few.features), few_features, &few);
 }

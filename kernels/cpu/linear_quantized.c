@@ -1,4 +1,5 @@
-/* Matmuls of few tokens with quantized weights, which are decoded in registers: memory sets the speed.
+/* Matmuls with quantized weights that are decoded in registers: of few tokens, whose speed memory sets, and with
+ * integers of as many as `few_tokens` of the matmul says, up to FEW_TOKENS at a time.
  *
  * For INT8 and INT4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of output
  * features. The workspace:
