@@ -136,6 +136,13 @@ bool json_print(const json_t *value, size_t flags, FILE *out)
 
 /* --- Typed reading --- */
 
+bool json_is_off(const json_t *value)
+{
+    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err)
 {
     return (struct json_reader){.object = object, .source = source, .prefix = "", .status = STATUS_OK, .err = err};
@@ -148,6 +155,17 @@ void json_reader_fail(struct json_reader *r, enum status status, const char *for
     va_start(args, format);
     r->status = vfail(r->source, status, r->err, format, args);
     va_end(args);
+}
+
+void json_reader_warn(const struct json_reader *r, const char *format, ...)
+{
+    char sentence[512];
+    if (r->status != STATUS_OK) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+    log_write(r->log, LOG_WARNING, "%s%s%s", r->source ? r->source : "", r->source ? ": " : "", sentence);
 }
 
 void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found)

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/log.h"
 #include "base/status.h"
 
 /* Parses bytes[length], which must be one JSON object or array and white space: valid UTF-8, numbers within the range
@@ -36,6 +37,9 @@ struct shown {
 struct shown show_string(const char *string); /* NULL shows as nothing, as below */
 struct shown show_value(const json_t *value); /* as compact JSON */
 
+/* false, 0, or an empty array or object. */
+bool json_is_off(const json_t *value);
+
 /* Sets a key of an object that is to be printed. A NULL string is written as null. A number that is not finite, a
  * string that is not UTF-8, and any value for which there is no memory leave the object as it is. */
 void json_put_integer(json_t *object, const char *key, int64_t value);
@@ -55,6 +59,7 @@ struct json_reader {
     const char *prefix; /* "", or what stands before the names of keys: "rope_scaling." */
     enum status status;
     struct error *err;
+    const struct log *log; /* gets warnings; NULL, as json_reader leaves it: nothing does */
 };
 
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err);
@@ -62,6 +67,8 @@ struct json_reader json_reader(const json_t *object, const char *source, struct 
 /* Fails with "SOURCE: " and the formatted sentence. */
 void json_reader_fail(struct json_reader *r, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Writes "SOURCE: " and the formatted sentence to the log, unless it has failed. */
+void json_reader_warn(const struct json_reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Fails with STATUS_INVALID: "NAME must be EXPECTED, found VALUE". */
 void json_reader_expected(struct json_reader *r, const char *name, const char *expected, const json_t *found);
 

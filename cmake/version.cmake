@@ -13,9 +13,18 @@ if(QUIRE_SANITIZE)
   string(APPEND build ", sanitizers ${QUIRE_SANITIZE}")
 endif()
 
-# Every library that pkg-config found for this project, under its name there, and SentencePiece.
+# Every library that pkg-config found for this project, under its name there, and SentencePiece, which some packages
+# leave out of pkg-config: then its version is that of the package, or unknown.
 pkg_check_modules(SENTENCEPIECE_VERSION_OF QUIET sentencepiece)
 set(libraries "")
+if(NOT SENTENCEPIECE_VERSION_OF_FOUND)
+  execute_process(COMMAND dpkg-query -W -f "\${source:Upstream-Version}" libsentencepiece-dev
+    OUTPUT_VARIABLE answer ERROR_QUIET)
+  if(NOT answer)
+    set(answer "of unknown version")
+  endif()
+  list(APPEND libraries "sentencepiece ${answer}")
+endif()
 get_cmake_property(variables CACHE_VARIABLES)
 foreach(variable IN LISTS variables)
   string(REGEX REPLACE "_MODULE_NAME$" "" prefix ${variable})

@@ -1,13 +1,14 @@
 #include "model/config.h"
 
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "model/families/families.h"
 #include "model/foreign_checkpoint.h"
+#include "model/generation_config.h"
 #include "model/quantization.h"
 
 static void add_eos(struct json_reader *r, const json_t *value, struct model_config *config)
@@ -52,55 +53,83 @@ static void read_config(struct json_reader *r, struct model_config *config)
     read_eos(r, config);
 }
 
-static void read_generation(struct json_reader *r, struct model_config *config)
+/* The end-of-sequence ids of generation_config.json, which add to config.json's. */
+static void read_generation_eos(struct json_reader *r, struct model_config *config)
 {
-    config->generation = (struct generation_config){
-        .present = true,
-        .do_sample_given = json_reader_get(r, "do_sample") != NULL,
-        .do_sample = json_reader_bool(r, "do_sample", false),
-        .temperature = json_reader_number(r, "temperature", NAN, 0, 1e6),
-        .top_p = json_reader_number(r, "top_p", NAN, 1e-9, 1),
-        .min_p = json_reader_number(r, "min_p", NAN, 0, 1),
-        .repetition_penalty = json_reader_number(r, "repetition_penalty", NAN, 1e-9, 1e6),
-        .top_k = json_reader_int(r, "top_k", -1, -1, INT32_MAX),
-        .max_new_tokens = json_reader_int(r, "max_new_tokens", -1, 1, INT32_MAX),
-    };
     read_eos(r, config);
+    generation_config_forgive(r);
 }
 
-/* Reads one file through `read`. */
-static enum status load(const char *path, struct model_config *config,
-                        void (*read)(struct json_reader *, struct model_config *), struct error *err)
+static void read_generation(struct json_reader *r, struct model_config *config)
 {
+    read_generation_eos(r, config);
+    generation_config_read(r, model_spec_max_length(&config->spec), &config->generation);
+}
+
+static void read_modelopt(struct json_reader *r, struct model_config *config)
+{
+    quantization_read_modelopt(r, &config->spec);
+}
+
+/* A file of a folder, and what reads it. */
+struct file {
+    const char *folder, *name;
+    void (*read)(struct json_reader *, struct model_config *);
+};
+
+/* Reads a file, if it is there. */
+static enum status load(const struct file *file, const struct log *log, struct model_config *config, bool *found,
+                        struct error *err)
+{
+    char path[PATH_MAX];
     json_t *root;
-    enum status status = json_object_read(path, JSON_REJECT_DUPLICATES, &root, err);
+    *found = false;
+    if (!path_join(path, sizeof path, file->folder, file->name))
+        return error_set(err, STATUS_INVALID, "%s: the path is too long", file->folder);
+    enum status status = file_find(path, found, err);
+    if (status != STATUS_OK || !*found) return status;
+    status = json_object_read(path, JSON_REJECT_DUPLICATES, &root, err);
     if (status != STATUS_OK) return status;
     struct json_reader reader = json_reader(root, path, err);
-    read(&reader, config);
+    reader.log = log;
+    file->read(&reader, config);
     json_decref(root);
     return reader.status;
 }
 
-enum status model_config_load(const char *folder, struct model_config *config, struct error *err)
+/* Older versions of ModelOpt leave config.json without a quantization_config. */
+static enum status load_config(const char *folder, const struct log *log, struct model_config *config,
+                               struct error *err)
 {
-    char path[PATH_MAX];
-    const struct generation_config none = {
-        .temperature = NAN, .top_p = NAN, .min_p = NAN, .repetition_penalty = NAN, .top_k = -1, .max_new_tokens = -1};
-    *config = (struct model_config){.bos_token_id = -1, .generation = none};
+    const struct file file = {folder, "config.json", read_config};
+    const struct file modelopt = {folder, "hf_quant_config.json", read_modelopt};
+    bool found;
+    enum status status = load(&file, log, config, &found, err);
+    if (status != STATUS_OK) return status;
+    if (!found) return foreign_checkpoint_refuse(folder, "config.json", err);
+    return config->spec.num_schemes == 1 ? load(&modelopt, log, config, &found, err) : STATUS_OK;
+}
+
+static enum status load_generation(const char *folder, const char *generation, const struct log *log,
+                                   struct model_config *config, struct error *err)
+{
+    const bool is_auto = strcmp(generation, "auto") == 0, is_vllm = strcmp(generation, "vllm") == 0;
+    const struct file file = {is_auto || is_vllm ? folder : generation, "generation_config.json",
+                              is_vllm ? read_generation_eos : read_generation};
+    bool found;
+    enum status status = load(&file, log, config, &found, err);
+    if (status != STATUS_OK || found || is_auto || is_vllm) return status;
+    return error_set(err, STATUS_IO, "%s: there is no generation_config.json, which generation_config asks for",
+                     generation);
+}
+
+enum status model_config_load(const char *folder, const char *generation, const struct log *log,
+                              struct model_config *config, struct error *err)
+{
+    *config = (struct model_config){.bos_token_id = -1, .generation = generation_config_none()};
     if (file_exists(folder)) return foreign_checkpoint_refuse(folder, "config.json", err);
     if (!folder_exists(folder))
         return error_set(err, STATUS_IO, "%s: no such folder; name one with config.json and *.safetensors", folder);
-    if (!path_join(path, sizeof path, folder, "generation_config.json"))
-        return error_set(err, STATUS_INVALID, "%s: the path is too long", folder);
-    bool found, has_generation;
-    enum status status = file_find(path, &has_generation, err);
-    if (status != STATUS_OK) return status;
-    path_join(path, sizeof path, folder, "config.json"); /* shorter than the name before */
-    status = file_find(path, &found, err);
-    if (status != STATUS_OK) return status;
-    if (!found) return foreign_checkpoint_refuse(folder, "config.json", err);
-    status = load(path, config, read_config, err);
-    if (status != STATUS_OK || !has_generation) return status;
-    path_join(path, sizeof path, folder, "generation_config.json");
-    return load(path, config, read_generation, err);
+    enum status status = load_config(folder, log, config, err);
+    return status == STATUS_OK ? load_generation(folder, generation ? generation : "auto", log, config, err) : status;
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/log.h"
 #include "base/status.h"
 #include "model/model_spec.h"
 
@@ -33,7 +34,12 @@ struct model_config {
     struct generation_config generation;
 };
 
-/* Reads folder/config.json and, if it is there, folder/generation_config.json. Errors name the file and the key.
+/* Reads folder/config.json and, if they are there, generation_config.json, and hf_quant_config.json where config.json
+ * says nothing of quantization. Errors name the file and the key.
+ *
+ * generation: "auto" or NULL, the folder's generation_config.json; "vllm", only the end-of-sequence ids in it; else the
+ * folder whose generation_config.json is read in its place. A bad value in that file is a warning on `log`, and so is
+ * what others compute differently with the same keys.
  *
  * The keys hidden_size, intermediate_size, num_hidden_layers, num_attention_heads and vocab_size are required, and a
  * model_type or an architecture that quire runs. Other keys default as in the family's config class in transformers.
@@ -43,6 +49,7 @@ struct model_config {
  * other (heads not a multiple of kv heads, odd head_dim). STATUS_IO: a file cannot be read; generation_config.json is a
  * folder, a named pipe or a broken symbolic link.
  */
-enum status model_config_load(const char *folder, struct model_config *config, struct error *err);
+enum status model_config_load(const char *folder, const char *generation, const struct log *log,
+                              struct model_config *config, struct error *err);
 
 #endif

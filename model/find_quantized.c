@@ -181,6 +181,17 @@ static enum status check_no_zero_points(struct finder *f, const struct tensor *t
         found->path, found->name);
 }
 
+/* compressed-tensors did not pack zero points at first: it stored each as an int8. */
+static enum status check_packed_zeros(const struct finder *f, const struct safetensor *found)
+{
+    if (!found || found->dtype != SAFETENSORS_I8) return STATUS_OK;
+    return error_set(f->err, STATUS_UNSUPPORTED,
+                     "%s: tensor \"%s\" holds zero points that are not packed, as early versions of compressed-tensors "
+                     "stored them; quantize the model again with a later one, or use it in bfloat16 or float16, which "
+                     "quire can quantize to fp8, int8 or int4 while it loads it",
+                     found->path, found->name);
+}
+
 static enum status find_zeros(struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const int64_t rows = file_rows(t), groups = weight_groups(&s->weight), in_word = 32 / element_bits(t);
@@ -192,7 +203,8 @@ static enum status find_zeros(struct finder *f, const struct tensor *t, struct w
     if (!s->has_zeros) return check_no_zero_points(f, t);
     part.name = ".weight_zero_point";
     part.shape[0] = (rows + in_word - 1) / in_word, part.shape[1] = groups;
-    return find_part(f, t, &part, &s->zeros);
+    enum status status = check_packed_zeros(f, find_by_name(f->weights->file, tensor_name_ending(t, part.name).text));
+    return status == STATUS_OK ? find_part(f, t, &part, &s->zeros) : status;
 }
 
 /* ---- order of the input features ---- */

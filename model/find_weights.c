@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "model/find_weights.h"
+#include "model/foreign_checkpoint.h"
 #include "model/kv_scales.h"
 
 const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
@@ -79,6 +80,11 @@ static enum status check_shape_of_floats(const struct finder *f, const struct te
 
 static enum status check_dtype(const struct finder *f, const struct safetensor *found, enum dtype *dtype)
 {
+    if (found->dtype == SAFETENSORS_F64)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: tensor \"%s\" has dtype F64, which quire does not read; load the model in float32 or "
+                         "bfloat16 with transformers (from_pretrained, dtype), and save it (save_pretrained)",
+                         found->path, found->name);
     if (safetensors_to_dtype(found->dtype, dtype) != 0 || dtype_size(*dtype) == 1)
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: tensor \"%s\" has dtype %s, but config.json makes it F32, F16 or BF16: its "
@@ -200,12 +206,21 @@ static enum status same_bytes(const struct safetensors *file, const struct safet
 static enum status find_tie(const struct model_spec *spec, const struct safetensors *file, bool *tied,
                             struct error *err)
 {
-    const struct safetensor *head = safetensors_find(file, "lm_head.weight");
-    const struct safetensor *embedding = find_by_name(file, "model.embed_tokens.weight");
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", spec->names.embedding);
+    const struct safetensor *head = safetensors_find(file, "lm_head.weight"), *embedding = find_by_name(file, name);
     *tied = spec->tie_word_embeddings;
     if (!*tied || !head || !embedding) return STATUS_OK;
     *tied = head->dtype == embedding->dtype && head->bytes == embedding->bytes;
     return *tied ? same_bytes(file, head, embedding, tied, err) : STATUS_OK;
+}
+
+/* The file may hold the matrix that is both as lm_head alone. */
+static void name_tied_embedding(struct model_weights *w)
+{
+    struct tensor *embedding = &w->table.tensors[0];
+    if (!find_by_name(w->file, embedding->name) && safetensors_find(w->file, "lm_head.weight"))
+        snprintf(embedding->name, sizeof embedding->name, "lm_head.weight");
 }
 
 /* ---- what is left over ---- */
@@ -276,12 +291,15 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
         return status;
     }
     weights->file = file;
+    if (tied) name_tied_embedding(weights);
     status = find_all(&f);
     if (tied) weights->lm_head = weights->embedding;
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         warn_unused(&f, log);
-    else
+        foreign_checkpoint_warn(folder, log);
+    } else {
         model_weights_close(weights);
+    }
     free(f.used);
     return status;
 }

@@ -8,6 +8,9 @@
 #include "base/json.h"
 
 #define TRANSFORMERS_LAYOUT "name a folder with the model as transformers saves it: config.json and model*.safetensors"
+#define ADAPTER "adapter_config.json"
+#define MERGE_ADAPTER                                                                                                  \
+    "merge the adapter into its base model (PEFT: merge_and_unload, then save_pretrained) and name the merged model"
 #define SAFETENSORS_FORM                                                                                               \
     "quire reads safetensors: download the model in that form, or save it so with transformers (save_pretrained)"
 
@@ -16,8 +19,7 @@ static const struct form {
     const char *pattern; /* of fnmatch */
     const char *what, *advice;
 } forms[] = {
-    {"adapter_config.json", "the description of an adapter (LoRA)",
-     "merge the adapter into its base model (PEFT: merge_and_unload, then save_pretrained) and name the merged model"},
+    {ADAPTER, "the description of an adapter (LoRA)", MERGE_ADAPTER},
     {"consolidated*.safetensors", "weights in Mistral's own layout", TRANSFORMERS_LAYOUT},
     {"consolidated*.pth", "weights in Meta's own layout", TRANSFORMERS_LAYOUT},
     {"original", "a folder for weights in Meta's own layout", TRANSFORMERS_LAYOUT},
@@ -51,6 +53,14 @@ static const struct form *find_in_folder(const char *folder, char *name, size_t 
     for (int i = 0; i < NUM_FORMS; i++)
         if (folder_find_entry(folder, forms[i].pattern, name, size)) return &forms[i];
     return NULL;
+}
+
+void foreign_checkpoint_warn(const char *folder, const struct log *log)
+{
+    char name[NAME_MAX + 1];
+    if (folder_find_entry(folder, ADAPTER, name, sizeof name))
+        log_write(log, LOG_WARNING,
+                  "%s: " ADAPTER " describes an adapter (LoRA), which quire does not apply; " MERGE_ADAPTER, folder);
 }
 
 bool foreign_checkpoint_found(const char *folder)

@@ -2,9 +2,9 @@
 
 #include <stdio.h>
 
-/* What follows "model.layers.N.self_attn." for K and for V: of compressed-tensors and AutoFP8; of NVIDIA's ModelOpt,
- * for separate and for merged projections; of vLLM itself; of AMD's Quark; and one scale for both. The list is that of
- * vLLM's maybe_remap_kv_scale_name. */
+/* What follows the name of a layer's attention for K and for V: of compressed-tensors and AutoFP8; of NVIDIA's
+ * ModelOpt, for separate and for merged projections; of vLLM itself; of AMD's Quark; and one scale for both. The list
+ * is that of vLLM's maybe_remap_kv_scale_name. */
 static const char *const names[][2] = {{"k_scale", "v_scale"},
                                        {"k_proj.k_scale", "v_proj.v_scale"},
                                        {"qkv_proj.k_scale", "qkv_proj.v_scale"},
@@ -36,7 +36,7 @@ enum status kv_scales_find(struct model_weights *w, const struct model_spec *spe
         for (int n = 0; n < NUM_NAMES; n++)
             for (int j = 0; j < 2 && status == STATUS_OK; j++) {
                 char name[96];
-                snprintf(name, sizeof name, "model.layers.%d.self_attn.%s", i, names[n][j]);
+                snprintf(name, sizeof name, "%s.%d.%s.%s", spec->names.layers, i, spec->names.attention, names[n][j]);
                 status = read_scale(w->file, name, used, &w->layers[i].kv_scales[j], err);
             }
     return status;

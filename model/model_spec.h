@@ -96,20 +96,25 @@ struct layer_spec {
     float residual_multiplier;
 };
 
-/* What the file calls a layer's tensors, where families differ: the part of the name after "model.layers.N.", without
- * ".weight".
+/* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
+ * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
+ * v_proj and `o`.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
  *
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
- * k_proj, v_proj or gate_proj, up_proj. */
+ * k_proj, v_proj or gate, up. */
 struct tensor_names {
+    const char *embedding, *final_norm;
+    const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
+    const char *attention, *o;
     const char *qkv, *gate_up;
-    const char *down;
+    const char *gate, *up, *down;
 };
+extern const struct tensor_names tensor_names_llama; /* and OLMo 2's for post norms */
 
 struct model_spec {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;

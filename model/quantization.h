@@ -18,6 +18,9 @@
  * types, a list of names that is none. STATUS_OUT_OF_MEMORY. */
 void quantization_read(struct json_reader *r, struct model_spec *spec);
 
+/* The same of hf_quant_config.json, which ModelOpt writes: its object "quantization". */
+void quantization_read_modelopt(struct json_reader *r, struct model_spec *spec);
+
 /* Makes the matrices of all layers those of format `name`, to be quantized while they are loaded: "fp8" and "int8" have
  * a scale for each output feature, and activations may be quantized, too; "int4" has groups of 128 input features, or
  * of 64 or 32 where 128 do not divide them, and leaves a matrix in floats where 32 do not. lm_head stays in floats.

@@ -9,6 +9,21 @@
  * bias, 22. Embedding, final norm and lm_head are in no layer. */
 enum { MOST_OF_A_LAYER = 22, MOST_OF_NO_LAYER = 3 };
 
+const struct tensor_names tensor_names_llama = {
+    .embedding = "model.embed_tokens",
+    .final_norm = "model.norm",
+    .layers = "model.layers",
+    .attention_norm = "input_layernorm",
+    .post_attention_norm = "post_attention_layernorm",
+    .mlp_norm = "post_attention_layernorm",
+    .post_mlp_norm = "post_feedforward_layernorm",
+    .attention = "self_attn",
+    .o = "o_proj",
+    .gate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .down = "mlp.down_proj",
+};
+
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
@@ -22,11 +37,20 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
     va_end(args);
 }
 
-static void add_gain(struct tensor_table *table, const struct tensor *gain, const char *name)
+/* The name of a module in a layer's attention. */
+static struct tensor_name in_attention(const struct model_spec *spec, const char *name)
+{
+    struct tensor_name module;
+    snprintf(module.text, sizeof module.text, "%s.%s", spec->names.attention, name);
+    return module;
+}
+
+static void add_gain(struct tensor_table *table, const struct model_spec *spec, const struct tensor *gain,
+                     const char *name)
 {
     struct tensor t = *gain;
     t.kind = TENSOR_GAIN;
-    add(table, &t, "model.layers.%d.%s.weight", t.layer, name);
+    add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
 }
 
 /* A norm of the residual stream, or of what is added to it. */
@@ -34,18 +58,20 @@ static void add_norm(struct tensor_table *table, const struct model_spec *spec, 
                      const char *name)
 {
     const struct tensor gain = {.role = role, .layer = layer, .out_features = spec->hidden_size};
-    add_gain(table, &gain, name);
+    add_gain(table, spec, &gain, name);
 }
 
-static void add_matrix(struct tensor_table *table, const struct tensor *matrix, const char *module, bool has_bias)
+static void add_matrix(struct tensor_table *table, const struct model_spec *spec, const struct tensor *matrix,
+                       const char *module, bool has_bias)
 {
-    add(table, matrix, "model.layers.%d.%s.weight", matrix->layer, module);
+    const char *layers = spec->names.layers;
+    add(table, matrix, "%s.%d.%s.weight", layers, matrix->layer, module);
     if (!has_bias) return;
     struct tensor bias = *matrix;
     bias.kind = TENSOR_BIAS;
     bias.in_features = 0;
     if (bias.split == SPLIT_IN_FEATURES) bias.split = SPLIT_NONE;
-    add(table, &bias, "model.layers.%d.%s.bias", matrix->layer, module);
+    add(table, &bias, "%s.%d.%s.bias", layers, matrix->layer, module);
 }
 
 static void add_qk_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -55,10 +81,10 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_heads * spec->head_size;
-    add_gain(table, &gain, "self_attn.q_norm");
+    add_gain(table, spec, &gain, in_attention(spec, "q_norm").text);
     gain.role = TENSOR_K_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_kv_heads * spec->head_size;
-    add_gain(table, &gain, "self_attn.k_norm");
+    add_gain(table, spec, &gain, in_attention(spec, "k_norm").text);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -74,25 +100,25 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     const char *merged = spec->names.qkv;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
-    add_matrix(table, &qkv, merged ? merged : "self_attn.q_proj", l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, l->qkv_bias);
     qkv.role = TENSOR_K, qkv.out_features = kv_size, qkv.first_row = q_size;
-    add_matrix(table, &qkv, merged ? merged : "self_attn.k_proj", l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, l->qkv_bias);
     qkv.role = TENSOR_V, qkv.first_row = q_size + kv_size;
-    add_matrix(table, &qkv, merged ? merged : "self_attn.v_proj", l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, l->qkv_bias);
 
     add_qk_norms(table, spec, layer);
     const struct tensor o = {
         .role = TENSOR_O, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = q_size};
-    add_matrix(table, &o, "self_attn.o_proj", l->o_bias);
+    add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, l->o_bias);
 }
 
-static void add_xielu(struct tensor_table *table, int32_t layer)
+static void add_xielu(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     static const char *const names[] = {"beta", "eps", "alpha_p", "alpha_n"}; /* as the roles follow each other */
     struct tensor scalar = {.kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
     for (int i = 0; i < 4; i++) {
         scalar.role = (enum tensor_role)(TENSOR_XIELU_BETA + i);
-        add(table, &scalar, "model.layers.%d.mlp.act_fn.%s", layer, names[i]);
+        add(table, &scalar, "%s.%d.mlp.act_fn.%s", spec->names.layers, layer, names[i]);
     }
 }
 
@@ -109,9 +135,9 @@ static void add_gate_and_up(struct tensor_table *table, const struct model_spec 
                              .merged_in_file = spec->names.gate_up != NULL};
     const char *merged = spec->names.gate_up;
     gate_up.role = TENSOR_GATE;
-    add_matrix(table, &gate_up, merged ? merged : "mlp.gate_proj", bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, bias);
     gate_up.role = TENSOR_UP, gate_up.first_row = inner;
-    add_matrix(table, &gate_up, merged ? merged : "mlp.up_proj", bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, bias);
 }
 
 static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -123,12 +149,12 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
     if (l->mlp == MLP_GATED) {
         add_gate_and_up(table, spec, layer);
     } else {
-        add_matrix(table, &up, "mlp.up_proj", l->mlp_bias);
+        add_matrix(table, spec, &up, spec->names.up, l->mlp_bias);
     }
-    if (l->mlp == MLP_XIELU) add_xielu(table, layer);
+    if (l->mlp == MLP_XIELU) add_xielu(table, spec, layer);
     const struct tensor down = {
         .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
-    add_matrix(table, &down, spec->names.down, l->mlp_bias);
+    add_matrix(table, spec, &down, spec->names.down, l->mlp_bias);
 }
 
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -165,9 +191,9 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
     const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER;
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
-    add(table, &tokens, "model.embed_tokens.weight");
+    add(table, &tokens, "%s.weight", spec->names.embedding);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
-    add(table, &norm, "model.norm.weight");
+    add(table, &norm, "%s.weight", spec->names.final_norm);
     tokens.role = TENSOR_LM_HEAD;
     if (!tied) add(table, &tokens, "lm_head.weight");
     for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);

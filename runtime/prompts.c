@@ -9,8 +9,10 @@
 
 struct prompt_model prompt_model_of(const struct engine *e)
 {
+    const struct model_config *config = engine_model_config(e);
     struct prompt_model model = {.tokenizer = engine_tokenizer(e),
-                                 .vocab_size = engine_model_config(e)->spec.vocab_size,
+                                 .max_tokens_given = config->generation.max_new_tokens >= 0,
+                                 .vocab_size = config->spec.vocab_size,
                                  .num_ids = engine_num_ids(e),
                                  .max_num_seqs = engine_limits(e)->max_num_seqs};
     engine_default_sampling(e, &model.defaults);
@@ -43,7 +45,7 @@ enum status prompt_rules_make(const struct prompt_model *model, const struct pro
                                  .warn_of_text = o->as_chat < 0,
                                  .model_name = o->model_name,
                                  .defaults = model->defaults,
-                                 .max_tokens_given = flag_given(o->sampling, "max_tokens"),
+                                 .max_tokens_given = model->max_tokens_given || flag_given(o->sampling, "max_tokens"),
                                  .vocab_size = model->vocab_size,
                                  .num_ids = model->num_ids,
                                  .max_n = model->max_num_seqs};

@@ -52,6 +52,7 @@ struct prompt_rules {
 struct prompt_model {
     const struct tokenizer *tokenizer; /* referred to; may be NULL */
     struct sampling_params defaults;   /* of the model; without lists */
+    bool max_tokens_given;             /* the default of max_tokens is the model's, for conversations, too */
     int32_t vocab_size, num_ids, max_num_seqs;
 };
 struct prompt_model prompt_model_of(const struct engine *e);

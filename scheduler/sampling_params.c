@@ -133,8 +133,9 @@ const struct sampling_field sampling_fields[NUM_SAMPLING_FIELDS] = {
      .maximum = INFINITY,
      .minus_one = "no limit",
      .usual = 16,
-     .help = "Longest answer in tokens, of a conversation until max_model_len if this is not given; -1: until "
-             "max_model_len."},
+     .from_model = true,
+     .help =
+         "Longest answer in tokens; -1: until max_model_len, as in a conversation if neither this nor the model says."},
     {.name = "min_tokens",
      .type = SAMPLING_INT32,
      .offset = offsetof(struct sampling_params, min_tokens),

@@ -309,6 +309,79 @@ static void test_files(void **state)
     }
 }
 
+/* ---- what is said of files that are read ---- */
+
+/* Keys of config.json and files beside it that do not change the answer, but might be thought to. */
+static void test_warnings(void **state)
+{
+    static const struct {
+        const char *file, *text; /* the keys of config.json, where no file is named */
+        const char *words;       /* NULL: nothing is said */
+    } cases[] = {
+        {"adapter_config.json", "{}",
+         ": adapter_config.json describes an adapter (LoRA), which quire does not apply; merge the adapter into its"},
+        {"generation_config.json", "{\"temperature\": \"0.6\", \"top_k\": 5}",
+         "/generation_config.json: temperature must be a number from 0 to 1e+06, found \"0.6\"; it is ignored\n"},
+        {"generation_config.json", "{\"top_p\": 0}",
+         "/generation_config.json: top_p must be a number from 1e-09 to 1, "},
+        {"generation_config.json", "{\"eos_token_id\": \"</s>\"}", "eos_token_id must be a token id or an array of"},
+        {"generation_config.json",
+         "{\"num_beams\": 4, \"no_repeat_ngram_size\": 3, \"typical_p\": 0.5, \"bad_words_ids\": [[7]], "
+         "\"min_length\": 0, \"guidance_scale\": 1.0, \"suppress_tokens\": [], \"num_beam_groups\": null}",
+         "/generation_config.json: quire does not use what would change answers in transformers: num_beams, "
+         "no_repeat_ngram_size, bad_words_ids\n"},
+        {"generation_config.json", "{\"do_sample\": true, \"typical_p\": 0.5, \"max_length\": 20}",
+         "answers in transformers: max_length, typical_p\n"},
+        {"generation_config.json", "{\"num_beams\": 1, \"max_length\": 4096, \"typical_p\": 1, \"eta_cutoff\": 0.0}",
+         NULL},
+        {"generation_config.json", "{\"max_length\": 20, \"max_new_tokens\": 30}", NULL},
+        {NULL,
+         "{\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 1, \"attention_factor\": 1, \"attn_factor\": "
+         "0.9}",
+         "/config.json: rope_parameters.attn_factor is not used, as in transformers; vLLM uses it, so its answers "
+         "differ\n"},
+        {NULL,
+         "{\"rope_type\": \"yarn\", \"rope_theta\": 10000, \"factor\": 1, \"attention_factor\": 1, \"attn_factor\": 1}",
+         NULL},
+    };
+    const struct temp_folder *folder = *state;
+    write_weights(folder, SINGLE, (struct range){0}, (struct change){NULL, DROP});
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (cases[i].file) temp_folder_write_string(folder, cases[i].file, cases[i].text);
+        if (!cases[i].file) write_config(folder, "rope_parameters", json_loads(cases[i].text, 0, NULL));
+        accept(folder->path, cases[i].words ? cases[i].words : "");
+        if (cases[i].file) temp_folder_delete(folder, cases[i].file);
+    }
+}
+
+/* transformers 5 does not read the old name of rope_type in families with two ropes. */
+static void test_old_rope_type(void **state)
+{
+    static const char words[] =
+        "/config.json: rope_scaling.type counts as rope_type, as in transformers 4; transformers 5 "
+        "does not read it in this family, so its answers differ\n";
+    static const char *const keys[] = {"type", "rope_type"};
+    const struct temp_folder *folder = *state;
+    for (int i = 0; i < 2; i++) {
+        struct program p;
+        json_t *config = json_load_file(QUIRE_TEST_DATA "/golden/gemma3/config.json", 0, NULL);
+        assert_non_null(config);
+        json_object_set_new(config, "rope_scaling", json_pack("{s:s, s:f}", keys[i], "linear", "factor", 8.0));
+        char *text = json_dumps(config, 0);
+        temp_folder_write_string(folder, "config.json", text);
+        program_run(&p,
+                    (const char *[]){QUIRE_EXECUTABLE, "inspect", "--device", "cpu", "--load-format", "dummy",
+                                     "--model", folder->path, NULL},
+                    "");
+        assert_int_equal(p.exit_status, EXIT_STATUS_OK);
+        assert_non_null(strstr(p.out.data, "linear, theta 1000000, factor 8"));
+        assert_int_equal(strstr(p.err.data, words) != NULL, i == 0);
+        program_free(&p);
+        free(text);
+        json_decref(config);
+    }
+}
+
 /* ---- NaN and infinity ---- */
 
 /* The damaged tensor is used for every token, so every request ends with an error; --verbose says which tensor it is.
@@ -435,6 +508,10 @@ static void test_quantized(void **state)
          "scales\" in the safetensors files; by the \"quantization_config\" of config"},
         {"awq", SINGLE, O_PROJ "qzeros\":{\"dtype\":\"I32\"", O_PROJ "qzeros\":{\"dtype\":\"F32\"",
          "o_proj.qzeros\" has dtype F32, but by the \"quantization_config\" of config.json it is I32"},
+        {"ct-w4a16-asym", SINGLE, "mlp.gate_proj.weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[12,2]",
+         "mlp.gate_proj.weight_zero_point\":{\"dtype\":\"I8\" ,\"shape\":[48,2]",
+         "gate_proj.weight_zero_point\" holds zero points that are not packed, as early versions of "
+         "compressed-tensors"},
         {"awq", SINGLE, O_PROJ "scales\":{\"dtype\":\"F16\",\"shape\":[4,64]",
          O_PROJ "scales\":{\"dtype\":\"F16\",\"shape\":[8,32]",
          "o_proj.scales\" has shape [8, 32], but config.json makes it [4, 64]"},
@@ -622,6 +699,8 @@ int main(void)
         TEST(test_not_the_weights),
         TEST(test_foreign_folders),
         TEST(test_files),
+        TEST(test_warnings),
+        TEST(test_old_rope_type),
         TEST(test_damaged_tensor),
         TEST(test_damaged_types),
         TEST(test_quantized),

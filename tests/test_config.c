@@ -32,7 +32,7 @@ static struct model_config accept(const struct temp_folder *folder, const char *
     struct error err = {""};
     assert_true(text_printf(&json, "{%s%s%s}", base, *base && *extra ? "," : "", extra));
     temp_folder_write(folder, "config.json", json.data, json.length);
-    const enum status status = model_config_load(folder->path, &config, &err);
+    const enum status status = model_config_load(folder->path, NULL, NULL, &config, &err);
     if (status != STATUS_OK) print_error("%s: %s\n", json.data, err.text);
     assert_int_equal(status, STATUS_OK);
     text_free(&json);
@@ -45,7 +45,7 @@ static void check_refusal(const struct temp_folder *folder, enum status expected
     struct error err = {""};
     char path[512];
     assert_true(path_join(path, sizeof path, folder->path, file));
-    const enum status status = model_config_load(folder->path, &config, &err);
+    const enum status status = model_config_load(folder->path, NULL, NULL, &config, &err);
     if (status != expected || !strstr(err.text, words) || !strstr(err.text, path))
         print_error("expected status %d and \"%s\" about %s; found status %d: %s\n", (int)expected, words, path,
                     (int)status, err.text);
@@ -146,9 +146,27 @@ static void test_architecture(void **state)
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of apertus, arcee, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
-    refuse(*state, LLAMA, "\"architectures\":[]", STATUS_INVALID, "architectures must be");
+    refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\",\"Qwen2ForCausalLM\"]", STATUS_INVALID,
+           "contradict");
+    refuse(*state, SIZES, "\"model_type\":\"iquestcoder\",\"architectures\":[\"IQuestLoopCoderForCausalLM\"]",
+           STATUS_UNSUPPORTED, "names \"IQuestLoopCoderForCausalLM\"");
+    refuse(*state, SIZES, "\"architectures\":[]", STATUS_INVALID, "model_type is missing");
     refuse(*state, LLAMA, "\"architectures\":[1]", STATUS_INVALID, "architectures must be");
     refuse(*state, LLAMA, "\"architectures\":\"LlamaForCausalLM\"", STATUS_INVALID, "architectures must be");
+}
+
+/* model_type decides where architectures leaves a choice. */
+static void test_several_architectures(void **state)
+{
+    static const char *const lists[] = {"", "\"LLaMAForCausalLM\"", "\"LlamaModel\",\"LlamaForCausalLM\"",
+                                        "\"LlamaForCausalLM\",\"MistralForCausalLM\"",
+                                        "\"MistralForCausalLM\",\"LlamaForCausalLM\""};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char extra[128];
+        snprintf(extra, sizeof extra, "\"architectures\":[%s]", lists[i]);
+        assert_string_equal(accept(*state, LLAMA, extra).architecture, "LlamaForCausalLM");
+    }
+    assert_string_equal(accept(*state, SIZES, "\"architectures\":[\"LLaMAForCausalLM\"]").model_type, "llama");
 }
 
 /* Types that transformers knows. tests/scripts/list_model_types.py checks that none is forgotten. */
@@ -199,9 +217,7 @@ static void test_mistral(void **state)
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":null,\"sliding_window\":null");
     assert_int_equal(c.spec.layers[0].window, 0);
     assert_int_equal(c.spec.num_kv_heads, 4);
-    c = accept(*state, MISTRAL,
-               "\"num_key_value_heads\":2,\"sliding_window\":24,\"use_sliding_window\":true,"
-               "\"layer_types\":[\"sliding_attention\",\"sliding_attention\"]");
+    c = accept(*state, MISTRAL, "\"num_key_value_heads\":2,\"sliding_window\":24,\"use_sliding_window\":true");
     assert_int_equal(c.spec.layers[0].window, 24);
     refuse(*state, SIZES ",\"num_attention_heads\":4", "\"model_type\":\"mistral\"", STATUS_INVALID, "duplicate");
     refuse(*state,
@@ -216,9 +232,40 @@ static void test_mistral(void **state)
     c = accept(*state, MISTRAL,
                "\"num_key_value_heads\":2,\"sliding_window\":8,"
                "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
-    assert_int_equal(c.spec.layers[1].window, 8); /* layer_types are Ministral's */
+    assert_string_equal(c.model_type, "ministral");
+    assert_string_equal(c.architecture, "MinistralForCausalLM");
+    assert_int_equal(c.spec.layers[0].window, 8);
+    assert_int_equal(c.spec.layers[1].window, 0);
+    c = accept(*state, MISTRAL, "\"num_key_value_heads\":2,\"sliding_window\":8,\"layer_types\":null");
+    assert_string_equal(c.model_type, "mistral");
+    assert_int_equal(c.spec.layers[1].window, 8);
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"attention_bias\":true", STATUS_UNSUPPORTED,
            "attention_bias is true, but quire computes mistral models");
+}
+
+/* Keys of families that are Llama under other names. test_published has their defaults. */
+static void test_llama_under_other_keys(void **state)
+{
+    static const char exaone[] = "\"model_type\":\"exaone\",\"hidden_size\":64,\"intermediate_size\":96,"
+                                 "\"num_attention_heads\":4,\"vocab_size\":320";
+    struct model_config c = accept(*state, exaone, "\"num_layers\":3,\"layer_norm_epsilon\":0.01");
+    assert_int_equal(c.spec.num_layers, 3);
+    assert_true(c.spec.norm_eps == 0.01);
+    refuse(*state, exaone, "\"num_hidden_layers\":3", STATUS_INVALID, "the key num_layers is missing");
+    refuse(*state, exaone, "\"num_layers\":3,\"activation_function\":\"gelu\"", STATUS_UNSUPPORTED,
+           "activation_function is \"gelu\"");
+    c = accept(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"qkv_bias\":true");
+    assert_true(c.spec.layers[0].qkv_bias && !c.spec.layers[0].o_bias && !c.spec.layers[0].mlp_bias);
+    c = accept(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"bias\":true");
+    assert_true(!c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias && c.spec.layers[0].mlp_bias);
+    refuse(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"attention_bias\":true",
+           STATUS_UNSUPPORTED, "attention_bias is true");
+    refuse(*state, SIZES, "\"model_type\":\"iquestcoder\",\"num_key_value_heads\":2,\"clip_qkv\":8", STATUS_UNSUPPORTED,
+           "clip_qkv is 8");
+    refuse(*state, SIZES,
+           "\"model_type\":\"iquestcoder\",\"num_key_value_heads\":2,\"use_sliding_window\":true,"
+           "\"sliding_window\":64",
+           STATUS_UNSUPPORTED, "sliding_window is 64");
 }
 
 static void test_llama_window(void **state)
@@ -704,9 +751,9 @@ static void test_not_json(void **state)
     temp_folder_delete(folder, "config.json");
     struct model_config config;
     struct error err;
-    assert_int_equal(model_config_load(folder->path, &config, &err), STATUS_IO);
+    assert_int_equal(model_config_load(folder->path, NULL, NULL, &config, &err), STATUS_IO);
     assert_non_null(strstr(err.text, ": there is no config.json; a checkpoint folder holds"));
-    assert_int_equal(model_config_load("/no/such/folder", &config, &err), STATUS_IO);
+    assert_int_equal(model_config_load("/no/such/folder", NULL, NULL, &config, &err), STATUS_IO);
     assert_non_null(strstr(err.text, "/no/such/folder: no such folder"));
 }
 
@@ -989,7 +1036,7 @@ static void test_rope_golden(void **state)
         struct error err = {""};
         temp_folder_write_string(folder, "config.json", text);
         free(text);
-        if (model_config_load(folder->path, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
+        if (model_config_load(folder->path, NULL, NULL, &config, &err) != STATUS_OK) fail_msg("%s: %s", name, err.text);
         types |= 1u << config.spec.ropes[0].type;
         compare_table(&config, positions, c);
     }
@@ -1022,30 +1069,58 @@ static void test_generation(void **state)
     assert_int_equal(c.num_eos, 1);
 }
 
+/* A bad value counts as none (test_bad_checkpoints has the warnings), a bad file is refused. */
 static void test_bad_generation(void **state)
 {
     const struct temp_folder *folder = *state;
-    static const struct {
-        const char *text, *words;
-    } cases[] = {{"", "is empty"},
-                 {"{", "not valid JSON"},
-                 {"[]", "expected a JSON object"},
-                 {"{\"do_sample\":1}", "do_sample must be true or false"},
-                 {"{\"temperature\":-1}", "temperature must be a number"},
-                 {"{\"temperature\":\"0.6\"}", "temperature must be a number"},
-                 {"{\"top_p\":0}", "top_p must be a number"},
-                 {"{\"top_p\":1.5}", "top_p must be a number"},
-                 {"{\"min_p\":2}", "min_p must be a number"},
-                 {"{\"top_k\":-2}", "top_k must be an integer"},
-                 {"{\"top_k\":1.5}", "top_k must be an integer"},
-                 {"{\"repetition_penalty\":0}", "repetition_penalty must be a number"},
-                 {"{\"max_new_tokens\":0}", "max_new_tokens must be an integer"},
-                 {"{\"eos_token_id\":{}}", "eos_token_id must be a token id"}};
+    static const char *const files[][2] = {{"", "is empty"}, {"{", "not valid JSON"}, {"[]", "expected a JSON object"}};
+    static const char *const values[] = {"\"do_sample\":1",      "\"temperature\":-1",  "\"temperature\":\"0.6\"",
+                                         "\"top_p\":0",          "\"top_p\":1.5",       "\"min_p\":2",
+                                         "\"top_k\":-2",         "\"top_k\":1.5",       "\"repetition_penalty\":0",
+                                         "\"max_new_tokens\":0", "\"eos_token_id\":{}", "\"eos_token_id\":\"2\""};
     accept(folder, LLAMA, "");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        temp_folder_write_string(folder, "generation_config.json", cases[i].text);
-        check_refusal(folder, STATUS_INVALID, "generation_config.json", cases[i].words);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        temp_folder_write_string(folder, "generation_config.json", files[i][0]);
+        check_refusal(folder, STATUS_INVALID, "generation_config.json", files[i][1]);
     }
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{%s}", values[i]);
+        temp_folder_write_string(folder, "generation_config.json", text);
+        const struct model_config c = accept(folder, LLAMA, "");
+        const struct generation_config *g = &c.generation;
+        assert_true(g->present && !g->do_sample_given && !g->do_sample);
+        assert_true(isnan(g->temperature) && isnan(g->top_p) && isnan(g->min_p) && isnan(g->repetition_penalty));
+        assert_true(g->top_k == -1 && g->max_new_tokens == -1 && c.num_eos == 0);
+    }
+    temp_folder_write_string(folder, "generation_config.json",
+                             "{\"temperature\":\"0.6\",\"top_p\":0.5,\"top_k\":-2,\"min_p\":0.25,\"eos_token_id\":7}");
+    const struct model_config c = accept(folder, LLAMA, "");
+    assert_true(isnan(c.generation.temperature) && c.generation.top_p == 0.5 && c.generation.min_p == 0.25);
+    assert_true(c.generation.top_k == -1 && c.num_eos == 1);
+}
+
+static void test_generation_of_another_folder(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct temp_folder other;
+    struct model_config c;
+    struct error err;
+    accept(folder, LLAMA, "\"eos_token_id\":2");
+    temp_folder_make(&other);
+    temp_folder_write_string(folder, "generation_config.json", "{\"temperature\":0.6,\"eos_token_id\":7}");
+    assert_int_equal(model_config_load(folder->path, other.path, NULL, &c, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "there is no generation_config.json"));
+    temp_folder_write_string(&other, "generation_config.json", "{\"temperature\":0.8,\"eos_token_id\":9}");
+    assert_int_equal(model_config_load(folder->path, other.path, NULL, &c, &err), STATUS_OK);
+    assert_true(c.generation.temperature == 0.8 && c.num_eos == 2 && c.eos_token_ids[1] == 9);
+    assert_int_equal(model_config_load(folder->path, "auto", NULL, &c, &err), STATUS_OK);
+    assert_true(c.generation.temperature == 0.6 && c.num_eos == 2 && c.eos_token_ids[1] == 7);
+    /* vLLM takes the end-of-sequence ids all the same */
+    assert_int_equal(model_config_load(folder->path, "vllm", NULL, &c, &err), STATUS_OK);
+    assert_true(!c.generation.present && isnan(c.generation.temperature));
+    assert_true(c.num_eos == 2 && c.eos_token_ids[1] == 7);
+    temp_folder_remove(&other);
 }
 
 /* A file that is there but cannot be read is never taken for one that is absent, and never waited for. */
@@ -1109,7 +1184,7 @@ static void test_mutations(void **state)
         text_free(&file);
         struct model_config config;
         struct error err = {""};
-        if (model_config_load(folder->path, &config, &err) != STATUS_OK) {
+        if (model_config_load(folder->path, NULL, NULL, &config, &err) != STATUS_OK) {
             assert_non_null(strstr(err.text, "config.json"));
             continue;
         }
@@ -1133,6 +1208,8 @@ int main(void)
         TEST(test_values),
         TEST(test_null_is_absent),
         TEST(test_architecture),
+        TEST(test_several_architectures),
+        TEST(test_llama_under_other_keys),
         TEST(test_unsupported),
         TEST(test_mistral),
         TEST(test_llama_window),
@@ -1162,6 +1239,7 @@ int main(void)
         TEST(test_rope_golden),
         TEST(test_generation),
         TEST(test_bad_generation),
+        TEST(test_generation_of_another_folder),
         TEST(test_strange_files),
         TEST(test_mutations),
     };

@@ -189,7 +189,7 @@ static void test_every_allocation_may_fail(void **state)
     int64_t before, after, total;
     int failures = 0;
     assert_int_equal(backend_open("cuda", 0, &b, &err), STATUS_OK);
-    assert_int_equal(model_config_load(QUIRE_GUIDE, &config, &err), STATUS_OK);
+    assert_int_equal(model_config_load(QUIRE_GUIDE, NULL, NULL, &config, &err), STATUS_OK);
     assert_int_equal(model_weights_open(QUIRE_GUIDE, &config.spec, NULL, &weights, &err), STATUS_OK);
     assert_int_equal(make_model(b, &config.spec, &weights, 0, &err), STATUS_OK);
     assert_int_equal(b->memory_info(b, &before, &total, &err), STATUS_OK);

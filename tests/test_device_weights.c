@@ -30,7 +30,7 @@ static void copied_open(struct copied *c, const char *name, enum dtype dtype)
     snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", name);
     must(backend_open("cpu", 1, &c->backend, &err), &err);
     arena_init(&c->arena, c->backend);
-    must(model_config_load(folder, &c->config, &err), &err);
+    must(model_config_load(folder, NULL, NULL, &c->config, &err), &err);
     must(model_weights_open(folder, &c->config.spec, NULL, &c->host, &err), &err);
     must(device_weights_begin(&c->arena, &c->config.spec, &c->host, dtype, &c->device, &upload, &err), &err);
     must(upload_finish(upload, &err), &err);

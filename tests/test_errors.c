@@ -70,6 +70,8 @@ static const struct row rows[] = {
     {"chat --dtype int8", USAGE, "--dtype: expected auto|float32|float16|bfloat16, got 'int8'"},
     {"chat --quantization nf4", USAGE,
      "--quantization: expected none|fp8|int8|int4|awq|gptq|compressed-tensors, got 'nf4'"},
+    {"chat --generation-config EMPTY", USAGE,
+     "--generation-config needs a value: --generation-config auto|vllm|FOLDER"},
     {"chat --load-format gguf", USAGE, "--load-format: expected auto|dummy, got 'gguf'"},
     {"chat --preemption-mode drop", USAGE, "--preemption-mode: expected auto|recompute|swap, got 'drop'"},
     {"chat --scheduling-policy lifo", USAGE, "--scheduling-policy: expected fcfs|priority, got 'lifo'"},
@@ -115,6 +117,8 @@ static const struct row rows[] = {
     {"chat --config FILE", USAGE, "file: max-tokens: max_tokens is 0", .file = "max_tokens: 0"},
     /* models */
     {"chat --model FOLDER/none", FAILED, "none: no such folder; name one with config.json and *.safetensors"},
+    {"chat --generation-config FOLDER", FAILED,
+     ": there is no generation_config.json, which generation_config asks for"},
     {"chat --model llama", FAILED, "llama: no such folder; a model in the Hugging Face cache is named ORG/NAME"},
     {"chat --model org/name", FAILED, "download it with: hf download org/name",
      .variable = "HF_HUB_CACHE=/nowhere/at/all"},

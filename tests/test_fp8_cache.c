@@ -74,7 +74,7 @@ static enum status fixture_open(struct fixture *f, const char *folder, enum dtyp
         .cancel = cancel,
     };
     *f = (struct fixture){0};
-    must(model_config_load(folder, &f->config, err), err);
+    must(model_config_load(folder, NULL, NULL, &f->config, err), err);
     must(backend_open("cpu", 1, &f->backend, err), err);
     must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, err), err);
     assert_int_equal(f->config.spec.num_layers, LAYERS);

@@ -629,6 +629,36 @@ static void test_json_lines(void **state)
 }
 
 /* A priority that would be ignored is refused. */
+/* max_new_tokens is the default of max_tokens, of conversations too; --generation-config chooses the file. */
+static void test_generation_config(void **state)
+{
+    const struct fixture *f = *state;
+    const char *elsewhere = f->files.path;
+    const struct {
+        const char *value, *max_tokens;
+        int64_t text, conversation; /* tokens of an answer; -1: all that the context has room for */
+    } cases[] = {{"auto", NULL, 5, 5}, {elsewhere, NULL, 7, 7}, {"vllm", NULL, 16, -1}, {"auto", "3", 3, 3}};
+    temp_folder_write_string(&f->model, "generation_config.json", "{\"max_new_tokens\": 5}");
+    temp_folder_write_string(&f->files, "generation_config.json", "{\"max_new_tokens\": 7}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct program p;
+        run(&p, f, "{\"prompt\": \"x\"}\n{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n",
+            (const char *[]){"--ordered", "--generation-config", cases[i].value,
+                             cases[i].max_tokens ? "--max-tokens" : NULL, cases[i].max_tokens, NULL});
+        assert_int_equal(p.exit_status, 0);
+        json_t *text = json_line(&p.out, 0), *conversation = json_line(&p.out, 1);
+        assert_int_equal(integer_of(text, "completion_tokens"), cases[i].text);
+        const int64_t room = 512 - integer_of(conversation, "prompt_tokens");
+        assert_int_equal(integer_of(conversation, "completion_tokens"),
+                         cases[i].conversation < 0 ? room : cases[i].conversation);
+        json_decref(text);
+        json_decref(conversation);
+        program_free(&p);
+    }
+    temp_folder_delete(&f->model, "generation_config.json");
+    temp_folder_delete(&f->files, "generation_config.json");
+}
+
 static void test_priorities_need_their_policy(void **state)
 {
     struct program p;
@@ -1371,6 +1401,7 @@ int main(void)
         cmocka_unit_test(test_mutated_lines),
         cmocka_unit_test(test_text_lines),
         cmocka_unit_test(test_json_lines),
+        cmocka_unit_test(test_generation_config),
         cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_several_answers_and_logprobs),

@@ -34,7 +34,7 @@ static struct model_config load_config(const char *name)
     struct error err;
     char folder[512], golden[512];
     find_folders(name, folder, golden, sizeof folder);
-    must(model_config_load(folder, &config, &err), &err);
+    must(model_config_load(folder, NULL, NULL, &config, &err), &err);
     return config;
 }
 

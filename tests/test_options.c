@@ -470,7 +470,7 @@ static void test_sampling_help(void **state)
     assert_non_null(strstr(text, "Default: false.\n"));
     assert_non_null(strstr(text, "\nAnswers:\n      --n N "));
     assert_non_null(strstr(text, "Default: the model's, or 1."));
-    assert_non_null(strstr(text, "until max_model_len. Default: -1, no"));
+    assert_non_null(strstr(text, "model's, or -1, no limit."));
     assert_non_null(strstr(text, "--[no-]skip-special-tokens  Leave special tokens out of the text. Default: on."));
     assert_non_null(strstr(text, "--logit-bias ID:VALUE,...   Added to the logits of these tokens, -100 to 100.\n"));
     free(text);

@@ -40,7 +40,7 @@ static struct model_config load(const json_t *golden)
     assert_non_null(text);
     temp_folder_make(&folder);
     temp_folder_write_string(&folder, "config.json", text);
-    const enum status status = model_config_load(folder.path, &config, &err);
+    const enum status status = model_config_load(folder.path, NULL, NULL, &config, &err);
     temp_folder_remove(&folder);
     if (status != STATUS_OK) fail_msg("%s: %s", name, err.text);
     free(text);

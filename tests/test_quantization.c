@@ -36,7 +36,7 @@ static enum status load(const struct temp_folder *folder, const json_t *json, st
     assert_non_null(text);
     temp_folder_write_string(folder, "config.json", text);
     free(text);
-    return model_config_load(folder->path, config, err);
+    return model_config_load(folder->path, NULL, NULL, config, err);
 }
 
 /* A sound config.json with these keys, which are freed. */
@@ -84,6 +84,34 @@ static struct quantization_words find_words(const struct model_spec *spec, const
 {
     const struct weight_scheme scheme = find_scheme(spec, name);
     return weight_scheme_words(&scheme);
+}
+
+/* hf_quant_config.json counts where config.json says nothing of quantization. */
+static void test_modelopt_file(void **state)
+{
+    static const char fp8[] = "{\"producer\":{\"name\":\"modelopt\"},\"quantization\":{\"quant_algo\":\"FP8\","
+                              "\"kv_cache_quant_algo\":\"FP8\",\"exclude_modules\":[\"lm_head\",\"*.0.mlp.up_proj\"]}}";
+    struct model_config config;
+    struct error err;
+    temp_folder_write_string(*state, "hf_quant_config.json", fp8);
+    struct model_spec spec = load_more(*state, NULL);
+    assert_string_equal(find_words(&spec, "model.layers.0.mlp.down_proj").text,
+                        "fp8, per tensor, activations too (W8A8)");
+    assert_string_equal(find_words(&spec, "model.layers.0.mlp.up_proj").text, "not quantized");
+    assert_string_equal(find_words(&spec, "lm_head").text, "not quantized");
+    spec = load_quantized(*state, "{'quant_method':'gptq','bits':4,'group_size':128}");
+    assert_string_equal(find_words(&spec, "model.layers.0.mlp.down_proj").text, "int4, groups of 128, GPTQ");
+    temp_folder_write_string(*state, "hf_quant_config.json", "{\"quantization\":{\"quant_algo\":\"NVFP4\"}}");
+    json_t *json = model_json(NULL, NULL);
+    assert_int_equal(load(*state, json, &config, &err), STATUS_UNSUPPORTED);
+    assert_non_null(
+        strstr(err.text, "/hf_quant_config.json: quantization: NVFP4 of ModelOpt is not read; use the mod"));
+    temp_folder_write_string(*state, "hf_quant_config.json",
+                             "{\"quantization\":{\"quant_algo\":null,\"kv_cache_quant_algo\":\"FP8\"}}");
+    assert_int_equal(load(*state, json, &config, &err), STATUS_OK);
+    assert_int_equal(config.spec.num_schemes, 1);
+    temp_folder_delete(*state, "hf_quant_config.json");
+    json_decref(json);
 }
 
 /* --- The cases of the file --- */
@@ -330,7 +358,7 @@ static void test_mutations(void **state)
             temp_folder_write_string(*state, "config.json", text);
             struct model_config config;
             struct error err = {""};
-            if (model_config_load(((const struct temp_folder *)*state)->path, &config, &err) == STATUS_OK)
+            if (model_config_load(((const struct temp_folder *)*state)->path, NULL, NULL, &config, &err) == STATUS_OK)
                 read += find_scheme(&config.spec, "model.layers.0.mlp.down_proj").is_quantized;
             else
                 assert_non_null(strstr(err.text, "config.json"));
@@ -348,8 +376,9 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_configs),      TEST(test_schemes),       TEST(test_words_of_a_model),   TEST(test_apply),
-        TEST(test_apply_groups), TEST(test_apply_refused), TEST(test_apply_to_quantized), TEST(test_mutations),
+        TEST(test_configs),       TEST(test_schemes),       TEST(test_words_of_a_model),   TEST(test_apply),
+        TEST(test_apply_groups),  TEST(test_apply_refused), TEST(test_apply_to_quantized), TEST(test_mutations),
+        TEST(test_modelopt_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

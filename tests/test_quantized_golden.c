@@ -90,7 +90,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     *f = (struct fixture){0};
     snprintf(folder, sizeof folder, "%s/quantized/%s", QUIRE_TEST_DATA, name);
     must(golden_load(folder, &f->golden, &err), &err);
-    must(model_config_load(folder, &f->config, &err), &err);
+    must(model_config_load(folder, NULL, NULL, &f->config, &err), &err);
     must(backend_open(run_need_device(), 2, &f->backend, &err), &err);
     if (!f->backend->discrete) backend_cpu_set_isa(f->backend, v->isa);
     options.copy_weights = v->copy_weights || f->backend->discrete;

@@ -455,6 +455,8 @@ static void test_other_input_or_model_refused(void **state)
     temp_folder_write_string(&f->model, "generation_config.json", "{\"top_k\": 5}");
     run(f, NULL, (const char *[]){"-i", f->in, "-o", out, "--ordered", NULL}, 2, "holds answers of another model");
     temp_folder_delete(&f->model, "generation_config.json");
+    run(f, NULL, (const char *[]){"-i", f->in, "-o", out, "--ordered", "--generation-config", "vllm", NULL}, 2,
+        "was begun with --generation-config \"auto\", and now it is \"vllm\"");
     snprintf(journal, sizeof journal, "%s.quire", out);
     write_file(journal, "{}", 2);
     run(f, NULL, (const char *[]){"-i", f->in, "-o", out, "--ordered", NULL}, 2, "not what quire generate writes");

@@ -9,7 +9,6 @@
 
 #include <cmocka.h>
 
-#include "base/clock.h"
 #include "scheduler/scheduler_state.h"
 #include "tests/support/slot_device.h"
 
@@ -1095,11 +1094,11 @@ static void test_a_large_request_is_not_overtaken(void **state)
     world_close(&w);
 }
 
-/* The time is not quadratic, in whatever order they come and go. */
-static void test_forty_thousand_requests_wait_and_are_aborted(void **state)
+/* In whatever order they come and go, the time is not quadratic: that would be more than a test program is given. */
+static void test_many_requests_wait_and_are_aborted(void **state)
 {
     (void)state;
-    enum { COUNT = 40000 };
+    enum { COUNT = 200000 };
     struct world w;
     struct scheduler_config config = config_of(100, 8, 64, 8);
     config.check_invariants = false;
@@ -1111,7 +1110,6 @@ static void test_forty_thousand_requests_wait_and_are_aborted(void **state)
     uint32_t seed = 1;
     for (int32_t i = 0; i < COUNT; i++)
         requests[i] = world_add_priority(&w, (int32_t)((seed = seed * 1664525 + 1013904223) >> 20), 4);
-    const double start = clock_seconds();
     for (int i = 0; i < 20; i++) world_step(&w);
     for (int32_t i = COUNT - 1; i > 0; i--) {
         const int32_t j = (int32_t)((seed = seed * 1664525 + 1013904223) % (uint32_t)(i + 1));
@@ -1127,7 +1125,6 @@ static void test_forty_thousand_requests_wait_and_are_aborted(void **state)
     assert_true(num_aborted < COUNT && num_aborted > COUNT - 100);
     for (; scheduler_next_finished(w.scheduler); num_ended++) continue;
     assert_int_equal(num_ended, COUNT);
-    assert_true(clock_seconds() - start < 5); /* quadratic: a minute */
     for (int32_t i = 0; i < COUNT; i++) request_destroy(requests[i]);
     free(requests);
     world_close(&w);
@@ -2141,7 +2138,7 @@ int main(void)
         cmocka_unit_test(test_beams_that_are_preempted_before_they_are_set),
         cmocka_unit_test(test_the_order_in_which_requests_start),
         cmocka_unit_test(test_a_large_request_is_not_overtaken),
-        cmocka_unit_test(test_forty_thousand_requests_wait_and_are_aborted),
+        cmocka_unit_test(test_many_requests_wait_and_are_aborted),
         cmocka_unit_test(test_the_victim_has_got_on),
         cmocka_unit_test(test_thrashing_is_bounded_and_reported),
         cmocka_unit_test(test_a_sequence_holds_the_blocks_of_its_window),

@@ -18,18 +18,19 @@
 /* hidden 8, intermediate 12, 4 heads and 2 KV heads of 6: q has 24 features, k and v 12 */
 static struct model_spec small(void)
 {
-    return (struct model_spec){.hidden_size = 8,
-                               .intermediate_size = 12,
-                               .num_layers = 1,
-                               .num_heads = 4,
-                               .num_kv_heads = 2,
-                               .head_size = 6,
-                               .vocab_size = 10,
-                               .names = {.attention_norm = "norm_a",
-                                         .post_attention_norm = "norm_b",
-                                         .mlp_norm = "norm_c",
-                                         .post_mlp_norm = "norm_d",
-                                         .down = "mlp.down_proj"}};
+    struct model_spec spec = {.hidden_size = 8,
+                              .intermediate_size = 12,
+                              .num_layers = 1,
+                              .num_heads = 4,
+                              .num_kv_heads = 2,
+                              .head_size = 6,
+                              .vocab_size = 10,
+                              .names = tensor_names_llama};
+    spec.names.attention_norm = "norm_a";
+    spec.names.post_attention_norm = "norm_b";
+    spec.names.mlp_norm = "norm_c";
+    spec.names.post_mlp_norm = "norm_d";
+    return spec;
 }
 
 /* One tensor as text: name shape [first row/rows of the merged matrix] split. */
@@ -286,7 +287,7 @@ static void test_golden(void **state)
         struct error err;
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", golden_checkpoints[i]);
-        assert_int_equal(model_config_load(folder, &config, &err), STATUS_OK);
+        assert_int_equal(model_config_load(folder, NULL, NULL, &config, &err), STATUS_OK);
         assert_int_equal(safetensors_open_folder(folder, &file, &err), STATUS_OK);
         assert_int_equal(tensor_table_make(&config.spec, config.spec.tie_word_embeddings, &table, &err), STATUS_OK);
         int64_t elements = 0, stored = 0, in_file = 0;

@@ -117,9 +117,6 @@ static void finish(struct checkpoint *c, const struct temp_folder *folder)
     text_free(&c->header);
 }
 
-static const struct tensor_names llama_names = {
-    .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm", .down = "mlp.down_proj"};
-
 static struct model_spec small(void)
 {
     return (struct model_spec){.hidden_size = 8,
@@ -129,7 +126,7 @@ static struct model_spec small(void)
                                .num_kv_heads = 2,
                                .head_size = 6,
                                .vocab_size = 10,
-                               .names = llama_names,
+                               .names = tensor_names_llama,
                                .dtype = DTYPE_BFLOAT16};
 }
 
@@ -265,7 +262,7 @@ static void test_golden(void **state)
         struct model_config config;
         struct error err = {""};
         snprintf(folder, sizeof folder, GOLDEN "%s", all[i].name);
-        if (model_config_load(folder, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
         const struct model_spec spec = config.spec;
         assert_int_equal(spec.dtype, all[i].dtype);
         assert_int_equal(spec.tie_word_embeddings, all[i].tied);
@@ -301,7 +298,7 @@ static void test_golden_families(void **state)
         struct model_config config;
         struct error err = {""};
         snprintf(folder, sizeof folder, GOLDEN "%s", all[i].name);
-        if (model_config_load(folder, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+        if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
         struct model_weights w = accept(folder, &config.spec);
         int64_t bytes = 0;
         for (int32_t k = 0; k < w.table.count; k++) {
@@ -397,6 +394,30 @@ static void test_tied_with_head(void **state)
     struct text warnings = warnings_of(folder, &spec);
     assert_string_equal(warnings.data, "");
     text_free(&warnings);
+}
+
+/* A tied model's file may hold the matrix as lm_head alone. */
+static void test_tied_as_head_alone(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct model_spec spec = small();
+    struct checkpoint c = {.skip = "model.embed_tokens.weight"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "there is no tensor \"model.embed_tokens.weight\"");
+    spec.tie_word_embeddings = true;
+    struct model_weights w = accept(folder->path, &spec);
+    check_all(&w, &spec, DTYPE_BFLOAT16);
+    assert_ptr_equal(w.embedding.data, safetensors_find(w.file, "lm_head.weight")->data);
+    assert_int_equal(w.bytes, expected_bytes(&spec));
+    model_weights_close(&w);
+    struct text warnings = warnings_of(folder, &spec);
+    assert_string_equal(warnings.data, "");
+    text_free(&warnings);
+    c = (struct checkpoint){.skip = "model.embed_tokens.weight", .reshape = "lm_head.weight"};
+    add_model(&c, &spec, true);
+    finish(&c, folder);
+    refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
 }
 
 /* An lm_head that differs from the embedding is used, as in transformers 5, without a warning. */
@@ -629,7 +650,8 @@ static void test_dtypes(void **state)
         {"1.self_attn.v_proj", "F16", 2, STATUS_OK, NULL},
         {"up_proj", "F32", 4, STATUS_OK, NULL},
         {"o_proj.bias", "F32", 4, STATUS_OK, NULL},
-        {"embed_tokens", "F64", 8, STATUS_UNSUPPORTED, "\"model.embed_tokens.weight\" has dtype F64"},
+        {"embed_tokens", "F64", 8, STATUS_UNSUPPORTED,
+         "has dtype F64, which quire does not read; load the model in float32"},
         {"o_proj.weight", "I8", 1, STATUS_UNSUPPORTED, "has dtype I8"},
         {"gate_proj", "F8_E4M3", 1, STATUS_UNSUPPORTED, "has dtype F8_E4M3"},
         {"input_layernorm", "I32", 4, STATUS_UNSUPPORTED, "has dtype I32"},
@@ -752,7 +774,7 @@ static void test_dummy_too_large(void **state)
                               .num_kv_heads = 4096,
                               .head_size = 1024,
                               .vocab_size = 1 << 24,
-                              .names = llama_names}; /* the largest that a config.json may say */
+                              .names = tensor_names_llama}; /* the largest that a config.json may say */
     set_biases(&spec, true, true);
     struct model_weights w;
     struct error err = {""};
@@ -774,6 +796,7 @@ int main(void)
         TEST(test_golden_cases),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
+        TEST(test_tied_as_head_alone),
         TEST(test_tied_with_another_head),
         TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),

@@ -301,7 +301,7 @@ VECTOR void skip_rows(struct cpu_quantized_args *a, int rows)
 /* All output features, of `tokens` tokens (a constant). */
 VECTOR void dot_tokens(struct cpu_quantized_args a, const enum weight_format format, const int tokens, const int split)
 {
-    const int rows = tokens == 1 ? ONE_R : MANY_R;
+    const int rows = tokens == 1 || (format == WEIGHT_FP8 && tokens < 4) ? ONE_R : MANY_R;
     for (; a.out_features >= rows; skip_rows(&a, rows)) dot_rows(&a, format, rows, tokens, split);
     for (; a.out_features > 0; skip_rows(&a, 1)) dot_rows(&a, format, 1, tokens, split);
 }

@@ -27,9 +27,11 @@ static void read_head_size(struct json_reader *r, int32_t absent, struct model_s
 
 void family_read_sizes(struct json_reader *r, const struct size_defaults *defaults, struct model_spec *spec)
 {
+    const char *layers_key = defaults->num_layers_key ? defaults->num_layers_key : "num_hidden_layers";
+    const char *eps_key = defaults->norm_eps_key ? defaults->norm_eps_key : "rms_norm_eps";
     spec->hidden_size = json_reader_require_int(r, "hidden_size", 1, 1 << 20);
     spec->intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
-    spec->num_layers = json_reader_require_int(r, "num_hidden_layers", 1, MODEL_MAX_LAYERS);
+    spec->num_layers = json_reader_require_int(r, layers_key, 1, MODEL_MAX_LAYERS);
     spec->num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096);
     spec->vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
     /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
@@ -41,7 +43,7 @@ void family_read_sizes(struct json_reader *r, const struct size_defaults *defaul
                          spec->num_heads, spec->num_kv_heads);
     read_head_size(r, defaults->head_size, spec);
     spec->max_position_embeddings = json_reader_int(r, "max_position_embeddings", defaults->max_position, 1, 1 << 28);
-    spec->norm_eps = json_reader_number(r, "rms_norm_eps", defaults->norm_eps > 0 ? defaults->norm_eps : 1e-6, 0, 1);
+    spec->norm_eps = json_reader_number(r, eps_key, defaults->norm_eps > 0 ? defaults->norm_eps : 1e-6, 0, 1);
     spec->tie_word_embeddings = json_reader_bool(r, "tie_word_embeddings", defaults->tie_word_embeddings);
 }
 

@@ -6,10 +6,11 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_apertus,  &family_arcee,  &family_cohere, &family_cohere2,   &family_ernie4_5, &family_exaone4,
-    &family_gemma,    &family_gemma2, &family_gemma3, &family_glm,       &family_glm4,     &family_granite,
-    &family_granite4, &family_helium, &family_llama,  &family_ministral, &family_mistral,  &family_olmo2,
-    &family_olmo3,    &family_phi3,   &family_qwen2,  &family_qwen3,     &family_seed_oss, &family_smollm3,
+    &family_apertus,   &family_arcee,    &family_cohere,  &family_cohere2,   &family_ernie4_5,    &family_exaone,
+    &family_exaone4,   &family_gemma,    &family_gemma2,  &family_gemma3,    &family_glm,         &family_glm4,
+    &family_granite,   &family_granite4, &family_helium,  &family_internlm3, &family_iquestcoder, &family_llama,
+    &family_ministral, &family_mistral,  &family_olmo2,   &family_olmo3,     &family_phi3,        &family_qwen2,
+    &family_qwen3,     &family_seed_oss, &family_smollm3,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -48,25 +49,33 @@ static const struct family *find_model_type(struct json_reader *r)
     return NULL;
 }
 
-static const struct family *find_architecture(struct json_reader *r)
+/* The architectures of a file, of which `by_type`'s counts if it is among them, and else the first. Old files of Llama
+ * have "LLaMAForCausalLM". */
+static const struct family *find_architecture(struct json_reader *r, const struct family *by_type)
 {
-    const json_t *list = json_reader_get(r, "architectures");
-    if (!list) return NULL;
+    const json_t *list = json_reader_get(r, "architectures"), *value;
     const char *name = json_string_value(json_array_get(list, 0));
-    if (!name || json_array_size(list) != 1) {
-        json_reader_expected(r, "architectures", "an array of one string", list);
+    size_t at;
+    if (!list || (json_is_array(list) && json_array_size(list) == 0)) return NULL;
+    if (!name) {
+        json_reader_expected(r, "architectures", "an array of strings", list);
         return NULL;
     }
+    json_array_foreach(list, at, value)
+    {
+        if (by_type && json_is_string(value) && strcasecmp(json_string_value(value), by_type->architecture) == 0)
+            return by_type;
+    }
     for (int i = 0; i < NUM_FAMILIES; i++)
-        if (strcmp(name, families[i]->architecture) == 0) return families[i];
+        if (strcasecmp(name, families[i]->architecture) == 0) return families[i];
     json_reader_fail(r, STATUS_UNSUPPORTED, "architectures names \"%s\"; quire runs the causal language models of %s",
                      show_string(name).text, list_families().text);
     return NULL;
 }
 
-const struct family *family_find(struct json_reader *r)
+static const struct family *find(struct json_reader *r)
 {
-    const struct family *by_type = find_model_type(r), *by_architecture = find_architecture(r);
+    const struct family *by_type = find_model_type(r), *by_architecture = find_architecture(r, by_type);
     if (by_architecture && by_type && by_architecture != by_type)
         json_reader_fail(r, STATUS_INVALID, "model_type \"%s\" and architectures \"%s\" contradict each other",
                          by_type->model_type, by_architecture->architecture);
@@ -74,6 +83,13 @@ const struct family *family_find(struct json_reader *r)
     if (by_type) return by_type;
     json_reader_fail(r, STATUS_INVALID, "the key model_type is missing");
     return families[0];
+}
+
+/* Mistral with layer_types is Ministral, as for transformers. */
+const struct family *family_find(struct json_reader *r)
+{
+    const struct family *family = find(r);
+    return family == &family_mistral && json_reader_get(r, "layer_types") ? &family_ministral : family;
 }
 
 /* --- What the file says --- */
@@ -93,11 +109,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     *spec = (struct model_spec){
         .embedding_multiplier = 1,
         .logits_multiplier = 1,
-        .names = {.attention_norm = "input_layernorm",
-                  .post_attention_norm = "post_attention_layernorm",
-                  .mlp_norm = "post_attention_layernorm",
-                  .post_mlp_norm = "post_feedforward_layernorm",
-                  .down = "mlp.down_proj"},
+        .names = tensor_names_llama,
         .num_ropes = 1,
     };
     family->read(r, spec);

@@ -33,6 +33,7 @@ extern const struct family family_arcee;
 extern const struct family family_cohere;
 extern const struct family family_cohere2;
 extern const struct family family_ernie4_5;
+extern const struct family family_exaone;
 extern const struct family family_exaone4;
 extern const struct family family_gemma;
 extern const struct family family_gemma2;
@@ -42,6 +43,8 @@ extern const struct family family_glm4;
 extern const struct family family_granite;
 extern const struct family family_granite4;
 extern const struct family family_helium;
+extern const struct family family_internlm3;
+extern const struct family family_iquestcoder;
 extern const struct family family_llama;
 extern const struct family family_ministral;
 extern const struct family family_mistral;
@@ -53,7 +56,8 @@ extern const struct family family_qwen3;
 extern const struct family family_seed_oss;
 extern const struct family family_smollm3;
 
-/* The family that model_type and architectures name. Fails if quire does not run it; never NULL. */
+/* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
+ * if the two contradict each other; never NULL. */
 const struct family *family_find(struct json_reader *r);
 
 /* What quire lacks to run a model_type that transformers knows: "latent attention (MLA) and a mixture of experts".
@@ -81,6 +85,8 @@ struct size_defaults {
     int32_t head_size;    /* 0: hidden_size / num_attention_heads */
     double norm_eps;      /* 0: 1e-6 */
     bool tie_word_embeddings;
+    /* What the family calls num_hidden_layers and rms_norm_eps; NULL: so. */
+    const char *num_layers_key, *norm_eps_key;
 };
 
 void family_read_sizes(struct json_reader *r, const struct size_defaults *defaults, struct model_spec *spec);

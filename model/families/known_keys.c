@@ -96,13 +96,6 @@ static const struct known_key {
     {"use_sliding_window", FALSE, "a sliding window"},
 };
 
-static bool is_off(const json_t *value)
-{
-    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
-           (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0);
-}
-
 static bool is_neutral(struct json_reader *r, const struct known_key *known, const struct model_spec *spec)
 {
     static const char *const silu[] = {"silu", "swish", NULL};
@@ -112,7 +105,7 @@ static bool is_neutral(struct json_reader *r, const struct known_key *known, con
     if (!value) return true;
     switch (known->neutral) {
     case OFF:
-        return is_off(value);
+        return json_is_off(value);
     case FALSE:
         return !json_reader_bool(r, known->key, false);
     case ONE:
@@ -126,7 +119,7 @@ static bool is_neutral(struct json_reader *r, const struct known_key *known, con
     case ROTARY:
         return key_is_in(json_string_value(value), rotary);
     case UNUSED_WINDOW:
-        return is_off(value) || !json_reader_bool(r, "use_sliding_window", true);
+        return json_is_off(value) || !json_reader_bool(r, "use_sliding_window", true);
     case ATTENTION_SCALE:
         return fabs(json_reader_number(r, known->key, 0, -1e9, 1e9) - 1 / sqrt(spec->head_size)) <= 1e-6;
     case HEAD_SIZE:

@@ -1,4 +1,5 @@
-/* Mistral 7B (Jiang et al., 2023): Llama with a sliding window in every layer, or in none. */
+/* Mistral 7B (Jiang et al., 2023): Llama with a sliding window in every layer, or in none. A file with layer_types is
+ * read as Ministral. */
 #include "model/families/families.h"
 
 static int32_t read_window(struct json_reader *r)
@@ -19,7 +20,6 @@ static void read(struct json_reader *r, struct model_spec *spec)
 }
 
 static const char *const reads[] = {"sliding_window", "use_sliding_window", NULL};
-static const char *const ignores[] = {"layer_types", NULL}; /* as in transformers; ministral honours it */
 
 const struct family family_mistral = {
-    .model_type = "mistral", .architecture = "MistralForCausalLM", .read = read, .reads = reads, .ignores = ignores};
+    .model_type = "mistral", .architecture = "MistralForCausalLM", .read = read, .reads = reads};

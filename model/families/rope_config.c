@@ -25,6 +25,8 @@ static void check_keys(struct json_reader *r)
                                         "original_max_position_embeddings",
                                         "partial_rotary_factor",
                                         "finetuned",
+                                        "attn_factor",
+                                        "extrapolation_factor",
                                         NULL};
     const char *key;
     json_t *value;
@@ -34,6 +36,16 @@ static void check_keys(struct json_reader *r)
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
                              show_string(key).text);
     }
+}
+
+/* vLLM's keys of yarn. */
+static void warn_of_vllm(struct json_reader *r)
+{
+    static const char *const keys[] = {"attn_factor", "extrapolation_factor"};
+    for (int i = 0; i < 2; i++)
+        if (json_reader_number(r, keys[i], 1, -1e6, 1e6) != 1)
+            json_reader_warn(r, "%s%s is not used, as in transformers; vLLM uses it, so its answers differ", r->prefix,
+                             keys[i]);
 }
 
 /* The type of a family that has no other than longrope. */
@@ -87,6 +99,7 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
     rope->mscale = json_reader_number(r, "mscale", 0, 0, 1e6);
     rope->mscale_all_dim = json_reader_number(r, "mscale_all_dim", 0, 0, 1e6);
     rope->truncate = json_reader_bool(r, "truncate", true);
+    warn_of_vllm(r);
 }
 
 /* Of each head; 0: partial_rotary_factor is out of range. */
@@ -233,6 +246,15 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
     narrow_rotation(r, outer.partial_rotary_factor, spec);
 }
 
+/* The name that rope_type had at first. */
+static void warn_of_old_key(const struct json_reader *r, const json_t *scaling)
+{
+    if (json_object_get(scaling, "type") && !json_object_get(scaling, "rope_type"))
+        json_reader_warn(r,
+                         "rope_scaling.type counts as rope_type, as in transformers 4; transformers 5 does not read it "
+                         "in this family, so its answers differ");
+}
+
 /* rope_parameters hold an object for each kind of layer. In the layout of transformers 4, rope_theta and rope_scaling
  * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
 static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
@@ -253,11 +275,12 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     struct json_reader parameters = *r;
     parameters.object = both;
     parameters.prefix = "rope_parameters.";
-    const json_t *full = get_object(&parameters, "full_attention");
+    const json_t *full = get_object(&parameters, "full_attention"), *scaling = get_object(r, "rope_scaling");
     const json_t *sliding = get_object(&parameters, "sliding_attention");
     r->status = parameters.status;
+    if (!full) warn_of_old_key(r, scaling);
     read_object(r, full, "rope_parameters.full_attention.", spec, &outer, &spec->ropes[0]);
-    read_object(r, get_object(r, "rope_scaling"), "rope_scaling.", spec, &outer, &spec->ropes[0]);
+    read_object(r, scaling, "rope_scaling.", spec, &outer, &spec->ropes[0]);
     read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &outer, &spec->ropes[1]);
 }
 

@@ -222,11 +222,11 @@ void auto_round_read(struct quantization_reader *q)
 {
     const struct weight_scheme scheme = read_auto_round_scheme(q);
     const char *data_type = json_reader_string(&q->json, "data_type", "int");
-    const char *blocks = json_reader_string(&q->json, "block_name_to_quantize", "model.layers");
+    const char *blocks = json_reader_string(&q->json, "block_name_to_quantize", q->spec->names.layers);
     check_bits(q, "AutoRound");
     if (strcmp(data_type, "int") != 0)
         quantization_refuse(q, "AutoRound with data_type \"%s\"", show_string(data_type).text);
-    if (strcmp(blocks, "model.layers") != 0)
+    if (strcmp(blocks, q->spec->names.layers) != 0)
         quantization_refuse(q, "AutoRound of the blocks \"%s\" only", show_string(blocks).text);
     read_extra_config(q, &scheme);
     quantization_set_layers(q, &scheme);

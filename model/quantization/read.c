@@ -223,11 +223,30 @@ static bool is_given(const struct json_reader *r, const char *key)
     return value && !json_is_false(value) && !(json_is_object(value) && json_object_size(value) == 0);
 }
 
+/* quant_algo is null where only the KV cache is quantized. */
+void quantization_read_modelopt(struct json_reader *r, struct model_spec *spec)
+{
+    const json_t *algorithm = json_object_get(json_reader_get(r, "quantization"), "quant_algo");
+    if (algorithm && !json_is_null(algorithm)) read_object(r, "quantization", "modelopt", spec);
+}
+
+/* MLX writes what it needs under "quantization", in newer versions under quantization_config as well. */
+static bool refuse_mlx(struct json_reader *r)
+{
+    struct quantization_reader q = {.key = "quantization", .json = *r};
+    const json_t *bits = json_object_get(json_reader_get(r, q.key), "bits");
+    if (!bits) return false;
+    quantization_refuse(&q, "MLX with %s bits", show_value(bits).text);
+    r->status = q.json.status;
+    return true;
+}
+
 void quantization_read(struct json_reader *r, struct model_spec *spec)
 {
     spec->schemes[0] = (struct weight_scheme){.storage = STORED_ROWS};
     spec->num_schemes = 1;
     if (r->status != STATUS_OK) return;
+    if (refuse_mlx(r)) return;
     if (is_given(r, "quantization_config"))
         read_object(r, "quantization_config", NULL, spec);
     else if (is_given(r, "compression_config"))

@@ -38,7 +38,7 @@ static void use_llama_1b(struct model_spec *spec)
                                 .head_size = 64,
                                 .vocab_size = 128256,
                                 .num_schemes = 1,
-                                .names = {.attention_norm = "", .mlp_norm = ""}};
+                                .names = tensor_names_llama};
 }
 
 static struct bench_quantization quantization_of(const struct weight_scheme *s)
@@ -452,7 +452,7 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
     enum status status = STATUS_OK;
     use_llama_1b(&config.spec);
     if (o->model) {
-        status = model_config_load(o->model, &config, err);
+        status = model_config_load(o->model, NULL, NULL, &config, err);
         weights = config.spec.dtype;
     }
     if (status == STATUS_OK) status = quantization_apply(&config.spec, o->quantization, err);

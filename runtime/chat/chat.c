@@ -245,7 +245,7 @@ static enum status open_conversation(struct session *s, const struct texts *text
 static enum status open_sampling(struct session *s, const struct chat_options *o, struct error *err)
 {
     engine_default_sampling(s->engine, &s->usual);
-    s->usual.max_tokens = -1;
+    if (engine_model_config(s->engine)->generation.max_new_tokens < 0) s->usual.max_tokens = -1;
     if (!sampling_params_copy(&s->usual, &s->params))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the sampling fields");
     const enum status status = sampling_flags_apply(&o->sampling, &s->params, err);

@@ -51,6 +51,7 @@ struct engine_options engine_options_default(void)
         .cpu_isa = "auto",
         .dtype = "auto",
         .quantization = "none",
+        .generation_config = "auto",
         .kv_cache_dtype = "auto",
         .block_size = 16,
         .max_num_seqs = 256,

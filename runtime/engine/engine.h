@@ -25,15 +25,17 @@ enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weigh
 /* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
  * referred to, and must outlive the engine. */
 struct engine_options {
-    const char *model;          /* checkpoint folder */
-    const char *device;         /* "auto", "cpu", "cuda", "cuda:N" */
-    const char *dtype;          /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
-                                   GPU, float32 on the CPU */
-    const char *quantization;   /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
-                                   "none" or NULL: as the checkpoint has them */
-    const char *kv_cache_dtype; /* "auto": as dtype; also "fp8" or "fp8_e4m3", and "fp8_e5m2". The scales of fp8_e4m3
-                                   are the checkpoint's or, if it has none, measured on the prompts of the first step */
-    const char *trace_file;     /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
+    const char *model;        /* checkpoint folder */
+    const char *device;       /* "auto", "cpu", "cuda", "cuda:N" */
+    const char *dtype;        /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
+                                 GPU, float32 on the CPU */
+    const char *quantization; /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
+                                 "none" or NULL: as the checkpoint has them */
+    const char *generation_config; /* where the defaults of sampling are from: "auto" or NULL, "vllm", or a folder
+                                      (model_config_load) */
+    const char *kv_cache_dtype;    /* "auto": as dtype; also "fp8" or "fp8_e4m3", and "fp8_e5m2". The scales of fp8_e4m3
+                                      are the checkpoint's or, if it has none, measured on the prompts of the first step */
+    const char *trace_file;        /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
     enum load_format load_format;
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */

@@ -100,6 +100,7 @@ void loaded_model_default_sampling(const struct loaded_model *l, struct sampling
     if (!isnan(c->generation.min_p)) params->min_p = c->generation.min_p;
     if (!isnan(c->generation.repetition_penalty)) params->repetition_penalty = c->generation.repetition_penalty;
     if (c->generation.top_k >= 0) params->top_k = c->generation.top_k;
+    if (c->generation.max_new_tokens >= 0) params->max_tokens = c->generation.max_new_tokens;
     if (c->generation.do_sample_given && !c->generation.do_sample) params->temperature = 0;
 }
 
@@ -119,7 +120,7 @@ static void warn_of_vocabulary(const struct engine_options *o, const struct load
 
 enum status loaded_model_read_config(const struct engine_options *o, struct model_config *config, struct error *err)
 {
-    enum status status = model_config_load(o->model, config, err);
+    enum status status = model_config_load(o->model, o->generation_config, o->log, config, err);
     return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
 }
 

@@ -38,14 +38,17 @@ struct dry_run {
 static enum status open_facts(struct dry_run *d, struct error *err)
 {
     const struct engine_options *o = d->options->engine;
+    struct engine_options quiet = *o; /* the engine that measures reads the same files, and warns of them */
     struct loaded_model *f = &d->facts;
-    enum status status = loaded_model_read_config(o, &f->config, err);
+    quiet.log = NULL;
+    enum status status = loaded_model_read_config(&quiet, &f->config, err);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &f->tokenizer, err);
     if (status != STATUS_OK) return status;
     f->profile.model_max_len = model_spec_max_length(&f->config.spec);
     f->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : f->profile.model_max_len;
     f->limits.max_num_seqs = o->max_num_seqs;
     struct prompt_model model = {.tokenizer = f->tokenizer,
+                                 .max_tokens_given = f->config.generation.max_new_tokens >= 0,
                                  .vocab_size = f->config.spec.vocab_size,
                                  .num_ids = loaded_model_num_ids(f),
                                  .max_num_seqs = o->max_num_seqs};

@@ -111,10 +111,17 @@ static bool is_weights(const char *name)
 
 static int is_read(const struct dirent *entry)
 {
-    static const char *const patterns[] = {
-        "config.json",   "generation_config.json",  "tokenizer*",     "vocab*",
-        "merges.txt",    "added_tokens.json",       "chat_template*", "special_tokens_map.json",
-        "*.safetensors", "*.safetensors.index.json"};
+    static const char *const patterns[] = {"config.json",
+                                           "generation_config.json",
+                                           "hf_quant_config.json",
+                                           "tokenizer*",
+                                           "vocab*",
+                                           "merges.txt",
+                                           "added_tokens.json",
+                                           "chat_template*",
+                                           "special_tokens_map.json",
+                                           "*.safetensors",
+                                           "*.safetensors.index.json"};
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
         if (fnmatch(patterns[i], entry->d_name, 0) == 0) return 1;
     return 0;

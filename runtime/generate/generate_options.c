@@ -1,7 +1,10 @@
 #include "runtime/generate/generate_options.h"
 
+#include <limits.h>
 #include <math.h>
+#include <string.h>
 
+#include "base/file.h"
 #include "runtime/options/engine_flags.h"
 
 void generate_options_init(struct generate_options *o)
@@ -136,6 +139,22 @@ struct prompt_options generate_prompt_options(const struct generate_options *o)
                                    .model_name = o->model_name};
 }
 
+/* Of another folder's file, its contents count. */
+static enum status describe_generation_config(const char *value, struct journal *j, struct error *err)
+{
+    char path[PATH_MAX];
+    struct fingerprint file = {""};
+    enum status status = STATUS_OK;
+    if (strcmp(value, "auto") != 0 && strcmp(value, "vllm") != 0) {
+        if (!path_join(path, sizeof path, value, "generation_config.json"))
+            return error_set(err, STATUS_INVALID, "%s: the path is too long", value);
+        status = fingerprint_path(path, &file, err);
+        value = file.text;
+    }
+    journal_put_string(j, "--generation-config", value);
+    return status;
+}
+
 enum status generate_describe_parameters(const struct generate_options *o, struct journal *j, struct error *err)
 {
     struct fingerprint template;
@@ -154,8 +173,9 @@ enum status generate_describe_parameters(const struct generate_options *o, struc
     journal_put_switch(j, "--scheduling-policy priority", o->engine.scheduling_policy == SCHEDULING_PRIORITY);
     journal_put_switch(j, "--skip-tokenizer-init", o->engine.skip_tokenizer);
     journal_put_switch(j, "--return-token-ids", o->return_token_ids);
-    if (!o->template.file) return STATUS_OK;
-    const enum status status = fingerprint_path(o->template.file, &template, err);
+    enum status status = describe_generation_config(o->engine.generation_config, j, err);
+    if (status != STATUS_OK || !o->template.file) return status;
+    status = fingerprint_path(o->template.file, &template, err);
     journal_put_string(j, "--chat-template", template.text);
     return status;
 }

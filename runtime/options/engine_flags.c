@@ -117,6 +117,14 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .argument = "auto|dummy",
          .help =
              "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto."},
+        {.name = "generation-config",
+         .kind = OPTION_STRING,
+         .target = &o->generation_config,
+         .not_empty = true,
+         .argument = "auto|vllm|FOLDER",
+         .help =
+             "Where defaults of sampling are from. auto: the model's generation_config.json; vllm: none; or another "
+             "folder with that file. Default: auto."},
         {.name = "max-model-len",
          .common = true,
          .kind = OPTION_INT32,

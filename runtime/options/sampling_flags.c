@@ -133,6 +133,7 @@ static void write_name(char *out, size_t size, const char *field)
 static void write_help(char *out, size_t size, const struct sampling_field *f, const void *member)
 {
     char usual[64] = "";
+    const char *model = f->from_model ? "the model's, or " : "";
     double number = 0;
     if (f->type == SAMPLING_INT32) number = *(const int32_t *)member;
     if (f->type == SAMPLING_DOUBLE) number = *(const double *)member;
@@ -141,8 +142,8 @@ static void write_help(char *out, size_t size, const struct sampling_field *f, c
     else if (f->type == SAMPLING_EARLY_STOPPING)
         snprintf(usual, sizeof usual, "%s", sampling_params_early_stopping_name(*(const enum early_stopping *)member));
     else if (f->type == SAMPLING_INT32 || f->type == SAMPLING_DOUBLE)
-        snprintf(usual, sizeof usual, "%s%.15g", f->from_model ? "the model's, or " : "", number);
-    if (f->minus_one && number == -1) snprintf(usual, sizeof usual, "-1, %s", f->minus_one);
+        snprintf(usual, sizeof usual, "%s%.15g", model, number);
+    if (f->minus_one && number == -1) snprintf(usual, sizeof usual, "%s-1, %s", model, f->minus_one);
     snprintf(out, size, "%s%s%s%s", f->help, *usual ? " Default: " : "", usual, *usual ? "." : "");
 }
 

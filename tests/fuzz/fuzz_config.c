@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     } else {
         write_family(&folder, data[0] / 4, data + 1, size - 1);
     }
-    if (model_config_load(folder.path, &config, &err) == STATUS_OK) check_table(&config.spec);
+    if (model_config_load(folder.path, NULL, NULL, &config, &err) == STATUS_OK) check_table(&config.spec);
     temp_folder_remove(&folder);
     return 0;
 }

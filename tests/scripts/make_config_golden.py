@@ -12,6 +12,9 @@ its weights, and what is written is what its modules are, not what its config sa
      "scale", "soft_cap", "logits_soft_cap", "frequencies": [ropes][rotary_dim / 2], "rope_scale": [ropes],
      "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last}
 
+A file of a family that transformers does not have is built as the Llama that it is (llama_names.py). The frequencies
+of dynamic ropes are those of the longest context.
+
 A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
 
@@ -22,6 +25,7 @@ import tempfile
 
 import torch
 import transformers
+import llama_names
 
 DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 
@@ -29,12 +33,13 @@ DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
 # Keys that a family cannot do without.
 SIZES = dict(hidden_size=2048, intermediate_size=96, num_hidden_layers=8, num_attention_heads=32, vocab_size=300000)
 NEEDED = {
+    "exaone": dict(num_layers=8),
     "granitemoehybrid": dict(num_local_experts=0, layer_types=["attention"] * 8),
     "helium": dict(hidden_size=2560, num_attention_heads=20),
     "ministral": dict(head_dim=64),
 }
-FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone4 gemma gemma2 gemma3_text glm glm4 granite granitemoehybrid "
-            "helium llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
+FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
+            "granitemoehybrid helium internlm3 iquestcoder llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = dict(rope_type="linear", factor=8.0)
@@ -51,6 +56,7 @@ FURTHER = (
     ("cohere2", dict(sliding_window=24, layer_types=[FULL, SLIDING] * 4)),
     ("ernie4_5", dict(use_bias=True)),
     ("ernie4_5", dict(head_dim=None, num_key_value_heads=None)),
+    ("exaone", dict(num_key_value_heads=None, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
     ("exaone4", dict(sliding_window=None, layer_types=[FULL] * 8)),
     ("exaone4", dict(sliding_window=24, sliding_window_pattern=3, use_sliding_window=False)),
     ("gemma", dict(attention_bias=True, hidden_act="gelu")),
@@ -67,10 +73,15 @@ FURTHER = (
     ("granitemoehybrid", dict(attention_bias=True, position_embedding_type="rope", shared_intermediate_size=80,
                               **MULTIPLIERS)),
     ("helium", dict(attention_bias=True, mlp_bias=True)),
+    ("internlm3", dict(qkv_bias=True, bias=True, head_dim=128)),
+    ("iquestcoder", dict(attention_bias=True, mlp_bias=True, head_dim=None)),
     ("llama", dict(attention_bias=True, mlp_bias=True)),
     ("ministral", dict(sliding_window=24, use_sliding_window=True, layer_types=[SLIDING, FULL] * 4)),
     ("ministral", dict(sliding_window=None)),
     ("mistral", dict(sliding_window=None)),
+    ("mistral", dict(head_dim=64, sliding_window=24, layer_types=[SLIDING, FULL] * 4)),
+    ("mistral", dict(head_dim=64, sliding_window=24, layer_types=None)),
+    ("mistral", dict(head_dim=64, layer_types=[FULL] * 8, architectures=["MistralForCausalLM"])),
     ("olmo2", dict(attention_bias=True)),
     ("olmo3", dict(rope_theta=500.0, rope_scaling=LINEAR)),
     ("phi3", dict(attention_bias=True, sliding_window=24, partial_rotary_factor=0.5)),
@@ -84,10 +95,15 @@ FURTHER = (
 
 
 def build(path):
-    config = transformers.AutoConfig.from_pretrained(path)
+    config = json.loads(path.read_text())
+    family = config["model_type"] if config["model_type"] in llama_names.FAMILIES else None
+    if family:
+        config = transformers.LlamaConfig(**llama_names.llama_config_of(config))
+    else:
+        config = transformers.AutoConfig.from_pretrained(path)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-    return config, model
+    return config, model, family
 
 
 def window_of(config, attention):
@@ -112,6 +128,9 @@ def ropes_of(config, model):
     if meta is None:
         return {}
     rope = type(meta)(config)
+    if getattr(rope, "rope_type", None) == "dynamic":
+        longest = int(config.max_position_embeddings * config.rope_parameters["factor"])
+        rope.inv_freq, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=longest)
     if hasattr(rope, "inv_freq"):
         return {None: (rope.inv_freq, rope.attention_scaling)}
     return {name: (getattr(rope, f"{name}_inv_freq"), getattr(rope, f"{name}_attention_scaling"))
@@ -130,13 +149,13 @@ def layers_of(config, model, ropes):
     return windows, dims, used
 
 
-def tensors_of(model, last):
+def tensors_of(model, family, last):
     state = model.state_dict()
     if model.config.tie_word_embeddings:
         del state["lm_head.weight"]
     kept = {name: list(tensor.shape) or [1] for name, tensor in state.items()
             if ".layers." not in name or f".layers.{last}." in name or ".layers.0." in name}
-    return len(state), kept
+    return len(state), {llama_names.tensor_name(name, family) if family else name: kept[name] for name in kept}
 
 
 def multipliers_of(config, model):
@@ -152,14 +171,14 @@ def activation_of(mlp):
 
 
 def describe(path):
-    config, model = build(path)
+    config, model, family = build(path)
     layer = model.model.layers[0]
     attention = layer.self_attn
     mlp = getattr(layer, "mlp", None) or layer.shared_mlp
     norm = model.model.norm
     ropes = ropes_of(config, model)
     windows, dims, used = layers_of(config, model, ropes)
-    num_tensors, tensors = tensors_of(model, config.num_hidden_layers - 1)
+    num_tensors, tensors = tensors_of(model, family, config.num_hidden_layers - 1)
     return {
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
         "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,

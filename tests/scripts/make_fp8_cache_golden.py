@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Writes tests/data/golden/NAME/fp8_cache.bin for every checkpoint there: the logits that transformers computes in
+"""Writes tests/data/golden/NAME/fp8_cache.bin for the checkpoints named, or all: the logits that transformers computes in
 float64 if keys and values are rounded to fp8 where they enter its cache. float32 [3 ways][2 prompts][vocab_size], for
 the last token of the prompts of 33 and of 100 tokens. The ways: e4m3 with scales that follow from the first prompt as
 kernels/kv_scale.h says; e4m3 with the scales 0.011 and 0.007 of K and of V; e5m2 with scales of 1."""
 import json
 import pathlib
+import sys
 
 import numpy
 import torch
 import transformers
+import llama_names
 from transformers.cache_utils import DynamicCache
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -54,8 +56,9 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     for folder in sorted(path.parent for path in root.glob("*/golden.json")):
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64,
-                                                                  attn_implementation="eager").eval()
+        if len(sys.argv) > 1 and folder.name not in sys.argv[1:]:
+            continue
+        model = llama_names.load(folder, dtype=torch.float64, attn_implementation="eager").eval()
         layers = range(model.config.num_hidden_layers)
         prompts = [case["prompt"] for case in json.loads((folder / "golden.json").read_text())["cases"]
                    if len(case["prompt"]) in (33, 100)]

@@ -16,6 +16,8 @@ Each checkpoint's folder holds config.json, the weights, and
 cases together. "gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
 may part. rope.json holds the rotation tables of every rope type for small configs.
 
+Families that transformers does not have are Llama under other names (llama_names.py): a Llama is saved under them.
+
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens.
 """
 
@@ -27,6 +29,7 @@ import sys
 import numpy
 import torch
 import transformers
+import llama_names
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 VOCAB = 320
@@ -152,6 +155,15 @@ CHECKPOINTS = {
     "arcee": ("arcee", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, mlp_bias=True)),
+    "exaone": ("exaone", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
+    "internlm3": ("internlm3", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=True, mlp_bias=True)),
+    "iquestcoder": ("iquestcoder", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False)),
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
@@ -163,6 +175,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
     "arcee": "Arcee", "apertus": "Apertus",
+    "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
@@ -214,7 +227,7 @@ def to_transformers_4(config):
     return config
 
 
-def save(folder, model, layout, shard_size):
+def save(folder, family, model, layout, shard_size):
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder, **({"max_shard_size": shard_size} if shard_size else {}))
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -223,6 +236,8 @@ def save(folder, model, layout, shard_size):
     if layout == "4":
         config = to_transformers_4(config)
     path.write_text(json.dumps(config, indent=2) + "\n")
+    if family in llama_names.FAMILIES:
+        llama_names.rename(folder, family)
 
 
 def logits_of(model, ids):
@@ -257,8 +272,8 @@ def make_cases(model, seed):
     return cases, numpy.concatenate([block.ravel() for block in blocks])
 
 
-def bfloat16_error(folder, model_class, cases, logits):
-    model = model_class.from_pretrained(folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
+def bfloat16_error(folder, cases, logits):
+    model = llama_names.load(folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
     difference = size = 0
     for case in cases:
         ours = logits_of(model, case["prompt"])[case["positions"]].to(torch.float32).numpy().ravel()
@@ -268,18 +283,18 @@ def bfloat16_error(folder, model_class, cases, logits):
     return (difference / size) ** 0.5
 
 
-def write_golden(folder, model_class, cases, logits):
+def write_golden(folder, cases, logits):
     lines = ",\n".join(json.dumps(case) for case in cases)
-    error = bfloat16_error(folder, model_class, cases, logits)
+    error = bfloat16_error(folder, cases, logits)
     (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "cases": [\n%s\n]}\n' %
                                         (VOCAB, error, lines))
     (folder / "golden.bin").write_bytes(logits.tobytes())
 
 
 def remake_bfloat16_errors(root):
-    for name, (family, *_) in CHECKPOINTS.items():
+    for name in CHECKPOINTS:
         golden = json.loads((root / name / "golden.json").read_text())
-        write_golden(root / name, classes(family)[1], golden["cases"], numpy.fromfile(root / name / "golden.bin", "<f4"))
+        write_golden(root / name, golden["cases"], numpy.fromfile(root / name / "golden.bin", "<f4"))
 
 
 def make_checkpoint(root, name):
@@ -289,12 +304,12 @@ def make_checkpoint(root, name):
     for seed in range(400):
         model = model_class(config_class(**COMMON, **keys)).eval()
         randomize(model, seed, GAIN_OFFSETS.get(family, 0))
-        save(folder, model.to(getattr(torch, dtype)), layout, shard_size)
+        save(folder, family, model.to(getattr(torch, dtype)), layout, shard_size)
         # read back what was written: the reference is the checkpoint, not the model that it came from
-        model = model_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = llama_names.load(folder, dtype=torch.float32, attn_implementation="eager").eval()
         made = make_cases(model, seed)
         if made:
-            write_golden(folder, model_class, *made)
+            write_golden(folder, *made)
             gaps = [gap for case in made[0] for gap in case["gaps"]]
             size = sum(path.stat().st_size for path in folder.iterdir())
             print(f"{name}: seed {seed}, smallest gap {min(gaps):.2g}, median {numpy.median(gaps):.2g}, "

@@ -23,7 +23,7 @@ struct kernel_test {
 };
 
 /* Opens the CPU backend once for each instruction set of this machine, and a CUDA device if there is one; else it says
- * "skipped". Prints the seed, which is QUIRE_TEST_SEED or comes from the clock. */
+ * "skipped". Prints the seed: QUIRE_TEST_SEED, or from the clock where that is "fresh"; without it, 1. */
 int kernel_test_setup(void **state);
 int kernel_test_teardown(void **state);
 /* The CUDA device; skips the calling test if there is none. */

@@ -41,7 +41,7 @@ static void open_model(struct tool *t, char **argv, const char *quantization, co
     options.cache_dtype = options.dtype;
     if (cache_dtype && dtype_parse(cache_dtype, &options.cache_dtype) != 0)
         must(error_set(&err, STATUS_INVALID, "no type %s", cache_dtype), &err);
-    must(model_config_load(folder, &t->config, &err), &err);
+    must(model_config_load(folder, NULL, NULL, &t->config, &err), &err);
     must(quantization_apply(&t->config.spec, quantization, &err), &err);
     must(backend_open(device, 0, &t->backend, &err), &err);
     must(model_weights_open(folder, &t->config.spec, NULL, &t->weights, &err), &err);

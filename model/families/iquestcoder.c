@@ -1,0 +1,21 @@
+/* IQuest-Coder (IQuest Lab, 2026): Llama. Its clip_qkv and windows, which no published file has, are refused. */
+#include "model/families/families.h"
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    const struct size_defaults defaults = {
+        .max_position = 16384, .num_kv_heads = 8, .head_size = 128, .norm_eps = 1e-5};
+    family_read_sizes(r, &defaults, spec);
+    struct layer_spec layer = family_llama_layer(spec);
+    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    family_set_layers(spec, &layer);
+}
+
+static const char *const reads[] = {"attention_bias", "mlp_bias", NULL};
+
+const struct family family_iquestcoder = {.model_type = "iquestcoder",
+                                          .architecture = "IQuestCoderForCausalLM",
+                                          .read = read,
+                                          .rope_theta = 500000,
+                                          .reads = reads};
