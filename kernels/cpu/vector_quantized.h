@@ -11,11 +11,11 @@
 #include "kernels/fp8.h"
 
 enum {
-    LINE = 4 * LANES, /* bytes of a vector */
-    MANY_T = DOT_X,   /* tokens and */
-    MANY_R = 2,       /* output features at once, */
-    ONE_R = 4,        /* output features at once of a single token */
-    NEXT_PANEL = 256  /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
+    LINE = 4 * LANES,                       /* bytes of a vector */
+    MANY_T = FP8_X > DOT_X ? FP8_X : DOT_X, /* tokens and */
+    MANY_R = 2,                             /* output features at once, */
+    ONE_R = 4,                              /* output features at once of a single token */
+    NEXT_PANEL = 256 /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
 };
 
 /* ---- floats ---- */
@@ -240,14 +240,14 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
     bool nan[ONE_R] = {false};
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int t = 0; t < tokens; t++) totals[r][t] = vec_zero();
     int64_t i = 0;
     for (const float *scales = a->scales; i < whole; scales++) {
         const int64_t end = i + a->group_size < whole ? i + a->group_size : whole;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
         for (; i < end; i += LINE) {
             prefetch_rows(a->weights, a->row_bytes, rows, i, false);
@@ -258,7 +258,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++) {
                     const vec v = vec_load_small_e4m3(w + j * LANES);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
                     for (int t = 0; t < tokens; t++)
                         parts[r][t] =
                             vec_fma(v, vec_load((const float *)(a->x + t * a->x_bytes) + i + j * LANES), parts[r][t]);
@@ -268,7 +268,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             const vec scale = vec_set(256 * scales[r * a->scale_stride]);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int t = 0; t < tokens; t++) totals[r][t] = vec_fma(parts[r][t], scale, totals[r][t]);
         }
     }
@@ -301,7 +301,7 @@ VECTOR void skip_rows(struct cpu_quantized_args *a, int rows)
 /* All output features, of `tokens` tokens (a constant). */
 VECTOR void dot_tokens(struct cpu_quantized_args a, const enum weight_format format, const int tokens, const int split)
 {
-    const int rows = tokens == 1 || (format == WEIGHT_FP8 && tokens < 4) ? ONE_R : MANY_R;
+    const int rows = tokens == 1 ? ONE_R : MANY_R;
     for (; a.out_features >= rows; skip_rows(&a, rows)) dot_rows(&a, format, rows, tokens, split);
     for (; a.out_features > 0; skip_rows(&a, 1)) dot_rows(&a, format, 1, tokens, split);
 }
@@ -315,9 +315,12 @@ VECTOR void skip_tokens(struct cpu_quantized_args *a, int tokens)
 
 VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format, const int split)
 {
-    for (int groups = (a.num_tokens + MANY_T - 1) / MANY_T; groups > 0; groups--) {
+    const int most = format == WEIGHT_FP8 ? FP8_X : DOT_X;
+    for (int groups = (a.num_tokens + most - 1) / most; groups > 0; groups--) {
         const int tokens = (a.num_tokens + groups - 1) / groups;
-        if (tokens == 4) dot_tokens(a, format, MANY_T < 4 ? 1 : 4, split);
+        if (tokens == 6) dot_tokens(a, format, most < 6 ? 1 : 6, split);
+        if (tokens == 5) dot_tokens(a, format, most < 6 ? 1 : 5, split);
+        if (tokens == 4) dot_tokens(a, format, most < 4 ? 1 : 4, split);
         if (tokens == 3) dot_tokens(a, format, 3, split);
         if (tokens == 2) dot_tokens(a, format, 2, split);
         if (tokens == 1) dot_tokens(a, format, 1, split);
