@@ -16,9 +16,8 @@ enum {
     LANES = 8,
     TILE_TOKENS = 6, /* of a matmul's tile: 12 sums, 2 vectors of weights and 1 of x in 16 registers */
     DOT_X = 3,       /* tokens against 4 output features: 12 sums, 3 vectors of x and 1 of weights */
-    FP8_X =
-        8, /* tokens of FP8 weights, which take long to decode, against 2 output features, or more than 6 against 1 */
-    ATTENTION_X = 2 /* query rows against 4 vectors of keys or values */
+    FP8_X = 6,       /* tokens of FP8, which takes long to decode, against 2 output features */
+    ATTENTION_X = 2  /* query rows against 4 vectors of keys or values */
 };
 
 VECTOR vec vec_zero(void)

@@ -11,11 +11,11 @@
 #include "kernels/fp8.h"
 
 enum {
-    LINE = 4 * LANES,                       /* bytes of a vector */
-    MANY_T = FP8_X > DOT_X ? FP8_X : DOT_X, /* tokens and */
-    MANY_R = 2,                             /* output features at once, */
-    ONE_R = 4,                              /* output features at once of a single token */
-    NEXT_PANEL = 256 /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
+    LINE = 4 * LANES, /* bytes of a vector */
+    MANY_T = FP8_X,   /* tokens of FP8, and DOT_X of the others, by */
+    MANY_R = 2,       /* output features at once, */
+    ONE_R = 4,        /* output features at once of a single token */
+    NEXT_PANEL = 256  /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
 };
 
 /* ---- floats ---- */
