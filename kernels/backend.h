@@ -537,6 +537,7 @@ struct backend {
     /* "NVIDIA H200, sm_90, kernels for sm_90a": the device, and which of this build's kernels it runs. NULL: there is
      * nothing to say. */
     const char *description;
+    const char *isa; /* of the CPU's kernels: "avx2"; NULL: a GPU */
     void *state;
 
     /* The device has memory of its own: weights are copied to it and gpu_memory_utilization sets quire's share. This is
@@ -634,6 +635,10 @@ void backend_describe_cuda(char *text, size_t size);
 /* Writes a line, without its end, to text[size]: the instruction sets that the CPU kernels were compiled for, the one
  * that is used here, and what of interest the processor has. */
 void backend_describe_cpu(char *text, size_t size);
+
+/* Chooses the CPU's kernels, before the first operation: "auto", the widest instruction set that the processor has, or
+ * "scalar", "avx2", "avx512", "avx512vnni" or "amx". Does nothing on a GPU. */
+enum status backend_choose_isa(struct backend *b, const char *name, struct error *err);
 
 enum status backend_cpu_open(int threads, struct backend **out, struct error *err);
 enum status backend_cuda_open(int device, struct backend **out, struct error *err);

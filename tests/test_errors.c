@@ -102,6 +102,7 @@ static const struct row rows[] = {
     {"chat --max-num-seqs 4k", USAGE, "--max-num-seqs: expected a whole number from 1 to 65535, got '4k'"},
     {"chat --gpu-memory-utilization 90", USAGE, "--gpu-memory-utilization: expected a number from 0.01 to 1, got '90'"},
     {"chat --kv-cache-space -1", USAGE, "--kv-cache-space: expected a number from 0 to 1048576, got '-1'"},
+    {"chat --cpu-isa sse9", USAGE, "--cpu-isa: expected auto|scalar|avx2|avx512|avx512vnni|amx, got 'sse9'"},
     {"chat --threads 1e3", USAGE, "--threads: expected a whole number from 0 to 4096, got '1e3'"},
     {"chat --seed -1", USAGE, "--seed: expected a whole number from 0 to 18446744073709551615, got '-1'"},
     {"chat --temperature hot", USAGE, "--temperature: expected a number, got 'hot'"},
@@ -124,6 +125,8 @@ static const struct row rows[] = {
     {"profile --every 0", USAGE, "--every: expected a whole number from 1 to 1073741824, got '0'"},
     /* the environment and --config */
     {"inspect", USAGE, "QUIRE_BLOCK_SIZE: expected 8|16|32|64|128, got '5'", .variable = "QUIRE_BLOCK_SIZE=5"},
+    {"inspect", USAGE, "QUIRE_CPU_ISA: expected auto|scalar|avx2|avx512|avx512vnni|amx, got 'sse9'",
+     .variable = "QUIRE_CPU_ISA=sse9"},
     {"inspect", USAGE, "QUIRE_JSON: expected true or false, got '2'", .variable = "QUIRE_JSON=2"},
     {"inspect --config FILE", USAGE, "file:2: block-size: expected 8|16|32|64|128, got '5'",
      .file = "# sizes\nblock_size: 5\n"},

@@ -47,6 +47,26 @@ static void opens_what_it_knows(void **state)
     assert_int_equal(backend_open("cpu", -1, &b, &err), STATUS_INVALID);
 }
 
+static void chooses_an_instruction_set(void **state)
+{
+    (void)state;
+    struct backend *b;
+    struct error err;
+    assert_int_equal(backend_open("cpu", 1, &b, &err), STATUS_OK);
+    const enum cpu_isa widest = backend_cpu_isa(b);
+    for (enum cpu_isa isa = CPU_SCALAR; isa < CPU_ISA_COUNT; isa++) {
+        const enum status status = backend_choose_isa(b, cpu_isa_name(isa), &err);
+        assert_int_equal(status, cpu_isa_supported(isa) ? STATUS_OK : STATUS_UNSUPPORTED);
+        if (status == STATUS_OK) assert_string_equal(b->isa, cpu_isa_name(isa));
+        if (status == STATUS_OK) assert_int_equal(backend_cpu_isa(b), isa);
+        if (status != STATUS_OK) assert_non_null(strstr(err.text, cpu_isa_name(widest)));
+    }
+    assert_int_equal(backend_choose_isa(b, "sse9", &err), STATUS_INVALID);
+    assert_int_equal(backend_choose_isa(b, "auto", &err), STATUS_OK);
+    assert_int_equal(backend_cpu_isa(b), widest);
+    b->destroy(b);
+}
+
 static void allocates_and_copies(struct test_backend *tb, struct random *random)
 {
     struct backend *b = tb->b;
@@ -154,8 +174,8 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
 /* Numbers of tokens on both sides of every kernel's limit. */
 static void linear_of_few_and_many_tokens(struct test_backend *tb, struct random *random)
 {
-    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13, 14,  15, 16,
-                                     17, 18, 20, 27, 28, 29, 32, 33, 42, 100, 257};
+    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13, 14, 15, 16,  17,
+                                     18, 20, 27, 28, 29, 32, 33, 42, 63, 64, 65, 100, 257};
     workspace_for(tb, 257, 300);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int t = 0; t < 3; t++) {
@@ -203,6 +223,9 @@ static void linear_of_large_sizes(struct test_backend *tb, struct random *random
          .out_dtype = DTYPE_BFLOAT16},
         {.num_tokens = 1, .out_features = 2000, .in_features = 2048, .w_dtype = DTYPE_BFLOAT16, .bias = true},
         {.num_tokens = 9, .out_features = 1001, .in_features = 768, .w_dtype = DTYPE_FLOAT16},
+        {.num_tokens = 5, .out_features = 70, .in_features = 2048, .w_dtype = DTYPE_FLOAT32, .bias = true},
+        {.num_tokens = 24, .out_features = 131, .in_features = 2047, .w_dtype = DTYPE_BFLOAT16},
+        {.num_tokens = 31, .out_features = 40, .in_features = 1025, .w_dtype = DTYPE_FLOAT16},
     };
     workspace_for(tb, 1100, 2048);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_linear(tb, random, &cases[i]);
@@ -1065,6 +1088,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opens_what_it_knows),
+        cmocka_unit_test(chooses_an_instruction_set),
         cmocka_unit_test(test_allocates_and_copies),
         cmocka_unit_test(test_orders_streams),
         cmocka_unit_test(test_linear_of_few_and_many_tokens),

@@ -1,5 +1,5 @@
-/* The instruction sets of the CPU backend. It uses the widest that the processor has; tests may choose a narrower one.
- */
+/* The instruction sets of the CPU backend. It uses the widest that the processor has, or a narrower one that
+ * is chosen. */
 #ifndef QUIRE_KERNELS_CPU_CPU_H
 #define QUIRE_KERNELS_CPU_CPU_H
 

@@ -65,6 +65,7 @@ struct cpu_kernels {
     /* A matmul in tiles of tile_tokens x tile_features, from operands packed so that a tile reads consecutive
      * addresses. tile_tokens = 0: this table has none, and dot is used for any number of tokens. */
     int tile_tokens, tile_features;
+    int few_tokens; /* tiles are faster than dot for more */
     /* Transposes `count` rows of `depth` elements: out[k][i] = in[i][k] for i < count, 0 for count <= i < width.
      * in [count, depth] dtype, rows `stride` elements apart; out [depth, width]. */
     void (*pack)(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth);
@@ -174,6 +175,9 @@ struct cpu_quantized_kernels {
      * in_features.
      */
     void (*dot)(const struct cpu_quantized_args *args);
+    /* For more tokens other ways are faster: for FP8, floats in memory and then dot of cpu_kernels; for INT8 and INT4,
+     * tiles, of bytes if there are some. */
+    int few_fp8, few_int8, few_int4;
 
     /* As pack and tile of cpu_kernels, for INT8 and INT4; tile NULL: there is none. Operands are packed in groups of
      * CPU_X_GROUP columns, the last one padded:

@@ -23,6 +23,7 @@ const struct cpu_kernels cpu_kernels_avx512 = {
     .dot = dot_all,
     .tile_tokens = TILE_TOKENS,
     .tile_features = 2 * LANES,
+    .few_tokens = 32,
     .pack = pack,
     .tile = tile,
     .scores = scores,

@@ -1,14 +1,17 @@
 /* Matmuls with weights [out_features, in_features].
  *
- * Few tokens: each thread takes a range of output features and reads their weights once, as they are stored. Memory
- * sets the speed. Matmuls of the same x are one loop (cpu_linear_parts), so that threads wait for each other less
- * often.
+ * Few tokens: each thread takes a range of output features and reads their weights once from memory, as they are
+ * stored; then they stay in its caches while the tokens pass in groups of a few. Memory sets the speed of a few tokens,
+ * and arithmetic that of more. Matmuls of the same x are one loop (cpu_linear_parts), so that threads wait for each
+ * other less often.
  *
- * Many tokens: the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix multiplication", 2008), with
- * the operands in the roles that suit weights. All threads pack a stretch of x into the shared workspace, so that a
- * tile reads consecutive addresses. Then each thread takes pieces of the output: it packs (and converts) the weights of
- * a piece into its own scratch, a panel of DEPTH input features at a time, and computes the piece in tiles whose sums
- * stay in registers.
+ * Many tokens: packing the weights costs as much as some ten tokens, so tiles, which are faster by the token, pay only
+ * from some tens of tokens on (few_tokens of the kernels): where both ways take as long, so that tokens per second do
+ * not fall when a batch grows. It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
+ * multiplication", 2008), with the operands in the roles that suit weights. All threads pack a stretch of x into the
+ * shared workspace, so that a tile reads consecutive addresses. Then each thread takes pieces of the output: it packs
+ * (and converts) the weights of a piece into its own scratch, a panel of DEPTH input features at a time, and computes
+ * the piece in tiles whose sums stay in registers.
  *
  *                 in_features                                 out_features
  *              DEPTH    DEPTH                         piece             piece
@@ -22,7 +25,8 @@
  *
  * With AMX, bfloat16 weights are multiplied as they are (tiles_amx.c).
  * Quantized weights are multiplied as bytes, with an x of 8 bits (linear_quantized.c and, in tiles, here), or become
- * floats a panel at a time where there are no kernels for that. x is put into the order of their columns.
+ * floats a panel at a time where there are no kernels for that, or these are slower. x is put into the order of their
+ * columns.
  */
 #include <assert.h>
 
@@ -30,6 +34,8 @@
 
 enum {
     FEW_ROWS = 4,          /* output features that kernels->dot takes at once */
+    PANEL_ROWS = 16,       /* output features and */
+    PANEL_DEPTH = 1024,    /* input features of quantized weights that become floats for kernels->dot */
     DEPTH = 256,           /* input features of a panel: 32 KiB for 32 output features */
     STRETCH_TOKENS = 1008, /* tokens packed at once: a multiple of 6 and of 14 */
     STRETCH_FLOATS = 1 << 23,
@@ -117,22 +123,22 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 /* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
 static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
 {
-    float panel[FEW_ROWS * DEPTH], sums[FEW_TOKENS * FEW_ROWS];
-    for (int64_t o = 0; o < count; o += FEW_ROWS) {
+    float panel[PANEL_ROWS * PANEL_DEPTH], sums[FEW_TOKENS * PANEL_ROWS];
+    for (int64_t o = 0; o < count; o += PANEL_ROWS) {
         struct cpu_dot_args part = *dot;
         part.out = sums;
-        part.out_stride = FEW_ROWS;
+        part.out_stride = PANEL_ROWS;
         part.weights = panel;
-        part.out_features = min_i64(FEW_ROWS, count - o);
-        for (int64_t start = 0; start < m->in_features; start += DEPTH) {
-            part.in_features = min_i64(DEPTH, m->in_features - start);
+        part.out_features = min_i64(PANEL_ROWS, count - o);
+        for (int64_t start = 0; start < m->in_features; start += PANEL_DEPTH) {
+            part.in_features = min_i64(PANEL_DEPTH, m->in_features - start);
             part.x = dot->x + start;
             cpu_dequantize(m->s, panel, m->w, first + o, part.out_features, start, part.in_features);
             m->s->kernels->dot(&part);
             for (int t = 0; t < dot->num_tokens; t++)
                 for (int64_t i = 0; i < part.out_features; i++) {
                     float *out = &dot->out[t * dot->out_stride + o + i];
-                    *out = (start > 0 ? *out : 0) + sums[t * FEW_ROWS + i];
+                    *out = (start > 0 ? *out : 0) + sums[t * PANEL_ROWS + i];
                 }
         }
     }
@@ -172,19 +178,22 @@ static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, 
 {
     const struct matmul *m = parts->m; /* the others are like it */
     if (weight_is_quantized(m->w) && matmul_few_quantized(parts, token, count)) return;
+    /* Where tokens pass in several groups, each is read for so many output features. */
+    const int64_t rows = count > FEW_ROWS ? PANEL_ROWS : FEW_ROWS;
     struct few few = {.parts = parts,
                       .dot = {.dtype = m->w_dtype, .num_tokens = count, .in_features = m->in_features},
                       .token = token,
-                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), FEW_ROWS)};
+                      .features = few_features_of(m->in_features * dtype_size(m->w_dtype), rows)};
     few.dot.x = float_tokens(m, token, count, &few.dot.x_stride);
     cpu_for(m->s, matmul_few_work(parts, count), matmul_few_pieces(parts, few.features), few_features, &few);
 }
 
 static void few_tokens(const struct matmul_parts *parts)
 {
-    const int64_t num_tokens = parts->m->num_tokens;
-    for (int64_t token = 0; token < num_tokens; token += FEW_TOKENS)
-        few_tokens_at_once(parts, token, (int)min_i64(FEW_TOKENS, num_tokens - token));
+    const int64_t num_tokens = parts->m->num_tokens, pieces = divide_up(num_tokens, FEW_TOKENS);
+    const int64_t each = divide_up(num_tokens, max_i64(1, pieces));
+    for (int64_t token = 0; token < num_tokens; token += each)
+        few_tokens_at_once(parts, token, (int)min_i64(each, num_tokens - token));
 }
 
 /* ---- many tokens ---- */
@@ -422,7 +431,9 @@ static void choose_tiles(struct matmul *m)
 {
     const struct cpu_quantized_kernels *quantized = m->s->quantized;
     const struct cpu_bf16_kernels *bf16 = m->s->bf16;
-    m->few_tokens = FEW_TOKENS;
+    m->few_tokens = m->s->kernels->few_tokens;
+    if (matmul_few_is_integer(m->s, m->w))
+        m->few_tokens = m->w->format == WEIGHT_INT8 ? quantized->few_int8 : quantized->few_int4;
     if (bf16 && m->w->format == WEIGHT_BFLOAT16) {
         m->tiles = TILES_BF16, m->tile_tokens = bf16->tile_tokens, m->tile_features = bf16->tile_features;
         m->group = CPU_BF16_GROUP, m->w_group_bytes = CPU_BF16_GROUP * (int)sizeof(uint16_t);
@@ -491,7 +502,7 @@ static int64_t tiles_workspace(const struct cpu_state *s, const struct workspace
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
     int64_t bytes = FEW_TOKENS * query->max_in_features * (int64_t)sizeof(float);
-    bytes = max_i64(bytes, tiles_workspace(s, query, FEW_TOKENS, s->kernels->tile_tokens, sizeof(float)));
+    bytes = max_i64(bytes, tiles_workspace(s, query, s->kernels->few_tokens, s->kernels->tile_tokens, sizeof(float)));
     if (s->bf16) {
         const int64_t parts = tiles_workspace(s, query, s->bf16->few_tokens, s->bf16->tile_tokens,
                                               CPU_BF16_PARTS * (int)sizeof(uint16_t));

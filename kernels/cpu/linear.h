@@ -5,7 +5,7 @@
 #include "kernels/cpu/state.h"
 
 enum {
-    FEW_TOKENS = 16,     /* at once, where each weight is read once */
+    FEW_TOKENS = 64,     /* at once, where each weight is read once from memory */
     FEW_FEATURES = 64,   /* output features at once there, at most */
     FEW_BYTES = 1 << 15, /* of weights at once there, about: 2 to 4 microseconds */
     PIECE_FEATURES = 256 /* output features of a piece of a matmul of many tokens, at most */
@@ -69,6 +69,8 @@ struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t feat
 
 /* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
 bool matmul_is_integer(const struct weight *w);
+/* Whether matmul_few_quantized multiplies them as integers. */
+bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w);
 /* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
  * kernels for these weights. */
 bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count);

@@ -1,4 +1,5 @@
-/* Matmuls of few tokens with quantized weights, which are decoded in registers: memory sets the speed.
+/* Matmuls with quantized weights that are decoded in registers: of few tokens, whose speed memory sets, and with
+ * integers of as many as `few_tokens` of the matmul says, up to FEW_TOKENS at a time.
  *
  * For INT8 and INT4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of output
  * features. The workspace:
@@ -180,12 +181,18 @@ static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struc
     return columns / w->group_size;
 }
 
+bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w)
+{
+    return s->quantized && (w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4) && split_of(s->quantized, w) > 0;
+}
+
 bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m;
     const struct cpu_state *s = m->s;
     const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
     if (split == 0) return false;
+    if (m->w->format == WEIGHT_FP8 && count > s->quantized->few_fp8) return false;
     struct few f = {.parts = parts, .m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);

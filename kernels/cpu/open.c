@@ -91,18 +91,24 @@ static void append_features(char *text, size_t size)
 #endif
 }
 
+static enum cpu_isa widest_isa(void)
+{
+    enum cpu_isa widest = CPU_SCALAR;
+    for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++)
+        if (cpu_isa_supported(i)) widest = i;
+    return widest;
+}
+
 void backend_describe_cpu(char *text, size_t size)
 {
-    enum cpu_isa best = CPU_SCALAR;
     text[0] = '\0';
     for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++) {
         const size_t length = strlen(text);
-        if (cpu_isa_supported(i)) best = i;
         if (HAS_VECTORS || i == CPU_SCALAR)
             snprintf(text + length, size - length, "%s%s", i == CPU_SCALAR ? "" : ", ", cpu_isa_name(i));
     }
     const size_t length = strlen(text);
-    snprintf(text + length, size - length, "; here %s is used%s", cpu_isa_name(best),
+    snprintf(text + length, size - length, "; here %s is used%s", cpu_isa_name(widest_isa()),
              HAS_VECTORS ? ", the processor has" : "");
     append_features(text, size);
 }
@@ -111,6 +117,7 @@ void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)
 {
     struct cpu_state *s = cpu_state(b);
     s->isa = isa;
+    b->isa = cpu_isa_name(isa);
     s->kernels = &cpu_kernels_scalar;
     s->quantized = NULL;
     s->bf16 = NULL;
@@ -120,6 +127,24 @@ void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)
     if (isa >= CPU_AVX512_VNNI) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512vnni;
     if (isa == CPU_AMX) s->bf16 = &cpu_bf16_amx;
 #endif
+}
+
+enum status backend_choose_isa(struct backend *b, const char *name, struct error *err)
+{
+    enum cpu_isa isa = CPU_SCALAR;
+    if (!b->isa || strcmp(name, "auto") == 0) return STATUS_OK;
+    while (isa < CPU_ISA_COUNT && strcmp(name, cpu_isa_name(isa)) != 0) isa++;
+    if (isa == CPU_ISA_COUNT)
+        return error_set(err, STATUS_INVALID,
+                         "instruction set '%s' is not known: give 'auto', 'scalar', 'avx2', 'avx512', 'avx512vnni' or "
+                         "'amx'",
+                         name);
+    if (!cpu_isa_supported(isa))
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "instruction set '%s' was asked for, but this processor has none wider than '%s'", name,
+                         cpu_isa_name(widest_isa()));
+    backend_cpu_set_isa(b, isa);
+    return STATUS_OK;
 }
 
 enum cpu_isa backend_cpu_isa(const struct backend *b)
@@ -216,10 +241,7 @@ enum status backend_cpu_open(int threads, struct backend **out, struct error *er
         return status;
     }
     s->threads = pool_threads(s->pool);
-    enum cpu_isa isa = CPU_SCALAR;
-    for (enum cpu_isa i = CPU_SCALAR; i < CPU_ISA_COUNT; i++)
-        if (cpu_isa_supported(i)) isa = i;
-    backend_cpu_set_isa(&s->backend, isa);
+    backend_cpu_set_isa(&s->backend, widest_isa());
     *out = &s->backend;
     return STATUS_OK;
 }

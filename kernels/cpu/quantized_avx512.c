@@ -1,3 +1,5 @@
+#include <limits.h>
+
 #include "kernels/cpu/kernels.h"
 
 #if QUIRE_X86
@@ -11,6 +13,9 @@ const struct cpu_quantized_kernels cpu_quantized_avx512 = {
     .dequantize = dequantize,
     .round_x = round_x,
     .dot = dot_quantized,
+    .few_fp8 = 16,
+    .few_int8 = 32,
+    .few_int4 = INT_MAX,
 };
 
 #endif

@@ -169,6 +169,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .maximum = maximum,
     .exponentials = exponentials,
     .dot = dot_all,
+    .few_tokens = 64,
     .scores = scores,
     .weighted_values = weighted_values,
 };

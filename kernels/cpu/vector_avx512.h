@@ -15,6 +15,7 @@ enum {
     LANES = 16,
     TILE_TOKENS = 14, /* 28 sums, 2 vectors of weights and 1 of x in 32 registers */
     DOT_X = 4,
+    FP8_X = 4,
     ATTENTION_X = 4
 };
 

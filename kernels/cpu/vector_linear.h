@@ -9,6 +9,7 @@
 
 enum {
     DOT_W = 4,           /* output features at once */
+    DOT_DEPTH = 1024,    /* input features at once of several tokens, so that x and the weights stay in the L1 cache */
     PACK_BYTES = 512,    /* how far ahead to prefetch rows that are packed, a few columns at a time */
     LINE_FEATURES = 6144 /* a longer x does not stay in the L1 cache while weights pass through it */
 };
@@ -19,15 +20,17 @@ VECTOR void dot_step(const struct cpu_dot_args *args, enum dtype dtype, const in
                      vec sums[DOT_X][DOT_W])
 {
     const int64_t w_bytes = args->in_features * dtype_size(dtype);
-    vec w[DOT_W];
+    vec x[DOT_X];
 #pragma GCC unroll 4
-    for (int o = 0; o < DOT_W; o++) w[o] = vec_load_as((const uint8_t *)args->weights + o * w_bytes, dtype, i);
+    for (int t = 0; t < num_tokens; t++) x[t] = vec_load(args->x + t * args->x_stride + i);
 #pragma GCC unroll 4
-    for (int t = 0; t < num_tokens; t++) {
-        vec x = vec_load(args->x + t * args->x_stride + i);
-        vec *sum = sums[num_tokens == 1 ? turn % 2 : t];
+    for (int o = 0; o < DOT_W; o++) {
+        const vec w = vec_load_as((const uint8_t *)args->weights + o * w_bytes, dtype, i);
 #pragma GCC unroll 4
-        for (int o = 0; o < DOT_W; o++) sum[o] = vec_fma(x, w[o], sum[o]);
+        for (int t = 0; t < num_tokens; t++) {
+            vec *sum = &sums[num_tokens == 1 ? turn % 2 : t][o];
+            *sum = vec_fma(x[t], w, *sum);
+        }
     }
 }
 
@@ -45,29 +48,43 @@ VECTOR void dot_tail(const struct cpu_dot_args *args, enum dtype dtype, int num_
     }
 }
 
-/* DOT_W output features of num_tokens tokens (a constant, at most DOT_X): each element of x and of the weights is
- * loaded once. */
-VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const int num_tokens)
+/* Input features [start, end), and how many bytes after these weights those begin that are multiplied next: of more
+ * input features or of later output features. */
+struct dot_range {
+    int64_t start, end, next;
+};
+
+/* A range of DOT_W output features of num_tokens tokens (a constant, at most DOT_X): each element of x and of the
+ * weights is loaded once. The sums are added to those of the ranges before. The next weights of `fetch_rows` rows (a
+ * constant) from row `fetch` on are fetched into the L2 cache; 0: the weights after these, into the L1 cache. */
+VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const int num_tokens,
+                      const struct dot_range *range, int fetch, const int fetch_rows)
 {
     const int steps = CACHE_LINE / dtype_size(dtype) / LANES, line_features = CACHE_LINE / dtype_size(dtype);
-    const int64_t w_bytes = args->in_features * dtype_size(dtype);
+    const int64_t w_bytes = args->in_features * dtype_size(dtype), end = range->end;
+    const uint8_t *next = (const uint8_t *)args->weights + fetch * w_bytes + range->next;
     vec sums[DOT_X][DOT_W];
-    int64_t i = 0;
+    int64_t i = range->start;
 #pragma GCC unroll 4
     for (int t = 0; t < DOT_X; t++)
 #pragma GCC unroll 4
         for (int o = 0; o < DOT_W; o++) sums[t][o] = vec_zero();
-    for (; i + line_features <= args->in_features; i += line_features) {
-        prefetch_rows(args->weights, w_bytes, DOT_W, i * dtype_size(dtype), num_tokens == 1);
+    for (; i + line_features <= end; i += line_features) {
+        if (fetch_rows == 0) prefetch_rows(args->weights, w_bytes, DOT_W, i * dtype_size(dtype), num_tokens == 1);
+#pragma GCC unroll 4
+        for (int r = 0; r < fetch_rows; r++) __builtin_prefetch(next + r * w_bytes + i * dtype_size(dtype), 0, 2);
 #pragma GCC unroll 4
         for (int j = 0; j < steps; j++) dot_step(args, dtype, num_tokens, i + j * LANES, j, sums);
     }
-    for (; i + LANES <= args->in_features; i += LANES) dot_step(args, dtype, num_tokens, i, 0, sums);
+    for (; i + LANES <= end; i += LANES) dot_step(args, dtype, num_tokens, i, 0, sums);
     if (num_tokens == 1)
         for (int o = 0; o < DOT_W; o++) sums[0][o] = vec_add(sums[0][o], sums[1][o]);
-    for (int t = 0; t < num_tokens; t++)
-        _mm_storeu_ps(args->out + t * args->out_stride, vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]));
-    dot_tail(args, dtype, num_tokens, DOT_W, i);
+    for (int t = 0; t < num_tokens; t++) {
+        float *out = args->out + t * args->out_stride;
+        const __m128 four = vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
+        _mm_storeu_ps(out, range->start > 0 ? _mm_add_ps(_mm_loadu_ps(out), four) : four);
+    }
+    if (end == args->in_features) dot_tail(args, dtype, num_tokens, DOT_W, i);
 }
 
 /* One output feature of one token: the weights are read at consecutive addresses, which is fastest as long as x stays
@@ -91,20 +108,6 @@ VECTOR void dot_line(const struct cpu_dot_args *args, enum dtype dtype)
     dot_tail(args, dtype, 1, 1, i);
 }
 
-/* DOT_W output features of all tokens; their weights stay in the cache. */
-VECTOR void dot_all_tokens(struct cpu_dot_args args, enum dtype dtype)
-{
-    int left = args.num_tokens;
-    for (; left >= DOT_X; left -= DOT_X) {
-        dot_block(&args, dtype, DOT_X);
-        args.x += DOT_X * args.x_stride;
-        args.out += DOT_X * args.out_stride;
-    }
-    if (left == 3) dot_block(&args, dtype, DOT_X > 3 ? 3 : 1);
-    if (left == 2) dot_block(&args, dtype, 2);
-    if (left == 1) dot_block(&args, dtype, 1);
-}
-
 /* The next `count` output features. */
 VECTOR void dot_advance(struct cpu_dot_args *args, enum dtype dtype, int count)
 {
@@ -113,16 +116,65 @@ VECTOR void dot_advance(struct cpu_dot_args *args, enum dtype dtype, int count)
     args->out_features -= count;
 }
 
+/* All output features of num_tokens tokens (a constant), whose x stays in the L1 cache. */
+VECTOR void dot_tokens(struct cpu_dot_args args, enum dtype dtype, const int num_tokens, const struct dot_range *range,
+                       int fetch, const int fetch_rows)
+{
+    for (; args.out_features >= DOT_W; dot_advance(&args, dtype, DOT_W))
+        dot_block(&args, dtype, num_tokens, range, fetch, fetch_rows);
+}
+
+VECTOR void dot_group(const struct cpu_dot_args *args, enum dtype dtype, int num_tokens, const struct dot_range *range,
+                      int fetch, const int fetch_rows)
+{
+    if (num_tokens == 4) dot_tokens(*args, dtype, DOT_X < 4 ? 1 : 4, range, fetch, fetch_rows);
+    if (num_tokens == 3) dot_tokens(*args, dtype, 3, range, fetch, fetch_rows);
+    if (num_tokens == 2) dot_tokens(*args, dtype, 2, range, fetch, fetch_rows);
+    if (num_tokens == 1) dot_tokens(*args, dtype, 1, range, fetch, fetch_rows);
+}
+
+/* All tokens, in groups of up to DOT_X; the weights stay in the L2 cache. Each group fetches a part of the next. */
+VECTOR void dot_groups(struct cpu_dot_args args, enum dtype dtype, const struct dot_range *range)
+{
+    const int groups = (args.num_tokens + DOT_X - 1) / DOT_X;
+    for (int g = 0; g < groups; g++) {
+        const int tokens = (args.num_tokens + groups - g - 1) / (groups - g);
+        if (groups < DOT_W) {
+            dot_group(&args, dtype, tokens, range, g % 2 * 2, 2);
+        } else {
+            dot_group(&args, dtype, tokens, range, g % DOT_W, 1);
+        }
+        args.x += tokens * args.x_stride;
+        args.out += tokens * args.out_stride;
+        args.num_tokens -= tokens;
+    }
+}
+
+/* More than DOT_X tokens. */
+VECTOR void dot_many(const struct cpu_dot_args *args, enum dtype dtype)
+{
+    const int64_t in_features = args->in_features;
+    for (int64_t start = 0; start < in_features; start += DOT_DEPTH) {
+        const int64_t end = start + DOT_DEPTH < in_features ? start + DOT_DEPTH : in_features;
+        const int64_t next = end < in_features ? DOT_DEPTH : args->out_features * in_features - start;
+        const struct dot_range range = {start, end, next * dtype_size(dtype)};
+        dot_groups(*args, dtype, &range);
+    }
+}
+
 VECTOR void dot_as(struct cpu_dot_args args, enum dtype dtype)
 {
     while (args.out_features > 0 && args.num_tokens == 1 && args.in_features <= LINE_FEATURES) {
         dot_line(&args, dtype);
         dot_advance(&args, dtype, 1);
     }
-    while (args.out_features >= DOT_W) {
-        dot_all_tokens(args, dtype);
-        dot_advance(&args, dtype, DOT_W);
+    const struct dot_range all = {0, args.in_features, 0};
+    if (args.num_tokens > DOT_X) {
+        dot_many(&args, dtype);
+    } else {
+        dot_group(&args, dtype, args.num_tokens, &all, 0, 0);
     }
+    dot_advance(&args, dtype, (int)(args.out_features / DOT_W * DOT_W));
     const struct cpu_dot_args rest = args; /* a copy, so that args itself can stay in registers */
     if (rest.out_features > 0) cpu_kernels_scalar.dot(&rest);
 }

@@ -12,7 +12,7 @@
 
 enum {
     LINE = 4 * LANES, /* bytes of a vector */
-    MANY_T = DOT_X,   /* tokens and */
+    MANY_T = FP8_X,   /* tokens of FP8, and DOT_X of the others, by */
     MANY_R = 2,       /* output features at once, */
     ONE_R = 4,        /* output features at once of a single token */
     NEXT_PANEL = 256  /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
@@ -135,15 +135,27 @@ VECTOR struct line load_line(const struct cpu_quantized_args *a, const enum weig
     return (struct line){bytes_low_halves(v), bytes_high_halves(v)};
 }
 
-/* The products of a line and a unit of x, in x's scale. */
-VECTOR vec multiply_line(struct line w, const enum weight_format format, const uint8_t *unit, vec sum)
+/* A unit of x. */
+struct unit {
+    bytes low, high, offsets;
+    vec scales;
+};
+
+VECTOR struct unit load_unit(const uint8_t *unit, const enum weight_format format)
 {
     const uint8_t *offsets = unit + cpu_unit_columns(LANES, format);
-    const bytes start = bytes_load(offsets);
-    const bytes products = format == WEIGHT_INT8
-                               ? dot_bytes(start, w.low, bytes_load(unit))
-                               : dot_halves(start, w.low, w.high, bytes_load(unit), bytes_load(unit + LINE));
-    return vec_fma(vec_from_int32(products), vec_load((const float *)(offsets + LINE)), sum);
+    struct unit x = {.low = bytes_load(unit), .scales = vec_load((const float *)(offsets + LINE))};
+    x.high = format == WEIGHT_INT8 ? x.low : bytes_load(unit + LINE);
+    x.offsets = format == WEIGHT_INT8 && INT8_ZERO == 0 ? (bytes)vec_zero() : bytes_load(offsets);
+    return x;
+}
+
+/* The products of a line and a unit, in x's scale. */
+VECTOR vec multiply_line(struct line w, const enum weight_format format, struct unit x, vec sum)
+{
+    const bytes products = format == WEIGHT_INT8 ? dot_bytes(x.offsets, w.low, x.low)
+                                                 : dot_halves(x.offsets, w.low, w.high, x.low, x.high);
+    return vec_fma(vec_from_int32(products), x.scales, sum);
 }
 
 /* Writes the sums of `rows` by `tokens` vectors. */
@@ -188,12 +200,14 @@ VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_f
             for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
         for (; u < end; u++) {
             prefetch_rows(a->weights, a->row_bytes, rows, u * LINE, false);
+            struct line w[ONE_R];
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                const struct line w = load_line(a, format, r, u * LINE);
+            for (int r = 0; r < rows; r++) w[r] = load_line(a, format, r, u * LINE);
 #pragma GCC unroll 4
-                for (int t = 0; t < tokens; t++)
-                    parts[r][t] = multiply_line(w, format, a->x + t * a->x_bytes + u * unit_bytes, parts[r][t]);
+            for (int t = 0; t < tokens; t++) {
+                const struct unit x = load_unit(a->x + t * a->x_bytes + u * unit_bytes, format);
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; r++) parts[r][t] = multiply_line(w[r], format, x, parts[r][t]);
             }
         }
 #pragma GCC unroll 4
@@ -226,14 +240,14 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
     bool nan[ONE_R] = {false};
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
         for (int t = 0; t < tokens; t++) totals[r][t] = vec_zero();
     int64_t i = 0;
     for (const float *scales = a->scales; i < whole; scales++) {
         const int64_t end = i + a->group_size < whole ? i + a->group_size : whole;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
         for (; i < end; i += LINE) {
             prefetch_rows(a->weights, a->row_bytes, rows, i, false);
@@ -244,7 +258,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++) {
                     const vec v = vec_load_small_e4m3(w + j * LANES);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
                     for (int t = 0; t < tokens; t++)
                         parts[r][t] =
                             vec_fma(v, vec_load((const float *)(a->x + t * a->x_bytes) + i + j * LANES), parts[r][t]);
@@ -254,7 +268,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             const vec scale = vec_set(256 * scales[r * a->scale_stride]);
-#pragma GCC unroll 4
+#pragma GCC unroll 6
             for (int t = 0; t < tokens; t++) totals[r][t] = vec_fma(parts[r][t], scale, totals[r][t]);
         }
     }
@@ -301,8 +315,17 @@ VECTOR void skip_tokens(struct cpu_quantized_args *a, int tokens)
 
 VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format, const int split)
 {
-    for (; a.num_tokens >= MANY_T; skip_tokens(&a, MANY_T)) dot_tokens(a, format, MANY_T, split);
-    for (; a.num_tokens > 0; skip_tokens(&a, 1)) dot_tokens(a, format, 1, split);
+    const int most = format == WEIGHT_FP8 ? FP8_X : DOT_X;
+    for (int groups = (a.num_tokens + most - 1) / most; groups > 0; groups--) {
+        const int tokens = (a.num_tokens + groups - 1) / groups;
+        if (tokens == 6) dot_tokens(a, format, most < 6 ? 1 : 6, split);
+        if (tokens == 5) dot_tokens(a, format, most < 6 ? 1 : 5, split);
+        if (tokens == 4) dot_tokens(a, format, most < 4 ? 1 : 4, split);
+        if (tokens == 3) dot_tokens(a, format, 3, split);
+        if (tokens == 2) dot_tokens(a, format, 2, split);
+        if (tokens == 1) dot_tokens(a, format, 1, split);
+        skip_tokens(&a, tokens);
+    }
 }
 
 static void dot_quantized(const struct cpu_quantized_args *args)

@@ -204,11 +204,12 @@ static void report_setting(struct bench *b, const char *name)
     const char *model = b->options->engine.model, *device = engine_device(b->engine);
     const char *dtype = dtype_name(engine_memory_profile(b->engine)->dtype);
     const double start = engine_start_seconds(b->engine);
-    char threads[32] = "";
+    char threads[40] = "";
     if (!engine_device_is_discrete(b->engine)) {
-        snprintf(threads, sizeof threads, " (%d thread%s)", engine_threads(b->engine),
-                 plural(engine_threads(b->engine)));
+        snprintf(threads, sizeof threads, " (%d thread%s, %s)", engine_threads(b->engine),
+                 plural(engine_threads(b->engine)), engine_isa(b->engine));
         report_integer(&b->report, "threads", NULL, engine_threads(b->engine));
+        report_string(&b->report, "cpu_isa", engine_isa(b->engine));
     }
     report_string(&b->report, "benchmark", name);
     report_string(&b->report, "model", model);

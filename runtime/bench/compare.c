@@ -126,7 +126,7 @@ static void compare_rows(struct comparison *c, const char *list)
 static bool is_setting(const char *key)
 {
     static const char *const settings[] = {
-        "model", "device", "dtype", "threads",    "block_size",    "processor",   "processors", "system",
+        "model", "device", "dtype", "threads",    "cpu_isa",       "block_size",  "processor",  "processors",  "system",
         "gpu",   "driver", "build", "batch_size", "weights_dtype", "num_prompts", "prefix_len", "quantization"};
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)
         if (strcmp(settings[i], key) == 0) return true;

@@ -22,6 +22,7 @@ struct kernels_options {
     const char *model, *device, *dtype, *quantization, *kv_cache_dtype, *filter;
     int32_t block_size;
     int threads;
+    const char *cpu_isa;
     bool json;
 };
 
@@ -403,8 +404,9 @@ static void report_settings(struct report *r, const struct measurement *m, const
     const char *model = o->model ? o->model : "Llama-3.2-1B";
     const bool quantized = m->quantization.text[0];
     if (!m->backend->discrete) {
-        snprintf(cores, sizeof cores, " (%d thread%s)", threads, plural(threads));
+        snprintf(cores, sizeof cores, " (%d thread%s, %s)", threads, plural(threads), m->backend->isa);
         report_integer(r, "threads", NULL, threads);
+        report_string(r, "cpu_isa", m->backend->isa);
     }
     report_string(r, "benchmark", "kernels");
     report_string(r, "model", model);
@@ -475,7 +477,7 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     struct measurement m = {.rows = {.filter = o->filter}};
     const int threads = o->threads > 0 ? o->threads : processors_allowed();
     const struct log log = {LOG_WARNING};
-    enum status status = open_device(o->device, threads, &log, &m.backend, err);
+    enum status status = open_device(o->device, threads, o->cpu_isa, &log, &m.backend, err);
     if (status != STATUS_OK) return status;
     status = choose_sizes(o, &m, err);
     if (status == STATUS_OK) add_all(&m.rows, &m.matmuls);
@@ -540,6 +542,11 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
          .maximum = 4096,
          .argument = "N",
          .help = "Threads of the CPU. Default: 0, every processor that may be used."},
+        {.name = "cpu-isa",
+         .kind = OPTION_STRING,
+         .target = &o->cpu_isa,
+         .choices = "auto|scalar|avx2|avx512|avx512vnni|amx",
+         .help = "Instruction set of the CPU's kernels. Default: auto, the widest that the processor has."},
         {.name = "filter",
          .kind = OPTION_STRING,
          .target = &o->filter,
@@ -553,8 +560,12 @@ static void add_flags(struct option_table *table, struct kernels_options *o)
 int bench_kernels_command(int argc, char **argv)
 {
     struct error err;
-    struct kernels_options o = {
-        .device = "auto", .dtype = "auto", .quantization = "none", .kv_cache_dtype = "auto", .block_size = 16};
+    struct kernels_options o = {.device = "auto",
+                                .cpu_isa = "auto",
+                                .dtype = "auto",
+                                .quantization = "none",
+                                .kv_cache_dtype = "auto",
+                                .block_size = 16};
     struct option_table table = {0};
     char model[PATH_MAX];
     bool help = false;

@@ -1,5 +1,6 @@
 #include "runtime/bench/bench.h"
 #include "runtime/bench/kernels.h"
+#include "runtime/engine/loaded_model.h"
 
 /* `speeds`: prompt tokens a second of each prompt. */
 static enum status measure(struct bench *b, struct samples *seconds, struct samples *speeds, int64_t *tokens,
@@ -51,7 +52,8 @@ static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls,
     struct error ignored; /* without memory for the measurement the comparison is left out */
     double alone = 0;
     report_number(&b->report, "prefill_gflops", "matmuls", speed / 1e9, "GFLOP/s");
-    if (backend_open(engine_device(e), engine_threads(e), &backend, &ignored) != STATUS_OK) return;
+    if (open_device(engine_device(e), engine_threads(e), o->engine.cpu_isa, NULL, &backend, &ignored) != STATUS_OK)
+        return;
     sizes.block_size = engine_limits(e)->block_size;
     sizes.weights = engine_model_config(e)->spec.dtype;
     sizes.activations = engine_memory_profile(e)->dtype;

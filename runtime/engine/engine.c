@@ -51,6 +51,7 @@ struct engine_options engine_options_default(void)
 {
     return (struct engine_options){
         .device = "auto",
+        .cpu_isa = "auto",
         .dtype = "auto",
         .quantization = "none",
         .generation_config = "auto",
@@ -618,6 +619,11 @@ const char *engine_device_description(const struct engine *e)
 bool engine_device_is_discrete(const struct engine *e)
 {
     return e->loaded.backend->discrete;
+}
+
+const char *engine_isa(const struct engine *e)
+{
+    return e->loaded.backend->isa;
 }
 
 int engine_options_threads(const struct engine_options *o)

@@ -56,6 +56,7 @@ struct engine_options {
     int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
     bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
     int threads;           /* of the CPU; 0: every processor that this process may use */
+    const char *cpu_isa;   /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
     uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
     const struct log *log; /* may be NULL */
     /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
@@ -156,6 +157,7 @@ const char *engine_device(const struct engine *e);             /* "cpu", "cuda:0
 const char *engine_device_description(const struct engine *e); /* backend->description; NULL: nothing to say */
 bool engine_device_is_discrete(const struct engine *e);        /* it is a GPU: backend->discrete */
 int engine_threads(const struct engine *e);                    /* of the CPU */
+const char *engine_isa(const struct engine *e);                /* backend->isa; NULL on a GPU */
 double engine_start_seconds(const struct engine *e);           /* how long engine_create took */
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
 int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */

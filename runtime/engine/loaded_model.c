@@ -49,11 +49,19 @@ static enum status check_block_size(int32_t block_size, struct error *err)
     return error_set(err, STATUS_INVALID, "block_size is %d, but must be 8, 16, 32, 64 or 128", block_size);
 }
 
-enum status open_device(const char *device, int threads, const struct log *log, struct backend **out, struct error *err)
+enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
+                        struct backend **out, struct error *err)
 {
     struct error why = {""};
     enum status status = backend_open(device, threads, out, &why);
     if (status != STATUS_OK) return error_set(err, status, "%s", why.text);
+    status = backend_choose_isa(*out, cpu_isa, err);
+    if (status != STATUS_OK) {
+        (*out)->destroy(*out);
+        *out = NULL;
+        return status;
+    }
+    if ((*out)->isa) log_write(log, LOG_INFO, "%s: kernels for %s", (*out)->name, (*out)->isa);
     if ((*out)->description) log_write(log, LOG_INFO, "%s: %s", (*out)->name, (*out)->description);
     if (strcmp(device, "auto") == 0 && why.text[0]) log_write(log, LOG_WARNING, "no GPU is used: %s", why.text);
     return STATUS_OK;
@@ -119,7 +127,7 @@ enum status loaded_model_read_config(const struct engine_options *o, struct mode
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = loaded_model_read_config(o, &l->config, err);
-    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->log, &l->backend, err);
+    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     if (o->load_format == LOAD_FORMAT_DUMMY)
@@ -215,7 +223,8 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
 {
     *out = (struct loaded_model){0};
     enum status status = loaded_model_read_config(options, &out->config, err);
-    if (status == STATUS_OK) status = open_device(options->device, options->threads, options->log, &out->backend, err);
+    if (status == STATUS_OK)
+        status = open_device(options->device, options->threads, options->cpu_isa, options->log, &out->backend, err);
     if (status == STATUS_OK) warn_of_dynamic_rope(options, &out->config);
     if (status == STATUS_OK) status = describe_weights(options, out, weights_error, err);
     if (status != STATUS_OK) loaded_model_close(out);

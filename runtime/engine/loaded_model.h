@@ -58,8 +58,9 @@ enum status loaded_model_plan_again(const struct engine_options *options, const 
 enum status loaded_model_check_files(const struct loaded_model *l, struct error *err);
 void loaded_model_close(struct loaded_model *l); /* safe on a zeroed struct */
 
-/* backend_open. If device is "auto", the build has CUDA and no GPU can be used, a warning says why. */
-enum status open_device(const char *device, int threads, const struct log *log, struct backend **out,
-                        struct error *err);
+/* backend_open and backend_choose_isa. If device is "auto", the build has CUDA and no GPU can be used, a warning says
+ * why. */
+enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
+                        struct backend **out, struct error *err);
 
 #endif

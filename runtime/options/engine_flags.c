@@ -184,6 +184,11 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .argument = "N",
          .help =
              "Threads of the CPU. Default: 0, every processor that may be used, as far as a container's quota goes."},
+        {.name = "cpu-isa",
+         .kind = OPTION_STRING,
+         .target = &o->cpu_isa,
+         .choices = "auto|scalar|avx2|avx512|avx512vnni|amx",
+         .help = "Instruction set of the CPU's kernels. Default: auto, the widest that the processor has."},
         {.name = "seed",
          .kind = OPTION_UINT64,
          .target = &o->seed,
