@@ -610,7 +610,7 @@ static void one_thread_is_one_thread(void **state)
     struct program p;
     bench(&p, *state, "latency", "--input-len", "4", "--output-len", "2", "--num-iters", "1", NULL);
     assert_int_equal(p.exit_status, 0);
-    assert_non_null(strstr(p.out.data, "cpu (1 thread), "));
+    assert_non_null(strstr(p.out.data, "cpu (1 thread, "));
     program_free(&p);
 }
 
