@@ -261,8 +261,8 @@ static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t i
 /* Numbers of tokens on both sides of every kernel's limit. */
 static void few_and_many_tokens(struct test_backend *tb)
 {
-    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  13,  14,  15,  16,  17,  18,  20, 28,
-                                     29, 31, 32, 33, 48, 63, 64, 65, 100, 128, 129, 255, 256, 257, 300};
+    static const int32_t counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,  13,  14,  15,  16,  17,  18,
+                                     20, 27, 28, 29, 31, 32, 33, 48, 63, 64, 65, 100, 128, 129, 255, 256, 257, 300};
     workspace_for(tb, 300, 640, 200);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         for (int f = 0; f < 3; f++) {

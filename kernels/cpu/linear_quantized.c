@@ -15,6 +15,7 @@
 enum {
     ROWS = 16,        /* output features whose scales are converted at once */
     MAX_SPLIT = 4,    /* groups that share a vector of weights */
+    CACHE_WAY = 4096, /* bytes: addresses so far apart share a set of the L1 cache, which has few places */
     ROUNDING_WORK = 8 /* multiplications that take as long as to round an element of x */
 };
 
@@ -46,7 +47,9 @@ static int64_t thread_floats(int64_t in_features)
 
 static int64_t token_bytes(const struct cpu_quantized_kernels *kernels, enum weight_format format, int64_t in_features)
 {
-    if (format == WEIGHT_FP8) return cpu_align(in_features * (int64_t)sizeof(float));
+    /* The same column of many tokens must not fall into one set. */
+    if (format == WEIGHT_FP8)
+        return divide_up(in_features * (int64_t)sizeof(float), CACHE_WAY) * CACHE_WAY + CACHE_WAY / 2;
     return divide_up(in_features, cpu_unit_columns(kernels->lanes, format)) * cpu_unit_bytes(kernels->lanes, format);
 }
 

@@ -13,7 +13,7 @@ const struct cpu_quantized_kernels cpu_quantized_avx2 = {
     .dequantize = dequantize,
     .round_x = round_x,
     .dot = dot_quantized,
-    .few_fp8 = 18,
+    .few_fp8 = 27,
     .few_int8 = INT_MAX,
     .few_int4 = INT_MAX,
 };

@@ -240,14 +240,14 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
     bool nan[ONE_R] = {false};
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 6
+#pragma GCC unroll 11
         for (int t = 0; t < tokens; t++) totals[r][t] = vec_zero();
     int64_t i = 0;
     for (const float *scales = a->scales; i < whole; scales++) {
         const int64_t end = i + a->group_size < whole ? i + a->group_size : whole;
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++)
-#pragma GCC unroll 6
+#pragma GCC unroll 11
             for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
         for (; i < end; i += LINE) {
             prefetch_rows(a->weights, a->row_bytes, rows, i, false);
@@ -258,7 +258,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
                 for (int j = 0; j < 4; j++) {
                     const vec v = vec_load_small_e4m3(w + j * LANES);
-#pragma GCC unroll 6
+#pragma GCC unroll 11
                     for (int t = 0; t < tokens; t++)
                         parts[r][t] =
                             vec_fma(v, vec_load((const float *)(a->x + t * a->x_bytes) + i + j * LANES), parts[r][t]);
@@ -268,7 +268,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             const vec scale = vec_set(256 * scales[r * a->scale_stride]);
-#pragma GCC unroll 6
+#pragma GCC unroll 11
             for (int t = 0; t < tokens; t++) totals[r][t] = vec_fma(parts[r][t], scale, totals[r][t]);
         }
     }
@@ -313,20 +313,29 @@ VECTOR void skip_tokens(struct cpu_quantized_args *a, int tokens)
     a->num_tokens -= tokens;
 }
 
+/* A version for each number of tokens. (A macro, since a function cannot make a constant of its argument.) */
+#define TOKENS_CASE(n)                                                                                                 \
+    if (tokens == n && n <= most) dot_tokens(a, format, n <= MANY_T ? n : 1, split);
 VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format, const int split)
 {
     const int most = format == WEIGHT_FP8 ? FP8_X : DOT_X;
     for (int groups = (a.num_tokens + most - 1) / most; groups > 0; groups--) {
         const int tokens = (a.num_tokens + groups - 1) / groups;
-        if (tokens == 6) dot_tokens(a, format, most < 6 ? 1 : 6, split);
-        if (tokens == 5) dot_tokens(a, format, most < 6 ? 1 : 5, split);
-        if (tokens == 4) dot_tokens(a, format, most < 4 ? 1 : 4, split);
-        if (tokens == 3) dot_tokens(a, format, 3, split);
-        if (tokens == 2) dot_tokens(a, format, 2, split);
-        if (tokens == 1) dot_tokens(a, format, 1, split);
+        TOKENS_CASE(1)
+        TOKENS_CASE(2)
+        TOKENS_CASE(3)
+        TOKENS_CASE(4)
+        TOKENS_CASE(5)
+        TOKENS_CASE(6)
+        TOKENS_CASE(7)
+        TOKENS_CASE(8)
+        TOKENS_CASE(9)
+        TOKENS_CASE(10)
+        TOKENS_CASE(11)
         skip_tokens(&a, tokens);
     }
 }
+#undef TOKENS_CASE
 
 static void dot_quantized(const struct cpu_quantized_args *args)
 {
