@@ -63,7 +63,7 @@ struct cuda_state {
 
     struct cuda_loader loaders[CUDA_NUM_LOADERS];
 
-    /* Matmuls that wait to be launched as one kernel (linear_few_tokens_async.cu), before whatever else the main stream
+    /* Matmuls that wait to be launched as one kernel (matmul/matmul_chain.cu), before whatever else the main stream
      * is given. Compute capability below 9.0. */
     struct matmul_chain *chain;
     bool has_chain;
