@@ -69,7 +69,7 @@ linear_function cuda_linear_mixed;
 
 /* matmul/quantized_rows.cu: matmuls of quantized rows */
 takes_quantized_rows_function cuda_takes_quantized_rows;
-linear_function cuda_linear_quantized_rows;
+linear_function cuda_linear_cublas_lt;
 
 /* matmul/weight_prepare.cu, matmul/weight_quantize.cu */
 weight_prepare_function cuda_weight_prepare;

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/matmul/quantized.cuh"
 
-enum { STEP = 128 /* input features of a step */ };
+enum { STEP = MATMUL_STEP };
 
 static __device__ __forceinline__ uint4 shared_load_4(uint32_t address)
 {

@@ -30,25 +30,12 @@
 #include "kernels/cuda/operations.h"
 
 enum {
-    TILE = 16, /* output features; of MATMUL_GATE 8 gates and the 8 ups that belong to them */
+    TILE = FEW_TOKENS_TILE,
     COPY_WARPS = 4,
     COPY_WARP_ROWS = TILE / COPY_WARPS, /* rows of a stage that one copy warp copies */
     THREADS = MMA_THREADS + 32 * COPY_WARPS,
-    MAX_STAGES = 16,
-    SHORT_BYTES = 600 << 10, /* a weight of fewer bytes than this for each multiprocessor gets large chunks */
-    IN_FLIGHT = 64 << 10     /* bytes in flight to each multiprocessor; many more make reads slower */
+    MAX_STAGES = FEW_TOKENS_MAX_STAGES
 };
-
-/* The number of sums of a tile. Its tokens are padded to groups of 8. */
-static inline __host__ __device__ int64_t sum_count(int groups)
-{
-    return (int64_t)groups * 8 * TILE;
-}
-
-static int32_t stage_bytes(int32_t chunk)
-{
-    return TILE * (2 * chunk + SKEW);
-}
 
 #if __CUDA_ARCH__ >= 900
 
@@ -223,67 +210,6 @@ static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
 #endif
 }
 
-static int groups_of(int32_t num_tokens)
-{
-    return num_tokens <= 8 ? 1 : 2;
-}
-
-/* Whether this kernel, or the one for devices before 9.0, takes such sizes and alignments. */
-static bool can_compute(const struct matmul *m)
-{
-    const bool shape = m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_MAX && m->in_features > 0 &&
-                       m->in_features % 8 == 0 && m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
-                       tile_count<TILE>(m) <= INT32_MAX / 64;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
-                         (!m->gain || cuda_is_aligned(m->gain));
-    return shape && aligned;
-}
-
-/* A plan with that many splits and input features a chunk; stages is 0 if that does not fit. */
-static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct matmul *m, int32_t splits, int32_t chunk)
-{
-    const int64_t sums = sum_count(groups_of(m->num_tokens)) * (int64_t)sizeof(float), tiles = tile_count<TILE>(m);
-    const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), chunk) * chunk;
-    const int64_t x = m->num_tokens * (2 * part + SKEW);
-    const int64_t gain = m->gain ? m->in_features * (m->gain_is_float ? 4 : 2) : 0;
-    const int64_t fixed = x + 2 * MMA_WARPS * sums + gain;
-    const int64_t blocks = s->num_sms / splits < tiles ? s->num_sms / splits : tiles;
-    const int64_t most = cuda_div_up(tiles, blocks) * (part / chunk); /* chunks that a block has to read */
-    struct few_tokens_plan plan = {};
-    if (!few_tokens_can_split(s, m, splits, part, tiles, tiles * sums)) return plan;
-    int64_t stages = (few_tokens_room(s) - fixed) / stage_bytes(chunk);
-    if (stages < 2) return plan;
-    if (stages > MAX_STAGES) stages = MAX_STAGES;
-    if (stages > most) stages = most > 2 ? most : 2; /* the rest of shared memory is for the next kernel's blocks */
-    plan.splits = splits;
-    plan.part = (int32_t)part;
-    plan.chunk = chunk;
-    plan.stages = (int32_t)stages;
-    plan.in_flight = IN_FLIGHT / (TILE * 2 * chunk);
-    if (plan.in_flight > plan.stages) plan.in_flight = plan.stages;
-    plan.blocks = (int32_t)blocks * splits;
-    plan.cluster = splits == 1 && plan.blocks % 2 == 0 && m->num_tokens > 2 ? 2 : 1;
-    plan.x_bytes = (int32_t)x;
-    plan.shared_bytes = (int32_t)(plan.stages * stage_bytes(chunk) + fixed);
-    return plan;
-}
-
-/* Copies of large chunks start sooner, those of small chunks finish more evenly, so a block that has little to read
- * gets large chunks. */
-bool few_tokens_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
-{
-    if (!can_compute(m) || matmul_is_quantized(m)) return false;
-    if (s->compute_capability < 90) return matmul_chain_plan(s, m, out);
-    const bool is_short = m->out_features * m->in_features * 2 < (int64_t)SHORT_BYTES * s->num_sms;
-    *out = plan_of(s, m, 1, is_short ? 1024 : 512);
-    if (out->stages >= 3) return true;
-    for (int32_t splits = 1; splits <= 16 && out->stages < 4; splits *= 2) {
-        const struct few_tokens_plan plan = plan_of(s, m, splits, 512);
-        if (plan.stages > out->stages) *out = plan;
-    }
-    return out->stages >= 2;
-}
-
 template <class T, int GROUPS>
 static void launch(struct backend *b, const char *operation, const struct few_tokens_call *call)
 {
@@ -298,31 +224,22 @@ static void launch(struct backend *b, const char *operation, const struct few_to
 template <class T>
 static void launch_groups(struct backend *b, const char *operation, const struct few_tokens_call *call)
 {
-    if (groups_of(call->matmul.num_tokens) == 1) {
+    if (call->matmul.num_tokens <= 8) {
         launch<T, 1>(b, operation, call);
     } else {
         launch<T, 2>(b, operation, call);
     }
 }
 
-void few_tokens_launch(struct backend *b, const char *operation, const struct matmul *m,
-                       const struct few_tokens_plan *plan)
+bool few_tokens(struct backend *b, const char *operation, const struct matmul *m)
 {
-    uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
-    struct few_tokens_call call = {};
-    call.matmul = *m;
-    call.plan = *plan;
-    if (workspace) {
-        call.arrivals = (uint32_t *)workspace;
-        call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
-    }
-    if (cuda_state(b)->compute_capability < 90) {
-        matmul_chain_add(b, &call, workspace ? (uint32_t *)(workspace + CHAIN_COUNTER_AT) : NULL);
-    } else if (m->dtype == DTYPE_FLOAT16) {
+    struct few_tokens_call call = few_tokens_call_of(b, m);
+    if (m->dtype == DTYPE_FLOAT16) {
         launch_groups<__half>(b, operation, &call);
     } else {
         launch_groups<__nv_bfloat16>(b, operation, &call);
     }
+    return true;
 }
 
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query)

@@ -1,5 +1,5 @@
-/* What the two kernels for matmuls with few tokens (few_tokens.cu, matmul_chain.cu) have in common:
- * the part of the matmul that a block computes, the norm of x in shared memory, and what becomes of the sums.
+/* What the two kernels for matmuls with few tokens (few_tokens.cu, matmul_chain.cu) have in common: the part of the
+ * matmul that a block computes, the norm of x in shared memory, and what becomes of the sums.
  *
  * A tile is TILE output features; of MATMUL_GATE TILE / 2 gates and the TILE / 2 ups that belong to them. MMA_WARPS
  * warps multiply. Each takes a share of the input features, and their sums are added at the end of a tile.
@@ -9,47 +9,23 @@
 #ifndef QUIRE_KERNELS_CUDA_MATMUL_FEW_TOKENS_TILE_CUH
 #define QUIRE_KERNELS_CUDA_MATMUL_FEW_TOKENS_TILE_CUH
 
-#include "kernels/cuda/matmul/few_tokens.cuh"
+#include "kernels/cuda/matmul/few_tokens.h"
+#include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/matmul.cuh"
 
-enum {
-    MMA_WARPS = 8,
-    MMA_THREADS = 32 * MMA_WARPS,
-    SKEW = 64, /* bytes between the tokens of x in shared memory, so that they begin in different banks */
-    PARTIAL_BYTES = 16 << 20, /* of the workspace, for the sums of parts */
-    MAX_SPLIT_TILES = 16384,  /* of a matmul in parts: the workspace has a counter for each */
-    CHAIN_COUNTER_AT = MAX_SPLIT_TILES * 4 + PARTIAL_BYTES /* in the workspace: the counter of a chain's blocks */
-};
-
-struct few_tokens_call {
-    struct matmul matmul;
-    struct few_tokens_plan plan;
-    uint32_t *arrivals; /* [tiles] parts that are finished; zero before and after the kernel */
-    float *partials;    /* [tiles, splits, tokens, TILE] */
-};
-
-/* matmul_chain.cu, for devices of compute capability below 9.0: few_tokens_plan; and few_tokens_launch,
- * which adds the call to a chain. counter: CHAIN_COUNTER_AT in the workspace, or NULL. */
-bool matmul_chain_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out);
-void matmul_chain_add(struct backend *b, const struct few_tokens_call *call, uint32_t *counter);
-
-/* Bytes of dynamic shared memory that a block may have: what is left beside the static shared memory. */
-static inline int64_t few_tokens_room(const struct cuda_state *s)
+/* The call of a matmul that few_tokens_plan takes. */
+static inline struct few_tokens_call few_tokens_call_of(struct backend *b, const struct matmul *m)
 {
-    return s->max_shared_bytes - 1024;
-}
-
-/* Whether a matmul can be computed in `splits` parts of `part` input features each. The norm of x needs all of x, and
- * the sums of a part, `sum_bytes` for all tiles, need a workspace. */
-static inline bool few_tokens_can_split(const struct cuda_state *s, const struct matmul *m, int32_t splits,
-                                        int64_t part, int64_t tiles, int64_t sum_bytes)
-{
-    return splits == 1 || ((splits - 1) * part < m->in_features && s->regions[CUDA_USER_LINEAR].data && !m->gain &&
-                           tiles <= MAX_SPLIT_TILES && splits * sum_bytes <= PARTIAL_BYTES);
-}
-
-template <int TILE> static inline __host__ __device__ int64_t tile_count(const struct matmul *m)
-{
-    return m->result == MATMUL_GATE ? cuda_div_up(m->out_features / 2, TILE / 2) : cuda_div_up(m->out_features, TILE);
+    const struct matmul_device device = matmul_device_of(b);
+    uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
+    struct few_tokens_call call = {};
+    call.matmul = *m;
+    few_tokens_plan(&device, m, &call.plan);
+    if (workspace) {
+        call.arrivals = (uint32_t *)workspace;
+        call.partials = (float *)(call.arrivals + MAX_SPLIT_TILES);
+    }
+    return call;
 }
 
 /* Waits for the other mma warps. */
@@ -74,7 +50,7 @@ static __device__ __forceinline__ block_part find_part(const struct few_tokens_p
     p.split = blockIdx.x % plan.splits;
     p.tile_step = plan.blocks / plan.splits;
     p.first_tile = blockIdx.x / plan.splits;
-    p.tiles = tile_count<TILE>(&m);
+    p.tiles = few_tokens_tiles(&m, TILE);
     p.begin = p.split * (int64_t)plan.part;
     const int64_t left = m.in_features - p.begin;
     p.size = (int32_t)(left < plan.part ? left : plan.part);

@@ -31,56 +31,32 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/matmul/few_tokens_wgmma.cuh"
+#include "kernels/cuda/matmul/few_tokens_wgmma.h"
+#include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/matmul.cuh"
 #include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum {
-    STEP = 128,    /* input features, and bytes of a row of x */
-    BOX_ROW = 128, /* bytes: one step of FP8, two of INT4 */
-    BOX_ROWS = 64,
     GROUP = 128, /* threads of a warpgroup */
-    PREPARE_THREADS = 4 * GROUP,
+    PREPARE_THREADS = 16 * HALF_WARPS,
     SCALE_THREADS = BOX_ROWS,
     COPY_THREADS = 32,
     MAX_THREADS = PREPARE_THREADS + COPY_THREADS + SCALE_THREADS,
-    BOXES = 4, /* of a stage */
-    MAX_STAGES = 16,
-    MIN_RING = 64 << 10,     /* bytes, unless everything fits into fewer */
-    IN_FLIGHT = 64 << 10,    /* bytes in flight to each multiprocessor; more make reads slower */
-    SUMS_ROW = BOX_ROWS + 8, /* floats; the padding puts the tokens of a warp into different banks */
-    HALF_WARPS = PREPARE_THREADS / 16,
     UP_ROW = BOX_ROWS / 2, /* of a tile of MATMUL_GATE: the first row of up */
     HALF_EXPONENT = 22,    /* of a float16 from 128 to 255, with its bias */
-    INT4_FACTOR = 512,     /* of an integer, to the e4m3 with the same bits */
-    ALIGNMENT = 1024       /* of a box: the swizzle's period */
+    INT4_FACTOR = 512      /* of an integer, to the e4m3 with the same bits */
 };
 
-struct few_call {
+struct few_maps {
     CUtensorMap weight; /* in boxes of box_rows and a step */
     CUtensorMap x; /* [steps, tokens, 1, step], or [1, tokens, 1, in_features] if those are not whole steps; in boxes
                       of x_steps, all tokens and their places, and a step */
-    int32_t x_steps;
-    struct matmul matmul;
-    int32_t tiles, tile_rows, box_rows;
-    uint32_t inverse;    /* of a tile's output features: i / features is __umulhi(i, inverse) */
-    int32_t splits;      /* parts of a tile: 1, or one for each block of a cluster */
-    int32_t columns;     /* blocks of a part */
-    int32_t part_stages; /* stages of a part; the last one may have fewer */
-    int32_t all_stages;
-    int32_t stages, in_flight, slot_bytes; /* of the ring; in_flight: the most stages that are being copied at a time */
-    int32_t groups;                        /* of a row's scales */
-    int32_t group_steps, scale_bytes;
-    bool has_stage_scales, loads_eight; /* scales belong to stages; eight of 16 bits, and zeros, are loaded as one */
-    int32_t x_at, sums_at, factors_at, squares_at, gain_at, scales_at, shared_bytes; /* in shared memory */
+};
+struct few_call : few_maps, few_tokens_wgmma_layout {
 };
 
-/* Places of a token: pairs of rows of x, and of sums. */
-static constexpr __host__ __device__ int places_of(enum dtype dtype)
-{
-    return dtype == DTYPE_FLOAT16 ? 2 : 1;
-}
 template <class T> static constexpr int PLACES = places_of(std::is_same_v<T, __half> ? DTYPE_FLOAT16 : DTYPE_BFLOAT16);
 
 /* Sums to which the wgmmas of a step add in turn, because each waits for the one before with the same sums. Two take
@@ -93,31 +69,19 @@ template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT
 /* What belongs to a step of a row: a scale, and of INT4 the scale times the zero. */
 template <enum weight_format FORMAT> using row_scale = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
 
-static constexpr __host__ __device__ int box_steps_of(enum weight_format format)
-{
-    return format == WEIGHT_INT4 ? 2 : 1;
-}
 template <enum weight_format FORMAT> static constexpr int STAGE_STEPS = BOXES *box_steps_of(FORMAT);
 
 /* The warpgroups that multiply, what each has of a stage, and the floats of all their sums. */
 template <enum weight_format FORMAT, int N> struct few_tiling {
-    static constexpr int MMA_GROUPS = FORMAT == WEIGHT_INT4 && N == 16 ? 4 : 2, MMA_THREADS = MMA_GROUPS * GROUP;
+    static constexpr int MMA_GROUPS = mma_groups_of(FORMAT, N), MMA_THREADS = MMA_GROUPS * GROUP;
     static constexpr int GROUP_BOXES = BOXES / MMA_GROUPS, GROUP_STEPS = GROUP_BOXES * box_steps_of(FORMAT);
-    static constexpr int SUMS = MMA_GROUPS * (N / 2) * SUMS_ROW;
+    static constexpr int SUMS = sums_of(FORMAT, N);
+    static_assert(sizeof(row_scale<FORMAT>) == scale_bytes_of(FORMAT) &&
+                      sizeof(x_factors<FORMAT>) == scale_bytes_of(FORMAT),
+                  "the layout has room for them");
 };
 
 template <enum weight_format FORMAT> static constexpr int STAGE_SCALES = STAGE_STEPS<FORMAT> *BOX_ROWS;
-
-/* Steps of a part of x. */
-static inline __host__ __device__ int steps_of(const few_call &c, enum weight_format format)
-{
-    return c.part_stages * BOXES * box_steps_of(format);
-}
-
-static inline __host__ __device__ int gain_bytes_of(const matmul &m)
-{
-    return m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
-}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -309,13 +273,13 @@ static __device__ __forceinline__ void copy_x(const few_call &c, const few_part 
                                               uint64_t *full)
 {
     if (threadIdx.x == 0) {
-        barrier_arrive_expect(full, steps_of(c, FORMAT) * N * STEP + gain_bytes_of(c.matmul));
+        barrier_arrive_expect(full, steps_of(&c, FORMAT) * N * STEP + gain_bytes_of(&c.matmul));
         tensor_map_prefetch(&c.x);
-        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(c.matmul), full, evict_last_policy());
+        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(&c.matmul), full, evict_last_policy());
     }
     __syncwarp();
     wait_for_previous();
-    for (int i = threadIdx.x * c.x_steps; i < steps_of(c, FORMAT); i += 32 * c.x_steps) {
+    for (int i = threadIdx.x * c.x_steps; i < steps_of(&c, FORMAT); i += 32 * c.x_steps) {
         const int step = p.begin * STAGE_STEPS<FORMAT> + i;
         const bool whole = c.matmul.in_features % STEP == 0;
         copy_steps(x + i * N * STEP, &c.x, whole ? 0 : step * STEP, whole ? step : 0, full);
@@ -603,7 +567,7 @@ static __device__ __forceinline__ void convert_x(const few_call &c, const few_pa
     const matmul &m = c.matmul;
     float square[TOKENS] = {};
 #pragma unroll 1
-    for (int first_step = threadIdx.x / 32 * 2; first_step < steps_of(c, FORMAT); first_step += HALF_WARPS) {
+    for (int first_step = threadIdx.x / 32 * 2; first_step < steps_of(&c, FORMAT); first_step += HALF_WARPS) {
         const int step = first_step + at.half_warp % 2; /* there are an even number of steps */
         float g[8] = {};
         if (m.gain) load_gains<T>(g, m, gain, (p.begin * STAGE_STEPS<FORMAT> + step) * STEP + 8 * at.lane);
@@ -1029,78 +993,6 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel
 
 /* ---- the host's side ---- */
 
-/* Columns of x as e4m3. */
-static int columns_of(const struct matmul *m)
-{
-    return 2 * m->num_tokens * places_of(m->dtype) <= 8 ? 8 : 16;
-}
-
-static int sums_of(const struct matmul *m, int columns)
-{
-    if (m->format == WEIGHT_INT4)
-        return columns == 8 ? few_tiling<WEIGHT_INT4, 8>::SUMS : few_tiling<WEIGHT_INT4, 16>::SUMS;
-    return columns == 8 ? few_tiling<WEIGHT_FP8, 8>::SUMS : few_tiling<WEIGHT_FP8, 16>::SUMS;
-}
-
-/* Shared memory, with the longest ring that fits. False: it is too short. */
-static bool lay_out(const struct cuda_state *s, struct few_call *c)
-{
-    const int n = columns_of(&c->matmul), steps = steps_of(*c, c->matmul.format), stage = BOXES * c->slot_bytes;
-    const int64_t x = (int64_t)steps * n * STEP, sums = 2 * sums_of(&c->matmul, n) * (int64_t)sizeof(float);
-    const bool int4 = c->matmul.format == WEIGHT_INT4;
-    const int64_t factors =
-        steps * n / 2 * (int64_t)(int4 ? sizeof(x_factors<WEIGHT_INT4>) : sizeof(x_factors<WEIGHT_FP8>));
-    const int64_t squares = HALF_WARPS * n / 2 * (int64_t)sizeof(float), gain = gain_bytes_of(c->matmul);
-    const int64_t room = (int64_t)s->max_shared_bytes - 1024 - ALIGNMENT - x - sums - factors - squares - gain;
-    const int64_t all = c->part_stages * cuda_div_up(c->tiles, c->columns);
-    const int64_t scales = !c->has_stage_scales ? 0
-                           : int4               ? STAGE_SCALES<WEIGHT_INT4> * sizeof(row_scale<WEIGHT_INT4>)
-                                                : STAGE_SCALES<WEIGHT_FP8> * sizeof(row_scale<WEIGHT_FP8>);
-    int64_t stages = room > 0 ? room / (stage + scales) : 0;
-    if (stages < 2 || (stages < all && stages * stage < MIN_RING)) return false;
-    if (stages > MAX_STAGES) stages = MAX_STAGES;
-    if (stages > all) stages = all > 2 ? all : 2; /* the rest of shared memory is for the next kernel's blocks */
-    c->stages = (int32_t)stages;
-    c->x_at = (int32_t)stages * stage;
-    c->sums_at = (int32_t)(c->x_at + x);
-    c->factors_at = (int32_t)(c->sums_at + sums);
-    c->squares_at = (int32_t)(c->factors_at + factors);
-    c->gain_at = (int32_t)(c->squares_at + squares);
-    c->scales_at = (int32_t)cuda_div_up(c->gain_at + gain, 16) * 16;
-    c->shared_bytes = (int32_t)(ALIGNMENT + c->scales_at + stages * scales);
-    return true;
-}
-
-/* With tiles in so many parts, of a size that gives all blocks the same to do. False: x does not fit. */
-static bool plan_with(const struct cuda_state *s, int splits, struct few_call *c)
-{
-    const struct matmul *m = &c->matmul;
-    const bool gated = m->result == MATMUL_GATE;
-    const int64_t places = s->num_sms / splits;
-    const int64_t rounds = cuda_div_up(cuda_div_up(m->out_features, BOX_ROWS), places);
-    c->splits = splits;
-    c->tile_rows = (int32_t)cuda_div_up(cuda_div_up(m->out_features, rounds * places), 8) * 8;
-    c->tiles = (int32_t)cuda_div_up(m->out_features, c->tile_rows);
-    c->columns = c->tiles < places ? c->tiles : (int32_t)places;
-    c->box_rows = gated ? c->tile_rows / 2 : c->tile_rows;
-    c->inverse = (uint32_t)(((uint64_t)1 << 32) / (uint64_t)(gated ? c->tile_rows / 2 : c->tile_rows) + 1);
-    c->slot_bytes = (gated ? BOX_ROWS : c->box_rows) * BOX_ROW;
-    c->all_stages = (int32_t)cuda_div_up(m->in_features, BOXES * box_steps_of(m->format) * STEP);
-    c->part_stages = (int32_t)cuda_div_up(c->all_stages, splits);
-    if ((splits - 1) * c->part_stages >= c->all_stages || !lay_out(s, c)) return false;
-    c->in_flight = (int32_t)cuda_div_up(IN_FLIGHT, BOXES * c->tile_rows * BOX_ROW);
-    if (c->in_flight > c->stages) c->in_flight = c->stages;
-    return true;
-}
-
-/* An x that leaves too little for the ring is cut into two parts, but the norm needs all of it. */
-static bool plan(const struct cuda_state *s, struct few_call *c)
-{
-    const int64_t x = c->matmul.in_features * columns_of(&c->matmul);
-    const bool is_large = x > (columns_of(&c->matmul) == 8 ? 72 << 10 : 116 << 10);
-    return c->matmul.gain || !is_large ? plan_with(s, 1, c) : plan_with(s, 2, c);
-}
-
 template <class T, enum weight_format FORMAT, int N>
 static void launch(struct backend *b, const char *operation, const struct few_call *call)
 {
@@ -1111,24 +1003,6 @@ static void launch(struct backend *b, const char *operation, const struct few_ca
     if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
     cuda_launch_dependent(s, kernel, {blocks, threads, call->shared_bytes, call->splits}, *call);
     cuda_check_launch(b, operation);
-}
-
-static bool takes_format(const struct matmul *m)
-{
-    const bool whole_rows = m->group_size >= m->in_features;
-    if (m->format == WEIGHT_FP8) return m->scale_dtype == DTYPE_FLOAT32 && (whole_rows || m->group_size == STEP);
-    return m->format == WEIGHT_INT4 && m->in_features % INT4_SEGMENT == 0 && m->scale_rows == 1 &&
-           (whole_rows || m->group_size % STEP == 0) && m->in_features / STEP * m->out_features <= INT32_MAX;
-}
-
-static bool takes(struct backend *b, const struct matmul *m)
-{
-    const bool shape = m->num_tokens >= 1 && m->num_tokens * places_of(m->dtype) <= FEW_TOKENS_WGMMA_MAX &&
-                       m->in_features > 0 && m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 64 &&
-                       m->out_features > 0 && m->out_features <= INT32_MAX / 64;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
-                         (!m->gain || cuda_is_aligned(m->gain));
-    return cuda_state(b)->has_wgmma && takes_format(m) && shape && aligned;
 }
 
 /* The weight's bytes count as 16-bit elements. */
@@ -1144,7 +1018,6 @@ static bool map_operands(struct few_call *c)
                                            CU_TENSOR_MAP_SWIZZLE_128B,
                                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     const bool whole = m->in_features % STEP == 0;
-    c->x_steps = whole ? steps_of(*c, m->format) : 1;
     const int places = places_of(m->dtype);
     const struct tensor_map_args x = {
         m->x,
@@ -1178,15 +1051,9 @@ template <class T> static void launch_format(struct backend *b, const char *oper
 
 bool few_tokens_wgmma(struct backend *b, const char *operation, const struct matmul *m)
 {
+    const struct matmul_device device = matmul_device_of(b);
     struct few_call call = {};
-    call.matmul = *m;
-    call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
-    call.group_steps = call.groups > 1 ? (int32_t)(m->group_size / STEP) : 1;
-    call.scale_bytes = (int32_t)dtype_size(m->scale_dtype);
-    call.has_stage_scales = m->format == WEIGHT_INT4 || call.groups > 1;
-    call.loads_eight = m->format == WEIGHT_INT4 && call.scale_bytes == 2 && m->group_size == STEP &&
-                       call.groups % 8 == 0 && cuda_is_aligned(m->scales) && (uintptr_t)m->zeros % 8 == 0;
-    if (!takes(b, m) || !plan(cuda_state(b), &call) || !map_operands(&call)) return false;
+    if (!few_tokens_wgmma_lay_out(&device, m, &call) || !map_operands(&call)) return false;
     if (m->dtype == DTYPE_FLOAT16) {
         launch_format<__half>(b, operation, &call);
     } else {

@@ -14,59 +14,37 @@
  * and up before the activation. The norm is computed in float32 from the residual stream as it is stored. Only
  * few_tokens_wgmma rounds x times its gains instead of the normed x, and multiplies the sums by the norm's factor.
  *
- * Quantized weights go to linear_decoding (linear_wgmma_quantized.cuh), which chooses the kernel; on 8.x each matmul is
- * a kernel of its own. With a norm it declines where that is linear_wgmma_quantized or linear_mma_quantized, which does
- * not take gate_up either.
- *
- * Where linear_wgmma is the faster kernel (few_tokens_is_best says no), the norm is a kernel of its own.
- *
- * These operations decline (return false, having done nothing): a norm that is not RMSNorm, whose gain has another type
- * than float32 and the activations', or whose x does not fit into shared memory; more than FUSED_MAX_TOKENS tokens, or
- * more than linear_wgmma takes where there is one, since cuBLAS and separate kernels are as fast from there on;
- * float32; types that differ, that of the bias included; in_features that is not a multiple of 8; addresses that are
- * not a multiple of 16. */
-#include "kernels/cuda/cuda.h"
-#include "kernels/cuda/matmul/few_tokens.cuh"
-#include "kernels/cuda/matmul/linear_wgmma.cuh"
-#include "kernels/cuda/matmul/linear_wgmma_quantized.cuh"
+ * The planner (plan.h) chooses the kernel, or declines (they return false, having done nothing): a norm that is not
+ * RMSNorm, whose gain has another type than float32 and the activations', or whose x does not fit into shared memory;
+ * where a kernel for a batch of tokens is faster, which takes no norm, and linear_mma_quantized no gate_up either; more
+ * than FUSED_MAX_TOKENS tokens of floats, or more than linear_wgmma takes where there is one, since cuBLAS and separate
+ * kernels are as fast from there on; float32; types that differ, that of the bias included; in_features that is not a
+ * multiple of 8; addresses that are not a multiple of 16. */
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/operations.h"
 
-/* False: the kernel does not take such a norm. */
-static bool set_norm(struct matmul *m, const struct norm_params *norm)
+static bool run(struct backend *b, const char *operation, const struct linear_args *args, enum matmul_result result,
+                const struct norm_params *norm, enum activation activation)
 {
-    m->gain = norm->gain;
-    m->gain_is_float = norm->gain_dtype == DTYPE_FLOAT32;
-    m->eps = norm->eps;
-    return norm->gain && norm->type == NORM_RMS && (m->gain_is_float || norm->gain_dtype == m->dtype);
-}
-
-static bool run(struct backend *b, const char *operation, const struct matmul *m)
-{
-    struct few_tokens_plan plan;
-    const struct cuda_state *s = cuda_state(b);
-    if (matmul_is_quantized(m)) return linear_decoding(b, operation, m);
-    if (s->has_wgmma && !few_tokens_is_best(m)) return linear_wgmma(b, operation, m);
-    if (m->num_tokens > FUSED_MAX_TOKENS || !few_tokens_plan(s, m, &plan)) return false;
-    few_tokens_launch(b, operation, m, &plan);
+    const struct matmul_device device = matmul_device_of(b);
+    const struct matmul_question q = matmul_question_of(args, result, norm, activation, true);
+    const enum matmul_kernel kernel = matmul_plan(&device, &q);
+    if (kernel == MATMUL_DECLINED) return false;
+    matmul_run(b, operation, kernel, &q.matmul);
     return true;
 }
 
 bool cuda_norm_linear(struct backend *b, const struct norm_linear_args *args)
 {
-    struct matmul m;
-    return matmul_of(&args->linear, MATMUL_STORE, &m) && set_norm(&m, &args->norm) && run(b, "norm_linear", &m);
+    return run(b, "norm_linear", &args->linear, MATMUL_STORE, &args->norm, ACTIVATION_SILU);
 }
 
 bool cuda_linear_residual(struct backend *b, const struct linear_args *args)
 {
-    struct matmul m;
-    return matmul_of(args, MATMUL_ADD, &m) && run(b, "linear_residual", &m);
+    return run(b, "linear_residual", args, MATMUL_ADD, NULL, ACTIVATION_SILU);
 }
 
 bool cuda_gate_up(struct backend *b, const struct gate_up_args *args)
 {
-    struct matmul m;
-    if (!matmul_of(&args->linear, MATMUL_GATE, &m) || m.out_features % 2 != 0) return false;
-    m.activation = args->activation;
-    return (!args->norm || set_norm(&m, args->norm)) && run(b, "gate_up", &m);
+    return run(b, "gate_up", &args->linear, MATMUL_GATE, args->norm, args->activation);
 }

@@ -1,12 +1,11 @@
 /* The columns of x in the order of a weight's. A block puts a token into shared memory, normed if need be, and reads it
  * from there in the other order. It has several tokens one after the other, because the order is as much to read as a
  * token is: a thread keeps its part of it, up to KEPT pieces, and reads that while the previous kernel still runs. */
-#include "kernels/cuda/matmul/input_order.cuh"
-
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
 
-enum { THREADS = 512, EACH = 8 /* elements of a piece */, KEPT = 4, BLOCKS_OF_SM = 3 };
+enum { THREADS = 32 * INPUT_ORDER_WARPS, EACH = INPUT_ORDER_PIECE, KEPT = 4, BLOCKS_OF_SM = 3 };
 
 template <class T> struct input_order_call {
     T *out; /* [num_tokens, size] */
@@ -92,12 +91,6 @@ static __global__ void __launch_bounds__(THREADS) input_order_kernel(const __gri
     }
 }
 
-int64_t input_order_most_tokens(struct backend *b, const struct matmul *m)
-{
-    const struct cuda_region *region = &cuda_state(b)->regions[CUDA_USER_DEQUANTIZE];
-    return region->data ? region->bytes / (m->in_features * dtype_size(m->dtype)) : 0;
-}
-
 template <class T> static void launch(struct backend *b, const char *operation, const struct matmul *m, void *out)
 {
     const struct cuda_state *s = cuda_use(b);
@@ -111,22 +104,10 @@ template <class T> static void launch(struct backend *b, const char *operation, 
     cuda_check_launch(b, operation);
 }
 
-bool input_order_gather(struct backend *b, const char *operation, struct matmul *m)
+void input_order_gather(struct backend *b, const char *operation, const struct matmul *m, void *out)
 {
-    const struct cuda_state *s = cuda_state(b);
-    const bool fits = m->num_tokens <= input_order_most_tokens(b, m) &&
-                      m->in_features * dtype_size(m->dtype) <= s->max_shared_bytes - (int)sizeof(order_sums);
-    struct norm_params norm = {};
-    norm.gain = m->gain, norm.gain_dtype = m->gain_is_float ? DTYPE_FLOAT32 : m->dtype;
-    if (!fits || m->in_features % EACH != 0 || m->x_stride % EACH != 0 || !cuda_is_aligned(m->x) ||
-        (m->gain && !gains_are_aligned<EACH>(&norm)))
-        return false;
-    void *out = s->regions[CUDA_USER_DEQUANTIZE].data;
     if (m->dtype == DTYPE_FLOAT16)
         launch<__half>(b, operation, m, out);
     else
         launch<__nv_bfloat16>(b, operation, m, out);
-    m->x = out, m->x_stride = m->in_features;
-    m->gain = NULL, m->input_order = NULL;
-    return true;
 }

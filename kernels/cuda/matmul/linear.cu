@@ -1,10 +1,6 @@
-/* linear: sends each matmul to the kernel that is fastest for it. */
-#include <limits.h>
-
+/* linear: asks the planner (plan.h) for a kernel, and runs it. */
 #include "kernels/cuda/matmul/dequantize.cuh"
-#include "kernels/cuda/matmul/few_tokens.cuh"
-#include "kernels/cuda/matmul/linear_wgmma.cuh"
-#include "kernels/cuda/matmul/linear_wgmma_quantized.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/operations.h"
 
 enum { THREADS = 256, MAX_GRID_Y = 65535 };
@@ -35,28 +31,6 @@ static void spread_bias(struct backend *b, const struct linear_args *args)
     });
 }
 
-/* By quire's own kernels, if they take it and cuBLAS is not faster. */
-static bool run_own_kernel(struct backend *b, const struct linear_args *args)
-{
-    struct matmul m;
-    struct few_tokens_plan plan;
-    if (!matmul_of(args, MATMUL_STORE, &m)) return false;
-    if (!few_tokens_is_best(&m) && linear_wgmma(b, "linear", &m)) return true;
-    if (!few_tokens_plan(cuda_state(b), &m, &plan) || plan.splits > 1) return false;
-    few_tokens_launch(b, "linear", &m, &plan);
-    return true;
-}
-
-/* Whether cuBLAS takes it: one type, sizes that fit into an int, and a bias that `out` can hold exactly. */
-static bool is_for_cublas(const struct linear_args *args)
-{
-    const struct weight *w = args->weight;
-    const bool is_float = args->out_dtype == DTYPE_FLOAT32;
-    return weight_dtype(w) == args->dtype && (args->out_dtype == args->dtype || is_float) &&
-           (!w->bias || is_float || w->bias_dtype == args->out_dtype) && w->out_features <= INT_MAX &&
-           w->in_features <= INT_MAX && args->x_stride <= INT_MAX && args->out_stride <= INT_MAX;
-}
-
 static void run_cublas(struct backend *b, const struct linear_args *args)
 {
     const struct weight *w = args->weight;
@@ -71,17 +45,7 @@ static void run_cublas(struct backend *b, const struct linear_args *args)
     cuda_check_launch(b, "linear");
 }
 
-static void linear_of_floats(struct backend *b, const struct linear_args *args)
-{
-    if (run_own_kernel(b, args)) return;
-    if (is_for_cublas(args)) {
-        run_cublas(b, args);
-    } else {
-        cuda_linear_mixed(b, args);
-    }
-}
-
-/* The same for output features first, ..., first + rows - 1 of a quantized weight, whose elements become x's type in
+/* linear for output features first, ..., first + rows - 1 of a quantized weight, whose elements become x's type in
  * `floats`. */
 static void linear_of_rows(struct backend *b, const struct linear_args *args, int64_t first, int64_t rows, void *floats)
 {
@@ -97,7 +61,7 @@ static void linear_of_rows(struct backend *b, const struct linear_args *args, in
     part.weight = &slab;
     part.out = (uint8_t *)args->out + first * dtype_size(args->out_dtype);
     dequantize_rows(b, w, first, rows, args->dtype, floats);
-    linear_of_floats(b, &part);
+    cuda_linear(b, &part);
 }
 
 /* Any quantized weight, as many rows at a time as the workspace holds. */
@@ -116,16 +80,71 @@ static void linear_dequantized(struct backend *b, const struct linear_args *args
         linear_of_rows(b, args, first, w->out_features - first < most ? w->out_features - first : most, region->data);
 }
 
+/* A part after the other: its x in the order of the weight's columns, and then the kernel that is best for so many
+ * tokens. */
+static void run_in_order(struct backend *b, const char *operation, const struct matmul *m)
+{
+    const struct matmul_device device = matmul_device_of(b);
+    const int32_t tokens = matmul_part_tokens(&device, m);
+    for (int32_t first = 0; first < m->num_tokens; first += tokens) {
+        struct matmul x = *m;
+        x.num_tokens = m->num_tokens - first < tokens ? m->num_tokens - first : tokens;
+        x.x = (const uint8_t *)m->x + first * m->x_stride * dtype_size(m->dtype);
+        const struct matmul part = matmul_ordered_part(&device, m, first, x.num_tokens);
+        input_order_gather(b, operation, &x, (void *)part.x);
+        matmul_run(b, operation, matmul_plan_quantized(&device, &part), &part);
+    }
+}
+
+static matmul_function *function_of(enum matmul_kernel kernel)
+{
+    switch (kernel) {
+    case MATMUL_FEW_TOKENS:
+        return few_tokens;
+    case MATMUL_CHAIN:
+        return matmul_chain_add;
+    case MATMUL_LINEAR_WGMMA:
+        return linear_wgmma;
+    case MATMUL_FEW_TOKENS_WGMMA:
+        return few_tokens_wgmma;
+    case MATMUL_FEW_TOKENS_QUANTIZED:
+        return few_tokens_quantized;
+    case MATMUL_LINEAR_WGMMA_INT4:
+        return linear_wgmma_int4;
+    case MATMUL_LINEAR_WGMMA_QUANTIZED:
+        return linear_wgmma_quantized;
+    case MATMUL_ROWS_WGMMA:
+        return linear_wgmma_rows;
+    default:
+        return linear_mma_quantized;
+    }
+}
+
+void matmul_run(struct backend *b, const char *operation, enum matmul_kernel kernel, const struct matmul *m)
+{
+    if (kernel == MATMUL_IN_ORDER) return run_in_order(b, operation, m);
+    if (!function_of(kernel)(b, operation, m))
+        cuda_fail(b, "%s failed on %s: the driver cannot describe %lld x %lld weights to the GPU's copy engine",
+                  operation, b->name, (long long)m->out_features, (long long)m->in_features);
+}
+
 void cuda_linear(struct backend *b, const struct linear_args *args)
 {
     if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
-    struct matmul m;
-    if (args->quantized_x) {
-        cuda_linear_quantized_rows(b, args);
-    } else if (weight_is_quantized(args->weight)) {
-        if (matmul_of(args, MATMUL_STORE, &m) && linear_decoding(b, "linear", &m)) return;
-        linear_dequantized(b, args);
-    } else {
-        linear_of_floats(b, args);
+    const struct matmul_device device = matmul_device_of(b);
+    const struct matmul_question q = matmul_question_of(args, MATMUL_STORE, NULL, ACTIVATION_SILU, false);
+    const enum matmul_kernel kernel = matmul_plan(&device, &q);
+    if (args->quantized_x && args->left_out) *args->left_out = left_out_scales();
+    switch (kernel) {
+    case MATMUL_CUBLAS:
+        return run_cublas(b, args);
+    case MATMUL_LINEAR_MIXED:
+        return cuda_linear_mixed(b, args);
+    case MATMUL_DEQUANTIZE:
+        return linear_dequantized(b, args);
+    case MATMUL_CUBLAS_LT:
+        return cuda_linear_cublas_lt(b, args);
+    default:
+        return matmul_run(b, "linear", kernel, &q.matmul);
     }
 }

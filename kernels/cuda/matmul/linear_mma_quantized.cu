@@ -20,12 +20,12 @@
  *
  * Where there are fewer tiles than the GPU has room for blocks, a tile is split along the input features. Each part
  * writes its sums to the workspace, and a second kernel adds them. */
-#include "kernels/cuda/matmul/linear_mma_quantized.cuh"
-
 #include "kernels/cuda/cache_policy.cuh"
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/matmul/encoded.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/matmul.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -39,8 +39,7 @@ enum {
     SUMS_ROW = ROWS + 4,      /* floats of a token; the padding puts the tokens of a warp into different banks */
     MAX_STAGES = 4,
     ADD_THREADS = 256,
-    MAX_FEATURES = 1 << 21, /* so that offsets in a tile are 32-bit */
-    ALIGNMENT = 256         /* of the sums in the workspace */
+    ALIGNMENT = 256 /* of the sums in the workspace */
 };
 
 /* How tiles are split: the largest number of parts, and their least steps; and what costs as much as so many steps:
@@ -569,23 +568,8 @@ template <class T> static bool launch_format(struct backend *b, const char *oper
                                                 : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
 }
 
-bool linear_mma_takes_quantized(const struct matmul *m)
-{
-    const bool is_int4 = m->format == WEIGHT_INT4;
-    const int64_t groups = m->group_size > 0 ? cuda_div_up(m->in_features, m->group_size) : 0;
-    const bool size = m->num_tokens >= 1 && m->num_tokens <= LINEAR_MMA_MAX_TOKENS && m->out_features > 0 &&
-                      m->in_features > 0 && m->in_features <= MAX_FEATURES && m->x_stride <= MAX_FEATURES &&
-                      m->out_features <= INT32_MAX / LINEAR_MMA_MAX_TOKENS / 4 && m->out_features * groups <= INT32_MAX;
-    const bool rows = m->in_features % (is_int4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
-    const bool grouping = (groups == 1 || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0) &&
-                          (!is_int4 || m->scale_rows == 1);
-    return matmul_is_quantized(m) && m->result != MATMUL_GATE && size && rows && grouping &&
-           cuda_is_aligned(m->weight) && cuda_is_aligned(m->x);
-}
-
 bool linear_mma_quantized(struct backend *b, const char *operation, const struct matmul *m)
 {
-    if (m->gain || m->input_order || !linear_mma_takes_quantized(m)) return false;
     const int64_t unit = m->group_size < STEP ? 32 : STEP;
     struct mma_call call = {};
     call.matmul = *m;

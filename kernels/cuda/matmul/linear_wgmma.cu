@@ -19,7 +19,7 @@
  * are counts of 16-bit elements. */
 #include <cuda_fp8.h>
 
-#include "kernels/cuda/matmul/linear_wgmma.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/matmul/linear_wgmma_tile.cuh"
 
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
@@ -40,7 +40,6 @@ template <int N, int GROUPS> struct tiling {
 struct wgmma_call : tiled_matmul {
     CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
     int32_t steps;         /* of all parts together */
-    const float *x_scales; /* [num_tokens] of quantized rows */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -155,7 +154,7 @@ static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const 
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
         const int t = i / 4 * 8 + token + i % 2;
-        sums[i] *= of_rows[i % 4 / 2] * (t < call.matmul.num_tokens ? call.x_scales[t] : 0);
+        sums[i] *= of_rows[i % 4 / 2] * (t < call.matmul.num_tokens ? call.matmul.x_scales[t] : 0);
     }
 }
 
@@ -275,15 +274,6 @@ template <class E, class T> static bool launch_tokens(struct backend *b, const c
                           : launch_rows<E, T, 64>(b, operation, call);
 }
 
-static bool fits(struct backend *b, const struct matmul *m)
-{
-    const bool shape = m->num_tokens >= 1 && m->num_tokens <= LINEAR_WGMMA_MAX_TOKENS && m->out_features > 0 &&
-                       m->out_features <= INT32_MAX / 16 && m->in_features > 0 && m->in_features % 8 == 0 &&
-                       m->in_features <= INT32_MAX / 16;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0;
-    return cuda_state(b)->has_wgmma && shape && aligned && !m->gain;
-}
-
 static wgmma_call call_of(const struct matmul *m)
 {
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
@@ -295,23 +285,16 @@ static wgmma_call call_of(const struct matmul *m)
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
 {
-    if (!fits(b, m) || matmul_is_quantized(m)) return false;
     wgmma_call call = call_of(m);
     return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half, __half>(b, operation, &call)
                                      : launch_tokens<__nv_bfloat16, __nv_bfloat16>(b, operation, &call);
 }
 
-bool linear_wgmma_quantized_rows(struct backend *b, const char *operation, const struct matmul *m,
-                                 const struct quantized_rows *x)
+bool linear_wgmma_rows(struct backend *b, const char *operation, const struct matmul *m)
 {
     struct matmul pairs = *m;
-    pairs.x = x->data;
     pairs.in_features = pairs.x_stride = m->in_features / 2;
-    const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && m->scale_rows == 1 &&
-                        m->group_size == m->in_features && x->group_size == m->in_features;
-    if (!is_fp8 || m->in_features % 16 != 0 || m->input_order || !fits(b, &pairs)) return false;
     wgmma_call call = call_of(&pairs);
-    call.x_scales = x->scales;
     return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &call)
                                      : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &call);
 }

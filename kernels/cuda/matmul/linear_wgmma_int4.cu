@@ -6,8 +6,8 @@
  * and tokens into a ring. The threads that multiply load the scales of their two rows themselves.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/matmul/linear_wgmma_encoded.cuh"
-#include "kernels/cuda/matmul/linear_wgmma_quantized.cuh"
 
 enum { MAX_STAGES = 12 };
 
@@ -296,10 +296,6 @@ bool linear_wgmma_int4(struct backend *b, const char *operation, const struct ma
 {
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     const int64_t group = m->group_size < m->in_features ? m->group_size : m->in_features;
-    if (m->gain || m->format != WEIGHT_INT4 || (group != STEP && group != m->in_features) ||
-        m->scale_dtype == DTYPE_FLOAT32 || m->num_tokens > 32 ||
-        m->out_features * (m->in_features / STEP) > INT32_MAX || !linear_wgmma_takes_quantized(b, m))
-        return false;
     quantized_wgmma_call call = {};
     call.matmul = *m;
     call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);

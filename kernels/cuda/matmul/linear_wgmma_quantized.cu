@@ -9,16 +9,11 @@
  * it at the end.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
-#include "kernels/cuda/matmul/input_order.cuh"
-#include "kernels/cuda/matmul/few_tokens.cuh"
-#include "kernels/cuda/matmul/few_tokens_wgmma.cuh"
-#include "kernels/cuda/matmul/linear_mma_quantized.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/matmul/linear_wgmma_encoded.cuh"
-#include "kernels/cuda/matmul/linear_wgmma_quantized.cuh"
 
 enum {
-    DEQUANTIZE_MIN_TOKENS = 6144, /* cuBLAS is faster from here on, dequantizing included */
-    COPY_WARPS = 4,               /* of the weights, of the tokens, and two of the scales */
+    COPY_WARPS = 4, /* of the weights, of the tokens, and two of the scales */
     MAX_STAGES = 12,
     SCALES_AT_ONCE = 4 /* of a row */
 };
@@ -589,20 +584,8 @@ template <class T> static bool launch_format(struct backend *b, const char *oper
                                                 : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
 }
 
-bool linear_wgmma_takes_quantized(struct backend *b, const struct matmul *m)
-{
-    const bool size = m->num_tokens >= 1 && m->out_features > 0 && m->out_features <= INT32_MAX / 16 &&
-                      m->in_features > 0 && m->in_features <= INT32_MAX / 16;
-    const bool rows = m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0 && m->x_stride % 8 == 0;
-    const bool groups =
-        m->group_size >= m->in_features || m->group_size == 32 || m->group_size == 64 || m->group_size % STEP == 0;
-    return cuda_state(b)->has_wgmma && matmul_is_quantized(m) && size && rows && groups && cuda_is_aligned(m->weight) &&
-           cuda_is_aligned(m->x);
-}
-
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
 {
-    if (m->gain || !linear_wgmma_takes_quantized(b, m)) return false;
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     quantized_wgmma_call call = {};
     call.matmul = *m;
@@ -612,47 +595,4 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
     call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
     return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
                                      : launch_format<__nv_bfloat16>(b, operation, &call);
-}
-
-/* Whether linear_mma_quantized is the fastest kernel, if it is asked for a plain matmul. */
-static bool is_for_mma(struct backend *b, const struct matmul *m)
-{
-    struct matmul plain = *m;
-    plain.result = MATMUL_STORE;
-    return !cuda_state(b)->has_wgmma && m->num_tokens >= LINEAR_MMA_MIN_TOKENS && linear_mma_takes_quantized(&plain);
-}
-
-static bool decode(struct backend *b, const char *operation, const struct matmul *m)
-{
-    if (few_tokens_wgmma(b, operation, m)) return true;
-    const int32_t min_tokens = m->format == WEIGHT_INT4 ? 5 : 9; /* few_tokens_quantized is faster with fewer */
-    const bool wgmma = m->num_tokens >= min_tokens && linear_wgmma_takes_quantized(b, m);
-    if (wgmma) return linear_wgmma_int4(b, operation, m) || linear_wgmma_quantized(b, operation, m);
-    if (is_for_mma(b, m)) return linear_mma_quantized(b, operation, m);
-    return few_tokens_quantized(b, operation, m);
-}
-
-/* Of tokens that fit into the workspace together, in parts of about the same size. An addition must not end halfway. */
-static bool decode_ordered(struct backend *b, const char *operation, const struct matmul *m)
-{
-    const int64_t most = input_order_most_tokens(b, m);
-    const bool none_takes = !cuda_state(b)->has_wgmma && m->num_tokens > FEW_TOKENS_MAX;
-    if (is_for_mma(b, m) ? !linear_mma_takes_quantized(m) : none_takes) return false; /* before x is gathered */
-    if (most == 0 || (m->result == MATMUL_ADD && m->num_tokens > most)) return false;
-    const int64_t size = dtype_size(m->dtype), parts = cuda_div_up(m->num_tokens, most);
-    const int64_t part = cuda_div_up(m->num_tokens, parts);
-    for (int64_t first = 0; first < m->num_tokens; first += part) {
-        struct matmul of = *m;
-        of.num_tokens = (int32_t)(m->num_tokens - first < part ? m->num_tokens - first : part);
-        of.x = (const uint8_t *)m->x + first * m->x_stride * size;
-        of.out = (uint8_t *)m->out + first * m->out_stride * (m->out_is_float ? (int64_t)sizeof(float) : size);
-        if (!input_order_gather(b, operation, &of) || !decode(b, operation, &of)) return false;
-    }
-    return true;
-}
-
-bool linear_decoding(struct backend *b, const char *operation, const struct matmul *m)
-{
-    if (m->input_order) return decode_ordered(b, operation, m);
-    return m->num_tokens < DEQUANTIZE_MIN_TOKENS && decode(b, operation, m);
 }

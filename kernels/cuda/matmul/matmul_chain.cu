@@ -40,17 +40,16 @@
 #include "kernels/cuda/operations.h"
 
 enum {
-    CHAIN_MAX_TOKENS = 8,
-    TILE = 8,
+    TILE = CHAIN_TILE,
     COUNT = CHAIN_MAX_TOKENS * TILE, /* sums of a tile */
     GROUP = 32,                      /* input features that the 4 lanes of a row multiply at a time */
     GROUPS = 2,                      /* of a stage */
     GROUP_BYTES = 2 * TILE * GROUP,
     CHUNK = MMA_WARPS * GROUPS * GROUP,
     CHUNK_BYTES = 2 * TILE * CHUNK,
-    MAX_CHAIN = 4, /* o, gate_up, down, and the next layer's qkv or lm_head */
-    MAX_STAGES = 8 /* 64 KiB in flight to each multiprocessor */
+    MAX_CHAIN = 4 /* o, gate_up, down, and the next layer's qkv or lm_head */
 };
+static_assert((int)CHUNK == (int)CHAIN_CHUNK, "a plan knows what a chunk is");
 
 /* Matmuls of which each may read what those before it write. */
 struct matmul_chain {
@@ -277,40 +276,6 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1) matmul_chain_kernel(con
 #endif
 }
 
-static struct few_tokens_plan plan_of(const struct cuda_state *s, const struct matmul *m, int32_t splits,
-                                      int32_t stages)
-{
-    const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), CHUNK) * CHUNK, tiles = tile_count<TILE>(m);
-    const int64_t x = m->num_tokens * (2 * part + SKEW), sums = COUNT * (int64_t)sizeof(float);
-    const int64_t gain = m->gain ? m->in_features * (m->gain_is_float ? 4 : 2) : 0;
-    const int64_t bytes = (int64_t)stages * CHUNK_BYTES + x + 2 * MMA_WARPS * sums + gain;
-    const int64_t blocks = s->num_sms / splits < tiles ? s->num_sms / splits : tiles;
-    struct few_tokens_plan plan = {};
-    if (bytes > few_tokens_room(s) || !few_tokens_can_split(s, m, splits, part, tiles, tiles * sums)) return plan;
-    plan.splits = splits;
-    plan.part = (int32_t)part;
-    plan.chunk = CHUNK;
-    plan.stages = plan.in_flight = stages;
-    plan.blocks = (int32_t)blocks * splits;
-    plan.cluster = 1;
-    plan.x_bytes = (int32_t)x;
-    plan.shared_bytes = (int32_t)bytes;
-    return plan;
-}
-
-/* The fewest parts that leave room for enough stages: two where a multiprocessor has up to 100 KiB of shared memory,
- * because the memory of such devices is slow, four elsewhere. */
-bool matmul_chain_plan(const struct cuda_state *s, const struct matmul *m, struct few_tokens_plan *out)
-{
-    const int32_t least = s->max_shared_bytes <= 100 << 10 ? 2 : 4, most = s->num_sms < 16 ? s->num_sms : 16;
-    *out = {};
-    if (m->num_tokens > CHAIN_MAX_TOKENS) return false;
-    for (int32_t splits = 1; splits <= most && out->stages == 0; splits *= 2)
-        for (int32_t stages = MAX_STAGES; stages >= least && out->stages == 0; stages /= 2)
-            *out = plan_of(s, m, splits, stages);
-    return out->stages > 0;
-}
-
 template <class T, int STAGES> static void launch(struct backend *b, const struct matmul_chain *chain)
 {
     static const char operation[] = "a matmul of few tokens";
@@ -335,7 +300,7 @@ template <class T> static void launch_stages(struct backend *b, const struct mat
     case 4:
         return launch<T, 4>(b, chain);
     default:
-        return launch<T, MAX_STAGES>(b, chain);
+        return launch<T, CHAIN_MAX_STAGES>(b, chain);
     }
 }
 
@@ -359,13 +324,16 @@ static bool belongs_to(const struct matmul_chain *chain, const struct few_tokens
            call->plan.stages == first->plan.stages;
 }
 
-void matmul_chain_add(struct backend *b, const struct few_tokens_call *call, uint32_t *counter)
+bool matmul_chain_add(struct backend *b, const char *operation, const struct matmul *m)
 {
     struct cuda_state *s = cuda_state(b);
+    const struct few_tokens_call call = few_tokens_call_of(b, m);
+    (void)operation;
     if (!s->chain) s->chain = (struct matmul_chain *)calloc(1, sizeof *s->chain);
-    if (!s->chain) return cuda_fail(b, "out of host memory for a chain of matmuls");
-    if (s->has_chain && !belongs_to(s->chain, call)) cuda_launch_chain(b);
-    s->chain->counter = counter;
-    s->chain->calls[s->chain->num_calls++] = *call;
+    if (!s->chain) return cuda_fail(b, "out of host memory for a chain of matmuls"), true;
+    if (s->has_chain && !belongs_to(s->chain, &call)) cuda_launch_chain(b);
+    s->chain->counter = call.arrivals ? (uint32_t *)((uint8_t *)call.arrivals + CHAIN_COUNTER_AT) : NULL;
+    s->chain->calls[s->chain->num_calls++] = call;
     s->has_chain = true;
+    return true;
 }

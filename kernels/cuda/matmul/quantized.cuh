@@ -16,9 +16,10 @@
 
 #include <type_traits>
 
+#include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/state.cuh"
 
-enum { INT4_SEGMENT = 128, INT4_SEGMENT_BYTES = INT4_SEGMENT / 2 };
+enum { INT4_SEGMENT_BYTES = INT4_SEGMENT / 2 };
 
 static inline bool int4_is_prepared(const struct weight *w)
 {

@@ -1,20 +1,18 @@
-/* Matmuls of quantized rows by a weight in FP8 (W8A8). Few tokens go to linear_wgmma, on Hopper; all others to
- * cuBLASLt. It has many kernels for a matmul with a single scale, but one for a scale of each token and output feature,
- * whose tiles are large, and which older versions and other GPUs lack. So up to some hundreds of tokens the scales are
- * left out, and multiplied by the operation that reads the result, or else by finish_kernel. */
+/* Matmuls of quantized rows by a weight in FP8 (W8A8) with cuBLASLt, which gets those that the planner (plan.h) does
+ * not send to linear_wgmma. It has many kernels for a matmul with a single scale, but one for a scale of each token and
+ * output feature, whose tiles are large, and which older versions and other GPUs lack. So up to some hundreds of tokens
+ * the scales are left out, and multiplied by the operation that reads the result, or else by finish_kernel. */
 #include <math.h>
 
 #include "kernels/cuda/cublas_lt.h"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/matmul/few_tokens_wgmma.cuh"
-#include "kernels/cuda/matmul/linear_wgmma.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
-/* Up to MAX_DECODED tokens, or FEW_TOKENS_WGMMA_MAX if linear_wgmma takes more, x keeps its 16 bits, in as little time.
- * Up to MAX_LEFT_OUT cuBLASLt is faster without scales if they cost nothing later, up to MAX_FINISH if finish_kernel
+/* Up to MAX_LEFT_OUT cuBLASLt is faster without scales if they cost nothing later, up to MAX_FINISH if finish_kernel
  * has to multiply by them. */
-enum { MAX_DECODED = 16, MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
+enum { MAX_FINISH = 160, MAX_LEFT_OUT = 448, THREADS = 256 };
 
 /* out = out * scales + bias. Grid: x the token, y the part of its elements. */
 template <class T, int N>
@@ -49,9 +47,8 @@ static void finish(struct backend *b, const struct linear_args *args, const stru
 static bool describe(const struct weight *w, int32_t num_tokens, enum dtype dtype, int64_t out_stride,
                      struct cublas_lt_matmul *m)
 {
-    const bool rows = w->scale_rows == 1 && w->group_size == w->in_features;
-    const bool blocks = w->scale_rows == QUANTIZE_GROUP && w->group_size == QUANTIZE_GROUP &&
-                        w->in_features % (4 * QUANTIZE_GROUP) == 0; /* rows of scales are aligned to 16 bytes */
+    bool blocks;
+    if (!matmul_is_for_cublas_lt(w, dtype, &blocks)) return false;
     *m = {};
     m->scaling = blocks ? CUBLAS_LT_BLOCKS : CUBLAS_LT_ROWS;
     m->num_tokens = blocks ? quantized_rows_padded(num_tokens) : num_tokens;
@@ -62,10 +59,7 @@ static bool describe(const struct weight *w, int32_t num_tokens, enum dtype dtyp
     m->weight = w->data;
     m->weight_scales = m->x_scales = (const float *)w->scales;
     m->bias = w->bias;
-    return w->format == WEIGHT_FP8 && (rows || blocks) && !w->input_order && w->scale_dtype == DTYPE_FLOAT32 &&
-           (dtype == DTYPE_FLOAT16 || dtype == DTYPE_BFLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features % 16 == 0 && w->out_features % 16 == 0 && cuda_is_aligned(w->data) &&
-           cuda_is_aligned(w->scales);
+    return true;
 }
 
 /* The same matmul without its scales and bias. The largest sums have to fit into float16, which gets a scale that is a
@@ -83,9 +77,10 @@ bool cuda_takes_quantized_rows(struct backend *b, const struct weight *w, int32_
 {
     struct cublas_lt *lt = cuda_state(b)->cublas_lt;
     struct cublas_lt_matmul m;
-    if (!w->quantize_x || !describe(w, num_tokens, dtype, w->out_features, &m)) return false;
-    const bool has_own = cuda_state(b)->has_wgmma && m.scaling == CUBLAS_LT_ROWS;
-    if (num_tokens <= (has_own ? (int)FEW_TOKENS_WGMMA_MAX : (int)MAX_DECODED)) return false;
+    const struct matmul_device device = matmul_device_of(b);
+    if (!matmul_wants_quantized_rows(&device, w, num_tokens, dtype) ||
+        !describe(w, num_tokens, dtype, w->out_features, &m))
+        return false;
     if (m.scaling == CUBLAS_LT_BLOCKS) return cublas_lt_takes(lt, &m);
     const struct cublas_lt_matmul unscaled = without_scales(&m);
     return cublas_lt_takes(lt, &unscaled);
@@ -111,15 +106,11 @@ static int run(struct backend *b, const struct linear_args *args, struct cublas_
     return status;
 }
 
-void cuda_linear_quantized_rows(struct backend *b, const struct linear_args *args)
+void cuda_linear_cublas_lt(struct backend *b, const struct linear_args *args)
 {
     const struct weight *w = args->weight;
     struct cublas_lt_matmul m;
-    struct matmul own;
     int status = -1;
-    if (args->left_out) *args->left_out = left_out_scales();
-    if (matmul_of(args, MATMUL_STORE, &own) && linear_wgmma_quantized_rows(b, "linear", &own, args->quantized_x))
-        return;
     if (args->out_dtype == args->dtype && cuda_is_aligned(args->out) && args->out_stride % 8 == 0 &&
         cuda_state(b)->cublas_lt && describe(w, args->num_tokens, args->dtype, args->out_stride, &m))
         status = run(b, args, &m);
