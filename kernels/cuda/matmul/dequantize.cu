@@ -11,13 +11,6 @@ struct dequantize_call {
     bool by_pieces; /* EACH columns of a row lie together, and so do the elements that they become */
 };
 
-static __device__ __forceinline__ float load_scale(const struct weight &w, int64_t i)
-{
-    if (w.scale_dtype == DTYPE_FLOAT32) return ((const float *)w.scales)[i];
-    if (w.scale_dtype == DTYPE_FLOAT16) return to_float(((const __half *)w.scales)[i]);
-    return to_float(((const __nv_bfloat16 *)w.scales)[i]);
-}
-
 /* Scale and zero of columns that share a group. */
 struct scale_and_zero {
     float scale, zero;
@@ -27,7 +20,7 @@ static __device__ __forceinline__ scale_and_zero group_of(const dequantize_call 
 {
     const struct weight &w = c.weight;
     const int64_t group = column / w.group_size;
-    const float scale = load_scale(w, row / w.scale_rows * c.groups + group);
+    const float scale = load_scale(w.scales, w.scale_dtype, row / w.scale_rows * c.groups + group);
     if (w.format != WEIGHT_INT4) return {scale, 0};
     return {scale, w.zeros ? (float)w.zeros[row * c.groups + group] : 8.0f};
 }

@@ -474,13 +474,7 @@ struct row_scales {
     float factor[2];      /* of the whole row, if not */
 };
 
-static __device__ __forceinline__ float to_scale(uint32_t bits, enum dtype dtype)
-{
-    if (dtype == DTYPE_FLOAT16) return to_float(__ushort_as_half((uint16_t)bits));
-    return __uint_as_float(dtype == DTYPE_FLOAT32 ? bits : bits << 16);
-}
-
-static __device__ __forceinline__ float load_scale(uint32_t address, enum dtype dtype)
+static __device__ __forceinline__ float load_shared_scale(uint32_t address, enum dtype dtype)
 {
     uint32_t bits;
     if (dtype == DTYPE_FLOAT32) {
@@ -493,7 +487,7 @@ static __device__ __forceinline__ float load_scale(uint32_t address, enum dtype 
     return to_scale(bits, dtype);
 }
 
-static __device__ __forceinline__ float load_zero(uint32_t address)
+static __device__ __forceinline__ float load_shared_zero(uint32_t address)
 {
     uint32_t zero;
     asm volatile("ld.shared.u8 %0, [%1];\n" : "=r"(zero) : "r"(address) : "memory");
@@ -509,9 +503,7 @@ static __device__ __forceinline__ row_scales find_scales(const quantized_call &c
     for (int i = 0; i < 2; i++) {
         const int feature = row_feature(m, tile, threadIdx.x % 32 / 4 + 8 * i);
         if (c.grouped || feature < 0) continue;
-        const uint8_t *scale = scales_of(c, feature, 0);
-        out.factor[i] = factor * (m.scale_dtype == DTYPE_FLOAT32 ? *(const float *)scale
-                                                                 : to_scale(*(const uint16_t *)scale, m.scale_dtype));
+        out.factor[i] = factor * load_scale(scales_of(c, feature, 0), m.scale_dtype, 0);
     }
     return out;
 }
@@ -530,8 +522,8 @@ static __device__ __forceinline__ group_scales load_group(const unit_constants &
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const int rows = 8 * i * SCALE_BLOCK;
-        out.scale[i] = load_scale(scale + rows * k.scale_size, k.scale_dtype) * SUM_FACTOR<F>;
-        if (F == WEIGHT_INT4) out.offset[i] = -(k.has_zeros ? load_zero(zero + rows) : 8.0f) / SUM_FACTOR<F>;
+        out.scale[i] = load_shared_scale(scale + rows * k.scale_size, k.scale_dtype) * SUM_FACTOR<F>;
+        if (F == WEIGHT_INT4) out.offset[i] = -(k.has_zeros ? load_shared_zero(zero + rows) : 8.0f) / SUM_FACTOR<F>;
     }
     return out;
 }

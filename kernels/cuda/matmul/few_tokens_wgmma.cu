@@ -213,12 +213,6 @@ static __device__ __forceinline__ raw_scales load_scales(const few_call &c, cons
     return raw;
 }
 
-static __device__ __forceinline__ float decode_scale(uint32_t bits, enum dtype dtype)
-{
-    return dtype == DTYPE_FLOAT16 ? __half2float(__ushort_as_half((uint16_t)bits))
-                                  : __uint_as_float(dtype == DTYPE_FLOAT32 ? bits : bits << 16);
-}
-
 static __device__ __forceinline__ void store_row_scale(float *out, float scale, uint32_t)
 {
     *out = scale;
@@ -246,7 +240,7 @@ static __device__ __forceinline__ void copy_scales(const few_call &c, const few_
             for (int k = 0; k < STAGE_STEPS<FORMAT>; k++) {
                 const uint32_t bits = c.loads_eight ? raw.words[k / 2] >> k % 2 * 16 & 0xffff : raw.words[k];
                 store_row_scale(to + at.stage * STAGE_SCALES<FORMAT> + k * BOX_ROWS,
-                                decode_scale(bits, c.matmul.scale_dtype),
+                                to_scale(bits, c.matmul.scale_dtype),
                                 (k < 4 ? raw.zeros.x : raw.zeros.y) >> k % 4 * 8 & 255);
             }
             __syncwarp();

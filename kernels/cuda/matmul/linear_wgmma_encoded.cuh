@@ -49,13 +49,6 @@ static __device__ __forceinline__ int feature_of(const quantized_wgmma_call &cal
     return min(feature, features - 1);
 }
 
-static __device__ __forceinline__ float load_scale(const quantized_wgmma_call &call, int64_t index)
-{
-    return call.matmul.scale_dtype == DTYPE_FLOAT32   ? ((const float *)call.matmul.scales)[index]
-           : call.matmul.scale_dtype == DTYPE_FLOAT16 ? to_float(((const __half *)call.matmul.scales)[index])
-                                                      : to_float(((const __nv_bfloat16 *)call.matmul.scales)[index]);
-}
-
 static __device__ __forceinline__ uint2 shared_load_2(uint32_t address)
 {
     uint2 x;

@@ -121,7 +121,7 @@ static __device__ __forceinline__ raw_scales load_raw(const quantized_wgmma_call
     for (int k = 0; k < SCALES_AT_ONCE; k++) {
         const int group =
             min((place + k) * (STEP / call.scales_of_step) / (int)call.matmul.group_size, call.groups - 1);
-        values[k] = load_scale(call, scales + group);
+        values[k] = load_scale(call.matmul.scales, call.matmul.scale_dtype, scales + group);
         if (zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
     }
     raw.scales = {__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
@@ -278,8 +278,8 @@ static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS
         if (call.groups == 1)
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                row_scales[i] =
-                    load_scale(call, feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
+                row_scales[i] = load_scale(call.matmul.scales, call.matmul.scale_dtype,
+                                           feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
 #pragma unroll
         for (int i = 0; i < N / 2; i++)
             shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] =
@@ -320,7 +320,9 @@ static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLO
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int feature = feature_of(call, part.tile, row + 8 * i);
-            if (call.groups == 1) scales[i] = load_scale(call, feature / (int)call.matmul.scale_rows);
+            if (call.groups == 1)
+                scales[i] =
+                    load_scale(call.matmul.scales, call.matmul.scale_dtype, feature / (int)call.matmul.scale_rows);
             if (call.matmul.bias) biases[i] = to_float(((const T *)call.matmul.bias)[feature]);
         }
 #pragma unroll

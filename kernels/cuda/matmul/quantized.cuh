@@ -78,6 +78,20 @@ static __device__ __forceinline__ uint32_t masked_without(uint32_t word, uint32_
     return out;
 }
 
+/* The scale with these bits; those of a 16-bit type are the lower ones. */
+static __device__ __forceinline__ float to_scale(uint32_t bits, enum dtype dtype)
+{
+    if (dtype == DTYPE_FLOAT16) return to_float(__ushort_as_half((uint16_t)bits));
+    return __uint_as_float(dtype == DTYPE_FLOAT32 ? bits : bits << 16);
+}
+
+/* Scale i of a weight. */
+static __device__ __forceinline__ float load_scale(const void *scales, enum dtype dtype, int64_t i)
+{
+    if (dtype == DTYPE_FLOAT32) return ((const float *)scales)[i];
+    return to_scale(((const uint16_t *)scales)[i], dtype);
+}
+
 /* The same 16-bit float twice. */
 template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
 {
