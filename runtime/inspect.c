@@ -53,15 +53,15 @@ const char *inspect_qk_norm(enum qk_norm norm)
 
 int32_t inspect_bos(const struct inspection *i)
 {
-    return i->loaded.tokenizer ? tokenizer_bos_id(i->loaded.tokenizer) : i->loaded.config.bos_token_id;
+    return i->info.tokenizer ? tokenizer_bos_id(i->info.tokenizer) : i->info.config->bos_token_id;
 }
 
 int32_t inspect_eos(const struct inspection *i, int32_t ids[CONFIG_MAX_EOS])
 {
-    const struct model_config *config = &i->loaded.config;
+    const struct model_config *config = i->info.config;
     memcpy(ids, config->eos_token_ids, sizeof config->eos_token_ids);
-    if (config->num_eos > 0 || !i->loaded.tokenizer) return config->num_eos;
-    ids[0] = tokenizer_eos_id(i->loaded.tokenizer);
+    if (config->num_eos > 0 || !i->info.tokenizer) return config->num_eos;
+    ids[0] = tokenizer_eos_id(i->info.tokenizer);
     return ids[0] >= 0;
 }
 
@@ -70,8 +70,8 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
     const struct tokenizer_config *c = &i->tokenizer_config;
     struct shown out = {""};
     size_t length;
-    if (i->loaded.tokenizer) {
-        const char *bytes = tokenizer_token_bytes(i->loaded.tokenizer, id, true, &length);
+    if (i->info.tokenizer) {
+        const char *bytes = tokenizer_token_bytes(i->info.tokenizer, id, true, &length);
         snprintf(out.text, sizeof out.text, "%.*s", (int)length, bytes);
         return show_string(out.text);
     }
@@ -84,7 +84,7 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
 
 static void count_parameters(struct inspection *i)
 {
-    const struct tensor_table *table = &i->loaded.weights.table;
+    const struct tensor_table *table = &i->info.weights->table;
     for (int32_t t = 0; t < table->count; t++) {
         const int64_t count = tensor_elements(&table->tensors[t]);
         i->num_parameters += count;
@@ -95,7 +95,7 @@ static void count_parameters(struct inspection *i)
 
 static enum status count_float_bytes(struct inspection *i, struct error *err)
 {
-    struct model_spec spec = i->loaded.config.spec;
+    struct model_spec spec = i->info.config->spec;
     struct model_weights floats;
     quantization_remove(&spec);
     enum status status = model_weights_sizes(&spec, &floats, err);
@@ -107,7 +107,7 @@ static enum status count_float_bytes(struct inspection *i, struct error *err)
 /* The tensors are in order of file name. */
 static void count_files(struct inspection *i)
 {
-    const struct safetensors *file = i->loaded.weights.file;
+    const struct safetensors *file = i->info.weights->file;
     const char *last = "";
     for (int64_t t = 0; file && t < safetensors_count(file); t++) {
         const char *path = safetensors_at(file, t)->path;
@@ -122,7 +122,7 @@ static void count_files(struct inspection *i)
 /* Advises blocks of so many bytes in all, if a plan can be made with them. */
 static void advise_smaller_cache(struct inspection *i, int64_t bytes)
 {
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct memory_profile *p = i->info.memory;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     struct engine_options smaller = *i->options;
     char value[32];
@@ -133,7 +133,7 @@ static void advise_smaller_cache(struct inspection *i, int64_t bytes)
         smaller.kv_cache_space = floor((double)bytes / GIB * 1000) / 1000;
         snprintf(value, sizeof value, "%.3f", smaller.kv_cache_space);
     }
-    if (bytes >= p->block_bytes && strtod(value, NULL) > 0 && plan_succeeds(&smaller, &i->loaded))
+    if (bytes >= p->block_bytes && strtod(value, NULL) > 0 && plan_succeeds(&smaller, i->loaded))
         error_advise(&i->memory_error, ADVICE_LOWER, memory_profile_blocks_setting(p), "%s", value);
 }
 
@@ -141,14 +141,14 @@ static void advise_smaller_cache(struct inspection *i, int64_t bytes)
  * that does not fit runs at the speed of the disk. */
 static void check_host_memory(struct inspection *i)
 {
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct memory_profile *p = i->info.memory;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     const int64_t free_bytes = p->total - p->others;
     if (p->discrete || p->budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
               "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that %s",
               (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB,
-              model_weights_to_pack(&i->loaded.weights) > 0
+              model_weights_to_pack(i->info.weights) > 0
                   ? "there is no room to pack the weights"
                   : "parts of the weights would be read from the file in every step");
     advise_smaller_cache(i, free_bytes - (p->budget - p->kv_cache));
@@ -156,8 +156,7 @@ static void check_host_memory(struct inspection *i)
 
 static enum status plan(struct inspection *i, struct error *err)
 {
-    struct model_options ignored;
-    enum status status = loaded_model_plan(i->options, &i->loaded, &ignored, err);
+    const enum status status = loaded_model_plan(i->options, i->loaded, false, err);
     if (status == STATUS_OUT_OF_MEMORY)
         i->memory_error = *err;
     else if (status == STATUS_OK)
@@ -171,23 +170,23 @@ static enum status plan(struct inspection *i, struct error *err)
 static void try_templates(struct inspection *i)
 {
     struct chat_template *template = NULL;
-    if (i->loaded.tokenizer && i->tokenizer_config.num_templates > 0)
-        chat_template_open(i->loaded.tokenizer, NULL, &template, &i->template_error);
+    if (i->info.tokenizer && i->tokenizer_config.num_templates > 0)
+        chat_template_open(i->info.tokenizer, NULL, &template, &i->template_error);
     chat_template_close(template);
 }
 
 static enum status inspect(struct inspection *i, struct error *err)
 {
     const struct engine_options *o = i->options;
-    struct loaded_model *l = &i->loaded;
     struct error same; /* as that of the tokenizer */
-    enum status status = loaded_model_describe(o, l, &i->weights_error, err);
+    enum status status = loaded_model_describe(o, &i->loaded, &i->weights_error, err);
     if (status != STATUS_OK) return status;
+    loaded_model_open_tokenizer(o, i->loaded, &i->tokenizer_error);
+    i->info = loaded_model_info(o, i->loaded);
     count_parameters(i);
     status = count_float_bytes(i, err);
     if (status != STATUS_OK) return status;
     count_files(i);
-    tokenizer_open(o->model, &l->tokenizer, &i->tokenizer_error);
     tokenizer_config_read(o->model, &i->tokenizer_config, &same);
     try_templates(i);
     return plan(i, err);
@@ -196,7 +195,7 @@ static enum status inspect(struct inspection *i, struct error *err)
 static void inspection_free(struct inspection *i)
 {
     tokenizer_config_free(&i->tokenizer_config);
-    loaded_model_close(&i->loaded);
+    loaded_model_close(i->loaded);
 }
 
 /* ---- the command ---- */

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "model/weights.h"
 #include "runtime/engine/loaded_model.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer_config.h"
@@ -13,12 +14,13 @@
  * whose text is "" where nothing is wrong. */
 struct inspection {
     const struct engine_options *options;
-    struct loaded_model loaded; /* no model. The weights have no data if their files cannot be read, only the shapes
-                                   and the type that config.json gives them */
+    struct loaded_model *loaded;
+    struct engine_info info; /* of what is planned. The weights have no data if their files cannot be read, only the
+                                shapes and the type that config.json gives them */
     struct tokenizer_config tokenizer_config;
     struct error weights_error, tokenizer_error;
     struct error template_error; /* "": the chat templates, if there are any, can be used */
-    struct error memory_error;   /* "": the weights and a request of loaded.limits.max_model_len tokens fit */
+    struct error memory_error;   /* "": the weights and a request of info.limits->max_model_len tokens fit */
     bool tied;                   /* lm_head is the embedding */
     int64_t num_parameters, num_embedding_parameters; /* tied ones counted once */
     int64_t float_bytes;                              /* of the weights, if they were floats of config.json's type */

@@ -26,7 +26,7 @@ static json_t *stored_dtypes(const struct safetensors *file)
 
 static void set_checkpoint(json_t *json, const struct inspection *i)
 {
-    const struct model_config *config = &i->loaded.config;
+    const struct model_config *config = i->info.config;
     json_put_string(json, "model", i->options->model);
     json_put_string(json, "model_type", config->model_type);
     json_object_set_new(json, "architectures", json_pack("[s]", config->architecture));
@@ -36,9 +36,9 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_put_string(json, "dtype", dtype_name(config->spec.dtype));
     const struct quantization_words quantization = quantization_words(&config->spec);
     json_put_string(json, "quantization", quantization.text[0] ? quantization.text : NULL);
-    json_put_integer(json, "weights_bytes", i->loaded.weights.bytes);
+    json_put_integer(json, "weights_bytes", i->info.weights->bytes);
     json_put_integer(json, "unquantized_weights_bytes", i->float_bytes);
-    json_object_set_new(json, "stored_dtypes", stored_dtypes(i->loaded.weights.file));
+    json_object_set_new(json, "stored_dtypes", stored_dtypes(i->info.weights->file));
     json_put_integer(json, "num_files", i->num_files);
     json_put_integer(json, "file_bytes", i->file_bytes);
     set_error(json, "weights_error", &i->weights_error);
@@ -121,8 +121,8 @@ static void set_arithmetic(json_t *json, const struct model_spec *spec)
 
 static void set_sizes(json_t *json, const struct inspection *i)
 {
-    const struct model_spec *spec = &i->loaded.config.spec;
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct model_spec *spec = &i->info.config->spec;
+    const struct memory_profile *p = i->info.memory;
     json_put_integer(json, "hidden_size", spec->hidden_size);
     json_put_integer(json, "intermediate_size", spec->intermediate_size);
     json_put_integer(json, "num_attention_heads", spec->num_heads);
@@ -149,10 +149,10 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
     json_t *templates = json_array();
     for (size_t k = 0; k < i->tokenizer_config.num_templates; k++)
         json_array_append_new(templates, json_string(i->tokenizer_config.templates[k].name));
-    json_put_string(json, "tokenizer", i->loaded.tokenizer ? tokenizer_file(i->loaded.tokenizer) : NULL);
+    json_put_string(json, "tokenizer", i->info.tokenizer ? tokenizer_file(i->info.tokenizer) : NULL);
     set_error(json, "tokenizer_error", &i->tokenizer_error);
     json_object_set_new(json, "tokenizer_size",
-                        i->loaded.tokenizer ? json_integer(tokenizer_size(i->loaded.tokenizer)) : json_null());
+                        i->info.tokenizer ? json_integer(tokenizer_size(i->info.tokenizer)) : json_null());
     json_object_set_new(json, "bos_token_id", bos >= 0 ? json_integer(bos) : json_null());
     json_put_string(json, "bos_token", bos >= 0 ? inspect_token(i, bos).text : NULL);
     json_object_set_new(json, "eos_token_id", ids);
@@ -184,12 +184,12 @@ json_t *inspection_json(const struct inspection *i)
 {
     json_t *json = json_object(), *memory = json_object();
     set_checkpoint(json, i);
-    set_layers(json, &i->loaded.config.spec);
+    set_layers(json, &i->info.config->spec);
     set_sizes(json, i);
     set_tokenizer(json, i);
-    set_generation(json, &i->loaded.config.generation);
-    memory_report_add(memory, &i->loaded.profile, &i->loaded.limits);
-    json_put_string(memory, "device_description", i->loaded.backend->description);
+    set_generation(json, &i->info.config->generation);
+    memory_report_add(memory, i->info.memory, i->info.limits);
+    json_put_string(memory, "device_description", i->info.device_description);
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);
     json_object_set_new(json, "memory", memory);

@@ -103,8 +103,8 @@ static void end_group(struct table *table)
 /* Files may hold another type than config.json says, or several. */
 static void dtype_rows(struct table *t, const struct inspection *i)
 {
-    const struct safetensors *file = i->loaded.weights.file;
-    const enum dtype dtype = i->loaded.config.spec.dtype;
+    const struct safetensors *file = i->info.weights->file;
+    const enum dtype dtype = i->info.config->spec.dtype;
     struct tally stored = {.thing = "tensor", .total = file ? safetensors_count(file) : 0};
     bool as_said = true;
     for (int64_t s = 0; s < stored.total; s++) {
@@ -120,9 +120,9 @@ static void dtype_rows(struct table *t, const struct inspection *i)
 /* Of the matrices but the embedding, which is never quantized. */
 static void quantization_rows(struct table *t, const struct inspection *i)
 {
-    const struct model_weights *w = &i->loaded.weights;
+    const struct model_weights *w = i->info.weights;
     struct tally schemes = {.thing = "weight", .has_commas = true};
-    if (!quantization_words(&i->loaded.config.spec).text[0]) return;
+    if (!quantization_words(&i->info.config->spec).text[0]) return;
     for (int32_t k = 0; k < w->table.count; k++) {
         const struct tensor *tensor = &w->table.tensors[k];
         if (tensor->kind != TENSOR_MATRIX || tensor->role == TENSOR_EMBEDDING) continue;
@@ -130,13 +130,13 @@ static void quantization_rows(struct table *t, const struct inspection *i)
         schemes.total++;
     }
     tally_row(t, "quantized", "", &schemes);
-    row(t, "  size", "%s; in %s %s", size_words(w->bytes).text, dtype_name(i->loaded.config.spec.dtype),
+    row(t, "  size", "%s; in %s %s", size_words(w->bytes).text, dtype_name(i->info.config->spec.dtype),
         size_words(i->float_bytes).text);
 }
 
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
-    const struct model_config *config = &i->loaded.config;
+    const struct model_config *config = i->info.config;
     row(t, "checkpoint", "%s", i->options->model);
     row(t, "family", "%s (%s)", config->model_type, config->architecture);
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
@@ -266,8 +266,8 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
 
 static void model_rows(struct table *t, const struct inspection *i)
 {
-    const struct model_spec *spec = &i->loaded.config.spec;
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct model_spec *spec = &i->info.config->spec;
+    const struct memory_profile *p = i->info.memory;
     attention_row(t, spec);
     rotation_row(t, spec);
     norm_row(t, spec);
@@ -284,7 +284,7 @@ static void model_rows(struct table *t, const struct inspection *i)
     rope_rows(t, spec);
     row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s",
         (long long)kv_cache_token_bytes(spec, p->cache_dtype), size_words(p->block_bytes).text,
-        i->loaded.limits.block_size, dtype_name(p->cache_dtype));
+        i->info.limits->block_size, dtype_name(p->cache_dtype));
     end_group(t);
 }
 
@@ -321,8 +321,8 @@ static void tokenizer_rows(struct table *t, const struct inspection *i)
     const int32_t bos = inspect_bos(i);
     int32_t eos[CONFIG_MAX_EOS];
     const int32_t num_eos = inspect_eos(i, eos);
-    if (i->loaded.tokenizer)
-        row(t, "tokenizer", "%s, %d tokens", tokenizer_file(i->loaded.tokenizer), tokenizer_size(i->loaded.tokenizer));
+    if (i->info.tokenizer)
+        row(t, "tokenizer", "%s, %d tokens", tokenizer_file(i->info.tokenizer), tokenizer_size(i->info.tokenizer));
     else
         row(t, "tokenizer", "cannot be used: %s", command_sentence(&i->tokenizer_error).text);
     token_row(t, i, "bos", &bos, bos >= 0);
@@ -361,7 +361,7 @@ static void sampling_row(struct table *t, const struct generation_config *g)
 static void groups_row(struct table *t, const struct inspection *i)
 {
     struct text groups = {0};
-    const bool ok = memory_report_groups(&groups, &i->loaded.profile, &i->loaded.limits);
+    const bool ok = memory_report_groups(&groups, i->info.memory, i->info.limits);
     row(t, "KV groups", "%s", ok ? groups.data : "");
     text_free(&groups);
 }
@@ -376,10 +376,10 @@ static void request_row(struct table *t, const struct batch_limits *limits)
 
 static void machine_rows(struct table *t, const struct inspection *i)
 {
-    const struct memory_profile *p = &i->loaded.profile;
-    const struct batch_limits *limits = &i->loaded.limits;
+    const struct memory_profile *p = i->info.memory;
+    const struct batch_limits *limits = i->info.limits;
     const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
-    const char *gpu = i->loaded.backend->description;
+    const char *gpu = i->info.device_description;
     row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
         size_words(p->total - p->others - p->context).text, size_words(p->total).text);
     if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
@@ -402,7 +402,7 @@ bool inspection_print(const struct inspection *i)
     checkpoint_rows(&t, i);
     model_rows(&t, i);
     tokenizer_rows(&t, i);
-    sampling_row(&t, &i->loaded.config.generation);
+    sampling_row(&t, &i->info.config->generation);
     machine_rows(&t, i);
     const bool ok = table_print(&t, stdout);
     table_free(&t);

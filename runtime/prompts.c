@@ -7,18 +7,6 @@
 #include "base/utf8.h"
 #include "runtime/sampling_json.h"
 
-struct prompt_model prompt_model_of(const struct engine *e)
-{
-    const struct model_config *config = engine_model_config(e);
-    struct prompt_model model = {.tokenizer = engine_tokenizer(e),
-                                 .max_tokens_given = config->generation.max_new_tokens >= 0,
-                                 .vocab_size = config->spec.vocab_size,
-                                 .num_ids = engine_num_ids(e),
-                                 .max_num_seqs = engine_limits(e)->max_num_seqs};
-    engine_default_sampling(e, &model.defaults);
-    return model;
-}
-
 static bool flag_given(const struct sampling_flags *flags, const char *field)
 {
     return flags->given >> (sampling_field_find(field) - sampling_fields) & 1;
@@ -36,19 +24,21 @@ static enum status set_chat(const struct prompt_options *o, struct prompt_rules 
     return status == STATUS_OK ? status : error_prefix(err, status, "--system");
 }
 
-enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *o,
+enum status prompt_rules_make(const struct engine_info *engine, const struct prompt_options *o,
                               struct prompt_rules *out, struct error *err)
 {
-    *out = (struct prompt_rules){.tokenizer = model->tokenizer,
+    const struct model_config *config = engine->config;
+    const bool of_model = config->generation.max_new_tokens >= 0;
+    *out = (struct prompt_rules){.tokenizer = engine->tokenizer,
                                  .as_chat = o->as_chat == 1,
                                  .system = o->system,
                                  .warn_of_text = o->as_chat < 0,
                                  .model_name = o->model_name,
-                                 .defaults = model->defaults,
-                                 .max_tokens_given = model->max_tokens_given || flag_given(o->sampling, "max_tokens"),
-                                 .vocab_size = model->vocab_size,
-                                 .num_ids = model->num_ids,
-                                 .max_n = model->max_num_seqs};
+                                 .defaults = engine->default_sampling,
+                                 .max_tokens_given = of_model || flag_given(o->sampling, "max_tokens"),
+                                 .vocab_size = config->spec.vocab_size,
+                                 .num_ids = engine->num_ids,
+                                 .max_n = engine->limits->max_num_seqs};
     if (strcmp(o->format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(o->format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
     enum status status = sampling_flags_apply(o->sampling, &out->defaults, err);

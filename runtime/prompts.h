@@ -50,15 +50,6 @@ struct prompt_rules {
                                             and of a line's sequences */
 };
 
-/* What rules need of a model. */
-struct prompt_model {
-    const struct tokenizer *tokenizer; /* referred to; may be NULL */
-    struct sampling_params defaults;   /* of the model; without lists */
-    bool max_tokens_given;             /* the default of max_tokens is the model's, for conversations, too */
-    int32_t vocab_size, num_ids, max_num_seqs;
-};
-struct prompt_model prompt_model_of(const struct engine *e);
-
 /* What the flags of a command say of its prompts. The strings are referred to. */
 struct prompt_options {
     const char *format; /* one of PROMPT_FORMAT_CHOICES */
@@ -73,7 +64,7 @@ struct prompt_options {
 /* The rules of a command: the model's tokenizer, chat template and limits, and its sampling defaults with the flags
  * that were given in their place. INVALID: the flags do not fit the model. Free with prompt_rules_free, also after a
  * failure. */
-enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *options,
+enum status prompt_rules_make(const struct engine_info *engine, const struct prompt_options *options,
                               struct prompt_rules *out, struct error *err);
 void prompt_rules_free(struct prompt_rules *rules); /* safe on a zeroed struct */
 

@@ -99,7 +99,7 @@ static void same_tokens(const char *folder)
     const struct run_variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
     const struct sampling_params params = greedy();
     struct engine *e = variant_engine(folder, &alone);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -173,7 +173,7 @@ static void forks_are_one_answer(const char *folder)
                                         {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
                                         {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
     struct engine *e = variant_engine(folder, &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run one, many;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &one);
     engine_destroy(e);
@@ -225,7 +225,7 @@ static void test_seed_whatever_the_batch(void **state)
     (void)state;
     struct sampling_params params = three_seeded();
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run batched, alone;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &batched);
     for (int32_t i = 0; i < NUM_PROMPTS; i++) {
@@ -258,7 +258,7 @@ static void test_seed_whatever_the_preemption(void **state)
         {"computed again", 8, 16, 512, 40, true, 1, PREEMPTION_RECOMPUTE},
     };
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -281,7 +281,7 @@ static void test_lengths_and_stop_ids(void **state)
 {
     (void)state;
     struct engine *e = variant_engine("golden/mha", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run full, run;
     params.max_tokens = -1; /* until max_model_len */
@@ -420,7 +420,7 @@ static void test_padding_is_never_sampled(void **state)
     struct run expected, run;
     int32_t beyond = 0;
     struct engine *e = guide_engine(QUIRE_GUIDE, false);
-    const int32_t num_ids = tokenizer_size(engine_tokenizer(e));
+    const int32_t num_ids = tokenizer_size(engine_info(e)->tokenizer);
     struct run_prompt *prompts = test_prompts(num_ids);
     run_prompts(e, prompts, FEW, &params, &expected);
     engine_destroy(e);
@@ -432,7 +432,7 @@ static void test_padding_is_never_sampled(void **state)
     run_free(&run);
     engine_destroy(e);
     e = guide_engine(folder.path, false);
-    assert_int_equal(engine_model_config(e)->spec.vocab_size, 2 * num_ids);
+    assert_int_equal(engine_info(e)->config->spec.vocab_size, 2 * num_ids);
     run_prompts(e, prompts, FEW, &params, &run);
     assert_true(run_assert_same(&expected, &run, "padded") <= 1);
     run_free(&run);
@@ -457,7 +457,7 @@ static void test_progress_of_a_prompt(void **state)
     const struct run_variant chunks = {"chunks of 16", 16, 4, 16, 0, true, 0, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &chunks);
     struct run_prompt *prompts =
-        run_random_prompts((const int32_t[]){60}, 1, engine_model_config(e)->spec.vocab_size, 3);
+        run_random_prompts((const int32_t[]){60}, 1, engine_info(e)->config->spec.vocab_size, 3);
     struct sampling_params params = greedy();
     params.max_tokens = 1;
     struct engine_request request = {
@@ -488,7 +488,7 @@ static void test_prompt_longer_than_the_model(void **state)
     const struct sampling_params params = greedy();
     int32_t long_prompt[256] = {0};
     struct error err;
-    assert_int_equal(engine_limits(e)->max_model_len, 256);
+    assert_int_equal(engine_info(e)->limits->max_model_len, 256);
     assert_int_equal(add_prompt(e, long_prompt, 256, &params, &err), STATUS_INVALID);
     assert_int_equal(err.num_advice, 0);
     assert_non_null(strstr(err.text, "shorten the prompt"));
@@ -509,7 +509,7 @@ static void test_too_few_blocks(void **state)
     assert_non_null(strstr(command_sentence(&err).text, " raise --num-gpu-blocks-override to 13"));
     o.max_model_len = 0; /* then the largest that fits is taken */
     e = run_engine(&o);
-    assert_int_equal(engine_limits(e)->max_model_len, 64);
+    assert_int_equal(engine_info(e)->limits->max_model_len, 64);
     engine_destroy(e);
     o.max_model_len = 1000000;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
@@ -552,7 +552,7 @@ static void test_lone_request_cannot_grow(void **state)
     o.max_model_len = 200;
     o.num_gpu_blocks_override = 14;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run run;
     params.n = 8;
@@ -615,7 +615,7 @@ static void check_damage(const char *folder, int async, int32_t n, int32_t beam_
     o.max_num_seqs = 16;
     o.async_scheduling = async;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run run;
     int32_t failed = 0;
@@ -655,7 +655,7 @@ static void test_damaged_weights(void **state)
     run_need_device();
     struct temp_folder folder;
     struct engine *e = variant_engine("golden/mha", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct run sound;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &sound);
@@ -841,7 +841,7 @@ static void test_add_and_abort_from_threads(void **state)
     o.num_gpu_blocks_override = 34;
     o.async_scheduling = 1;
     c->engine = run_engine(&o);
-    c->prompts = test_prompts(engine_num_ids(c->engine));
+    c->prompts = test_prompts(engine_info(c->engine)->num_ids);
     run_crowd(c);
     for (int t = 0; t < CROWD_THREADS; t++)
         for (int i = 0; i < CROWD_REQUESTS; i++) check_asked(&c->asked[t][i]);
@@ -872,7 +872,7 @@ static void test_aborts_at_any_time(void **state)
     enum { REQUESTS = 100 };
     const struct run_variant one_at_a_time = {"one at a time", 16, 1, 512, 0, true, 0, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &one_at_a_time);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct error err;
     struct counter ended = {.engine = e}, aborted = {.engine = e};
@@ -946,7 +946,7 @@ static void test_server_waits_for_work(void **state)
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct server server = {.engine = e};
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     pthread_t thread;
     struct error err;
@@ -979,7 +979,7 @@ static void test_wait_returns_at_once(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &roomy);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
@@ -1000,7 +1000,7 @@ static void test_destroy_with_work(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
@@ -1076,7 +1076,7 @@ static void test_no_allocation_in_steps(void **state)
 #if COUNTING
     const struct run_variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &tight);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct scheduler_stats stats;
     long steps = 0;
     count_allocations(e, prompts, &steps);

@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
-#include "model/model.h"
+#include "model/model_state.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"

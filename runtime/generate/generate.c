@@ -184,7 +184,7 @@ static enum status take_line(struct run *run, int64_t index, enum line_result ki
 /* Gives prompts of the window to the engine: as many as keep it busy. */
 static void feed_engine(struct run *run)
 {
-    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_limits(run->engine)->max_num_seqs;
+    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_info(run->engine)->limits->max_num_seqs;
     struct window_entry entry;
     while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
         struct error why = {""};
@@ -196,12 +196,12 @@ static void feed_engine(struct run *run)
 /* What the engine has is enough for its next steps: lines are then read a few at a time, so that no step waits long. */
 static bool engine_is_fed(const struct run *run)
 {
-    return run->queue.num_unanswered - window_count(&run->window) >= engine_limits(run->engine)->max_num_seqs;
+    return run->queue.num_unanswered - window_count(&run->window) >= engine_info(run->engine)->limits->max_num_seqs;
 }
 
 static bool has_room(const struct run *run, int64_t num_taken)
 {
-    const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
+    const int64_t seqs = engine_info(run->engine)->limits->max_num_seqs;
     const int64_t most = WINDOW_PER_SEQUENCE * seqs > WINDOW_PROMPTS ? WINDOW_PER_SEQUENCE * seqs : WINDOW_PROMPTS;
     return window_collected(&run->window) < most && run->window.num_tokens < WINDOW_TOKENS &&
            (num_taken <= seqs / 4 || !engine_is_fed(run));
@@ -447,15 +447,15 @@ static enum status start(struct run *run, struct error *err)
     const struct generate_options *o = run->options;
     enum status status = engine_create(&o->engine, &run->engine, err);
     if (status != STATUS_OK) return status;
-    const struct prompt_model model = prompt_model_of(run->engine);
+    const struct engine_info *info = engine_info(run->engine);
     const struct prompt_options options = generate_prompt_options(o);
-    status = prompt_rules_make(&model, &options, &run->prompts, err);
+    status = prompt_rules_make(info, &options, &run->prompts, err);
     run->rules = (struct result_rules){
         .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
     if (status != STATUS_OK) return status;
     struct journal *now = &run->answers.now;
-    now->max_model_len = engine_limits(run->engine)->max_model_len;
-    snprintf(now->dtype, sizeof now->dtype, "%s", dtype_name(engine_memory_profile(run->engine)->dtype));
+    now->max_model_len = info->limits->max_model_len;
+    snprintf(now->dtype, sizeof now->dtype, "%s", dtype_name(info->memory->dtype));
     return STATUS_OK;
 }
 

@@ -83,9 +83,8 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
                                 struct inputs *input, struct error *err)
 {
     struct prompt_rules rules;
-    const struct prompt_model model = prompt_model_of(e);
     const struct prompt_options options = {.format = o->format, .sampling = &o->sampling, .as_chat = o->as_chat};
-    enum status status = prompt_rules_make(&model, &options, &rules, err);
+    enum status status = prompt_rules_make(engine_info(e), &options, &rules, err);
     if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
     prompt_rules_free(&rules);
     return status;
@@ -223,8 +222,8 @@ static enum status gather_lengths(struct profile_run *run, struct error *err)
 enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
                                 struct inputs *input, bool rows, struct error *err)
 {
-    run->block_size = engine_limits(e)->block_size;
-    run->series.num_blocks = engine_memory_profile(e)->num_blocks;
+    run->block_size = engine_info(e)->limits->block_size;
+    run->series.num_blocks = engine_info(e)->memory->num_blocks;
     enum status status = read_prompts(run, e, options, input, err);
     if (status != STATUS_OK) return status;
     for (size_t i = 0; i < run->count; i++) add_request(run, &run->requests[i], e);
