@@ -14,7 +14,9 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "model/model.h"
 #include "runtime/commands.h"
+#include "runtime/engine/loaded_model.h"
 #include "tests/support/padded_model.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
@@ -1095,6 +1097,55 @@ static void test_no_allocation_in_steps(void **state)
 #endif
 }
 
+/* ---- facts ---- */
+
+/* Of a model that is only planned, they are those of an engine with the same options. */
+static void check_planned(const struct engine_options *o, const struct engine_info *running)
+{
+    struct loaded_model *l;
+    struct error err, weights_error;
+    assert_int_equal(loaded_model_describe(o, &l, &weights_error, &err), STATUS_OK);
+    assert_int_equal(loaded_model_plan(o, l, false, &err), STATUS_OK);
+    const struct engine_info planned = loaded_model_info(o, l);
+    assert_string_equal(planned.device, running->device);
+    assert_string_equal(planned.isa, running->isa);
+    assert_int_equal(planned.discrete, running->discrete);
+    assert_int_equal(planned.threads, running->threads);
+    assert_int_equal(planned.num_ids, running->num_ids);
+    assert_memory_equal(planned.limits, running->limits, sizeof *planned.limits);
+    assert_int_equal(planned.memory->num_blocks, running->memory->num_blocks);
+    assert_int_equal(memory_profile_step_memory(planned.memory), memory_profile_step_memory(running->memory));
+    assert_int_equal(planned.decode_weight_bytes, 0);
+    loaded_model_close(l);
+}
+
+/* What a decode step reads, and the memory that is reserved, are what was planned. */
+static void test_facts(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"golden/gqa", "golden/mha"};
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        const struct engine_options o = run_options(folders[i], path, sizeof path);
+        struct engine *e = run_engine(&o);
+        const struct engine_info *info = engine_info(e);
+        const struct model_spec *spec = &info->config->spec;
+        const struct memory_profile *p = info->memory;
+        struct model_residence memory[NUM_PURPOSES];
+        const int64_t embedding = (int64_t)spec->vocab_size * spec->hidden_size * dtype_size(spec->dtype);
+        assert_int_equal(spec->tie_word_embeddings, i == 0);
+        assert_int_equal(info->decode_weight_bytes, p->weights - (spec->tie_word_embeddings ? 0 : embedding));
+        engine_residence(e, memory);
+        assert_int_equal(memory[PURPOSE_ACTIVATIONS].reserved, p->activations);
+        assert_int_equal(memory[PURPOSE_KV_CACHE].reserved, p->kv_cache + p->block_bytes); /* and the null block */
+        assert_int_equal(memory[PURPOSE_STATE].reserved, p->state - p->block_bytes - batch_bytes(info->limits));
+        assert_int_equal(memory[PURPOSE_SWAP_SPACE].reserved, 0);
+        assert_true(memory[PURPOSE_WEIGHTS].reserved >= p->weights);
+        check_planned(&o, info);
+        engine_destroy(e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1123,6 +1174,7 @@ int main(void)
         cmocka_unit_test(test_wait_returns_at_once),
         cmocka_unit_test(test_destroy_with_work),
         cmocka_unit_test(test_no_allocation_in_steps),
+        cmocka_unit_test(test_facts),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_same_tokens_mha),

@@ -42,9 +42,8 @@ struct dry_run {
 
 static enum status open_outline(struct dry_run *d, struct error *err)
 {
-    struct engine_options quiet = *d->options->engine; /* the engine that measures reads the same files, and warns of
-                                                          them */
-    quiet.log = NULL;
+    struct engine_options quiet = *d->options->engine;
+    quiet.log = NULL; /* the engine that measures reads the same files, and warns of them */
     const enum status status = loaded_model_outline(&quiet, &d->outline, err);
     if (status != STATUS_OK) return status;
     d->info = loaded_model_info(&quiet, d->outline);
