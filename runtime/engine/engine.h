@@ -2,8 +2,9 @@
  * forward, sample, deliver.
  *
  * Threads. One thread runs the loop: engine_step, engine_num_computed, engine_wait, engine_residence and
- * engine_reset_prefix_cache are its calls, and answers are delivered on it, by callback from inside engine_step. Every other function may be called
- * from any thread, also from a callback, while the engine lives; engine_destroy must be the last call.
+ * engine_reset_prefix_cache are its calls, and answers are delivered on it, by callback from inside engine_step. Every
+ * other function may be called from any thread, also from a callback, while the engine lives; engine_destroy must be
+ * the last call.
  */
 #ifndef QUIRE_RUNTIME_ENGINE_H
 #define QUIRE_RUNTIME_ENGINE_H
@@ -160,8 +161,8 @@ struct engine_info {
     /* the model */
     const struct model_config *config;
     const struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
-    /* Answers have the ids 0 .. num_ids - 1: those of the tokenizer, because checkpoints pad the model's vocabulary to a
-     * round number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be
+    /* Answers have the ids 0 .. num_ids - 1: those of the tokenizer, because checkpoints pad the model's vocabulary to
+     * a round number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be
      * sampled. */
     int32_t num_ids;
     struct sampling_params default_sampling; /* sampling_params_default() with the values of generation_config.json over

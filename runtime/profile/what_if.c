@@ -27,7 +27,8 @@ static void add_row(struct maker *m, struct what_if row, const struct engine_opt
 {
     struct error err;
     if (m->out->count == WHAT_IF_MAX) return;
-    const enum status status = loaded_model_plan_again(o, m->base->loaded, weights_dtype, &row.profile, &row.limits, &err);
+    const enum status status =
+        loaded_model_plan_again(o, m->base->loaded, weights_dtype, &row.profile, &row.limits, &err);
     if (status != STATUS_OK && status != STATUS_OUT_OF_MEMORY) return;
     row.fits = status == STATUS_OK;
     m->out->rows[m->out->count++] = row;
