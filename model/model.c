@@ -287,8 +287,7 @@ void model_residence(const struct model *m, struct model_residence out[NUM_PURPO
     for (size_t i = 0; i < m->arena.count; i++) {
         const struct arena_piece *piece = &m->arena.pieces[i];
         const int64_t resident = host_memory_resident(piece->data, piece->bytes);
-        struct model_residence *r =
-            &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
+        struct model_residence *r = &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
         r->reserved += piece->bytes;
         r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
     }

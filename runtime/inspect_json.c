@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
 #include "runtime/inspect.h"

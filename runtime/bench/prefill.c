@@ -52,8 +52,7 @@ static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls,
     struct error ignored; /* without memory for the measurement the comparison is left out */
     double alone = 0;
     report_number(&b->report, "prefill_gflops", "matmuls", speed / 1e9, "GFLOP/s");
-    if (open_device(info->device, info->threads, o->engine.cpu_isa, NULL, &backend, &ignored) != STATUS_OK)
-        return;
+    if (open_device(info->device, info->threads, o->engine.cpu_isa, NULL, &backend, &ignored) != STATUS_OK) return;
     sizes.block_size = info->limits->block_size;
     sizes.weights = info->config->spec.dtype;
     sizes.activations = info->memory->dtype;

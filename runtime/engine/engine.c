@@ -44,7 +44,7 @@ struct engine {
     struct inbox inbox;  /* has all jobs that are not finished */
     char *text_buffer;   /* of the answers' texts; NULL without a tokenizer */
     struct trace *trace; /* NULL: none */
-    bool damage_said; /* a warning has said that logits are NaN */
+    bool damage_said;    /* a warning has said that logits are NaN */
 };
 
 struct engine_options engine_options_default(void)

@@ -232,9 +232,9 @@ static const struct residence_kind {
     enum memory_purpose purpose;
     const char *label, *key;
 } residence_kinds[] = {
-    {PURPOSE_WEIGHTS, "weights", "weights_memory"},        {PURPOSE_ACTIVATIONS, "activations", "activation_memory"},
-    {PURPOSE_WORKSPACE, "workspace", "workspace_memory"},  {PURPOSE_STATE, "state", "state_memory"},
-    {PURPOSE_KV_CACHE, "KV cache", "kv_cache_memory"},     {PURPOSE_SWAP_SPACE, "swap space", "swap_space_memory"},
+    {PURPOSE_WEIGHTS, "weights", "weights_memory"},       {PURPOSE_ACTIVATIONS, "activations", "activation_memory"},
+    {PURPOSE_WORKSPACE, "workspace", "workspace_memory"}, {PURPOSE_STATE, "state", "state_memory"},
+    {PURPOSE_KV_CACHE, "KV cache", "kv_cache_memory"},    {PURPOSE_SWAP_SPACE, "swap space", "swap_space_memory"},
 };
 enum { NUM_KINDS = sizeof residence_kinds / sizeof *residence_kinds };
 

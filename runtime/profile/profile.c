@@ -36,9 +36,9 @@ enum { NOTES_MAX = 4 };
 /* What there is to say without a run. */
 struct memory_facts {
     const struct engine_info *engine; /* or of what is only planned */
-    bool planned;             /* nothing was loaded */
-    char weights[384];        /* words beside the weights in the table */
-    int64_t weights_resident; /* of mapped files, bytes; -1: not known, or there are none */
+    bool planned;                     /* nothing was loaded */
+    char weights[384];                /* words beside the weights in the table */
+    int64_t weights_resident;         /* of mapped files, bytes; -1: not known, or there are none */
     struct error notes[NOTES_MAX];
     int num_notes;
     struct what_ifs what_ifs;
