@@ -22,7 +22,7 @@ extern "C" {
  * `source` names the JSON in messages; NULL: nothing does. Free *out, NULL after a failure, with json_decref. */
 enum status json_value_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                              struct error *err);
-/* The same for an object only. */
+/* Parses as json_value_parse does, and refuses what is not an object. */
 enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                               struct error *err);
 

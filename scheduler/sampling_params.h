@@ -59,8 +59,8 @@ struct sampling_field {
     const char *name; /* of the JSON field; of the flag, with dashes */
     enum sampling_type type;
     size_t offset; /* of the member, for the first three types */
-    /* Of numbers, and of each value of logit_bias: minimum <= value <= maximum. INFINITY: no maximum, and -INFINITY: no
-     * minimum, but finite. */
+    /* Numbers, and each value of logit_bias, have bounds: minimum <= value <= maximum. INFINITY: no maximum, and
+     * -INFINITY: no minimum, but finite. */
     double minimum, maximum;
     bool above_minimum;    /* the value must be greater than the minimum */
     const char *minus_one; /* what -1 means beside the range ("no limit"); NULL: -1 is not allowed */

@@ -85,7 +85,9 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         .grow_host_blocks = grow_swap_space,
         .user = e,
         .log = e->options.log,
-        .rope_switch = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
+        /* longrope: the rows of long sequences follow those of short ones (rope_table_rows) */
+        .first_namespace_len = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
+        .namespace_position_shift = e->loaded->limits.max_model_len,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG
