@@ -1,7 +1,7 @@
 #include "runtime/bench/bench.h"
 
-#include "kernels/bench.h"
 #include "model/kv_cache.h"
+#include "runtime/bench/device.h"
 #include "runtime/engine/loaded_model.h"
 
 struct latency {

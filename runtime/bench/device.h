@@ -1,6 +1,6 @@
 /* How fast the kernels are on this machine, compared with what its memory can do. Nothing is printed. */
-#ifndef QUIRE_KERNELS_BENCH_H
-#define QUIRE_KERNELS_BENCH_H
+#ifndef QUIRE_RUNTIME_BENCH_DEVICE_H
+#define QUIRE_RUNTIME_BENCH_DEVICE_H
 
 #include "kernels/backend.h"
 

@@ -1,8 +1,8 @@
-/* Private to kernels/bench*.c: where the operands of an operation lie, what they hold, and how it is called. */
-#ifndef QUIRE_KERNELS_BENCH_PLAN_H
-#define QUIRE_KERNELS_BENCH_PLAN_H
+/* Private to device.c: where the operands of an operation lie, what they hold, and how it is called. */
+#ifndef QUIRE_RUNTIME_BENCH_PLAN_H
+#define QUIRE_RUNTIME_BENCH_PLAN_H
 
-#include "kernels/bench.h"
+#include "runtime/bench/device.h"
 
 enum { PLAN_MAX_PARTS = 8, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_blocks */ };
 
