@@ -1,9 +1,8 @@
-#include "runtime/openai_batch.h"
+#include "runtime/prompts/openai_batch.h"
 
 #include <string.h>
 
 #include "base/json.h"
-#include "scheduler/sampling_params.h"
 
 void openai_request_free(struct openai_request *r)
 {
@@ -72,30 +71,6 @@ static void copy(struct translation *t, const char *name, const json_t *value)
     put(t, name, json_incref((json_t *)value));
 }
 
-static bool is_one_of(const char *name, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(name, *names) == 0) return true;
-    return false;
-}
-
-static const char *const without_effect[] = {"stream",
-                                             "stream_options",
-                                             "user",
-                                             "store",
-                                             "service_tier",
-                                             "safety_identifier",
-                                             "prompt_cache_key",
-                                             "parallel_tool_calls",
-                                             "model",
-                                             "metadata",
-                                             NULL};
-static const char *const of_every_line[] = {"cache_salt", "priority", NULL};
-static const char *const of_chat[] = {"messages", "documents", "chat_template_kwargs", NULL};
-/* What read_choices reads. */
-static const char *const choices[] = {"max_completion_tokens", "max_tokens", "logprobs", "top_logprobs", "tools",
-                                      "tool_choice",           "prompt",     NULL};
-
 /* Fields that ask for something that quire does not do, unless they have the value that asks for nothing. */
 static bool asks_for_nothing(const char *name, const json_t *value)
 {
@@ -126,12 +101,10 @@ static void read_fields(struct translation *t)
     json_t *value;
     json_object_foreach((json_t *)t->body->object, name, value)
     {
-        const bool taken = is_one_of(name, of_every_line) || (t->kind == OPENAI_CHAT && is_one_of(name, of_chat));
-        if (json_is_null(value) || is_one_of(name, without_effect) || is_one_of(name, choices)) continue;
-        if (taken || sampling_field_find(name))
-            copy(t, name, value);
-        else if (!asks_for_nothing(name, value))
-            refuse_value(t, name, value);
+        const enum field_use use = request_field_use(t->kind, name);
+        if (json_is_null(value)) continue;
+        if (use == FIELD_TAKEN) copy(t, name, value);
+        if (use == FIELD_UNKNOWN && !asks_for_nothing(name, value)) refuse_value(t, name, value);
     }
 }
 

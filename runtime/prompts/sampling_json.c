@@ -1,4 +1,4 @@
-#include "runtime/sampling_json.h"
+#include "runtime/prompts/sampling_json.h"
 
 #include <math.h>
 #include <stdlib.h>

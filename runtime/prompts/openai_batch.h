@@ -22,8 +22,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
-
-enum openai_kind { OPENAI_NONE, OPENAI_CHAT, OPENAI_COMPLETION };
+#include "runtime/prompts/request_fields.h"
 
 /* What the answer needs of the line. */
 struct openai_request {
@@ -36,7 +35,7 @@ void openai_request_free(struct openai_request *r); /* safe on a zeroed struct *
 /* It has url and body. */
 bool openai_batch_is_line(const json_t *line);
 
-/* Fills *out, and makes of the body an object with the fields that quire's own lines have (prompts.h), but no id; their
+/* Fills *out, and makes of the body an object with the fields that quire's own lines have (prompt.h), but no id; their
  * types are not checked. *native is the caller's; NULL on failure. *out is overwritten, and `kind` is set also if the
  * line is refused: that of a url that is wrong is OPENAI_CHAT. */
 enum status openai_batch_read(const json_t *line, struct openai_request *out, json_t **native, struct error *err);
