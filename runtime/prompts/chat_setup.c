@@ -45,6 +45,11 @@ void chat_setup_close(struct chat_setup *setup)
     *setup = (struct chat_setup){0};
 }
 
+json_t *chat_message(const char *role, const char *content, size_t length)
+{
+    return json_pack("{s:s, s:s%}", "role", role, "content", content, length);
+}
+
 enum status chat_setup_check(const struct chat_setup *setup, struct error *err)
 {
     if (setup->status != STATUS_OK) *err = setup->reason;

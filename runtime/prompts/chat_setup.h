@@ -34,6 +34,9 @@ void chat_setup_close(struct chat_setup *setup); /* safe on a zeroed struct */
 /* The kwargs as an object, which the caller owns; NULL: none were given. */
 enum status chat_setup_read_kwargs(const struct chat_setup_options *options, json_t **out, struct error *err);
 
+/* {"role": role, "content": content[length]}; NULL if memory ran out. */
+json_t *chat_message(const char *role, const char *content, size_t length);
+
 /* STATUS_OK if there is a template; otherwise its reason. */
 enum status chat_setup_check(const struct chat_setup *setup, struct error *err);
 

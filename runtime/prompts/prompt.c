@@ -161,10 +161,10 @@ static enum status encode_chat(const struct prompt_rules *rules, struct chat_inp
 static enum status encode_question(const struct prompt_rules *rules, const char *text, size_t length,
                                    struct prompt *out, struct error *err)
 {
-    json_t *messages = json_array(), *question = json_pack("{s:s, s:s%}", "role", "user", "content", text, length);
+    json_t *messages = json_array(), *question = chat_message("user", text, length);
     bool ok = messages && question;
     if (ok && rules->system)
-        ok = json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", rules->system)) == 0;
+        ok = json_array_append_new(messages, chat_message("system", rules->system, strlen(rules->system))) == 0;
     ok = ok && json_array_append(messages, question) == 0;
     const struct chat_input input = {.messages = messages};
     const enum status status = ok ? encode_chat(rules, input, out, err)
