@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
+#include "runtime/prompts/openai_batch.h"
 #include "runtime/prompts/request_fields.h"
 #include "runtime/prompts/sampling_json.h"
 

@@ -20,7 +20,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/prompts/chat_setup.h"
-#include "runtime/prompts/openai_batch.h"
+#include "runtime/prompts/openai_request.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 

@@ -9,7 +9,7 @@ enum openai_kind { OPENAI_NONE, OPENAI_CHAT, OPENAI_COMPLETION };
 enum field_use {
     FIELD_UNKNOWN,    /* the form has no such field, or quire does it for no value, or for one value alone */
     FIELD_TAKEN,      /* it has the name and the meaning of quire's own */
-    FIELD_TRANSLATED, /* it has a meaning of its own in this form, which openai_batch.c reads */
+    FIELD_TRANSLATED, /* it has a meaning of its own in this form, which openai_request.c reads */
     FIELD_IGNORED     /* it changes nothing in the answer */
 };
 enum field_use request_field_use(enum openai_kind kind, const char *name);
