@@ -7,7 +7,8 @@
 # NAME_state.h says what a struct is made of which other folders know by its functions: only its own folder includes it.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model scheduler runtime/engine runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model scheduler runtime/engine runtime/prompts
+    runtime)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
 set(allowed_kernels/cpu base kernels kernels/cpu)
@@ -17,7 +18,8 @@ set(allowed_tokenizer/jinja base tokenizer/jinja)
 set(allowed_model base kernels model)
 set(allowed_scheduler base scheduler)
 set(allowed_runtime/engine base kernels tokenizer model scheduler runtime/engine)
-set(allowed_runtime base kernels tokenizer model scheduler runtime runtime/engine)
+set(allowed_runtime/prompts base kernels tokenizer model scheduler runtime/engine runtime/prompts)
+set(allowed_runtime base kernels tokenizer model scheduler runtime runtime/engine runtime/prompts)
 
 # The longest of the folders that `path` lies in; "" if it lies in none.
 function(folder_of path out)

@@ -3,8 +3,8 @@
 #ifndef QUIRE_RUNTIME_BENCH_KERNELS_H
 #define QUIRE_RUNTIME_BENCH_KERNELS_H
 
-#include "kernels/bench.h"
 #include "model/config.h"
+#include "runtime/bench/device.h"
 
 /* argv[0] is "kernels". Returns the exit status. */
 int bench_kernels_command(int argc, char **argv);

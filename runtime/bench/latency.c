@@ -1,7 +1,7 @@
 #include "runtime/bench/bench.h"
 
-#include "kernels/bench.h"
 #include "model/kv_cache.h"
+#include "runtime/bench/device.h"
 
 struct latency {
     struct samples first;                 /* time to first token of each request */

@@ -19,7 +19,7 @@
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/options/template_flags.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 static const char COMMAND[] = "chat";
 static const char USAGE[] = "chat [QUESTION|@FILE|-] [flags]";
@@ -32,7 +32,7 @@ struct chat_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
-    struct template_flags template;
+    struct chat_setup_options template;
     const char *prompt, *word, *system;
     const char *think; /* "show", "dim" or "fold" */
     bool each, stats, context_shift, fail_on_length;

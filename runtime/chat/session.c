@@ -12,7 +12,7 @@
 #include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 #include "scheduler/sequence.h"
 
 struct conversation *session_conversation(const struct session *s)

@@ -7,7 +7,7 @@
 #include "base/edit_distance.h"
 #include "base/visible.h"
 #include "runtime/options/foreign_flags.h"
-#include "runtime/sampling_json.h"
+#include "runtime/prompts/sampling_json.h"
 
 static enum status out_of_memory(struct error *err)
 {

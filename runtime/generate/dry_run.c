@@ -14,6 +14,7 @@
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"
 #include "runtime/generate/speed_trial.h"
+#include "runtime/prompt_line.h"
 #include "runtime/report.h"
 
 static const char COMMAND[] = "generate";
@@ -54,13 +55,9 @@ static enum status open_outline(struct dry_run *d, struct error *err)
 
 static enum status check_prompt(const struct dry_run *d, const struct prompt *p, struct error *err)
 {
-    if (p->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    const struct engine_request request = {.prompt = p->tokens.ids,
-                                           .prompt_len = (int32_t)p->tokens.count,
-                                           .params = &p->params,
-                                           .cache_salt = p->cache_salt,
-                                           .priority = p->priority};
-    return request_check(d->options->engine, d->outline, &request, err);
+    struct engine_request request;
+    const enum status status = prompt_request(p, &request, err);
+    return status == STATUS_OK ? request_check(d->options->engine, d->outline, &request, err) : status;
 }
 
 /* As many blocks as the prefix cache looks for: one token is left to compute. */

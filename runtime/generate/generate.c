@@ -16,13 +16,14 @@
 #include "runtime/generate/generate_options.h"
 #include "runtime/generate/id_set.h"
 #include "runtime/generate/input_facts.h"
-#include "runtime/generate/results.h"
+#include "runtime/generate/result_queue.h"
 #include "runtime/generate/window.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/progress.h"
-#include "runtime/prompts.h"
+#include "runtime/prompt_line.h"
+#include "runtime/prompts/result_line.h"
 
 static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [PROMPT|@FILE|-] [flags]";
@@ -119,16 +120,11 @@ static void show_progress(struct run *run)
 
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
-    if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    const struct engine_request request = {.prompt = prompt->tokens.ids,
-                                           .prompt_len = (int32_t)prompt->tokens.count,
-                                           .params = &prompt->params,
-                                           .cache_salt = prompt->cache_salt,
-                                           .priority = prompt->priority,
-                                           .at_start = prompt->is_chat,
-                                           .deliver = result_deliver,
-                                           .user = result};
-    return engine_add(run->engine, &request, &result->request, err);
+    struct engine_request request;
+    const enum status status = prompt_request(prompt, &request, err);
+    request.deliver = result_deliver;
+    request.user = result;
+    return status == STATUS_OK ? engine_add(run->engine, &request, &result->request, err) : status;
 }
 
 static void warn(struct run *run, const struct prompt *prompt)
@@ -450,8 +446,10 @@ static enum status start(struct run *run, struct error *err)
     const struct engine_info *info = engine_info(run->engine);
     const struct prompt_options options = generate_prompt_options(o);
     status = prompt_rules_make(info, &options, &run->prompts, err);
-    run->rules = (struct result_rules){
-        .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
+    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer,
+                                       .model_name = o->model_name,
+                                       .return_token_ids = o->return_token_ids,
+                                       .spell = command_spell_flag};
     if (status != STATUS_OK) return status;
     struct journal *now = &run->answers.now;
     now->max_model_len = info->limits->max_model_len;

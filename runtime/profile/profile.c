@@ -22,7 +22,7 @@
 #include "runtime/profile/what_if.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 

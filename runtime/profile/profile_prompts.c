@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
-#include "runtime/progress.h"
-#include "runtime/prompts.h"
 #include "runtime/profile/profile_run.h"
+#include "runtime/progress.h"
+#include "runtime/prompt_line.h"
 
 /* ---- reading the prompts ---- */
 
@@ -83,7 +83,10 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
                                 struct inputs *input, struct error *err)
 {
     struct prompt_rules rules;
-    const struct prompt_options options = {.format = o->format, .sampling = &o->sampling, .as_chat = o->as_chat};
+    const struct prompt_options options = {.format = o->format,
+                                           .sampling = &o->sampling.params,
+                                           .sampling_given = o->sampling.given,
+                                           .as_chat = o->as_chat};
     enum status status = prompt_rules_make(engine_info(e), &options, &rules, err);
     if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
     prompt_rules_free(&rules);
@@ -124,15 +127,12 @@ static void deliver(void *user, const struct answer_piece *piece)
 static void add_request(struct profile_run *run, struct profiled *r, struct engine *e)
 {
     struct error err;
-    const struct engine_request request = {.prompt = r->prompt.tokens.ids,
-                                           .prompt_len = (int32_t)r->prompt.tokens.count,
-                                           .params = &r->prompt.params,
-                                           .cache_salt = r->prompt.cache_salt,
-                                           .priority = r->prompt.priority,
-                                           .deliver = deliver,
-                                           .user = r};
+    struct engine_request request;
     r->run = run;
-    enum status status = engine_add(e, &request, NULL, &err);
+    enum status status = prompt_request(&r->prompt, &request, &err);
+    request.deliver = deliver;
+    request.user = r;
+    if (status == STATUS_OK) status = engine_add(e, &request, NULL, &err);
     if (status == STATUS_OK)
         run->prompt_tokens += request.prompt_len;
     else

@@ -1,4 +1,5 @@
-/* The facts of quire inspect as lines of a name and a value. */
+#include "runtime/inspect/inspect_text.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -7,7 +8,6 @@
 #include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
-#include "runtime/inspect.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/table.h"
 

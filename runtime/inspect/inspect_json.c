@@ -1,11 +1,11 @@
-/* The facts of quire inspect as JSON: the keys of config.json and vLLM's names where they have one. */
+#include "runtime/inspect/inspect_json.h"
+
 #include <math.h>
 
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
-#include "runtime/inspect.h"
 #include "runtime/profile/memory_report.h"
 
 /* null where nothing is wrong */
