@@ -27,9 +27,10 @@ static void gather(const struct decoder *d, void *out, const void *x, const int3
 static const void *keep_sampled(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
+    const struct attention_spec *last = &d->spec->layers[d->spec->num_layers - 1].attention;
     if (shape->all_sampled || shape->num_targets > 0) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
-    gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, d->spec->num_heads * d->spec->head_size);
+    gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)attention_q_size(last));
     gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
@@ -117,10 +118,27 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* ---- Start-up ---- */
 
-/* Bytes of a sublayer's or o's input as quantized rows: elements and, at worst, a scale for each 128 and one more. */
-static int64_t quantized_bytes(const struct model_spec *c, int64_t num_tokens)
+/* Elements that a token takes at most in the buffers that layers share. */
+struct activation_sizes {
+    int64_t qkv, attention, inner;
+};
+
+static struct activation_sizes largest_sizes(const struct model_spec *c)
 {
-    const int64_t heads = (int64_t)c->num_heads * c->head_size, size = heads > c->hidden_size ? heads : c->hidden_size;
+    struct activation_sizes s = {0};
+    for (int32_t i = 0; i < c->num_layers; i++) {
+        const struct layer_spec *l = &c->layers[i];
+        const int64_t q = attention_q_size(&l->attention), qkv = q + 2 * attention_kv_size(&l->attention);
+        if (qkv > s.qkv) s.qkv = qkv;
+        if (q > s.attention) s.attention = q;
+        if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
+    }
+    return s;
+}
+
+/* Bytes of rows of `size` elements, quantized: elements and, at worst, a scale for each 128 and one more. */
+static int64_t quantized_bytes(const struct model_spec *c, int64_t num_tokens, int64_t size)
+{
     for (int32_t i = 0; i < c->num_schemes; i++)
         if (c->schemes[i].quantize_x) return num_tokens * (size + (size / 128 + 1) * (int64_t)sizeof(float));
     return 0;
@@ -131,16 +149,18 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
 {
     const struct model_spec *c = d->spec;
     const int64_t T = quantized_rows_padded(limits->max_num_tokens), S = limits->max_num_seqs, e = dtype_size(d->dtype);
-    const int64_t qkv_size = ((int64_t)c->num_heads + 2 * c->num_kv_heads) * c->head_size;
+    const struct activation_sizes sizes = largest_sizes(c);
+    const int64_t quantized =
+        sizes.attention > c->hidden_size ? sizes.attention : c->hidden_size; /* of o, or a sublayer */
     struct activations *a = &d->act;
     const struct arena_request requests[] = {
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->hidden},
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->residual},
-        {PURPOSE_ACTIVATIONS, T * qkv_size, e, &a->qkv},
-        {PURPOSE_ACTIVATIONS, T * c->num_heads * c->head_size, e, &a->attention},
-        {PURPOSE_ACTIVATIONS, T * 2 * c->intermediate_size, e, &a->gate_up},
-        {PURPOSE_ACTIVATIONS, T * c->intermediate_size, e, &a->gated},
-        {PURPOSE_ACTIVATIONS, quantized_bytes(c, T), 1, &a->quantized},
+        {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
+        {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
+        {PURPOSE_ACTIVATIONS, T * 2 * sizes.inner, e, &a->gate_up},
+        {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
+        {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
         {PURPOSE_ACTIVATIONS, S * c->vocab_size, sizeof(float), &a->logits},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
@@ -159,11 +179,9 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
     d->embedding_multiplier = (float)d->spec->embedding_multiplier;
     if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
-        const struct layer_spec *l = &d->spec->layers[i];
-        d->attention[i] = (struct attention_params){.scale = l->attention_scale,
-                                                    .window = l->window,
-                                                    .soft_cap = l->attention_soft_cap,
-                                                    .kv_scales = kv_cache_scales(d->cache, i)};
+        const struct attention_spec *a = &d->spec->layers[i].attention;
+        d->attention[i] = (struct attention_params){
+            .scale = a->scale, .window = a->window, .soft_cap = a->soft_cap, .kv_scales = kv_cache_scales(d->cache, i)};
     }
     return allocate_activations(d, arena, limits, err);
 }

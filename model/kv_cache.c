@@ -5,9 +5,10 @@
 
 #include "kernels/kv_scale.h"
 
+/* All layers have the same, as kv_groups_assign checks. */
 static int64_t tensor_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype)
 {
-    return (int64_t)block_size * spec->num_kv_heads * spec->head_size * dtype_size(dtype);
+    return block_size * attention_kv_size(&spec->layers[0].attention) * dtype_size(dtype);
 }
 
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups, int32_t block_size,

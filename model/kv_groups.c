@@ -8,7 +8,7 @@ struct kind {
 /* The window that decides which blocks a layer reads: 0 where it never ends before the sequence does. */
 static int32_t kept_window(const struct model_spec *spec, const struct batch_limits *limits, int32_t layer)
 {
-    const int32_t window = spec->layers[layer].window;
+    const int32_t window = spec->layers[layer].attention.window;
     return window < limits->max_model_len ? window : 0;
 }
 
@@ -75,17 +75,34 @@ static int32_t groups_with(const struct batch_limits *limits, int32_t window, in
     return count;
 }
 
+/* Tensor i serves layer i of every group, so its blocks must be of one size. */
+static enum status check_sizes(const struct model_spec *spec, struct error *err)
+{
+    const int64_t size = attention_kv_size(&spec->layers[0].attention);
+    for (int32_t i = 1; i < spec->num_layers; i++) {
+        const int64_t other = attention_kv_size(&spec->layers[i].attention);
+        if (other != size)
+            return error_set(err, STATUS_UNSUPPORTED,
+                             "layer %d stores %lld elements of K for each token and layer 0 %lld; quire has one size "
+                             "for the KV cache of all layers",
+                             i, (long long)other, (long long)size);
+    }
+    return STATUS_OK;
+}
+
 enum status kv_groups_assign(const struct model_spec *spec, const struct batch_limits *limits, struct kv_groups *out,
                              struct error *err)
 {
     int32_t dealt[KV_MAX_GROUPS] = {0}; /* layers, at a kind's first group */
     *out = (struct kv_groups){.count = limits->num_groups};
+    enum status status = check_sizes(spec, err);
+    if (status != STATUS_OK) return status;
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        int32_t first = 0, count = groups_with(limits, spec->layers[i].window, &first);
+        int32_t first = 0, count = groups_with(limits, spec->layers[i].attention.window, &first);
         if (count == 0) count = groups_with(limits, 0, &first);
         if (count == 0)
             return error_set(err, STATUS_INTERNAL, "no KV cache group keeps what layer %d reads, whose window is %d", i,
-                             spec->layers[i].window);
+                             spec->layers[i].attention.window);
         const int32_t group = first + dealt[first] % count, index = dealt[first] / count;
         dealt[first]++;
         out->group[i] = (int16_t)group;

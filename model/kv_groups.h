@@ -31,7 +31,7 @@ void kv_groups_choose(const struct model_spec *spec, struct batch_limits *limits
 
 /* Which layers the groups of these limits have: those of the group's window, dealt in turn where several groups have
  * it. A layer whose window no group has is in those without a window, which keep all that it reads. Needs a group
- * without a window, or one of each layer's. */
+ * without a window, or one of each layer's. UNSUPPORTED: layers differ in the size of K and V. */
 enum status kv_groups_assign(const struct model_spec *spec, const struct batch_limits *limits, struct kv_groups *out,
                              struct error *err);
 

@@ -76,22 +76,22 @@ static void add_matrix(struct tensor_table *table, const struct model_spec *spec
 
 static void add_qk_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const enum qk_norm kind = spec->layers[layer].qk_norm;
+    const struct attention_spec *a = &spec->layers[layer].attention;
+    const enum qk_norm kind = a->qk_norm;
     struct tensor gain = {.layer = layer, .split = kind == QK_NORM_HEAD ? SPLIT_NONE : SPLIT_OUT_FEATURES};
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
-    gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_heads * spec->head_size;
+    gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
     add_gain(table, spec, &gain, in_attention(spec, "q_norm").text);
     gain.role = TENSOR_K_NORM;
-    gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_kv_heads * spec->head_size;
+    gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_kv_size(a);
     add_gain(table, spec, &gain, in_attention(spec, "k_norm").text);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const struct layer_spec *l = &spec->layers[layer];
-    const int64_t hidden = spec->hidden_size, head = spec->head_size;
-    const int64_t q_size = spec->num_heads * head, kv_size = spec->num_kv_heads * head;
+    const struct attention_spec *a = &spec->layers[layer].attention;
+    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a), kv_size = attention_kv_size(a);
     struct tensor qkv = {.layer = layer,
                          .split = SPLIT_OUT_FEATURES,
                          .in_features = hidden,
@@ -100,16 +100,16 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     const char *merged = spec->names.qkv;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
     qkv.role = TENSOR_K, qkv.out_features = kv_size, qkv.first_row = q_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
     qkv.role = TENSOR_V, qkv.first_row = q_size + kv_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
     const struct tensor o = {
         .role = TENSOR_O, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = q_size};
-    add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, l->o_bias);
+    add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
 
 static void add_xielu(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -124,8 +124,8 @@ static void add_xielu(struct tensor_table *table, const struct model_spec *spec,
 
 static void add_gate_and_up(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const bool bias = spec->layers[layer].mlp_bias;
-    const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
+    const struct mlp_spec *m = &spec->layers[layer].mlp;
+    const int64_t hidden = spec->hidden_size, inner = m->intermediate_size;
     struct tensor gate_up = {.layer = layer,
                              .split = SPLIT_OUT_FEATURES,
                              .out_features = inner,
@@ -135,26 +135,26 @@ static void add_gate_and_up(struct tensor_table *table, const struct model_spec 
                              .merged_in_file = spec->names.gate_up != NULL};
     const char *merged = spec->names.gate_up;
     gate_up.role = TENSOR_GATE;
-    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, m->bias);
     gate_up.role = TENSOR_UP, gate_up.first_row = inner;
-    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, m->bias);
 }
 
 static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const struct layer_spec *l = &spec->layers[layer];
-    const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
+    const struct mlp_spec *m = &spec->layers[layer].mlp;
+    const int64_t hidden = spec->hidden_size, inner = m->intermediate_size;
     const struct tensor up = {
         .role = TENSOR_UP, .layer = layer, .split = SPLIT_OUT_FEATURES, .out_features = inner, .in_features = hidden};
-    if (l->mlp == MLP_GATED) {
+    if (m->kind == MLP_GATED) {
         add_gate_and_up(table, spec, layer);
     } else {
-        add_matrix(table, spec, &up, spec->names.up, l->mlp_bias);
+        add_matrix(table, spec, &up, spec->names.up, m->bias);
     }
-    if (l->mlp == MLP_XIELU) add_xielu(table, spec, layer);
+    if (m->kind == MLP_XIELU) add_xielu(table, spec, layer);
     const struct tensor down = {
         .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
-    add_matrix(table, spec, &down, spec->names.down, l->mlp_bias);
+    add_matrix(table, spec, &down, spec->names.down, m->bias);
 }
 
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)

@@ -13,7 +13,7 @@
 enum { ALIGNMENT = 64 }; /* bytes */
 
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
-static struct xielu_params initial_xielu(enum mlp_type mlp)
+static struct xielu_params initial_xielu(enum mlp_kind mlp)
 {
     if (mlp == MLP_RELU2) return (struct xielu_params){.alpha_p = 1};
     return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
@@ -35,8 +35,8 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     }
     for (int32_t i = 0; i < spec->num_layers; i++) {
         w->layers[i].qkv.num_parts = 3;
-        w->layers[i].gate_up.num_parts = spec->layers[i].mlp == MLP_GATED ? 2 : 1;
-        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp);
+        w->layers[i].gate_up.num_parts = spec->layers[i].mlp.kind == MLP_GATED ? 2 : 1;
+        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
     }
     for (int32_t i = 0; i < w->table.count; i++)
         if (w->table.tensors[i].kind == TENSOR_GAIN)

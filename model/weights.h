@@ -24,7 +24,7 @@ struct projection {
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
-    struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
+    struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] of the layer */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
     struct weight o;                   /* [hidden_size, num_heads * head_size] */

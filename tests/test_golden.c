@@ -59,7 +59,7 @@ struct fixture {
     bool at_position_0;
     bool grouped;
     struct grouped_blocks blocks;
-    float *widened; /* with `mixed`: a matrix and its bias */
+    float *widened; /* with `mixed`: a matrix and its bias; with `wider`: those of an MLP */
 };
 
 /* Makes a matrix and its bias float32. Returns their memory. */
@@ -77,6 +77,47 @@ static float *widen(struct weight *w)
     return data;
 }
 
+/* Rows of a matrix, and of its bias, after those that it has: they are 1. */
+static float *add_rows(struct weight *w, int64_t count, float *data)
+{
+    const int64_t old = w->out_features * w->in_features, all = (w->out_features + count) * w->in_features;
+    for (int64_t i = 0; i < all; i++) data[i] = i < old ? dtype_load(w->data, weight_dtype(w), i) : 1;
+    for (int64_t i = 0; w->bias && i < w->out_features + count; i++)
+        data[all + i] = i < w->out_features ? dtype_load(w->bias, w->bias_dtype, i) : 1;
+    w->format = WEIGHT_FLOAT32;
+    w->data = data;
+    w->bias_dtype = DTYPE_FLOAT32;
+    if (w->bias) w->bias = data + all;
+    w->out_features += count;
+    return data + all + w->out_features;
+}
+
+/* Columns after those that it has: they are 0. */
+static void add_columns(struct weight *w, int64_t count, float *data)
+{
+    const int64_t columns = w->in_features + count;
+    for (int64_t row = 0; row < w->out_features; row++)
+        for (int64_t i = 0; i < columns; i++)
+            data[row * columns + i] =
+                i < w->in_features ? dtype_load(w->data, weight_dtype(w), row * w->in_features + i) : 0;
+    w->format = WEIGHT_FLOAT32;
+    w->data = data;
+    w->in_features = columns;
+}
+
+/* Gives the MLP of a layer more inner elements, which down multiplies by 0. Returns the memory of its matrices. */
+static float *widen_mlp(struct layer_spec *spec, struct layer_weights *w)
+{
+    enum { MORE = 40 };
+    const int64_t inner = w->down.in_features + MORE, hidden = w->down.out_features;
+    float *data = malloc((size_t)(3 * inner * hidden + 2 * inner) * sizeof *data), *next = data;
+    assert_non_null(data);
+    for (int i = 0; i < w->gate_up.num_parts; i++) next = add_rows(&w->gate_up.parts[i], MORE, next);
+    add_columns(&w->down, MORE, next);
+    spec->mlp.intermediate_size += MORE;
+    return data;
+}
+
 /* How a checkpoint is computed. */
 struct variant {
     enum dtype dtype, cache_dtype;
@@ -85,6 +126,7 @@ struct variant {
     bool grouped;                        /* layers with different windows have blocks of their own */
     int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
     bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
+    bool wider;                          /* the first layer's MLP has more inner elements than the others' */
     float kv_scales[2];                  /* the checkpoint has these for every layer; 0: none */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
@@ -129,8 +171,9 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     f->grouped = variant->grouped;
     if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
+    if (variant->wider) f->widened = widen_mlp(&f->config.spec.layers[0], &f->weights.layers[0]);
     for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
-        f->config.spec.layers[i].rotary_dim = 0;
+        f->config.spec.layers[i].attention.rotary_dim = 0;
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
@@ -482,6 +525,16 @@ static void test_logits_of_mixed_types(void **state)
     }
 }
 
+/* Layers may have MLPs of different sizes. */
+static void test_logits_of_mlps_of_two_sizes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        const double error = largest_error(golden_checkpoints[i], &(struct variant){.chunk = 40, .wider = true});
+        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
+    }
+}
+
 /* Layers without rotary embedding compute what others do with every token at position 0, where nothing is rotated. */
 static void test_logits_without_rotation(void **state)
 {
@@ -525,7 +578,7 @@ static void test_logits_of_fused_operations(void **state)
                 .chunk = decode ? 1 : 40, .copy_weights = true, .fused = decode ? 1 : 128, .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
-            assert_int_equal(calls.gate_up > 0, config.spec.layers[0].mlp == MLP_GATED);
+            assert_int_equal(calls.gate_up > 0, config.spec.layers[0].mlp.kind == MLP_GATED);
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
@@ -748,6 +801,7 @@ int main(void)
         cmocka_unit_test(test_greedy_tokens),
         cmocka_unit_test(test_logits_of_fused_operations),
         cmocka_unit_test(test_logits_of_mixed_types),
+        cmocka_unit_test(test_logits_of_mlps_of_two_sizes),
         cmocka_unit_test(test_logits_without_rotation),
     };
     const struct CMUnitTest gpu_tests[] = {

@@ -3,7 +3,7 @@
 #include "model/layers/layers.h"
 
 /* x = norm(x), where tokens are `stride` elements apart. */
-static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int32_t size,
+static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
                           const struct norm_params *norm)
 {
     struct backend *b = s->d->backend;
@@ -13,7 +13,7 @@ static void norm_in_place(const struct residual_stream *s, void *x, int64_t stri
                                        .x_stride = stride,
                                        .norm = *norm,
                                        .num_tokens = s->num_tokens,
-                                       .size = size,
+                                       .size = (int32_t)size,
                                        .dtype = s->d->dtype};
     b->rms_norm(b, &args);
 }
@@ -24,10 +24,9 @@ struct qkv {
     int64_t stride;
 };
 
-static struct qkv split_qkv(const struct decoder *d)
+static struct qkv split_qkv(const struct decoder *d, const struct attention_spec *a)
 {
-    const struct model_spec *c = d->spec;
-    const int64_t q_size = (int64_t)c->num_heads * c->head_size, kv_size = (int64_t)c->num_kv_heads * c->head_size;
+    const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
     char *q = d->act.qkv, *k = at_column(q, q_size, d->dtype);
     return (struct qkv){q, k, at_column(k, kv_size, d->dtype), q_size + 2 * kv_size};
 }
@@ -36,20 +35,21 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
 {
     const struct decoder *d = s->d;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const bool norms_heads = d->spec->layers[layer].qk_norm == QK_NORM_HEAD;
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
+    const bool norms_heads = a->qk_norm == QK_NORM_HEAD;
     return (struct rotary_args){.query = qkv->q,
                                 .key = qkv->k,
                                 .query_stride = qkv->stride,
                                 .key_stride = qkv->stride,
                                 .positions = d->inputs->positions,
-                                .cos_sin = d->cos_sin[d->spec->layers[layer].rope],
+                                .cos_sin = d->cos_sin[a->rope],
                                 .query_norm = norms_heads ? &w->q_norm : NULL,
                                 .key_norm = norms_heads ? &w->k_norm : NULL,
                                 .num_tokens = s->num_tokens,
-                                .num_heads = d->spec->num_heads,
-                                .num_kv_heads = d->spec->num_kv_heads,
-                                .head_size = d->spec->head_size,
-                                .rotary_dim = d->spec->layers[layer].rotary_dim,
+                                .num_heads = a->num_heads,
+                                .num_kv_heads = a->num_kv_heads,
+                                .head_size = a->head_size,
+                                .rotary_dim = a->rotary_dim,
                                 .interleaved = d->spec->rope_interleaved,
                                 .dtype = d->dtype};
 }
@@ -57,6 +57,7 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
 static struct reshape_and_cache_args caching_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
     const int64_t group = d->cache->groups.group[layer];
     return (struct reshape_and_cache_args){.key = qkv->k,
                                            .value = qkv->v,
@@ -65,8 +66,8 @@ static struct reshape_and_cache_args caching_of(const struct residual_stream *s,
                                            .v_cache = kv_cache_v(d->cache, layer),
                                            .slot_mapping = d->inputs->slot_mapping + group * s->num_tokens,
                                            .num_tokens = s->num_tokens,
-                                           .num_kv_heads = d->spec->num_kv_heads,
-                                           .head_size = d->spec->head_size,
+                                           .num_kv_heads = a->num_kv_heads,
+                                           .head_size = a->head_size,
                                            .block_size = d->cache->block_size,
                                            .dtype = d->dtype,
                                            .cache_dtype = d->cache->dtype,
@@ -76,6 +77,7 @@ static struct reshape_and_cache_args caching_of(const struct residual_stream *s,
 static struct attention_args attention_of(const struct decoder *d, const struct qkv *qkv,
                                           const struct step_shape *shape, int32_t layer)
 {
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
     const int64_t group = d->cache->groups.group[layer];
     return (struct attention_args){.out = d->act.attention,
                                    .query = qkv->q,
@@ -88,9 +90,9 @@ static struct attention_args attention_of(const struct decoder *d, const struct 
                                    .query_start = d->inputs->query_start,
                                    .state_indices = d->inputs->state_indices,
                                    .num_seqs = shape->num_seqs,
-                                   .num_heads = d->spec->num_heads,
-                                   .num_kv_heads = d->spec->num_kv_heads,
-                                   .head_size = d->spec->head_size,
+                                   .num_heads = a->num_heads,
+                                   .num_kv_heads = a->num_kv_heads,
+                                   .head_size = a->head_size,
                                    .block_size = d->cache->block_size,
                                    .max_query_len = shape->max_query_len,
                                    .max_seq_len = shape->max_seq_len,
@@ -103,8 +105,9 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
 {
     const struct decoder *d = s->d;
     struct backend *b = d->backend;
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct qkv qkv = split_qkv(d);
+    const struct qkv qkv = split_qkv(d, a);
     const struct decode_attention_args args = {
         .rotary = rotary_of(s, &qkv, layer),
         .cache = caching_of(s, &qkv, layer),
@@ -112,9 +115,9 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     };
 
     residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
-    if (d->spec->layers[layer].qk_norm == QK_NORM_PROJECTION) {
-        norm_in_place(s, qkv.q, qkv.stride, d->spec->num_heads * d->spec->head_size, &w->q_norm);
-        norm_in_place(s, qkv.k, qkv.stride, d->spec->num_kv_heads * d->spec->head_size, &w->k_norm);
+    if (a->qk_norm == QK_NORM_PROJECTION) {
+        norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
+        norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
     }
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     if (!shape->measures_scales && fused_decode_attention(d, shape, &args)) return;

@@ -12,14 +12,14 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
 {
     const struct decoder *d = s->d;
     struct backend *b = d->backend;
-    const enum activation activation = d->spec->layers[layer].activation;
+    const struct mlp_spec *m = &d->spec->layers[layer].mlp;
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct norm_params *norm = input_norm(s, layer);
     struct matmul_input out = {.x = d->act.gated};
     const struct matmul_input residual = {.x = s->residual};
-    if (fused_gate_up(s, &residual, &w->gate_up, activation, norm)) return out;
+    if (fused_gate_up(s, &residual, &w->gate_up, m->activation, norm)) return out;
     const struct matmul_input in = residual_input(s, norm, &w->gate_up);
-    if (fused_gate_up(s, &in, &w->gate_up, activation, NULL)) return out;
+    if (fused_gate_up(s, &in, &w->gate_up, m->activation, NULL)) return out;
     struct left_out_scales scales = {0};
     layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, &scales);
     out.rows = layer_rows_for(s, &w->down, d->act.gated);
@@ -27,9 +27,9 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
                                           .quantized = rows_of(&out),
                                           .gate_up = d->act.gate_up,
                                           .gate_up_scales = scales,
-                                          .activation = activation,
+                                          .activation = m->activation,
                                           .num_tokens = s->num_tokens,
-                                          .size = d->spec->intermediate_size,
+                                          .size = m->intermediate_size,
                                           .dtype = d->dtype};
     b->act_and_mul(b, &args);
     return out;
@@ -44,7 +44,7 @@ static struct matmul_input up_and_xielu(struct residual_stream *s, int32_t layer
                                     .x = d->act.gated,
                                     .params = w->xielu,
                                     .num_tokens = s->num_tokens,
-                                    .size = d->spec->intermediate_size,
+                                    .size = d->spec->layers[layer].mlp.intermediate_size,
                                     .dtype = d->dtype};
     residual_project(s, d->act.gated, d->dtype, &w->gate_up, input_norm(s, layer));
     d->backend->xielu(d->backend, &args);
@@ -53,7 +53,7 @@ static struct matmul_input up_and_xielu(struct residual_stream *s, int32_t layer
 
 struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer)
 {
-    return s->d->spec->layers[layer].mlp == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
+    return s->d->spec->layers[layer].mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
 }
 
 void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)

@@ -31,15 +31,11 @@ struct kernels_options {
 /* Without --model: Llama-3.2-1B. */
 static void use_llama_1b(struct model_spec *spec)
 {
-    *spec = (struct model_spec){.hidden_size = 2048,
-                                .intermediate_size = 8192,
-                                .num_layers = 16,
-                                .num_heads = 32,
-                                .num_kv_heads = 8,
-                                .head_size = 64,
-                                .vocab_size = 128256,
-                                .num_schemes = 1,
-                                .names = tensor_names_llama};
+    *spec = (struct model_spec){
+        .hidden_size = 2048, .num_layers = 16, .vocab_size = 128256, .num_schemes = 1, .names = tensor_names_llama};
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        spec->layers[i] = (struct layer_spec){.attention = {.num_heads = 32, .num_kv_heads = 8, .head_size = 64},
+                                              .mlp = {.intermediate_size = 8192}};
 }
 
 static struct bench_quantization quantization_of(const struct weight_scheme *s)
@@ -57,12 +53,13 @@ static struct bench_quantization quantization_of(const struct weight_scheme *s)
 
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
+    const struct layer_sizes largest = model_spec_largest(c);
     return (struct bench_sizes){.hidden_size = c->hidden_size,
-                                .intermediate_size = c->intermediate_size,
+                                .intermediate_size = largest.intermediate_size,
                                 .num_layers = c->num_layers,
-                                .num_heads = c->num_heads,
-                                .num_kv_heads = c->num_kv_heads,
-                                .head_size = c->head_size,
+                                .num_heads = largest.num_heads,
+                                .num_kv_heads = largest.num_kv_heads,
+                                .head_size = largest.head_size,
                                 .vocab_size = c->vocab_size,
                                 .quantization = quantization_of(&c->schemes[c->layers[0].schemes[MATRIX_Q]])};
 }

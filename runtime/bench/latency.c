@@ -40,7 +40,7 @@ static double bytes_read(const struct engine *e, int64_t context, int32_t num_se
     if (w->lm_head.data != w->embedding.data) weights -= (double)weight_bytes(&w->embedding);
     double tokens = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
-        const double seen = (double)c->layers[i].window * num_seqs;
+        const double seen = (double)c->layers[i].attention.window * num_seqs;
         tokens += seen > 0 && seen < (double)context ? seen : (double)context;
     }
     return weights + (double)kv_cache_token_bytes(c, p->cache_dtype) / c->num_layers * tokens;
