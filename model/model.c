@@ -251,7 +251,7 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
     m->upload = NULL;
     if (!upload) return STATUS_OK;
     enum status status = upload_finish(upload, err);
-    if (status == STATUS_OK) device_weights_prepare(m->backend, m->spec, &m->device_weights);
+    if (status == STATUS_OK) device_weights_prepare(m->backend, &m->device_weights);
     return status;
 }
 

@@ -74,8 +74,32 @@ struct weight_scheme {
     bool quantize_x;           /* as in struct weight */
 };
 
-/* The matrices of a layer. */
-enum layer_matrix { MATRIX_Q, MATRIX_K, MATRIX_V, MATRIX_O, MATRIX_GATE, MATRIX_UP, MATRIX_DOWN, NUM_LAYER_MATRICES };
+bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b);
+
+/* What a tensor is in the model, or in each layer of it. */
+enum tensor_role {
+    TENSOR_EMBEDDING,
+    TENSOR_ATTENTION_NORM,
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM,
+    TENSOR_O,
+    TENSOR_POST_ATTENTION_NORM,
+    TENSOR_MLP_NORM,
+    TENSOR_GATE,
+    TENSOR_UP,
+    TENSOR_XIELU_BETA,
+    TENSOR_XIELU_EPS,
+    TENSOR_XIELU_ALPHA_P,
+    TENSOR_XIELU_ALPHA_N,
+    TENSOR_DOWN,
+    TENSOR_POST_MLP_NORM,
+    TENSOR_FINAL_NORM,
+    TENSOR_LM_HEAD,
+    NUM_TENSOR_ROLES
+};
 
 struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
@@ -110,7 +134,7 @@ struct mlp_spec {
 /* Layers of a model may differ in everything but hidden_size, and in what their KV cache stores of a token
  * (kv_groups.h). */
 struct layer_spec {
-    uint8_t schemes[NUM_LAYER_MATRICES]; /* of the spec's schemes */
+    uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;
     struct attention_spec attention;
     struct mlp_spec mlp;

@@ -30,7 +30,7 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
 {
     struct tensor *t = &table->tensors[table->count++];
     *t = *tensor;
-    if (t->merged == MERGED_NONE) t->merged_rows = t->out_features;
+    if (t->merged == MERGED_NONE) t->num_parts = 1, t->merged_rows = t->out_features;
     va_list args;
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
@@ -96,14 +96,15 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
                          .split = SPLIT_OUT_FEATURES,
                          .in_features = hidden,
                          .merged = MERGED_QKV,
+                         .num_parts = 3,
                          .merged_rows = q_size + 2 * kv_size};
     const char *merged = spec->names.qkv;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
-    qkv.role = TENSOR_K, qkv.out_features = kv_size, qkv.first_row = q_size;
+    qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = kv_size, qkv.first_row = q_size;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
-    qkv.role = TENSOR_V, qkv.first_row = q_size + kv_size;
+    qkv.role = TENSOR_V, qkv.part = 2, qkv.first_row = q_size + kv_size;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
@@ -131,12 +132,13 @@ static void add_gate_and_up(struct tensor_table *table, const struct model_spec 
                              .out_features = inner,
                              .in_features = hidden,
                              .merged = MERGED_GATE_UP,
+                             .num_parts = 2,
                              .merged_rows = 2 * inner,
                              .merged_in_file = spec->names.gate_up != NULL};
     const char *merged = spec->names.gate_up;
     gate_up.role = TENSOR_GATE;
     add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, m->bias);
-    gate_up.role = TENSOR_UP, gate_up.first_row = inner;
+    gate_up.role = TENSOR_UP, gate_up.part = 1, gate_up.first_row = inner;
     add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, m->bias);
 }
 
@@ -174,7 +176,7 @@ static void set_scheme(struct tensor *t, const struct model_spec *spec)
 {
     int scheme = 0; /* floats */
     if (t->kind != TENSOR_MATRIX) return;
-    if (t->layer >= 0) scheme = spec->layers[t->layer].schemes[tensor_layer_matrix(t)];
+    if (t->layer >= 0) scheme = spec->layers[t->layer].schemes[t->role];
     if (t->role == TENSOR_LM_HEAD) scheme = spec->lm_head_scheme;
     t->scheme = spec->schemes[scheme];
 }
@@ -218,14 +220,6 @@ const struct tensor *tensor_table_find(const struct tensor_table *table, enum te
 int64_t tensor_elements(const struct tensor *t)
 {
     return t->out_features * (t->in_features > 0 ? t->in_features : 1);
-}
-
-enum layer_matrix tensor_layer_matrix(const struct tensor *t)
-{
-    static const enum layer_matrix matrices[NUM_TENSOR_ROLES] = {
-        [TENSOR_Q] = MATRIX_Q,       [TENSOR_K] = MATRIX_K,   [TENSOR_V] = MATRIX_V,      [TENSOR_O] = MATRIX_O,
-        [TENSOR_GATE] = MATRIX_GATE, [TENSOR_UP] = MATRIX_UP, [TENSOR_DOWN] = MATRIX_DOWN};
-    return matrices[t->role];
 }
 
 struct tensor_name tensor_name_ending(const struct tensor *t, const char *end)

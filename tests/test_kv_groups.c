@@ -151,7 +151,6 @@ static void limits_must_suit_the_model(void **state)
     check_groups(&limits, &groups);
 }
 
-/* memory_longest_request is the inverse of memory_blocks_needed, with windows and without. */
 /* Layers may have other heads, but store as many elements of a token. */
 static void layers_store_as_much(void **state)
 {
@@ -173,6 +172,7 @@ static void layers_store_as_much(void **state)
     assert_non_null(strstr(err.text, "layer 2 stores 64 elements of K for each token and layer 0 128"));
 }
 
+/* memory_longest_request is the inverse of memory_blocks_needed, with windows and without. */
 static void longest_request_is_the_inverse(void **state)
 {
     (void)state;

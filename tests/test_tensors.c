@@ -43,7 +43,9 @@ static void describe(const struct tensor *t, char *out, size_t size)
     if (t->merged != MERGED_NONE)
         snprintf(part, sizeof part, " %s %d/%d", merged[t->merged], (int)t->first_row, (int)t->merged_rows);
     else
-        assert_true(t->first_row == 0 && t->merged_rows == t->out_features);
+        assert_true(t->first_row == 0 && t->merged_rows == t->out_features && t->num_parts == 1);
+    assert_int_equal(t->part, t->role == TENSOR_V ? 2 : t->role == TENSOR_K || t->first_row > 0);
+    if (t->merged != MERGED_NONE) assert_int_equal(t->num_parts, t->merged == MERGED_QKV ? 3 : 2);
     if (t->kind != TENSOR_MATRIX) assert_int_equal(t->in_features, 0);
     snprintf(out, size, "%s %s%s %s", t->name, shape, part, splits[t->split]);
 }

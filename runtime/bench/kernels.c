@@ -61,7 +61,7 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .num_kv_heads = largest.num_kv_heads,
                                 .head_size = largest.head_size,
                                 .vocab_size = c->vocab_size,
-                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[MATRIX_Q]])};
+                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]])};
 }
 
 enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err)
