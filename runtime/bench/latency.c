@@ -1,7 +1,7 @@
 #include "runtime/bench/bench.h"
 
 #include "kernels/bench.h"
-#include "model/kv_cache.h"
+#include "model/layer_cache.h"
 #include "runtime/engine/loaded_model.h"
 
 struct latency {
@@ -38,12 +38,13 @@ static double bytes_read(const struct engine *e, int64_t context, int32_t num_se
     const struct model_weights *w = engine_loaded_model(e)->model->decoder.weights;
     double weights = (double)p->weights;
     if (w->lm_head.data != w->embedding.data) weights -= (double)weight_bytes(&w->embedding);
-    double tokens = 0; /* of all layers */
+    double cached = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
-        const double seen = (double)c->layers[i].attention.window * num_seqs;
-        tokens += seen > 0 && seen < (double)context ? seen : (double)context;
+        const struct layer_cache cache = layer_cache_of(&c->layers[i]);
+        cached += (double)(layer_cache_tokens_read(&cache, context, num_seqs) *
+                           layer_cache_token_bytes(&cache, p->cache_dtype));
     }
-    return weights + (double)kv_cache_token_bytes(c, p->cache_dtype) / c->num_layers * tokens;
+    return weights + cached;
 }
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
