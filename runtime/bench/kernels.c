@@ -64,6 +64,18 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]])};
 }
 
+/* The largest of the merged matrices that begin with this role; NULL: no layer has one. */
+static const struct tensor *largest_matrix(const struct tensor_table *table, enum tensor_role role)
+{
+    const struct tensor *largest = NULL;
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        if (t->kind != TENSOR_MATRIX || t->role != role) continue;
+        if (!largest || t->merged_rows * t->in_features > largest->merged_rows * largest->in_features) largest = t;
+    }
+    return largest;
+}
+
 enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err)
 {
     static const enum tensor_role first_parts[NUM_MATMULS] = {[MATMUL_QKV] = TENSOR_Q,
@@ -74,8 +86,8 @@ enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls
     struct tensor_table table;
     enum status status = tensor_table_make(spec, false, &table, err);
     for (int i = 0; i < NUM_MATMULS && status == STATUS_OK; i++) {
-        const struct tensor *t = tensor_table_find(&table, first_parts[i], i == MATMUL_LM_HEAD ? -1 : 0);
-        if (!t) t = tensor_table_find(&table, TENSOR_UP, 0); /* an MLP without a gate */
+        const struct tensor *t = largest_matrix(&table, first_parts[i]);
+        if (!t) t = largest_matrix(&table, TENSOR_UP); /* of MLPs without a gate */
         out->out_features[i] = t->merged_rows;
         out->in_features[i] = t->in_features;
     }
