@@ -71,13 +71,14 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
 {
     struct backend *b = m->backend;
     const struct model_spec *spec = m->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
     const struct batch_limits *limits = &m->options.limits;
     struct workspace_query query = {
         .max_num_tokens = limits->max_num_tokens,
         .max_num_seqs = limits->max_num_seqs,
         .max_model_len = limits->max_model_len,
-        .num_heads = spec->num_heads,
-        .head_size = spec->head_size,
+        .num_heads = largest.num_heads,
+        .head_size = largest.head_size,
         .block_size = limits->block_size,
         .vocab_size = spec->vocab_size,
     };
@@ -251,7 +252,7 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
     m->upload = NULL;
     if (!upload) return STATUS_OK;
     enum status status = upload_finish(upload, err);
-    if (status == STATUS_OK) device_weights_prepare(m->backend, m->spec, &m->device_weights);
+    if (status == STATUS_OK) device_weights_prepare(m->backend, &m->device_weights);
     return status;
 }
 

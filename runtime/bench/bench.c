@@ -181,6 +181,7 @@ static void report_model(struct bench *b)
 {
     const struct engine_info *info = engine_info(b->engine);
     const struct model_spec *spec = &info->config->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
     const struct memory_profile *memory = info->memory;
     const struct batch_limits *limits = info->limits;
     const struct quantization_words quantization = quantization_words(spec);
@@ -191,8 +192,8 @@ static void report_model(struct bench *b)
         title + length, sizeof b->report.title - length,
         "\nmodel    %d layer%s of %d, %d head%s (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
         "cache %s",
-        spec->num_layers, plural(spec->num_layers), spec->hidden_size, spec->num_heads, plural(spec->num_heads),
-        spec->num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
+        spec->num_layers, plural(spec->num_layers), spec->hidden_size, largest.num_heads, plural(largest.num_heads),
+        largest.num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
         quantized ? ")" : "", b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
         dtype_name(memory->cache_dtype));
     report_string(&b->report, "quantization", quantized ? quantization.text : "none");

@@ -1,6 +1,6 @@
 #include "runtime/bench/bench.h"
 
-#include "model/kv_cache.h"
+#include "model/layer_cache.h"
 #include "runtime/bench/device.h"
 
 struct latency {
@@ -32,13 +32,13 @@ static void add_requests(struct latency *l, const struct bench_run *run)
 static double bytes_read(const struct engine_info *info, int64_t context, int32_t num_seqs)
 {
     const struct model_spec *c = &info->config->spec;
-    double tokens = 0; /* of all layers */
+    double cached = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
-        const double seen = (double)c->layers[i].window * num_seqs;
-        tokens += seen > 0 && seen < (double)context ? seen : (double)context;
+        const struct layer_cache cache = layer_cache_of(&c->layers[i]);
+        cached += (double)(layer_cache_tokens_read(&cache, context, num_seqs) *
+                           layer_cache_token_bytes(&cache, info->memory->cache_dtype));
     }
-    return (double)info->decode_weight_bytes +
-           (double)kv_cache_token_bytes(c, info->memory->cache_dtype) / c->num_layers * tokens;
+    return (double)info->decode_weight_bytes + cached;
 }
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)

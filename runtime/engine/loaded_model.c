@@ -37,10 +37,14 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
                              &model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     const int x = 16 / dtype_size(model_options->cache_dtype);
-    if (l->config.spec.head_size % x == 0) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
-                     l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
+    for (int32_t i = 0; i < l->config.spec.num_layers; i++) {
+        const int32_t head_size = l->config.spec.layers[i].attention.head_size;
+        if (head_size % x == 0) continue;
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
+                         head_size, x, dtype_name(model_options->cache_dtype));
+    }
+    return STATUS_OK;
 }
 
 static enum status check_block_size(int32_t block_size, struct error *err)

@@ -48,17 +48,17 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
-    json_put_string(json, "layer_type", l->window ? "sliding_attention" : "full_attention");
-    json_object_set_new(json, "sliding_window", l->window ? json_integer(l->window) : json_null());
-    json_put_integer(json, "rotary_dim", l->rotary_dim);
-    json_put_integer(json, "rope", l->rope);
-    json_put_real(json, "scaling", (double)l->attention_scale);
+    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : "full_attention");
+    json_object_set_new(json, "sliding_window", l->attention.window ? json_integer(l->attention.window) : json_null());
+    json_put_integer(json, "rotary_dim", l->attention.rotary_dim);
+    json_put_integer(json, "rope", l->attention.rope);
+    json_put_real(json, "scaling", (double)l->attention.scale);
     json_object_set_new(json, "attn_logit_softcapping",
-                        l->attention_soft_cap > 0 ? json_real((double)l->attention_soft_cap) : json_null());
-    json_object_set_new(json, "qkv_bias", json_boolean(l->qkv_bias));
-    json_object_set_new(json, "o_bias", json_boolean(l->o_bias));
-    json_object_set_new(json, "mlp_bias", json_boolean(l->mlp_bias));
-    json_put_string(json, "qk_norm", inspect_qk_norm(l->qk_norm));
+                        l->attention.soft_cap > 0 ? json_real((double)l->attention.soft_cap) : json_null());
+    json_object_set_new(json, "qkv_bias", json_boolean(l->attention.qkv_bias));
+    json_object_set_new(json, "o_bias", json_boolean(l->attention.o_bias));
+    json_object_set_new(json, "mlp_bias", json_boolean(l->mlp.bias));
+    json_put_string(json, "qk_norm", inspect_qk_norm(l->attention.qk_norm));
     json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
     json_put_string(json, "hidden_act", inspect_activation(l));
     json_put_real(json, "residual_multiplier", (double)l->residual_multiplier);
@@ -123,12 +123,13 @@ static void set_arithmetic(json_t *json, const struct model_spec *spec)
 static void set_sizes(json_t *json, const struct inspection *i)
 {
     const struct model_spec *spec = &i->info.config->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
     const struct memory_profile *p = i->info.memory;
     json_put_integer(json, "hidden_size", spec->hidden_size);
-    json_put_integer(json, "intermediate_size", spec->intermediate_size);
-    json_put_integer(json, "num_attention_heads", spec->num_heads);
-    json_put_integer(json, "num_key_value_heads", spec->num_kv_heads);
-    json_put_integer(json, "head_dim", spec->head_size);
+    json_put_integer(json, "intermediate_size", largest.intermediate_size);
+    json_put_integer(json, "num_attention_heads", largest.num_heads);
+    json_put_integer(json, "num_key_value_heads", largest.num_kv_heads);
+    json_put_integer(json, "head_dim", largest.head_size);
     json_put_integer(json, "vocab_size", spec->vocab_size);
     json_put_integer(json, "max_position_embeddings", spec->max_position_embeddings);
     json_put_integer(json, "model_max_len", model_spec_max_length(spec));

@@ -165,7 +165,7 @@ static void attention_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t window = spec->layers[i].window;
+        const int32_t window = spec->layers[i].attention.window;
         if (window)
             tally_add(&kinds, "sliding window %d", window);
         else
@@ -179,9 +179,9 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
 {
     struct tally kinds = layer_tally(spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t rotary_dim = spec->layers[i].rotary_dim;
-        if (rotary_dim)
-            tally_add(&kinds, "%d of %d elements of a head", rotary_dim, spec->head_size);
+        const struct attention_spec *a = &spec->layers[i].attention;
+        if (a->rotary_dim)
+            tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
         else
             tally_add(&kinds, "none");
     }
@@ -221,13 +221,13 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
-        const char *qk_norm = inspect_qk_norm(l->qk_norm);
+        const char *qk_norm = inspect_qk_norm(l->attention.qk_norm);
         tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
-        tally_add(&scores, "%s", scaling_words((double)l->attention_scale, (double)l->attention_soft_cap).text);
-        tally_add(&mlps, "%s %s a gate", inspect_activation(l), l->mlp == MLP_GATED ? "with" : "without");
-        if (l->qkv_bias) tally_add(&biases, "qkv");
-        if (l->o_bias) tally_add(&biases, "o");
-        if (l->mlp_bias) tally_add(&biases, "MLP");
+        tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
+        tally_add(&mlps, "%s %s a gate", inspect_activation(l), l->mlp.kind == MLP_GATED ? "with" : "without");
+        if (l->attention.qkv_bias) tally_add(&biases, "qkv");
+        if (l->attention.o_bias) tally_add(&biases, "o");
+        if (l->mlp.bias) tally_add(&biases, "MLP");
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
     }
@@ -255,7 +255,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
         for (int32_t i = 0; i < spec->num_layers; i++)
-            count += spec->layers[i].rope == r && spec->layers[i].rotary_dim > 0;
+            count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
         if (inspect_rope_has_original(rope))
             snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
@@ -268,6 +268,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
 static void model_rows(struct table *t, const struct inspection *i)
 {
     const struct model_spec *spec = &i->info.config->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
     const struct memory_profile *p = i->info.memory;
     attention_row(t, spec);
     rotation_row(t, spec);
@@ -275,8 +276,8 @@ static void model_rows(struct table *t, const struct inspection *i)
     sublayer_rows(t, spec);
     merged_row(t, &spec->names);
     row(t, "hidden size", "%d", spec->hidden_size);
-    row(t, "intermediate", "%d", spec->intermediate_size);
-    row(t, "heads", "%d of %d elements, %d of K and V", spec->num_heads, spec->head_size, spec->num_kv_heads);
+    row(t, "intermediate", "%d", largest.intermediate_size);
+    row(t, "heads", "%d of %d elements, %d of K and V", largest.num_heads, largest.head_size, largest.num_kv_heads);
     row(t, "vocabulary", "%d", spec->vocab_size);
     if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);
     if (spec->logits_multiplier != 1 || spec->logits_soft_cap > 0)

@@ -28,9 +28,9 @@ const char *inspect_norm_type(enum norm_type type)
 
 const char *inspect_activation(const struct layer_spec *layer)
 {
-    if (layer->mlp == MLP_XIELU) return "xielu";
-    if (layer->mlp == MLP_RELU2) return "relu2";
-    return activation_names[layer->activation];
+    if (layer->mlp.kind == MLP_XIELU) return "xielu";
+    if (layer->mlp.kind == MLP_RELU2) return "relu2";
+    return activation_names[layer->mlp.activation];
 }
 
 const char *inspect_norm_placement(enum norm_placement placement)
