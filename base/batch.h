@@ -52,8 +52,8 @@ struct batch {
     int32_t max_query_len, max_seq_len; /* over the batch */
 
     int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that the last step drew as sample i */
-    int32_t *positions;     /* [num_tokens] row of each token in the tables of angles: its position in the sequence,
-                               from 0; plus max_model_len in a sequence past longrope's switch */
+    int32_t *positions;     /* [num_tokens] row of each token in the model's tables of positions: its position in the
+                               sequence, from 0, plus the shift of the sequence's cache namespace (scheduler.h) */
     int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
     int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step */
     int32_t *state_indices; /* [num_seqs] of each sequence's block table and sampling state on the device; distinct */
@@ -124,7 +124,7 @@ static inline int32_t batch_group_blocks(const struct batch_limits *limits, int3
     return limits->windows[group] == 0 || all < most ? all : (int32_t)most;
 }
 
-/* The same, of all groups; INT32_MAX if there are more. */
+/* The sum of batch_group_blocks over all groups; INT32_MAX if it is larger. */
 static inline int32_t batch_sequence_blocks(const struct batch_limits *limits, int32_t num_tokens)
 {
     int64_t blocks = 0;
@@ -150,8 +150,8 @@ struct sample_output {
     const int32_t *top_ids;    /* [num_samples, top_stride] the most probable tokens, best first; same validity; the
                                   first num_logprobs of each sample are filled */
     const float *top_logprobs; /* [num_samples, top_stride] */
-    /* The same of the batch's targets, in their order: num_samples is num_targets, token_ids are target_ids, or -1
-     * where the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
+    /* What the step found for the batch's targets, in their order: num_samples is num_targets, token_ids are
+     * target_ids, or -1 where the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
     const struct sample_output *targets;
 };
 

@@ -18,7 +18,7 @@ struct columns {
 
 /* Columns that the text takes more with this character. *begins: a cluster begins with it. */
 int columns_add(struct columns *c, uint32_t character, bool *begins);
-/* The same for a whole text of UTF-8. */
+/* Columns that a whole text of UTF-8 takes. */
 int columns_of(const char *text, size_t length);
 
 #endif

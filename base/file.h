@@ -33,8 +33,8 @@ enum status file_refuse_lfs_pointer(const char *path, const void *data, size_t s
 
 /* Appends a whole file to *out. */
 enum status file_read(const char *path, struct text *out, struct error *err);
-/* The same for a file that a person names, which may be a pipe, such as bash's <(COMMAND): it is read until its writers
- * close it. */
+/* Appends a whole file that a person names to *out. It may be a pipe, such as bash's <(COMMAND), which is read until
+ * its writers close it. */
 enum status file_read_or_pipe(const char *path, struct text *out, struct error *err);
 
 /* Looks for a file that need not exist. A folder, a named pipe or a broken symbolic link of that name is an error,

@@ -11,10 +11,10 @@ struct host_memory {
     int64_t total_bytes; /* of the machine, or the smallest limit that applies */
 };
 
-/* From /proc/meminfo, the limits of every control group that the process is in (cgroup.h), and RLIMIT_AS. */
+/* Reads /proc/meminfo, the limits of every control group that the process is in (cgroup.h), and RLIMIT_AS. */
 enum status host_memory_read(struct host_memory *out, struct error *err);
 
-/* The same from the files below the folder `root` instead of /: for tests. */
+/* Reads those files below the folder `root` instead of /: for tests. */
 enum status host_memory_read_below(const char *root, struct host_memory *out, struct error *err);
 
 /* How many of the `bytes` at `data`, which the process has mapped, are in memory now: of memory that was reserved,

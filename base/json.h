@@ -33,6 +33,8 @@ struct shown show_value(const json_t *value); /* as compact JSON */
 
 /* false, 0, or an empty array or object. */
 bool json_is_off(const json_t *value);
+/* The string `word`. */
+bool json_is_word(const json_t *value, const char *word);
 
 /* Sets a key of an object that is to be printed. A NULL string is written as null. A number that is not finite, a
  * string that is not UTF-8, and any value for which there is no memory leave the object as it is. */
@@ -81,12 +83,13 @@ bool json_reader_bool(struct json_reader *r, const char *key, bool absent);
 /* json_is_text; lives in the object. */
 const char *json_reader_string(struct json_reader *r, const char *key, const char *absent);
 
-/* The same for a key that must be there; `min` after a failure. */
+/* The value of a key that must be there; `min` after a failure. */
 int32_t json_reader_require_int(struct json_reader *r, const char *key, int32_t min, int32_t max);
 double json_reader_require_number(struct json_reader *r, const char *key, double min, double max);
 bool json_reader_require_bool(struct json_reader *r, const char *key); /* false after a failure */
 
-/* The same for a value without a key of its own, such as an element of an array; `name` names it in messages. */
+/* The number that `value` is, which has no key of its own, such as an element of an array, and which messages call
+ * `name`; `min` after a failure. */
 int64_t json_reader_to_int64(struct json_reader *r, const char *name, const json_t *value, int64_t min, int64_t max);
 double json_reader_to_number(struct json_reader *r, const char *name, const json_t *value, double min, double max);
 

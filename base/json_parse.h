@@ -22,7 +22,7 @@ extern "C" {
  * `source` names the JSON in messages; NULL: nothing does. Free *out, NULL after a failure, with json_decref. */
 enum status json_value_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                              struct error *err);
-/* The same for an object only. */
+/* Parses as json_value_parse does, and refuses what is not an object. */
 enum status json_object_parse(const char *bytes, size_t length, size_t flags, const char *source, json_t **out,
                               struct error *err);
 
@@ -37,6 +37,9 @@ bool json_is_map(const json_t *value);                            /* an object, 
 /* A string of whole characters without U+0000, which can be used as a C string. */
 bool json_is_text(const json_t *value);
 #define JSON_TEXT "a string of whole characters without U+0000" /* in messages */
+
+/* How many bytes at the beginning of the text are white space of JSON. */
+size_t json_leading_blanks(const char *text, size_t length);
 
 /* INVALID: text[length], made of such strings, holds half of a surrogate pair, or a key's U+0000, and so cannot be
  * given to a model. `name` begins the sentence. Other bytes that are not UTF-8 are not looked for. */

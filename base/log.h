@@ -20,7 +20,7 @@ struct log {
 void log_write(const struct log *log, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same with LOG_WARNING and a sentence that carries advice (error_sentence). */
+/* Writes a warning that may carry advice (error_sentence). */
 void log_warn(const struct log *log, const struct error *warning);
 
 #endif

@@ -7,7 +7,7 @@
  * would wait for each other while they are stopped. */
 int processors_allowed(void);
 
-/* The same with the quotas in the files below the folder `root` instead of /: for tests. */
+/* Counts as processors_allowed does, with the quotas in the files below the folder `root` instead of /: for tests. */
 int processors_allowed_below(const char *root);
 
 #endif

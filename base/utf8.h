@@ -18,7 +18,7 @@ int utf8_length(const char *bytes, size_t count);
  * byte long. */
 size_t utf8_decode(const char *bytes, size_t count, uint32_t *character);
 
-/* The same for text that is known to be valid: adds the bytes to *position. */
+/* Reads a character of text that is known to be valid, and adds its bytes to *position. */
 uint32_t utf8_next(const char *text, size_t *position);
 /* Writes 1 to 4 bytes and returns how many. */
 size_t utf8_write(uint32_t character, char *bytes);

@@ -47,7 +47,7 @@ static struct block_pool *pool_of(struct block_manager *m, int32_t block)
     return block < m->pool.end ? &m->pool : &m->host;
 }
 
-/* Of the device or of the host. */
+/* The block of this number, of the device or of the host. */
 static struct block *block_of(const struct block_manager *m, int32_t block)
 {
     return &(block < m->pool.end ? &m->pool : &m->host)->blocks[block];
@@ -154,7 +154,7 @@ static struct hits find_hits(const struct block_manager *m, const struct sequenc
     const int32_t size = m->limits.block_size,
                   most = m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0;
     int32_t prefix = PREFIX_NONE;
-    if (most > 0) prefix = prefix_cache_root(seq->request->long_rope, seq->request->cache_salt);
+    if (most > 0) prefix = prefix_cache_root(seq->request->cache_namespace, seq->request->cache_salt);
     for (int32_t i = 0; i < most; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
         if (prefix == PREFIX_NONE || !note_blocks(m, seq, prefix, i, run)) break;
@@ -444,7 +444,7 @@ static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t 
 {
     const int32_t size = m->limits.block_size;
     const struct request *request = seq->request;
-    if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->long_rope, request->cache_salt), 0);
+    if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->cache_namespace, request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
         const int32_t index = seq->num_hashed;
         const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
@@ -616,7 +616,7 @@ static enum status share_found(struct block_manager *m, struct sequence *seq, st
 {
     const int32_t size = m->limits.block_size, full = least(seq->num_computed, seq->num_tokens) / size;
     int32_t prefix = PREFIX_NONE;
-    if (m->caching) prefix = prefix_cache_root(seq->request->long_rope, seq->request->cache_salt);
+    if (m->caching) prefix = prefix_cache_root(seq->request->cache_namespace, seq->request->cache_salt);
     for (int32_t i = 0; i < full && prefix != PREFIX_NONE; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
         for (int32_t g = 0; g < m->limits.num_groups && prefix != PREFIX_NONE; g++) {

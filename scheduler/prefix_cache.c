@@ -6,9 +6,9 @@
 
 #include "base/plural.h"
 
-/* The roots of requests without a salt, which are always there, and the prefixes behind them, up to the capacity. From
- * there on, two numbers each are the roots of a salt. */
-enum { ROOT = 1, ROOT_LONG, FIRST_PREFIX };
+/* The roots of requests without a salt, one for each namespace, are always there. The prefixes follow them, up to the
+ * capacity. From there on, each salt has CACHE_NAMESPACES numbers for its roots. */
+enum { FIRST_ROOT = 1, FIRST_PREFIX = FIRST_ROOT + CACHE_NAMESPACES };
 
 enum { SPARE = 64 };                 /* room for prefixes that have lost their blocks, in a cache full of blocks */
 enum { MOST_IDLE_BYTES = 64 << 20 }; /* of salts that no request has */
@@ -27,7 +27,7 @@ enum { NO_PLACE = -1 };
  * this place's index. */
 struct salt_place {
     struct cache_salt *salt; /* NULL: it was forgotten, or the place is free */
-    int32_t refs;            /* children and pins of its two roots */
+    int32_t refs;            /* children and pins of its roots */
     int32_t next;            /* of its chain, or of the list of free places */
     int32_t first;
 };
@@ -215,15 +215,15 @@ struct cache_salt *prefix_cache_add_salt(struct prefix_cache *cache, struct cach
     return salt;
 }
 
-int32_t prefix_cache_root(bool long_rope, const struct cache_salt *salt)
+int32_t prefix_cache_root(int32_t cache_namespace, const struct cache_salt *salt)
 {
-    if (!salt) return long_rope ? ROOT_LONG : ROOT;
-    return salt->cache ? salt->cache->capacity + 2 * salt->place + long_rope : PREFIX_NONE;
+    if (!salt) return FIRST_ROOT + cache_namespace;
+    return salt->cache ? salt->cache->capacity + CACHE_NAMESPACES * salt->place + cache_namespace : PREFIX_NONE;
 }
 
 static int32_t place_of(const struct prefix_cache *cache, int32_t root)
 {
-    return (root - cache->capacity) / 2;
+    return (root - cache->capacity) / CACHE_NAMESPACES;
 }
 
 /* ---- references ---- */

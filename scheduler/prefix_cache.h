@@ -13,11 +13,11 @@
  * passed it. A prefix exists as long as it has a block or a longer prefix, or is pinned; then its number may be used
  * again. Who keeps the number of a prefix therefore pins it.
  *
- * Roots keep apart what must not be shared though the tokens are the same: sequences past longrope's switch, and
- * requests with different cache salts. A salt is any text. It is compared once, when its request is added: requests
- * whose salts are equal share one struct cache_salt, which has two roots. It outlives its last request as long as there
- * is a prefix below them, but the salts that no request has take at most 64 MiB; of one that would exceed them, the
- * cached blocks are not found any more.
+ * Roots keep apart what must not be shared though the tokens are the same: each cache namespace has a root of its own,
+ * and so has each cache salt in each of the namespaces. A salt is any text. It is compared once, when its request is
+ * added: requests whose salts are equal share one struct cache_salt. It outlives its last request as long as there is a
+ * prefix below one of its roots, but the salts that no request has take at most 64 MiB; of one that would exceed them,
+ * the cached blocks are not found any more.
  *
  * After init only salts take memory, when their requests are added, and init touches none. A prefix costs 12 bytes, 4
  * for each group, 4 for each token of a block, and at most 2 for the hash table. */
@@ -31,6 +31,9 @@
 #include "base/status.h"
 
 #define PREFIX_NONE 0
+
+/* Two requests of different cache namespaces share no block, because the same tokens have other K and V in each. */
+#define CACHE_NAMESPACES 2 /* numbered from 0 */
 
 typedef uint64_t prefix_hash_function(int32_t parent, const int32_t *tokens, int32_t count);
 
@@ -75,14 +78,14 @@ void cache_salt_release(struct cache_salt *salt);
  * in no cache, and nothing is shared by it. */
 struct cache_salt *prefix_cache_add_salt(struct prefix_cache *cache, struct cache_salt *salt);
 
-/* The empty prefix of requests with this salt (NULL: none), long_rope or not. PREFIX_NONE: the salt is in no cache. */
-int32_t prefix_cache_root(bool long_rope, const struct cache_salt *salt);
+/* The empty prefix of requests in this namespace with this salt (NULL: none). PREFIX_NONE: the salt is in no cache. */
+int32_t prefix_cache_root(int32_t cache_namespace, const struct cache_salt *salt);
 
 /* The prefix that follows `parent` by tokens[block_size]; PREFIX_NONE: it does not exist, or parent is PREFIX_NONE. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, int32_t parent, const int32_t *tokens);
-/* The same, but it is made where it does not exist. PREFIX_NONE: the cache has no room, or parent is PREFIX_NONE. The
- * caller pins a new prefix, gives it a block or inserts what follows it, before it calls another function. A parent
- * that has nothing but this child to keep it is removed when the insertion fails. */
+/* Finds that prefix, and makes it where it does not exist. PREFIX_NONE: the cache has no room, or parent is
+ * PREFIX_NONE. The caller pins a new prefix, gives it a block or inserts what follows it, before it calls another
+ * function. A parent that has nothing but this child to keep it is removed when the insertion fails. */
 int32_t prefix_cache_insert(struct prefix_cache *cache, int32_t parent, const int32_t *tokens);
 
 /* The block of this group; 0: it has none. */

@@ -59,8 +59,8 @@ struct sampling_field {
     const char *name; /* of the JSON field; of the flag, with dashes */
     enum sampling_type type;
     size_t offset; /* of the member, for the first three types */
-    /* Of numbers, and of each value of logit_bias: minimum <= value <= maximum. INFINITY: no maximum, and -INFINITY: no
-     * minimum, but finite. */
+    /* Numbers, and each value of logit_bias, have bounds: minimum <= value <= maximum. INFINITY: no maximum, and
+     * -INFINITY: no minimum, but finite. */
     double minimum, maximum;
     bool above_minimum;    /* the value must be greater than the minimum */
     const char *minus_one; /* what -1 means beside the range ("no limit"); NULL: -1 is not allowed */
@@ -78,6 +78,9 @@ void sampling_field_range(const struct sampling_field *field, char *out, size_t 
 /* Copies one field over that of another struct. False: memory for a list ran out, and *to is as it was. */
 bool sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
                          struct sampling_params *to);
+
+/* Copies those fields whose bit is set: bit i, sampling_fields[i]. False: memory ran out; some are copied. */
+bool sampling_fields_copy(uint64_t given, const struct sampling_params *from, struct sampling_params *to);
 
 /* The defaults of the table. It has no lists, so there is nothing to free yet. */
 struct sampling_params sampling_params_default(void);

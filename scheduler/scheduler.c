@@ -101,7 +101,7 @@ void scheduler_add(struct scheduler *s, struct request *request)
     const struct batch_limits *limits = &s->config.limits;
     request->arrival = s->next_arrival++;
     if (s->config.policy == SCHEDULING_FCFS) request->priority = 0;
-    request->long_rope = scheduler_past_switch(s, request);
+    scheduler_set_namespace(s, request);
     if (request->cache_salt && s->config.enable_prefix_caching)
         request->cache_salt = prefix_cache_add_salt(&s->blocks.cache, request->cache_salt);
     request_queue_insert(&s->waiting, request);
@@ -121,7 +121,6 @@ void scheduler_add(struct scheduler *s, struct request *request)
 void scheduler_abort(struct scheduler *s, struct request *request)
 {
     if (request_finished(request)) return;
-    request->aborted = true;
     scheduler_end_request(s, request, FINISH_ABORT);
     scheduler_check_after(s);
 }
@@ -140,12 +139,13 @@ static bool request_in_flight(const struct scheduler *s, const struct request *r
     return false;
 }
 
-/* Short requests whose sequences have all stopped at the switch return to the queue, and start again as long ones. */
-static void requeue_past_switch(struct scheduler *s)
+/* Requests whose sequences have all stopped at the end of their namespace return to the queue, and start again in the
+ * next one. */
+static void change_namespaces(struct scheduler *s)
 {
     for (struct request *r = s->running.head, *next; r; r = next) {
         next = r->next;
-        if (!r->long_rope && scheduler_past_switch(s, r) && !request_in_flight(s, r)) scheduler_requeue(s, r);
+        if (scheduler_must_change_namespace(s, r) && !request_in_flight(s, r)) scheduler_requeue(s, r);
     }
 }
 
@@ -173,7 +173,7 @@ enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct 
         out->result = SCHEDULE_COLLECT_FIRST;
         return STATUS_OK;
     }
-    if (s->config.rope_switch > 0) requeue_past_switch(s);
+    if (s->config.first_namespace_len > 0) change_namespaces(s);
     const int32_t needed = scheduler_plan_running(s);
     if (s->in_flight > 0 && needed > s->blocks.pool.num_free && !s->unsound) {
         out->result = SCHEDULE_COLLECT_FIRST;
@@ -296,6 +296,40 @@ enum status scheduler_collect(struct scheduler *s, const struct sample_output *s
     int32_t count = collect_step(s, samples);
     if (!s->unsound) *num_events = count;
     return soundness(s, err);
+}
+
+/* The first token that the newest step computes of a sequence that it names. A decode computes the last one. */
+static int32_t first_of_step(const struct scheduler *s, const struct sequence *seq)
+{
+    for (int32_t i = 0; i < s->num_choices; i++)
+        if (s->choices[i].seq == seq) return s->choices[i].start;
+    return seq->num_computed - 1;
+}
+
+static bool forget_step(struct scheduler *s, struct request *request)
+{
+    bool named = false;
+    for (int32_t i = 0; i < request->num_sequences; i++) {
+        struct sequence *seq = &request->sequences[i];
+        if (seq->status != SEQUENCE_RUNNING || seq->last_step != s->num_steps - 1) continue;
+        block_manager_forget(&s->blocks, seq, first_of_step(s, seq));
+        named = true;
+    }
+    return named;
+}
+
+/* All requests that hold a block which the step was to write are in the step: nobody else can have found it yet. */
+void scheduler_cancel(struct scheduler *s)
+{
+    if (s->in_flight == 0) return;
+    for (struct request *r = s->running.head, *next; r; r = next) {
+        next = r->next;
+        if (forget_step(s, r)) scheduler_end_request(s, r, FINISH_ABORT);
+    }
+    s->in_flight--;
+    struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
+    step->num_sampled = step->num_runs = 0;
+    scheduler_check_after(s);
 }
 
 struct request *scheduler_next_finished(struct scheduler *s)

@@ -28,11 +28,11 @@
  * a step in flight still names it, because the device runs steps in order. That is so when it has ended, and when its
  * last token by length is pending.
  *
- * Some models rotate a sequence of more than rope_switch tokens by other angles than a shorter one, from its first
- * token on (longrope), so all its K and V are others. A request is computed either as short or as long. Short, its
- * sequences stop at rope_switch computed tokens; once all that are unfinished have another token to compute, the
- * request releases its blocks and is computed again as long, like one that was preempted. The prefix cache keeps both
- * kinds apart.
+ * Cache namespaces: in some models a sequence of more than first_namespace_len tokens has other K and V than a shorter
+ * one, from its first token on. A request is computed in cache namespace 0 or 1, and shares blocks with requests of the
+ * same namespace alone. In namespace 0 its sequences stop at first_namespace_len computed tokens; once all that are
+ * unfinished have another token to compute, the request releases its blocks and is computed again in namespace 1, like
+ * one that was preempted. The model knows the namespace of a token by its position, which is shifted in namespace 1.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
  * after scheduler_create, except the error of a request that fails, places of cache salts, when a request with one is
@@ -64,9 +64,10 @@ struct scheduler_config {
      * instead. NULL: the host blocks need no allocation. */
     enum status (*grow_host_blocks)(void *user, int32_t *added, struct error *err);
     void *user;
-    const struct log *log;      /* may be NULL */
-    const char *blocks_setting; /* the setting that decides num_blocks, for advice; NULL: none */
-    int32_t rope_switch;        /* most tokens of a sequence that is rotated as a short one; 0: all are short */
+    const struct log *log;       /* may be NULL */
+    const char *blocks_setting;  /* the setting that decides num_blocks, for advice; NULL: none */
+    int32_t first_namespace_len; /* most tokens of a sequence that is computed in cache namespace 0; 0: any number */
+    int32_t namespace_position_shift; /* what is added to the positions of a sequence in cache namespace 1 */
     bool enable_prefix_caching;
     bool enable_chunked_prefill; /* false: a prompt is computed in one step; needs max_num_tokens >= max_model_len */
     bool check_invariants;       /* after every operation; slow; on in debug builds and tests */

@@ -79,8 +79,8 @@ static void refuse(struct scheduler *s, struct request *request, int32_t require
 /* Brings back a swapped request, or makes it wait where it does not fit any more. False: not in this step. */
 static bool choose_swapped(struct scheduler *s, struct batch *batch, struct request *request)
 {
-    const bool past_switch = !request->long_rope && scheduler_past_switch(s, request);
-    const enum allocate_result result = past_switch ? ALLOCATE_NEVER : block_manager_can_swap_in(&s->blocks, request);
+    const enum allocate_result result =
+        scheduler_must_change_namespace(s, request) ? ALLOCATE_NEVER : block_manager_can_swap_in(&s->blocks, request);
     if (result == ALLOCATE_NEVER) {
         scheduler_requeue(s, request);
         return true;

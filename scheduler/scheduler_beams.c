@@ -82,7 +82,7 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
     }
     for (int32_t i = 0; i < request->num_sequences; i++) /* blocks of the host cannot be found */
         if (seqs[i].status == SEQUENCE_RUNNING) block_manager_hash(&s->blocks, &seqs[i]);
-    /* It was preempted before these tokens: they may have brought it past the switch. */
-    if (request->queue == &s->waiting) request->long_rope = scheduler_past_switch(s, request);
+    /* It was preempted before these tokens, which may be too many for its namespace. */
+    if (request->queue == &s->waiting) scheduler_set_namespace(s, request);
     scheduler_check_after(s);
 }

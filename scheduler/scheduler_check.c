@@ -46,16 +46,15 @@ static enum status check_tables(const struct scheduler *s, const struct sequence
     return STATUS_OK;
 }
 
-/* No token past the switch is computed as one of a short sequence, and no shorter sequence as a long one. A sequence
+/* Namespace 0 computes no token past its length, and namespace 1 no sequence that is not longer than that. A sequence
  * that has ended computes nothing more, whatever its siblings become. */
-static enum status check_switch(const struct scheduler *s, const struct sequence *seq, struct error *err)
+static enum status check_namespace(const struct scheduler *s, const struct sequence *seq, struct error *err)
 {
-    const bool is_long = seq->request->long_rope;
-    const int32_t most = s->config.rope_switch;
+    const int32_t most = s->config.first_namespace_len, is_in = seq->request->cache_namespace;
     if (seq->status == SEQUENCE_FINISHED) return STATUS_OK;
-    if (is_long ? most > 0 && seq->num_tokens > most : most == 0 || seq->num_computed <= most) return STATUS_OK;
-    return error_set(err, STATUS_INTERNAL, "a sequence of %d tokens, %d computed, is rotated as a %s one",
-                     seq->num_tokens, seq->num_computed, is_long ? "long" : "short");
+    if (is_in == 0 ? most == 0 || seq->num_computed <= most : most > 0 && seq->num_tokens > most) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "a sequence of %d tokens, %d computed, is in cache namespace %d",
+                     seq->num_tokens, seq->num_computed, is_in);
 }
 
 /* A sequence holds nothing if it waits, if it has ended or if its last token is pending. If it runs it holds blocks and
@@ -79,7 +78,7 @@ static enum status check_sequence(const struct scheduler *s, const struct reques
         return error_set(err, STATUS_INTERNAL, "a sequence that holds %d blocks has the state index %d",
                          seq->tables[0].num_blocks, seq->state_index);
     if (!holds) return STATUS_OK;
-    enum status status = check_switch(s, seq, err);
+    enum status status = check_namespace(s, seq, err);
     return status == STATUS_OK ? check_tables(s, seq, err) : status;
 }
 

@@ -7,14 +7,25 @@ static int32_t num_known(const struct sequence *seq)
     return seq->num_tokens + seq->num_pending;
 }
 
-bool scheduler_past_switch(const struct scheduler *s, const struct request *request)
+/* Whether each unfinished sequence has too many tokens for namespace 0. */
+static bool is_past_first_namespace(const struct scheduler *s, const struct request *request)
 {
-    if (s->config.rope_switch == 0) return false;
+    if (s->config.first_namespace_len == 0) return false;
     for (int32_t i = 0; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_FINISHED && seq->num_tokens <= s->config.rope_switch) return false;
+        if (seq->status != SEQUENCE_FINISHED && seq->num_tokens <= s->config.first_namespace_len) return false;
     }
     return true;
+}
+
+void scheduler_set_namespace(const struct scheduler *s, struct request *request)
+{
+    request->cache_namespace = is_past_first_namespace(s, request);
+}
+
+bool scheduler_must_change_namespace(const struct scheduler *s, const struct request *request)
+{
+    return request->cache_namespace == 0 && is_past_first_namespace(s, request);
 }
 
 bool scheduler_has_last_token(const struct sequence *seq)
@@ -23,17 +34,17 @@ bool scheduler_has_last_token(const struct sequence *seq)
 }
 
 /* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of
- * a beam, those that the caller has set; of a short sequence, those up to the switch. */
+ * a beam, those that the caller has set; in namespace 0, those that it has room for. */
 static int32_t num_computable(const struct scheduler *s, const struct sequence *seq)
 {
     const struct request *request = seq->request;
-    const int32_t most = s->config.rope_switch;
+    const int32_t most = s->config.first_namespace_len;
     int32_t count = request->beams ? seq->num_tokens : num_known(seq);
     if (seq == request->leader)
         count = seq->prompt_len;
     else if (scheduler_has_last_token(seq))
         return seq->num_computed;
-    return most > 0 && !request->long_rope && count > most ? most : count;
+    return most > 0 && request->cache_namespace == 0 && count > most ? most : count;
 }
 
 /* Every beam has a token to choose from, and the caller has yet to call scheduler_set_beams. */
@@ -208,7 +219,7 @@ static bool goes_on(const struct growth *growth)
            growth->num_tokens == num_known(seq) && seq != seq->request->leader;
 }
 
-/* The same as choose, of a sequence that goes on: its tables do not change, and it is laid out at once. */
+/* Does what choose does for a sequence that goes on: its tables do not change, and it is laid out at once. */
 static void go_on(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
     const int32_t block_size = s->config.limits.block_size, index = seq->num_computed / block_size;

@@ -13,14 +13,20 @@ static void add_slots(const struct scheduler *s, struct batch *batch, int32_t gr
     }
 }
 
+/* What is added to the positions of the sequence's tokens. */
+static int32_t position_shift(const struct scheduler *s, const struct sequence *seq)
+{
+    return seq->request->cache_namespace * s->config.namespace_position_shift;
+}
+
 static void add_tokens(const struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     const struct sequence *seq = c->seq;
-    const int32_t first_row = seq->request->long_rope ? s->config.limits.max_model_len : 0;
+    const int32_t shift = position_shift(s, seq);
     int32_t *ids = batch->token_ids + batch->num_tokens, *positions = batch->positions + batch->num_tokens;
     for (int32_t t = c->start; t < c->start + c->count; t++) {
         *ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
-        *positions++ = first_row + t;
+        *positions++ = t + shift;
     }
     for (int32_t g = 0; g < s->config.limits.num_groups; g++) add_slots(s, batch, g, c);
     batch->num_tokens += c->count;
@@ -113,7 +119,7 @@ void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct seq
     const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;
     batch->num_tokens++;
     batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
-    batch->positions[row] = seq->request->long_rope ? limits->max_model_len + t : t;
+    batch->positions[row] = t + position_shift(s, seq);
     batch->seq_lens[row] = end;
     batch->state_indices[row] = seq->state_index;
     batch->query_start[row + 1] = row + 1;

@@ -22,7 +22,7 @@ void scheduler_requeue(struct scheduler *s, struct request *request)
         seq->status = SEQUENCE_WAITING;
     }
     request->leader = NULL;
-    request->long_rope = scheduler_past_switch(s, request);
+    scheduler_set_namespace(s, request);
     request->num_preemptions++;
     request->retry_gains = 0;
     request_queue_move(&s->waiting, request);
@@ -130,40 +130,6 @@ void scheduler_end_sequence(struct scheduler *s, struct sequence *seq, enum fini
         request_queue_move(&s->ended, request);
     else if (request->leader == seq)
         scheduler_requeue(s, request); /* the others were in no step yet: they start again, with another leader */
-}
-
-/* The first token that the newest step computes of a sequence that it names. A decode computes the last one. */
-static int32_t first_of_step(const struct scheduler *s, const struct sequence *seq)
-{
-    for (int32_t i = 0; i < s->num_choices; i++)
-        if (s->choices[i].seq == seq) return s->choices[i].start;
-    return seq->num_computed - 1;
-}
-
-static bool forget_step(struct scheduler *s, struct request *request)
-{
-    bool named = false;
-    for (int32_t i = 0; i < request->num_sequences; i++) {
-        struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_RUNNING || seq->last_step != s->num_steps - 1) continue;
-        block_manager_forget(&s->blocks, seq, first_of_step(s, seq));
-        named = true;
-    }
-    return named;
-}
-
-/* All requests that hold a block which the step was to write are in the step: nobody else can have found it yet. */
-void scheduler_cancel(struct scheduler *s)
-{
-    if (s->in_flight == 0) return;
-    for (struct request *r = s->running.head, *next; r; r = next) {
-        next = r->next;
-        if (forget_step(s, r)) scheduler_end_request(s, r, FINISH_ABORT);
-    }
-    s->in_flight--;
-    struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
-    step->num_sampled = step->num_runs = 0;
-    scheduler_check_after(s);
 }
 
 /* The leader ends last: a leader that ended before its siblings would send them back to the queue. */

@@ -1,12 +1,25 @@
 /* The scheduler's state, and what its files call of each other. Private to scheduler*.c and tests.
  *
- *     scheduler.c           the interface: create, add, schedule, collect, statistics
+ *     scheduler.c           the interface: create, add, schedule, collect, cancel, statistics
  *     scheduler_choose.c    what the step computes of running requests, and who is preempted for them
  *     scheduler_admit.c     how waiting and swapped requests start to run
  *     scheduler_release.c   how requests lose their blocks: preemption, and the end of sequences
  *     scheduler_beams.c     how the beams of a request go on
  *     scheduler_layout.c    turns the step's choices into a batch
  *     scheduler_check.c     checks the invariants
+ *
+ * All of them may read every field. struct scheduler says which file writes which of its fields. Of requests and
+ * sequences, block_manager.c writes what says which blocks are held (tables, num_writable, num_hashed, prefix) and
+ * retry_gains, request_queue.c the places in queues, and these files the rest:
+ *
+ *     scheduler.c           arrival, priority, cache_salt, prompt_logprobs; with a collected token: tokens, num_tokens,
+ *                           num_pending, stop_token, stalled
+ *     scheduler_choose.c    cache_namespace; num_computed (block_manager.c, where a sequence starts, forks and ends)
+ *     scheduler_admit.c     leader, state_index, num_cached, and status of what starts
+ *     scheduler_release.c   leader, state_index, status, finish_reason, num_preemptions, stalled, retry_gains of what
+ *                           stops; the file that ends a request for want of room writes error
+ *     scheduler_beams.c     all that a beam takes over from another
+ *     scheduler_layout.c    last_step, num_uploaded, pending_sample, num_pending of what is computed
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_STATE_H
 #define QUIRE_SCHEDULER_SCHEDULER_STATE_H
@@ -41,36 +54,57 @@ struct choice {
     bool changed;         /* its tables have entries that the device's lack */
 };
 
+/* The heading above a field names the files that write it. Besides, scheduler.c creates and frees everything, and when
+ * it begins a step it sets num_choices and num_admitted to 0 and budget to max_num_tokens. */
 struct scheduler {
-    struct scheduler_config config;
-    struct block_manager blocks;
-    bool host_failed; /* the last attempt to allocate more host blocks failed */
-    bool warned;      /* that the KV cache is too small */
+    /* ---- scheduler.c ---- */
+    struct scheduler_config config; /* never changed */
+    uint64_t next_arrival;
+    struct token_event *events; /* [max_num_seqs] of the step that was collected last */
+
+    /* ---- scheduler.c adds and removes requests; scheduler_admit.c and scheduler_release.c move them ---- */
     /* By rank: the tail of `running` is the youngest, and a preempted request often becomes the head of `waiting`,
      * which is a heap, or `swapped`. `ended` is first in, first out. */
     struct request_queue waiting, swapped, running, ended;
-    uint64_t next_arrival;
 
-    int32_t *free_state_indices; /* [num_free_state_indices] a stack */
-    int32_t num_free_state_indices;
-
+    /* ---- scheduler_layout.c adds steps; scheduler.c removes them, collected or cancelled ---- */
     struct step steps[SCHEDULER_MAX_STEPS]; /* a ring */
     int32_t oldest, in_flight;
 
-    /* The step that is being scheduled. */
-    struct growth *plan;    /* [num_planned] what running requests compute, if there are blocks for it. Until the next
-                               plan is made, its sequences may be gone */
-    struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
-    struct sequence **admitted;
-    int32_t num_planned, num_choices, num_admitted;
+    /* ---- scheduler_admit.c takes state indices; scheduler_release.c gives them back ---- */
+    int32_t *free_state_indices; /* [num_free_state_indices] a stack */
+    int32_t num_free_state_indices;
+
+    /* ---- scheduler_choose.c: the step that is being scheduled ---- */
+    struct growth *plan; /* [num_planned] what running requests compute, if there are blocks for it. Until the next
+                            plan is made, its sequences may be gone */
+    int32_t num_planned;
     int32_t budget; /* tokens left */
 
-    struct token_event *events;
-    struct sequence *parents;  /* scratch of scheduler_set_beams */
-    struct sequence **holders; /* scratch of scheduler_check: those of state indices */
-    int64_t prefix_queries, prefix_hits, num_steps, num_tokens;
+    /* ---- scheduler_admit.c ---- */
+    struct sequence **admitted; /* [num_admitted] the sequences that the step starts */
+    int32_t num_admitted;
+    int64_t prefix_queries, prefix_hits; /* tokens */
+
+    /* ---- scheduler_release.c ---- */
     int64_t preemptions_recompute, preemptions_swap;
+    bool host_failed; /* the last attempt to allocate more host blocks failed */
+    bool warned;      /* that the KV cache is too small */
+
+    /* ---- scheduler_layout.c ---- */
+    struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
+    int32_t num_choices;
+    int64_t num_steps, num_tokens;
     int64_t blocks_swapped_out, blocks_swapped_in;
+
+    /* ---- all but scheduler_layout.c and scheduler_check.c, through functions: those of block_manager.h;
+     * scheduler_choose.c fills slots (block_pool_fill), scheduler.c adds salts (prefix_cache_add_salt) ---- */
+    struct block_manager blocks;
+
+    struct sequence *parents;  /* scratch of scheduler_beams.c */
+    struct sequence **holders; /* scratch of scheduler_check.c: those of state indices */
+
+    /* ---- scheduler.c, by scheduler_set_unsound ---- */
     bool unsound;           /* an internal inconsistency was found: nothing is scheduled or collected any more */
     struct error violation; /* the first one, if unsound */
 };
@@ -83,8 +117,11 @@ void scheduler_check_after(struct scheduler *s);
 
 /* ---- scheduler_choose.c ---- */
 
-/* Whether every unfinished sequence has more than rope_switch tokens, so that the request can be computed as long. */
-bool scheduler_past_switch(const struct scheduler *s, const struct request *request);
+/* Sets the namespace in which a request that holds no blocks is computed: 1 if each unfinished sequence has more than
+ * first_namespace_len tokens, otherwise 0. */
+void scheduler_set_namespace(const struct scheduler *s, struct request *request);
+/* Whether the request is in namespace 0 and cannot go on there: it must be computed again in namespace 1. */
+bool scheduler_must_change_namespace(const struct scheduler *s, const struct request *request);
 /* Whether the sequence has its last token by length, known or pending, and so needs no more K and V. */
 bool scheduler_has_last_token(const struct sequence *seq);
 /* Whether a sequence of the request has a token whose K and V may be computed now. */
@@ -114,8 +151,8 @@ void scheduler_fork(struct scheduler *s, struct sequence *leader);
 
 /* Preempts a running request by recompute or swap. No step in flight may name it. */
 void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request *request);
-/* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them, as long
- * if it is past the switch. No step in flight may name it. */
+/* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them, in
+ * the namespace that suits their number. No step in flight may name it. */
 void scheduler_requeue(struct scheduler *s, struct request *request);
 /* Releases the blocks and the state index of a sequence. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);
@@ -133,8 +170,8 @@ static inline bool scheduler_is_in_flight(const struct scheduler *s, const struc
 }
 /* Adds a choice to the batch: at once if it is a decode, otherwise behind all decodes. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice);
-/* The same, of a decode that changes no table and samples the next token: its token num_computed - 1 is in block
- * `index` of its tables, at `offset`. */
+/* Adds a decode that changes no table and samples the next token: its token num_computed - 1 is in block `index` of its
+ * tables, at `offset`. */
 void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t index,
                             int32_t offset);
 /* Adds the choices that are not decodes, and adds the step to those in flight, if there is anything in it. */

@@ -77,10 +77,10 @@ struct request {
                                       before scheduler_add */
     struct sequence *leader;       /* computes the prompt, for which the other sequences wait; NULL: none waits */
     int32_t num_sequences;
-    bool long_rope; /* its tokens are rotated as those of long sequences: scheduler_config.rope_switch */
-    bool beams;     /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
-    bool aborted;
-    bool stalled; /* it was preempted, and has got no token since */
+    uint8_t cache_namespace; /* of CACHE_NAMESPACES: blocks are shared only with requests of the same one. Set by
+                                scheduler_set_namespace alone */
+    bool beams;              /* beam search: its sequences go on by scheduler_set_beams. Set before scheduler_add */
+    bool stalled;            /* it was preempted, and has got no token since */
     int32_t num_eos;
     struct sampling_params params; /* owned */
     int32_t eos_token_ids[16];     /* [num_eos] */

@@ -485,7 +485,7 @@ static void test_a_block_is_not_forgotten_for_nothing(void **state)
     const int32_t oldest = f.m.pool.oldest, prefix = f.m.pool.blocks[oldest].prefix;
     prefix_cache_pin(&f.m.cache, prefix);
     for (int32_t tokens[SIZE] = {5000}; f.m.cache.num_unused > 0; tokens[0]++)
-        prefix_cache_pin(&f.m.cache, prefix_cache_insert(&f.m.cache, prefix_cache_root(false, NULL), tokens));
+        prefix_cache_pin(&f.m.cache, prefix_cache_insert(&f.m.cache, prefix_cache_root(0, NULL), tokens));
     struct sequence *seq = hold(&f, 1000, SIZE + 1);
     assert_int_equal(seq->num_hashed, 0);
     assert_int_equal(f.m.pool.oldest, oldest);

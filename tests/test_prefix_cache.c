@@ -115,31 +115,31 @@ static bool is_kept(struct prefix_cache *cache, const char *text)
     return kept;
 }
 
-static int32_t root_of(struct prefix_cache *cache, bool long_rope, const char *text)
+static int32_t root_of(struct prefix_cache *cache, int32_t cache_namespace, const char *text)
 {
     struct cache_salt *salt = text ? add_salt(cache, text) : NULL;
-    const int32_t root = prefix_cache_root(long_rope, salt);
+    const int32_t root = prefix_cache_root(cache_namespace, salt);
     assert_int_not_equal(root, PREFIX_NONE);
     cache_salt_release(salt);
     return root;
 }
 
 /* The root of a salt that no request has any more, pinned. */
-static int32_t make_root(struct prefix_cache *cache, bool long_rope, const char *text)
+static int32_t make_root(struct prefix_cache *cache, int32_t cache_namespace, const char *text)
 {
     struct cache_salt *salt = text ? add_salt(cache, text) : NULL;
-    const int32_t root = prefix_cache_root(long_rope, salt);
+    const int32_t root = prefix_cache_root(cache_namespace, salt);
     prefix_cache_pin(cache, root);
     cache_salt_release(salt);
     check(cache);
-    assert_int_equal(root_of(cache, long_rope, text), root);
+    assert_int_equal(root_of(cache, cache_namespace, text), root);
     return root;
 }
 
 /* How many more prefixes the cache has room for. Those of `filler` are given back. */
 static int32_t room(struct prefix_cache *cache)
 {
-    const int32_t root = prefix_cache_root(false, NULL);
+    const int32_t root = prefix_cache_root(0, NULL);
     int32_t filler[128], count = 0;
     for (struct tokens t = {{0, -1, -1, -1}};; t.ids[0]++) {
         const int32_t prefix = prefix_cache_insert(cache, root, t.ids);
@@ -155,7 +155,7 @@ static int32_t room(struct prefix_cache *cache)
 /* Pins new prefixes until there is room for `left` more. */
 static void fill_up(struct prefix_cache *cache, int32_t left)
 {
-    const int32_t root = prefix_cache_root(true, NULL);
+    const int32_t root = prefix_cache_root(1, NULL);
     struct tokens t = {{0, -2, -2, -2}};
     for (int32_t i = room(cache) - left; i > 0; i--, t.ids[0]++)
         prefix_cache_pin(cache, prefix_cache_insert(cache, root, t.ids));
@@ -166,20 +166,20 @@ static void fill_up(struct prefix_cache *cache, int32_t left)
 static void test_an_identity_is_parent_and_tokens(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t root = prefix_cache_root(false, NULL), long_root = prefix_cache_root(true, NULL);
-    assert_true(root != PREFIX_NONE && long_root != PREFIX_NONE && root != long_root);
+    const int32_t root = prefix_cache_root(0, NULL), other_root = prefix_cache_root(1, NULL);
+    assert_true(root != PREFIX_NONE && other_root != PREFIX_NONE && root != other_root);
     const int32_t p[] = {insert_new(&cache, root, 'a'), insert_new(&cache, root, 'b'),
-                         insert_new(&cache, long_root, 'a')};
+                         insert_new(&cache, other_root, 'a')};
     const int32_t q[] = {insert_new(&cache, p[0], 'a'), insert_new(&cache, p[1], 'a'), insert_new(&cache, p[2], 'a')};
-    const int32_t all[] = {root, long_root, p[0], p[1], p[2], q[0], q[1], q[2]};
+    const int32_t all[] = {root, other_root, p[0], p[1], p[2], q[0], q[1], q[2]};
     for (size_t i = 0; i < 8; i++)
         for (size_t j = 0; j < i; j++) assert_int_not_equal(all[i], all[j]);
     assert_int_equal(find(&cache, root, 'a'), p[0]);
     assert_int_equal(find(&cache, root, 'b'), p[1]);
-    assert_int_equal(find(&cache, long_root, 'a'), p[2]);
+    assert_int_equal(find(&cache, other_root, 'a'), p[2]);
     for (int i = 0; i < 3; i++) assert_int_equal(find(&cache, p[i], 'a'), q[i]);
     assert_int_equal(find(&cache, q[0], 'a'), PREFIX_NONE);
-    assert_int_equal(find(&cache, long_root, 'b'), PREFIX_NONE);
+    assert_int_equal(find(&cache, other_root, 'b'), PREFIX_NONE);
     for (int i = 0; i < SIZE; i++) { /* each token counts */
         struct tokens other = tokens_of('a');
         other.ids[i] += 100;
@@ -194,7 +194,7 @@ static void test_an_identity_is_parent_and_tokens(void **state)
 static void test_a_prefix_has_a_block_of_each_group(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t before = room(&cache), root = prefix_cache_root(false, NULL);
+    const int32_t before = room(&cache), root = prefix_cache_root(0, NULL);
     const int32_t prefix = insert(&cache, root, 'a');
     prefix_cache_attach(&cache, prefix, 1, 8);
     check(&cache);
@@ -216,7 +216,7 @@ static void test_a_prefix_has_a_block_of_each_group(void **state)
 static void test_eviction_in_the_middle_keeps_longer_prefixes(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t before = room(&cache), root = prefix_cache_root(false, NULL);
+    const int32_t before = room(&cache), root = prefix_cache_root(0, NULL);
     int32_t p[5], parent = root;
     for (int i = 0; i < 5; i++) {
         parent = p[i] = insert(&cache, parent, "abcde"[i]);
@@ -242,7 +242,7 @@ static void test_eviction_in_the_middle_keeps_longer_prefixes(void **state)
 static void test_a_number_is_used_again_only_when_nothing_refers_to_it(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    const int32_t root = prefix_cache_root(false, NULL);
+    const int32_t root = prefix_cache_root(0, NULL);
     const int32_t parent = insert_new(&cache, root, 'a'), child = insert_new(&cache, parent, 'b');
     unpin(&cache, parent); /* its child keeps it */
     prefix_cache_pin(&cache, child);
@@ -262,7 +262,7 @@ static void test_there_is_room_for_every_block(void **state)
 {
     struct prefix_cache cache = cache_of(state);
     assert_true(room(&cache) >= 20);
-    const int32_t root = prefix_cache_root(false, NULL), known = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(0, NULL), known = insert_new(&cache, root, 'a');
     fill_up(&cache, 0);
     assert_int_equal(insert(&cache, root, 'b'), PREFIX_NONE);
     assert_int_equal(insert(&cache, root, 'a'), known); /* what is there is found */
@@ -277,16 +277,16 @@ static void test_an_insertion_that_fails_leaves_nothing(void **state)
     struct prefix_cache cache = cache_of(state);
     struct cache_salt *salt = add_salt(&cache, "x");
     fill_up(&cache, 1);
-    const int32_t root = prefix_cache_root(true, salt), below = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(1, salt), below = insert_new(&cache, root, 'a');
     cache_salt_release(salt);
     assert_int_equal(insert(&cache, below, 'b'), PREFIX_NONE);
     check(&cache);
-    assert_int_equal(root_of(&cache, true, "x"), root);
+    assert_int_equal(root_of(&cache, 1, "x"), root);
     unpin(&cache, below);
     assert_false(is_kept(&cache, "x"));
     prefix_cache_pin(&cache, insert(&cache, 1, 'a')); /* the last number */
     salt = add_salt(&cache, "x");
-    assert_int_equal(insert(&cache, prefix_cache_root(true, salt), 'b'), PREFIX_NONE);
+    assert_int_equal(insert(&cache, prefix_cache_root(1, salt), 'b'), PREFIX_NONE);
     cache_salt_release(salt);
     assert_false(is_kept(&cache, "x"));
     free_cache(&cache);
@@ -295,14 +295,14 @@ static void test_an_insertion_that_fails_leaves_nothing(void **state)
 static void test_roots_without_a_salt_stay(void **state)
 {
     struct prefix_cache cache = cache_of(state);
-    for (int long_rope = 0; long_rope < 2; long_rope++) {
-        const int32_t root = prefix_cache_root(long_rope, NULL);
-        assert_int_equal(make_root(&cache, long_rope, NULL), root);
+    for (int cache_namespace = 0; cache_namespace < CACHE_NAMESPACES; cache_namespace++) {
+        const int32_t root = prefix_cache_root(cache_namespace, NULL);
+        assert_int_equal(make_root(&cache, cache_namespace, NULL), root);
         prefix_cache_unpin(&cache, root);
         prefix_cache_pin(&cache, root);
         prefix_cache_unpin(&cache, root);
         unpin(&cache, insert_new(&cache, root, 'a'));
-        assert_int_equal(prefix_cache_root(long_rope, NULL), root);
+        assert_int_equal(prefix_cache_root(cache_namespace, NULL), root);
     }
     prefix_cache_pin(&cache, PREFIX_NONE);
     prefix_cache_unpin(&cache, PREFIX_NONE);
@@ -338,9 +338,9 @@ static void test_each_salt_has_a_root_of_its_own(void **state)
                 for (int j = 0; j < i; j++) assert_int_equal(roots[i][k] == roots[j][k], i == 1);
             }
         assert_int_not_equal(roots[0][0], roots[0][1]);
-        assert_int_not_equal(roots[0][0], prefix_cache_root(false, NULL));
+        assert_int_not_equal(roots[0][0], prefix_cache_root(0, NULL));
         const int32_t prefix = insert_new(&cache, roots[0][0], 'a');
-        assert_int_equal(find(&cache, prefix_cache_root(false, NULL), 'a'), PREFIX_NONE);
+        assert_int_equal(find(&cache, prefix_cache_root(0, NULL), 'a'), PREFIX_NONE);
         if (distinct > 2) assert_int_equal(find(&cache, roots[2][0], 'a'), PREFIX_NONE);
         assert_int_equal(room(&cache), before - 1);
         prefix_cache_unpin(&cache, prefix);
@@ -361,14 +361,14 @@ static void test_how_long_a_salt_is_kept(void **state)
     assert_ptr_equal(add_salt(&cache, "salt"), first);
     cache_salt_release(first);
     check(&cache);
-    const int32_t root = prefix_cache_root(true, first), below = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(1, first), below = insert_new(&cache, root, 'a');
     cache_salt_release(first);
     check(&cache);
     assert_int_equal(cache.idle_bytes, 4);
     assert_ptr_equal(add_salt(&cache, "salt"), first);
     assert_int_equal(cache.idle_bytes, 0);
     unpin(&cache, below); /* the request keeps it */
-    assert_int_equal(prefix_cache_root(true, first), root);
+    assert_int_equal(prefix_cache_root(1, first), root);
     assert_true(is_kept(&cache, "salt") && is_kept(&cache, "tlas"));
     cache_salt_release(first);
     cache_salt_release(other);
@@ -387,13 +387,13 @@ static void test_many_salts(void **state)
         for (int i = 0; i < COUNT; i++) {
             snprintf(text, sizeof text, "%d", i);
             salts_of_requests[i] = add_salt(&cache, text);
-            assert_int_equal(prefix_cache_root(true, salts_of_requests[i]), root_of(&cache, true, text));
+            assert_int_equal(prefix_cache_root(1, salts_of_requests[i]), root_of(&cache, 1, text));
         }
         assert_true(cache.num_places < 2 * COUNT);
         check(&cache);
         for (int i = 1; i < COUNT; i++)
-            assert_int_not_equal(prefix_cache_root(false, salts_of_requests[i]),
-                                 prefix_cache_root(false, salts_of_requests[i - 1]));
+            assert_int_not_equal(prefix_cache_root(0, salts_of_requests[i]),
+                                 prefix_cache_root(0, salts_of_requests[i - 1]));
         for (int i = 0; i < COUNT; i++) cache_salt_release(salts_of_requests[i]);
     }
     free_cache(&cache);
@@ -404,10 +404,10 @@ static void test_a_salt_outlives_its_cache(void **state)
 {
     struct prefix_cache cache = cache_of(state);
     struct cache_salt *salt = add_salt(&cache, "salt");
-    prefix_cache_attach(&cache, insert(&cache, make_root(&cache, false, "an idle one"), 'a'), 0, 7);
-    prefix_cache_attach(&cache, insert(&cache, prefix_cache_root(false, salt), 'a'), 0, 8);
+    prefix_cache_attach(&cache, insert(&cache, make_root(&cache, 0, "an idle one"), 'a'), 0, 7);
+    prefix_cache_attach(&cache, insert(&cache, prefix_cache_root(0, salt), 'a'), 0, 8);
     free_cache(&cache);
-    assert_int_equal(prefix_cache_root(false, salt), PREFIX_NONE);
+    assert_int_equal(prefix_cache_root(0, salt), PREFIX_NONE);
     cache_salt_release(salt);
     cache_salt_release(cache_salt_create("never added"));
     cache_salt_release(NULL);
@@ -442,7 +442,7 @@ static void test_the_check_finds_damage(void **state)
 {
     struct prefix_cache cache = cache_of(state);
     struct error err;
-    const int32_t root = prefix_cache_root(false, NULL), a = insert_new(&cache, root, 'a');
+    const int32_t root = prefix_cache_root(0, NULL), a = insert_new(&cache, root, 'a');
     const int32_t b = insert_new(&cache, a, 'b'), c = insert_new(&cache, root, 'c'), d = insert_new(&cache, root, 'd');
     unpin(&cache, a);
     unpin(&cache, c);
@@ -472,7 +472,7 @@ static void test_the_check_finds_damage(void **state)
         FOUND(cache.buckets[i] = c, cache.buckets[i] = first);           /* a free one in a chain */
     }
     struct cache_salt *salt = add_salt(&cache, "salt");
-    const int32_t salted = insert_new(&cache, prefix_cache_root(false, salt), 'a'), place = salt->place;
+    const int32_t salted = insert_new(&cache, prefix_cache_root(0, salt), 'a'), place = salt->place;
     const uint64_t hash = salt->hash;
     cache_salt_release(salt);
     const struct prefix_cache with_salt = cache;
@@ -517,9 +517,9 @@ struct model {
     bool was_used[MAX_NODES];                /* by number */
 };
 
-static int root_letter(int salt, int long_rope)
+static int root_letter(int salt, int cache_namespace)
 {
-    return 'A' + 2 * salt + long_rope;
+    return 'A' + CACHE_NAMESPACES * salt + cache_namespace;
 }
 
 static bool is_root(const struct node *node)
@@ -630,12 +630,12 @@ static void add_child(struct model *m, const char *parent, int32_t parent_number
 }
 
 /* The root of a salt, pinned, or kept by a child alone. */
-static void add_root(struct model *m, int salt, int long_rope, bool with_child, char letter)
+static void add_root(struct model *m, int salt, int cache_namespace, bool with_child, char letter)
 {
-    const char path[] = {(char)root_letter(salt, long_rope), '\0'};
+    const char path[] = {(char)root_letter(salt, cache_namespace), '\0'};
     struct node *node = model_find(m, path);
     struct cache_salt *request = add_salt(m->cache, salts[salt]);
-    const int32_t number = prefix_cache_root(long_rope, request);
+    const int32_t number = prefix_cache_root(cache_namespace, request);
     if (!node) node = model_add(m, path, number);
     assert_int_equal(number, node->number);
     if (with_child)
@@ -676,8 +676,8 @@ static void test_random_operations(void **state)
     m->cache = &cache;
     m->room = room(&cache);
     const int32_t most = m->room;
-    model_add(m, "A", prefix_cache_root(false, NULL));
-    model_add(m, "B", prefix_cache_root(true, NULL));
+    model_add(m, "A", prefix_cache_root(0, NULL));
+    model_add(m, "B", prefix_cache_root(1, NULL));
     for (int step = 0; step < 100000; step++) {
         const bool growing = step / 1000 % 2 == 0; /* from empty to full and back */
         const struct node at = m->nodes[random_between(&random, 0, m->num_nodes - 1)];

@@ -53,8 +53,7 @@ static void world_open(struct world *w, struct scheduler_config config)
     *w = (struct world){.config = config};
     if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
         batch_init(&w->batch, &config.limits, &err) != STATUS_OK ||
-        slot_device_init(&w->device, &config.limits, config.num_blocks, config.num_host_blocks, config.rope_switch,
-                         &err) != STATUS_OK)
+        slot_device_init(&w->device, &config, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     w->truth = calloc((size_t)config.limits.max_num_seqs, sizeof *w->truth);
     assert_non_null(w->truth);
@@ -103,7 +102,7 @@ static void true_sequence_of(struct true_sequence *truth, const struct sequence 
     true_sequence_init(truth, (int32_t)request->arrival, seq->index, request->params.seed, (int32_t)request->id);
     for (int32_t i = 0; i < num_tokens; i++) true_sequence_append(truth, tokens[i]);
     truth->prompt_len = seq->prompt_len;
-    truth->is_long = request->long_rope;
+    truth->cache_namespace = request->cache_namespace;
     truth->chosen = request->beams;
 }
 
@@ -1513,21 +1512,26 @@ static void test_an_inconsistency_that_only_the_invariants_show(void **state)
     world_abandon(&w);
 }
 
-/* ---- Longrope's switch ---- */
+/* ---- Cache namespaces ---- */
 
-static struct scheduler_config switching_config(int32_t rope_switch)
+enum { SHIFT = 5000 }; /* of the positions in namespace 1 */
+
+/* Namespace 0 is that of sequences of at most 20 tokens. */
+static struct scheduler_config namespaces_config(void)
 {
     struct scheduler_config config = config_of(100, 8, 64, 8);
-    config.rope_switch = rope_switch;
+    config.first_namespace_len = 20;
+    config.namespace_position_shift = SHIFT;
     return config;
 }
 
-/* The sequence that reaches the switch is computed again from its first token, as soon as its next token is known. */
-static void test_a_sequence_that_crosses_the_switch_starts_again(void **state)
+/* A sequence that has become too long for namespace 0 is computed again from its first token, as soon as its next token
+ * is known. */
+static void test_a_sequence_that_outgrows_its_namespace_starts_again(void **state)
 {
     (void)state;
     struct world w;
-    world_open(&w, switching_config(20));
+    world_open(&w, namespaces_config());
     struct request *request = world_add(&w, 0, 18, 1, 10), *other = world_add(&w, 7, 5, 1, 30);
     world_step(&w);
     world_step(&w);
@@ -1541,26 +1545,26 @@ static void test_a_sequence_that_crosses_the_switch_starts_again(void **state)
     assert_int_equal(w.num_admitted, 1);
     assert_int_equal(w.batch.num_tokens, 1 + 21);
     assert_int_equal(w.batch.positions[0], 8);
-    for (int32_t t = 0; t < 21; t++) assert_int_equal(w.batch.positions[1 + t], 1024 + t);
+    for (int32_t t = 0; t < 21; t++) assert_int_equal(w.batch.positions[1 + t], SHIFT + t);
     assert_int_equal(w.batch.output_positions[1], 3);
     assert_int_equal(num_preemptions(&w), 0);
     world_collect(&w);
     world_collect(&w);
     world_schedule(&w);
     assert_int_equal(w.batch.num_tokens, 2);
-    assert_int_equal(w.batch.positions[0] + w.batch.positions[1], 9 + 1024 + 21);
-    assert_false(other->long_rope);
+    assert_int_equal(w.batch.positions[0] + w.batch.positions[1], 9 + SHIFT + 21);
+    assert_int_equal(other->cache_namespace, 0);
     world_collect(&w);
     run_out(&w, 2, FINISH_LENGTH);
     world_close(&w);
 }
 
-/* A token past the switch that ends its sequence is computed nowhere. */
-static void test_the_last_token_may_lie_past_the_switch(void **state)
+/* A sequence whose last token is the first that namespace 0 has no room for is not computed again. */
+static void test_the_last_token_may_lie_past_the_namespace(void **state)
 {
     (void)state;
     struct world w;
-    world_open(&w, switching_config(20));
+    world_open(&w, namespaces_config());
     world_add(&w, 0, 18, 1, 3);
     world_add(&w, 0, 20, 1, 1);
     run_out(&w, 2, FINISH_LENGTH);
@@ -1568,27 +1572,27 @@ static void test_the_last_token_may_lie_past_the_switch(void **state)
     world_close(&w);
 }
 
-/* Long from the first chunk on; the cached blocks of short sequences are of no use, those of long ones are. */
-static void test_a_prompt_past_the_switch(void **state)
+/* A long prompt is in namespace 1 from its first chunk on, and finds the cached blocks of that namespace alone. */
+static void test_a_prompt_of_the_second_namespace(void **state)
 {
     (void)state;
     struct world w;
-    world_open(&w, switching_config(20));
+    world_open(&w, namespaces_config());
     world_add(&w, 0, 20, 1, 1);
     run_out(&w, 1, FINISH_LENGTH);
     world_add(&w, 0, 100, 1, 2);
     world_schedule(&w);
     assert_int_equal(w.batch.num_tokens, 64);
     assert_int_equal(w.batch.num_samples, 0);
-    assert_int_equal(w.batch.positions[0], 1024);
-    assert_int_equal(w.batch.positions[63], 1024 + 63);
+    assert_int_equal(w.batch.positions[0], SHIFT);
+    assert_int_equal(w.batch.positions[63], SHIFT + 63);
     world_collect(&w);
     run_out(&w, 1, FINISH_LENGTH);
     assert_int_equal(world_stats(&w).prefix_hits, 0);
     world_add(&w, 0, 21, 1, 2);
     world_schedule(&w);
     assert_int_equal(world_stats(&w).prefix_hits, 16);
-    assert_int_equal(w.batch.positions[0], 1024 + 16);
+    assert_int_equal(w.batch.positions[0], SHIFT + 16);
     world_collect(&w);
     world_add(&w, 0, 19, 1, 2);
     world_schedule(&w);
@@ -1599,13 +1603,13 @@ static void test_a_prompt_past_the_switch(void **state)
     world_close(&w);
 }
 
-/* Answers of one request cross the switch together: those ahead wait, and the prompt is shared again after it. */
-static void test_answers_cross_the_switch_together(void **state)
+/* Answers of one request change their namespace together: those ahead wait, and the prompt is shared again after it. */
+static void test_answers_change_their_namespace_together(void **state)
 {
     (void)state;
     for (int caching = 0; caching < 2; caching++) {
         struct world w;
-        struct scheduler_config config = switching_config(20);
+        struct scheduler_config config = namespaces_config();
         config.enable_prefix_caching = caching;
         config.limits.max_num_tokens = 2; /* of three answers, one falls behind */
         world_open(&w, config);
@@ -1616,10 +1620,10 @@ static void test_answers_cross_the_switch_together(void **state)
         assert_true(seqs[2].num_tokens < 20);
         for (; seqs[2].num_tokens < 21; world_step(&w)) {
             assert_int_equal(seqs[0].num_tokens, 21);
-            assert_false(request->long_rope);
+            assert_int_equal(request->cache_namespace, 0);
         }
         world_step(&w);
-        assert_true(request->long_rope);
+        assert_int_equal(request->cache_namespace, 1);
         while (seqs[0].num_tokens < 25) world_step(&w);
         assert_int_equal(seqs[0].tables[0].blocks[1], seqs[2].tables[0].blocks[1]); /* the prompt's full blocks */
         assert_int_not_equal(seqs[0].tables[0].blocks[2], seqs[2].tables[0].blocks[2]);
@@ -1628,12 +1632,13 @@ static void test_answers_cross_the_switch_together(void **state)
     }
 }
 
-/* A request that is preempted while its first answer waits for the others at the switch starts again as a short one. */
-static void test_a_preemption_at_the_switch(void **state)
+/* A request that is preempted while its first answer waits for the others at the end of namespace 0 starts again in
+ * it. */
+static void test_a_preemption_at_the_end_of_a_namespace(void **state)
 {
     (void)state;
     struct world w;
-    struct scheduler_config config = switching_config(20);
+    struct scheduler_config config = namespaces_config();
     config.preemption_mode = PREEMPTION_RECOMPUTE;
     config.limits.max_num_tokens = 2;
     config.enable_prefix_caching = false;
@@ -1641,25 +1646,25 @@ static void test_a_preemption_at_the_switch(void **state)
     struct request *request = world_add(&w, 0, 17, 3, 12);
     while (request->sequences[0].num_tokens < 21) world_step(&w);
     scheduler_preempt(w.scheduler, &w.batch, request);
-    assert_false(request->long_rope);
+    assert_int_equal(request->cache_namespace, 0);
     world_step(&w);
     assert_int_equal(request->sequences[0].status, SEQUENCE_RUNNING);
     run_out(&w, 1, FINISH_LENGTH);
     world_close(&w);
 }
 
-/* Beams that were preempted at the switch start again as long ones, once they have the token past it. */
-static void test_beams_that_are_chosen_past_the_switch(void **state)
+/* Beams that were preempted at the end of namespace 0 start again in namespace 1, once they have the token past it. */
+static void test_beams_that_are_chosen_past_their_namespace(void **state)
 {
     (void)state;
     struct world w;
-    world_open(&w, switching_config(20));
+    world_open(&w, namespaces_config());
     struct request *request = world_add_beams(&w, 20, 2, 10);
     world_step(&w);
     scheduler_preempt(w.scheduler, &w.batch, request);
-    assert_false(request->long_rope);
+    assert_int_equal(request->cache_namespace, 0);
     world_set_beams(&w, request, (struct beam[]){{0, 10}, {0, 11}});
-    assert_true(request->long_rope);
+    assert_int_equal(request->cache_namespace, 1);
     world_step(&w);
     assert_int_equal(w.batch.num_tokens, 20);
     scheduler_abort(w.scheduler, request);
@@ -1668,23 +1673,23 @@ static void test_beams_that_are_chosen_past_the_switch(void **state)
     world_close(&w);
 }
 
-static void test_the_invariants_of_the_switch(void **state)
+static void test_the_invariants_of_namespaces(void **state)
 {
     (void)state;
     struct world w;
     struct error err;
-    world_open(&w, switching_config(20));
+    world_open(&w, namespaces_config());
     struct request *request = world_add(&w, 0, 15, 1, 10);
     world_step(&w);
-    request->long_rope = true;
+    request->cache_namespace = 1;
     assert_int_equal(scheduler_check(w.scheduler, &err), STATUS_INTERNAL);
-    assert_non_null(strstr(err.text, "a sequence of 16 tokens, 15 computed, is rotated as a long one"));
-    request->long_rope = false;
-    while (!request->long_rope) world_step(&w);
-    request->long_rope = false;
+    assert_non_null(strstr(err.text, "a sequence of 16 tokens, 15 computed, is in cache namespace 1"));
+    request->cache_namespace = 0;
+    while (request->cache_namespace == 0) world_step(&w);
+    request->cache_namespace = 0;
     assert_int_equal(scheduler_check(w.scheduler, &err), STATUS_INTERNAL);
-    assert_non_null(strstr(err.text, "a sequence of 22 tokens, 21 computed, is rotated as a short one"));
-    request->long_rope = true;
+    assert_non_null(strstr(err.text, "a sequence of 22 tokens, 21 computed, is in cache namespace 0"));
+    request->cache_namespace = 1;
     run_out(&w, 1, FINISH_LENGTH);
     world_close(&w);
 }
@@ -1737,7 +1742,7 @@ struct trial {
 
 struct totals {
     int64_t steps, preemptions, hits, evictions, copies, collect_first, errors, aborts, stops, lengths;
-    int64_t swapped_out, swapped_in, swapped_aborts, crossings, beams, windows;
+    int64_t swapped_out, swapped_in, swapped_aborts, namespace_changes, beams, windows;
 };
 
 /* Mostly few blocks: enough for a handful of sequences of the largest length. */
@@ -1759,7 +1764,8 @@ static struct scheduler_config random_config(struct random *r)
     c.preemption_mode = chance(r, 20) ? PREEMPTION_RECOMPUTE : chance(r, 50) ? PREEMPTION_SWAP : PREEMPTION_AUTO;
     c.enable_prefix_caching = chance(r, 60);
     c.enable_chunked_prefill = chance(r, 80);
-    c.rope_switch = chance(r, 40) ? random_in(r, 1, max_model_len - 1) : 0;
+    c.first_namespace_len = chance(r, 40) ? random_in(r, 1, max_model_len - 1) : 0;
+    c.namespace_position_shift = max_model_len + 1;
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < max_model_len) c.limits.max_num_tokens = max_model_len;
     return c;
 }
@@ -1884,8 +1890,8 @@ static void check_request(struct trial *t, struct request *request, struct total
         int32_t length = true_tokens(seq, &t->world.config.limits, tokens, &reason);
         assert_in_range(seq->num_tokens, seq->prompt_len, length);
         assert_memory_equal(seq->tokens, tokens, (size_t)seq->num_tokens * sizeof *tokens);
-        const int32_t most = t->world.config.rope_switch;
-        totals->crossings += most > 0 && seq->prompt_len <= most && seq->num_tokens > most + 1;
+        const int32_t most = t->world.config.first_namespace_len;
+        totals->namespace_changes += most > 0 && seq->prompt_len <= most && seq->num_tokens > most + 1;
         switch (seq->finish_reason) {
         case FINISH_ABORT:
             assert_true(expected->aborted);
@@ -2118,11 +2124,10 @@ static void test_random_work_gives_the_true_tokens(void **state)
                    end = start + (count ? strtoull(count, NULL, 10) : 2000);
     for (uint64_t seed = start; seed < end; seed++) run_trial(seed, &totals);
     if (first) return;
-    print_message(
-        "%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped, %lld crossed the rope "
-        "switch\n",
-        (long long)totals.swapped_out, (long long)totals.swapped_in, (long long)totals.swapped_aborts,
-        (long long)totals.crossings);
+    print_message("%lld blocks swapped out, %lld in, %lld sequences ended while they were swapped, %lld changed "
+                  "their namespace\n",
+                  (long long)totals.swapped_out, (long long)totals.swapped_in, (long long)totals.swapped_aborts,
+                  (long long)totals.namespace_changes);
     print_message("%lld groups with windows, beams set %lld times\n", (long long)totals.windows,
                   (long long)totals.beams);
     print_message("%lld steps, %lld preemptions, %lld tokens hit, %lld evictions, %lld copies, %lld times collected "
@@ -2134,7 +2139,7 @@ static void test_random_work_gives_the_true_tokens(void **state)
     assert_true(totals.steps > 5000);
     assert_true(totals.preemptions > 100 && totals.hits > 1000 && totals.evictions > 100 && totals.copies > 100);
     assert_true(totals.swapped_out > totals.swapped_in && totals.swapped_in > 1000 && totals.swapped_aborts > 10);
-    assert_true(totals.crossings > 1000 && totals.beams > 1000 && totals.windows > 1000);
+    assert_true(totals.namespace_changes > 1000 && totals.beams > 1000 && totals.windows > 1000);
     assert_true(totals.collect_first > 10 && totals.errors > 10 && totals.aborts > 10);
     assert_true(totals.stops > 100 && totals.lengths > 100);
 }
@@ -2188,13 +2193,13 @@ int main(void)
         cmocka_unit_test(test_an_inconsistency_stops_a_fork),
         cmocka_unit_test(test_an_inconsistency_stops_a_swap),
         cmocka_unit_test(test_an_inconsistency_that_only_the_invariants_show),
-        cmocka_unit_test(test_a_sequence_that_crosses_the_switch_starts_again),
-        cmocka_unit_test(test_the_last_token_may_lie_past_the_switch),
-        cmocka_unit_test(test_a_prompt_past_the_switch),
-        cmocka_unit_test(test_answers_cross_the_switch_together),
-        cmocka_unit_test(test_a_preemption_at_the_switch),
-        cmocka_unit_test(test_beams_that_are_chosen_past_the_switch),
-        cmocka_unit_test(test_the_invariants_of_the_switch),
+        cmocka_unit_test(test_a_sequence_that_outgrows_its_namespace_starts_again),
+        cmocka_unit_test(test_the_last_token_may_lie_past_the_namespace),
+        cmocka_unit_test(test_a_prompt_of_the_second_namespace),
+        cmocka_unit_test(test_answers_change_their_namespace_together),
+        cmocka_unit_test(test_a_preemption_at_the_end_of_a_namespace),
+        cmocka_unit_test(test_beams_that_are_chosen_past_their_namespace),
+        cmocka_unit_test(test_the_invariants_of_namespaces),
         cmocka_unit_test(test_random_work_gives_the_true_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

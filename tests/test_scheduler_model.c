@@ -201,7 +201,7 @@ static struct operation random_config(struct generator *g)
     v[CONFIG_HASHES] = chance(g, 60) ? 0 : between(g, 1, 3);
     v[CONFIG_GROW] = chance(g, 40) ? 0 : between(g, 1, 5);
     v[CONFIG_FAILS] = chance(g, 60) ? 0 : between(g, 1, 3);
-    v[CONFIG_ROPE] = chance(g, 85) ? 0 : between(g, 1, v[CONFIG_LENGTH]);
+    v[CONFIG_NAMESPACE] = chance(g, 85) ? 0 : between(g, 1, v[CONFIG_LENGTH]);
     v[CONFIG_WATERMARK] = chance(g, 80) ? 0 : between(g, 1, (v[CONFIG_BLOCKS] + 7) / 8);
     return config;
 }
@@ -301,15 +301,15 @@ static void print_totals(const struct scheduler_model_totals *t)
     printf("%lld operations checked: %lld requests, %lld steps, %lld copies, %lld times collected first, %lld "
            "recomputed, %lld swapped (%lld blocks back), %lld prefix hits, %lld evictions, %lld forks, %lld sets of "
            "beams, "
-           "%lld blocks out of windows, %lld crossings of the rope switch, %lld targets, %lld failures of swap space, "
+           "%lld blocks out of windows, %lld changes of the namespace, %lld targets, %lld failures of swap space, "
            "%lld cancelled steps (%lld of them behind another); sequences ended: %lld "
            "stop, %lld length, %lld abort, %lld error\n",
            (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
            (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
            (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
-           (long long)t->window_blocks, (long long)t->crossings, (long long)t->targets, (long long)t->host_failures,
-           (long long)t->cancelled, (long long)t->cancelled_second, (long long)t->stops, (long long)t->lengths,
-           (long long)t->aborts, (long long)t->errors);
+           (long long)t->window_blocks, (long long)t->namespace_changes, (long long)t->targets,
+           (long long)t->host_failures, (long long)t->cancelled, (long long)t->cancelled_second, (long long)t->stops,
+           (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -351,9 +351,10 @@ static const struct universe universes[] = {
     {{"config blocks=5 host=4 size=1 tokens=2 seqs=3 length=5 mode=2 caching=1",
       "add request=0 length=3 shared=4 max=2 logprobs=1", "add request=1 length=4 shared=4 n=2 max=1 logprobs=2",
       "add request=2 length=2 shared=4 max=3", "finish request=1", "abort request=0", "collect damaged=2", EACH}},
-    /* Ends at the rope switch, and by tokens. */
-    {{"config blocks=3 size=2 tokens=3 seqs=2 length=5 rope=2 caching=1", "add request=0 length=2 shared=3 max=3 eos=2",
-      "add request=1 length=3 shared=3 max=2", "abort request=0", "collect damaged=1", EACH}},
+    /* Ends in the second namespace, and by tokens. */
+    {{"config blocks=3 size=2 tokens=3 seqs=2 length=5 namespace=2 caching=1",
+      "add request=0 length=2 shared=3 max=3 eos=2", "add request=1 length=3 shared=3 max=2", "abort request=0",
+      "collect damaged=1", EACH}},
     /* Cancelled steps: of prompts that others find in the prefix cache, of decodes, of forks and of swapped requests.
      */
     {{"config blocks=6 size=2 tokens=4 seqs=2 length=6 groups=2 window2=2 caching=1",
@@ -473,7 +474,7 @@ static void test_random_operations(void **state)
     const struct scheduler_model_totals *t = &r->totals;
     assert_true(t->copies > 100 && t->collect_first > 100 && t->recomputed > 100 && t->swapped > 100);
     assert_true(t->swapped_in > 100 && t->hits > 100 && t->evictions > 100 && t->forks > 100 && t->beams > 100);
-    assert_true(t->window_blocks > 100 && t->crossings > 50 && t->host_failures > 5);
+    assert_true(t->window_blocks > 100 && t->namespace_changes > 50 && t->host_failures > 5);
     assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);
@@ -490,9 +491,9 @@ static void test_every_sequence_of_operations(void **state)
 }
 
 /* Lists that failed once. Beams that were preempted before they were chosen started again: one with nothing to compute,
- * in a step without a batch; the other in the middle of its prompt when its beams were chosen. The third was brought
- * past the switch by the choice, and started as a short one, with nothing to compute. After a cancelled step its
- * targets were collected with those of the next one; and a request was handed back while the step before named it.
+ * in a step without a batch; the other in the middle of its prompt when its beams were chosen. The choice made the
+ * third too long for its namespace, and it started in it all the same, with nothing to compute. After a cancelled step
+ * its targets were collected with those of the next one; and a request was handed back while the step before named it.
  * Beams that were chosen while they were swapped entered host blocks into the prefix cache. */
 #define LONGEST_LIST 24
 static const char *const failed_once[][LONGEST_LIST] = {
@@ -500,7 +501,7 @@ static const char *const failed_once[][LONGEST_LIST] = {
      "schedule", "collect", "schedule", "collect", "schedule", "schedule"},
     {"config blocks=12 seqs=2 length=4 groups=4 chunked=0", "add max=3", "schedule", "add request=1 max=2 beams=1",
      "collect", "schedule", "collect", "schedule", "schedule"},
-    {"config blocks=3 tokens=3 seqs=3 length=4 caching=1 rope=1", "add length=2 n=2 max=2",
+    {"config blocks=3 tokens=3 seqs=3 length=4 caching=1 namespace=1", "add length=2 n=2 max=2",
      "add request=1 max=2 beams=1", "schedule", "collect", "schedule"},
     {"config size=2", "add length=2 logprobs=1", "schedule cancel=1", "add"},
     {"config size=2", "add length=2", "add request=1", "schedule", "schedule cancel=1", "schedule cancel=1"},

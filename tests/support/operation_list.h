@@ -46,7 +46,7 @@ enum {
     CONFIG_HASHES,    /* different hashes of the prefix cache; 0: its own hash */
     CONFIG_GROW,      /* host blocks that are added at a time; 0: all at once, without an allocation */
     CONFIG_FAILS,     /* the allocation of host blocks that fails, from 1; 0: none */
-    CONFIG_ROPE,      /* rope_switch */
+    CONFIG_NAMESPACE, /* first_namespace_len */
     CONFIG_WATERMARK, /* blocks that stay free; 0: the scheduler's own choice, which is none of less than 100 */
     NUM_CONFIG_VALUES
 };

@@ -63,7 +63,8 @@ static struct scheduler_config config_of(const int32_t *v)
         .policy = (enum scheduling_policy)model_clamp(v[CONFIG_POLICY], SCHEDULING_FCFS, SCHEDULING_PRIORITY),
         .enable_prefix_caching = v[CONFIG_CACHING] != 0,
         .enable_chunked_prefill = v[CONFIG_CHUNKED] != 0,
-        .rope_switch = model_clamp(v[CONFIG_ROPE], 0, 64),
+        .first_namespace_len = model_clamp(v[CONFIG_NAMESPACE], 0, 64),
+        .namespace_position_shift = 1000,
     };
     for (int32_t g = 0; g < c.limits.num_groups; g++) c.limits.windows[g] = model_clamp(v[CONFIG_WINDOW + g], 0, 64);
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < c.limits.max_model_len)
@@ -84,9 +85,7 @@ enum status scheduler_model_create(const struct operation *config, struct schedu
     }
     enum status status = scheduler_create(&m->config, &m->scheduler, err);
     if (status == STATUS_OK) status = batch_init(&m->batch, &m->config.limits, err);
-    if (status == STATUS_OK)
-        status = slot_device_init(&m->device, &m->config.limits, m->config.num_blocks, m->config.num_host_blocks,
-                                  m->config.rope_switch, err);
+    if (status == STATUS_OK) status = slot_device_init(&m->device, &m->config, err);
     if (status != STATUS_OK) {
         scheduler_model_destroy(m);
         *out = NULL;
@@ -149,7 +148,7 @@ static enum status remember(struct scheduler_model *m, struct error *err)
     for (int32_t i = 0; i < m->num_live; i++) {
         struct model_request *r = m->live[i];
         r->place = model_place(r->request);
-        r->was_long = r->request->long_rope;
+        r->namespace_before = r->request->cache_namespace;
         r->was_due = model_beams_are_due(r);
         r->waited = r->request->leader != NULL;
         r->held = model_num_distinct(m, r->request);
@@ -171,8 +170,8 @@ static enum status start(struct scheduler_model *m, const struct sequence *seq, 
         seq->state_index >= m->config.limits.max_num_seqs)
         return error_set(err, STATUS_INTERNAL, "a sequence that does not run, or has state index %d, was started",
                          seq->state_index);
-    m->totals.crossings += r->truth[seq->index].is_long != seq->request->long_rope;
-    r->truth[seq->index].is_long = seq->request->long_rope;
+    m->totals.namespace_changes += r->truth[seq->index].cache_namespace != seq->request->cache_namespace;
+    r->truth[seq->index].cache_namespace = seq->request->cache_namespace;
     m->device.states[seq->state_index] = &r->truth[seq->index];
     return STATUS_OK;
 }

@@ -146,14 +146,14 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
     if (found) *found = 0;
     if (!b->caching || seq->status == SEQUENCE_FINISHED) return STATUS_OK;
     const struct true_sequence *is = &r->truth[seq->index];
-    if (is->is_long != seq->request->long_rope) { /* it will start as the other kind */
+    if (is->cache_namespace != seq->request->cache_namespace) { /* it will start in the other one */
         truth = *is;
-        truth.is_long = seq->request->long_rope;
+        truth.cache_namespace = seq->request->cache_namespace;
         is = &truth;
     }
     int32_t first_tokens = request_num_unfinished(seq->request) > 1 ? seq->prompt_len : seq->num_tokens;
     if (r->scored < seq->prompt_len && r->scored < first_tokens) first_tokens = r->scored;
-    int32_t prefix = prefix_cache_root(seq->request->long_rope, seq->request->cache_salt);
+    int32_t prefix = prefix_cache_root(seq->request->cache_namespace, seq->request->cache_salt);
     bool whole = true;
     enum status status = STATUS_OK;
     for (int32_t i = 0; (i + 1) * size <= seq->num_tokens && prefix != PREFIX_NONE && status == STATUS_OK; i++) {
@@ -299,7 +299,7 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
     if (!fresh && start_at != r->computed[index])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: token %d is computed after %d", r->number,
                          index, start_at, r->computed[index]);
-    if (fresh && r->was_long == r->request->long_rope && m->evictions == m->scheduler->blocks.evictions &&
+    if (fresh && r->namespace_before == r->request->cache_namespace && m->evictions == m->scheduler->blocks.evictions &&
         start_at < r->found[index] * m->config.limits.block_size)
         return error_set(err, STATUS_INTERNAL,
                          "request %d sequence %d starts at token %d, but %d blocks could be found", r->number, index,

@@ -78,7 +78,7 @@ static void put_request(struct digest *d, const struct scheduler_model *m, const
     const int64_t retry = request->retry_gains - m->scheduler->blocks.gains;
     put(d, r->number);
     put(d, model_place(request));
-    put(d, request->long_rope | request->aborted << 1 | request->stalled << 2);
+    put(d, request->cache_namespace | request->stalled << 1);
     put(d, request->leader ? request->leader->index : -1);
     put(d, request->num_preemptions > 0);
     put(d, retry > 0 ? retry : 0);

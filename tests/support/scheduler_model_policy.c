@@ -7,8 +7,8 @@ struct moves {
 /* It may run again already, if the step found nothing else to run. */
 static bool was_preempted(const struct model_request *r)
 {
-    const bool crossed = r->request->long_rope && !r->was_long; /* not for want of blocks */
-    return r->place == PLACE_RUNNING && model_place(r->request) != PLACE_ENDED && !crossed &&
+    const bool changed = r->request->cache_namespace != r->namespace_before; /* not for want of blocks */
+    return r->place == PLACE_RUNNING && model_place(r->request) != PLACE_ENDED && !changed &&
            r->preemptions != r->request->num_preemptions;
 }
 
@@ -82,7 +82,7 @@ static enum status check_preemption(const struct scheduler_model *m, const struc
     for (int32_t i = 0; i < m->batch.num_seqs; i++)
         first_runs = first_runs || model_of_state(m, m->batch.state_indices[i], &index) == first;
     if (model_place(r->request) == PLACE_WAITING && may && !r->waited && !r->request->beams && preempted == 1 &&
-        m->totals.host_failures == 0 && m->config.rope_switch == 0 && first_runs && host_free >= r->held)
+        m->totals.host_failures == 0 && m->config.first_namespace_len == 0 && first_runs && host_free >= r->held)
         return error_set(err, STATUS_INTERNAL, "request %d, with %d blocks, was recomputed; %d host blocks were free",
                          r->number, r->held, host_free);
     return STATUS_OK;
@@ -248,7 +248,8 @@ static enum status check_nobody_waits(const struct scheduler_model *m, struct er
     const struct model_request *r = next_to_start(m);
     if (!r || budget <= 0 || count_moves(m).preempted > 0) return STATUS_OK;
     if (model_place(r->request) == PLACE_SWAPPED) {
-        if (model_beams_are_due(r) || (m->config.rope_switch > 0 && !r->request->long_rope)) return STATUS_OK;
+        if (model_beams_are_due(r) || (m->config.first_namespace_len > 0 && r->request->cache_namespace == 0))
+            return STATUS_OK;
         if (most_to_return(m, r) > spare || request_num_unfinished(r->request) > places) return STATUS_OK;
         return error_set(err, STATUS_INTERNAL, "request %d stays swapped, though it fits", r->number);
     }
@@ -264,11 +265,12 @@ static enum status check_nobody_waits(const struct scheduler_model *m, struct er
 static enum status check_nobody_is_passed_over(const struct scheduler_model *m, const struct schedule *schedule,
                                                const struct model_request *r, struct error *err)
 {
-    const int32_t budget = m->config.limits.max_num_tokens - m->batch.num_tokens, most = m->config.rope_switch;
+    const int32_t budget = m->config.limits.max_num_tokens - m->batch.num_tokens;
+    const int32_t most = r->request->cache_namespace == 0 ? m->config.first_namespace_len : 0;
     for (int32_t i = 0; i < r->request->num_sequences; i++) {
         const struct sequence *seq = &r->request->sequences[i];
         const int32_t known = seq->num_tokens + seq->num_pending;
-        const int32_t left = (most > 0 && !r->request->long_rope && known > most ? most : known) - seq->num_computed;
+        const int32_t left = (most > 0 && known > most ? most : known) - seq->num_computed;
         if (seq->status != SEQUENCE_RUNNING || left <= 0 || model_is_admitted(schedule, seq)) continue;
         if ((r->request->beams && (r->sampled[i] || seq->num_pending > 0)) || model_awaits_its_end(seq)) continue;
         bool in_batch = false;

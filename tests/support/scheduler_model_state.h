@@ -35,8 +35,9 @@ struct model_request {
     bool named[SLOT_DEVICE_STEPS];           /* by which steps in flight, in the device's order */
     /* Before the step that is being scheduled. */
     enum place place;
-    bool was_long, was_due, waited; /* waited: its other sequences waited for the prompt */
-    int32_t held;                   /* distinct blocks */
+    int32_t namespace_before;
+    bool was_due, waited; /* waited: its other sequences waited for the prompt */
+    int32_t held;         /* distinct blocks */
     int32_t preemptions;
     enum sequence_status status[SCHEDULER_MODEL_MAX_N];
     int32_t pending[SCHEDULER_MODEL_MAX_N];

@@ -13,7 +13,8 @@ void true_sequence_init(struct true_sequence *seq, int32_t request, int32_t inde
     seq->index = index;
     seq->seed = seed;
     seq->num_tokens = seq->prompt_len = 0;
-    seq->is_long = seq->chosen = false;
+    seq->cache_namespace = 0;
+    seq->chosen = false;
     seq->contexts[0] = random_mix((uint64_t)salt + 1);
 }
 
@@ -52,13 +53,14 @@ static bool init_targets(struct slot_targets *t, const struct batch_limits *limi
            (t->logprobs = calloc(tokens * SLOT_DEVICE_TOPS, sizeof *t->logprobs));
 }
 
-enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
-                             int32_t num_host_blocks, int32_t rope_switch, struct error *err)
+enum status slot_device_init(struct slot_device *d, const struct scheduler_config *config, struct error *err)
 {
+    const struct batch_limits *limits = &config->limits;
     *d = (struct slot_device){.limits = *limits,
-                              .num_blocks = num_blocks,
-                              .num_host_blocks = num_host_blocks,
-                              .rope_switch = rope_switch,
+                              .num_blocks = config->num_blocks,
+                              .num_host_blocks = config->num_host_blocks,
+                              .first_namespace_len = config->first_namespace_len,
+                              .namespace_position_shift = config->namespace_position_shift,
                               .step = 1};
     const size_t slots = num_slots(d), seqs = (size_t)limits->max_num_seqs;
     const size_t entries = (size_t)limits->num_groups * seqs * (size_t)batch_max_blocks(limits);
@@ -229,14 +231,15 @@ static enum status write_token(struct slot_device *d, const struct batch *b, int
                                struct error *err)
 {
     struct true_sequence *seq = d->states[b->state_indices[i]];
-    const int32_t size = d->limits.block_size, first_row = seq->is_long ? d->limits.max_model_len : 0;
+    const int32_t size = d->limits.block_size;
+    const int32_t row = position + (seq->cache_namespace > 0 ? d->namespace_position_shift : 0);
     if (seq->chosen && position >= seq->num_tokens)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: position %d is computed before it is chosen",
                          seq->request, seq->index, position);
-    if (d->resolved[t] != true_sequence_token(seq, position) || b->positions[t] != first_row + position)
-        return error_set(
-            err, STATUS_INTERNAL, "request %d sequence %d: token %d, at position %d, is said to be %d at position %d",
-            seq->request, seq->index, seq->tokens[position], first_row + position, d->resolved[t], b->positions[t]);
+    if (d->resolved[t] != true_sequence_token(seq, position) || b->positions[t] != row)
+        return error_set(err, STATUS_INTERNAL,
+                         "request %d sequence %d: token %d, at position %d, is said to be %d at position %d",
+                         seq->request, seq->index, seq->tokens[position], row, d->resolved[t], b->positions[t]);
     for (int32_t g = 0; g < d->limits.num_groups; g++) {
         const int64_t slot = b->slot_mapping[(int64_t)g * d->limits.max_num_tokens + t];
         const int32_t block = table_of(d, g, b->state_indices[i])[position / size];
@@ -257,7 +260,7 @@ static enum status write_token(struct slot_device *d, const struct batch *b, int
                                        .group = g,
                                        .request = seq->request,
                                        .index = seq->index,
-                                       .is_long = seq->is_long};
+                                       .cache_namespace = seq->cache_namespace};
     }
     return STATUS_OK;
 }
@@ -282,7 +285,7 @@ enum status slot_device_check(const struct slot_device *d, const struct true_seq
                          seq->request, seq->index, group, first, block);
     for (int32_t p = first; p < end; p++) {
         const struct slot *slot = &d->slots[(int64_t)block * size + p % size];
-        if (slot->position == p && slot->group == group && slot->is_long == seq->is_long &&
+        if (slot->position == p && slot->group == group && slot->cache_namespace == seq->cache_namespace &&
             slot->context == seq->contexts[p + 1] && slot->token == seq->tokens[p])
             continue;
         if (slot->position < 0)
@@ -331,9 +334,9 @@ static enum status sample(struct slot_device *d, const struct batch *b, int32_t 
             return error_set(err, STATUS_INTERNAL,
                              "request %d sequence %d is sampled from %d tokens of request %d sequence %d", own->request,
                              own->index, length, seq->request, seq->index);
-        if (seq->is_long != (d->rope_switch > 0 && length > d->rope_switch))
-            return error_set(err, STATUS_INTERNAL, "request %d sequence %d: a sample of %d tokens, rotated as %s",
-                             seq->request, seq->index, length, seq->is_long ? "long" : "short");
+        if (seq->cache_namespace != (d->first_namespace_len > 0 && length > d->first_namespace_len))
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d: a sample of %d tokens in namespace %d",
+                             seq->request, seq->index, length, seq->cache_namespace);
         if (b->output_positions[*next] != length - own->prompt_len)
             return error_set(err, STATUS_INTERNAL,
                              "request %d sequence %d: a sample of %d tokens is said to be output "

@@ -1,15 +1,15 @@
 /* A device for tests of the scheduler. It computes batches as a GPU would, with one difference: in place of K
  * and V a slot holds what they stand for: the context (a hash of the salt and of the tokens up to its own), the
- * position, the token, the KV cache group, and the side of the rope switch. What a batch reads is compared with what
- * its sequences' true tokens say that it must read, so one wrong block, copy, swap or table entry shows in the step
- * that reads it. */
+ * position, the token, the KV cache group and the cache namespace. What a batch reads is compared with what its
+ * sequences' true tokens say that it must read, so one wrong block, copy, swap or table entry shows in the step that
+ * reads it. */
 #ifndef QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 #define QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/batch.h"
+#include "scheduler/scheduler.h"
 
 #define TRUE_MAX_TOKENS 1025
 #define TRUE_VOCAB 24
@@ -19,9 +19,9 @@ struct true_sequence {
     int32_t request, index; /* for messages */
     uint64_t seed;
     int32_t prompt_len;
-    int32_t num_tokens; /* of the array: prompt, and output as far as anyone asked */
-    bool is_long;       /* the request is computed past the rope switch */
-    bool chosen;        /* a beam: its tokens are those that it was given */
+    int32_t num_tokens;      /* of the array: prompt, and output as far as anyone asked */
+    int32_t cache_namespace; /* in which its request is computed */
+    bool chosen;             /* a beam: its tokens are those that it was given */
     int32_t tokens[TRUE_MAX_TOKENS];
     uint64_t contexts[TRUE_MAX_TOKENS + 1]; /* contexts[i]: of the first i tokens */
 };
@@ -39,7 +39,7 @@ struct slot {
     int32_t position; /* -1: it was never written, or lost, or its step was cancelled */
     int32_t token, group;
     int32_t request, index; /* the writer */
-    bool is_long;
+    int32_t cache_namespace;
 };
 
 #define SLOT_DEVICE_STEPS 2 /* in flight at most */
@@ -47,7 +47,7 @@ struct slot {
 
 struct slot_device {
     struct batch_limits limits;
-    int32_t num_blocks, num_host_blocks, rope_switch;
+    int32_t num_blocks, num_host_blocks, first_namespace_len, namespace_position_shift;
     struct slot *slots;            /* [blocks * block_size] host blocks last */
     int64_t *written_in;           /* [blocks * block_size] the step that wrote a slot last */
     int64_t *kept_in;              /* [blocks * block_size] the step that may not write it: see slot_device_keep */
@@ -68,8 +68,8 @@ struct slot_device {
     int64_t step;                         /* the number of the next step; those that were cancelled have one */
 };
 
-enum status slot_device_init(struct slot_device *d, const struct batch_limits *limits, int32_t num_blocks,
-                             int32_t num_host_blocks, int32_t rope_switch, struct error *err);
+/* The device that a scheduler with this configuration schedules for. */
+enum status slot_device_init(struct slot_device *d, const struct scheduler_config *config, struct error *err);
 void slot_device_free(struct slot_device *d);
 
 /* The next step must not write this slot: it holds a token of a sequence that keeps it. */
