@@ -57,30 +57,30 @@ update_block_tables_function cuda_update_block_tables;
 copy_blocks_function cuda_copy_blocks;
 swap_blocks_function cuda_swap_blocks;
 
-/* attention_decode.cu, attention_prefill.cu */
+/* attention/decode.cu, attention/prefill.cu */
 paged_attention_function cuda_paged_attention_v1;
 paged_attention_function cuda_paged_attention_v2;
 paged_attention_function cuda_paged_attention_prefill;
 decode_attention_function cuda_decode_attention;
 
-/* linear.cu; linear_mixed.cu: any types and any shape, slowly */
+/* matmul/linear.cu; matmul/linear_mixed.cu: any types and any shape, slowly */
 linear_function cuda_linear;
 linear_function cuda_linear_mixed;
 
-/* linear_fp8.cu: matmuls of quantized rows */
+/* matmul/quantized_rows.cu: matmuls of quantized rows */
 takes_quantized_rows_function cuda_takes_quantized_rows;
-linear_function cuda_linear_quantized_rows;
+linear_function cuda_linear_cublas_lt;
 
-/* weight_prepare.cu, weight_quantize.cu */
+/* matmul/weight_prepare.cu, matmul/weight_quantize.cu */
 weight_prepare_function cuda_weight_prepare;
 weight_quantize_function cuda_weight_quantize;
 
-/* decode_fused.cu */
+/* matmul/fused.cu */
 norm_linear_function cuda_norm_linear;
 linear_residual_function cuda_linear_residual;
 gate_up_function cuda_gate_up;
 
-/* sample.cu */
+/* sampling/sample.cu */
 sample_function cuda_sample;
 
 #endif

@@ -14,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/host_device.h"
 
 /* A part of the workspace. Each operation has its own part: calls on one stream follow each other, so what a call
  * leaves there is still there at the next call of the same operation (a counter that every call resets to zero, for
@@ -63,7 +64,7 @@ struct cuda_state {
 
     struct cuda_loader loaders[CUDA_NUM_LOADERS];
 
-    /* Matmuls that wait to be launched as one kernel (linear_few_tokens_async.cu), before whatever else the main stream
+    /* Matmuls that wait to be launched as one kernel (matmul/matmul_chain.cu), before whatever else the main stream
      * is given. Compute capability below 9.0. */
     struct matmul_chain *chain;
     bool has_chain;
@@ -183,16 +184,6 @@ template <class T, int N> struct alignas(sizeof(T) * N) piece {
 static __device__ __forceinline__ uint32_t shared_address(const void *data)
 {
     return (uint32_t)__cvta_generic_to_shared(data);
-}
-
-static inline bool cuda_is_aligned(const void *data)
-{
-    return ((uintptr_t)data & 15) == 0;
-}
-
-static inline __host__ __device__ int64_t cuda_div_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
 }
 
 /* Threads of a block for `work` items, one item a thread and at most `most` threads: whole warps. */

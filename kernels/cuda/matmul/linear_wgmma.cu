@@ -1,0 +1,300 @@
+/* Matmuls with a batch of tokens on Hopper. The cost is still to read the weights once, but x is too large for the
+ * shared memory of every block, so it is copied into the ring together with the weights.
+ *
+ * The matmul is transposed, out' [out_features, num_tokens] = weight x': the weight is the operand of wgmma that has 64
+ * rows for each warpgroup, and the tokens are the operand whose size can be chosen, so that little is computed for
+ * tokens that are not there. A block has a tile of output features and goes through the input features in steps. With
+ * MATMUL_GATE half of a tile are features of the gate, and the other half are the features of up that belong to them.
+ * One warp copies the weights of the steps into the ring with the tensor copy engine, one warp the tokens, and one or
+ * two warpgroups multiply. The warp of the weights does not wait for the previous kernel, so the ring is full of them
+ * when x is ready.
+ *
+ * If there are fewer tiles than places for blocks, each tile is split into parts along its input features, one for each
+ * block of a cluster. The blocks then share the tokens, and read each other's sums from shared memory and add them in
+ * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
+ * rings early than if this kernel has more blocks.
+ *
+ * Quantized rows by a weight in FP8 (W8A8) go the same way: two e4m3 are copied as one 16-bit element, wgmma multiplies
+ * them as e4m3, and the sums are multiplied by the scales of their token and output feature. Counts of input features
+ * are counts of 16-bit elements. */
+#include <cuda_fp8.h>
+
+#include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/linear_wgmma_tile.cuh"
+
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
+ */
+template <int N, int GROUPS> struct tiling {
+    static constexpr int ROWS = 64 * GROUPS;            /* output features of a tile, at most */
+    static constexpr int BOXES = ROWS + N > 96 ? 1 : 2; /* of each operand in a step */
+    static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 64;
+    static constexpr int WEIGHT_BOX = ROWS * BOX_ROW, TOKEN_BOX = N * BOX_ROW;
+    static constexpr int STAGE = BOXES * (WEIGHT_BOX + TOKEN_BOX);
+    static constexpr int STAGES = (110 << 10) / STAGE;
+    static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
+    static constexpr int SHARED = ALIGNMENT + STAGES * STAGE;
+    static constexpr int TOKENS_AT_ONCE = 2; /* that a thread writes */
+    static_assert(4 * N * SUMS_ROW <= STAGES * STAGE, "the ring holds the sums at the end");
+};
+
+struct wgmma_call : tiled_matmul {
+    CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
+    int32_t steps;         /* of all parts together */
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* Tiles begin at different steps, so that they do not all read the same part of x at the same time. */
+static __device__ __forceinline__ block_part find_part(const wgmma_call &call)
+{
+    block_part part = {};
+    part.num_tokens = call.matmul.num_tokens;
+    part.rank = blockIdx.x % call.splits;
+    part.tile = blockIdx.x / call.splits;
+    part.begin = call.steps * part.rank / call.splits;
+    part.end = call.steps * (part.rank + 1) / call.splits;
+    part.first = part.begin + part.tile % (part.end - part.begin);
+    return part;
+}
+
+/* An operand's boxes of a step: one box from `row` of the matrix on, or two. In a stage the operand begins at `offset`,
+ * and its boxes of the next 64 input features follow box_step bytes later. */
+struct operand {
+    const CUtensorMap *map;
+    int row, second_row; /* second_row -1: one box */
+    int bytes;           /* of a box */
+    int offset, box_step;
+};
+
+template <class L> static __device__ __forceinline__ operand weights_of_tile(const wgmma_call &call, int tile)
+{
+    const bool gated = call.matmul.result == MATMUL_GATE;
+    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = tile * rows;
+    const int up_row = gated ? (int)(call.matmul.out_features / 2) + row : -1;
+    return {&call.weight, row, up_row, rows * BOX_ROW, 0, L::WEIGHT_BOX};
+}
+
+/* One thread copies an operand's boxes of every step, each as soon as its stage is free. */
+template <class L>
+static __device__ __forceinline__ void copy_boxes(const operand &o, const block_part &part, const step_ring &ring,
+                                                  uint64_t policy)
+{
+    const int parts = o.second_row < 0 ? 1 : 2;
+    ring_place at = {0, 0};
+    int from = part.first;
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        uint64_t *full = &ring.full[at.stage];
+        if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
+        barrier_arrive_expect(full, L::BOXES * parts * o.bytes);
+#pragma unroll
+        for (int box = 0; box < L::BOXES; box++) {
+            uint8_t *to = ring.data + o.offset + at.stage * L::STAGE + box * o.box_step;
+            const int feature = (from * L::BOXES + box) * BOX_FEATURES;
+            box_copy_2d(to, o.map, feature, o.row, full, policy);
+            if (parts == 2) box_copy_2d(to + o.bytes, o.map, feature, o.second_row, full, policy);
+        }
+        if (++from == part.end) from = part.begin;
+        ring_step(at, L::STAGES);
+    }
+}
+
+/* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma has. E: the type of the operands. */
+template <class E, int N>
+static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
+{
+    constexpr int FIRST = N >= 64 ? 64 : N >= 32 ? 32 : 16;
+    if constexpr (std::is_same_v<E, __nv_fp8_e4m3>) {
+        wgmma_e4m3<FIRST>(sums, weights, tokens, true);
+    } else {
+        wgmma_shared<E, FIRST>(sums, weights, tokens, true);
+    }
+    if constexpr (N > FIRST) multiply<E, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
+}
+
+/* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
+ * those of this stage have ended. */
+template <class E, int N, class L>
+static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const block_part &part,
+                                                      const step_ring &ring)
+{
+    const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
+    ring_place at = {0, 0};
+    int before = 0;
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        const uint32_t stage = first + at.stage * L::STAGE;
+        const uint64_t weights = swizzled_descriptor(stage + own_rows);
+        const uint64_t tokens = swizzled_descriptor(stage + L::BOXES * L::WEIGHT_BOX);
+        barrier_wait(&ring.full[at.stage], at.round & 1);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < L::BOXES * 4; k++)
+            multiply<E, N>(sums, weights + k / 4 * (L::WEIGHT_BOX >> 4) + k % 4 * 2,
+                           tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2);
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[before]);
+        before = at.stage;
+        ring_step(at, L::STAGES);
+    }
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+}
+
+/* Multiplies a thread's sums by the scales of their output features and tokens. */
+template <int N>
+static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const wgmma_call &call, int feature,
+                                                    int token)
+{
+    const int last = (int)call.matmul.out_features - 1;
+    const float *scales = (const float *)call.matmul.scales;
+    const float of_rows[] = {scales[min(feature, last)], scales[min(feature + 8, last)]};
+    wait_for_previous();
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        const int t = i / 4 * 8 + token + i % 2;
+        sums[i] *= of_rows[i % 4 / 2] * (t < call.matmul.num_tokens ? call.matmul.x_scales[t] : 0);
+    }
+}
+
+/* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
+template <class E, class T, int N, class L>
+static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const block_part &part,
+                                                     const step_ring &ring)
+{
+    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
+    float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
+    multiply_steps<E, N, L>(sums, part, ring);
+    if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part.tile * call.tile_rows + row, token);
+    mma_warps_sync<L>(); /* no warp reads operands any more */
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+        shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = sums[i];
+    finish_tile<T, L>(call, part, shared_sums);
+}
+
+/* The two warps that copy; one lane of each does it. */
+template <class L>
+static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const block_part &part, const step_ring &ring)
+{
+    const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
+    if (lane == 0 && warp == 0) copy_boxes<L>(weights_of_tile<L>(call, part.tile), part, ring, evict_first_policy());
+    if (lane == 0 && warp == 1) {
+        wait_for_previous();
+        copy_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX}, part, ring,
+                      evict_last_policy());
+    }
+    __syncwarp();
+    if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
+}
+
+#endif
+
+/* E: the type of the operands, T that of out. */
+template <class E, class T, int N, int GROUPS>
+static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
+    linear_wgmma_kernel(const __grid_constant__ wgmma_call call)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using L = tiling<N, GROUPS>;
+    extern __shared__ uint8_t shared[];
+    __shared__ uint64_t full[L::STAGES], empty[L::STAGES];
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty};
+    const block_part part = find_part(call);
+    let_next_start();
+    if (threadIdx.x < L::STAGES) {
+        barrier_init(&full[threadIdx.x], 2);
+        barrier_init(&empty[threadIdx.x], L::MMA_THREADS / 32);
+        barrier_init_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x < L::MMA_THREADS) {
+        multiply_tile<E, T, N, L>(call, part, ring);
+    } else {
+        copy_tile<L>(call, part, ring);
+    }
+    if (call.splits > 1) { /* waits until no other block reads this block's sums any more */
+        __syncwarp();
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+#endif
+}
+
+/* Few tiles: as many parts as leave room for the next kernel's blocks. Many tiles: tiles of a size at which the last
+ * round of blocks has as much to do as the others. */
+template <class L> static void plan(const struct cuda_state *s, wgmma_call *call)
+{
+    const struct matmul *m = &call->matmul;
+    const int64_t places = 2 * s->num_sms, tiles = cuda_div_up(m->out_features, L::ROWS);
+    int64_t splits = places * 3 / 4 / tiles;
+    if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
+    call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
+    call->steps = (int32_t)cuda_div_up(m->in_features, L::BOXES * BOX_FEATURES);
+    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
+    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
+    call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
+}
+
+template <class E, class T, int N, int GROUPS>
+static bool launch(struct backend *b, const char *operation, wgmma_call *call)
+{
+    using L = tiling<N, GROUPS>;
+    const struct matmul *m = &call->matmul;
+    const struct cuda_state *s = cuda_use(b);
+    plan<L>(s, call);
+    const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
+    if (!map_matrix(&call->weight, m->weight, m->out_features, m->in_features, m->in_features, box_rows) ||
+        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
+        return false;
+    auto *kernel = linear_wgmma_kernel<E, T, N, GROUPS>;
+    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
+    const dim3 grid((unsigned)cuda_div_up(m->out_features, call->tile_rows) * call->splits);
+    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
+    cuda_check_launch(b, operation);
+    return true;
+}
+
+/* If there are more tiles of 64 output features than fit on the device at once, tiles twice as large read x half as
+ * often. */
+template <class E, class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
+{
+    return cuda_div_up(call->matmul.out_features, 64) > 2 * cuda_state(b)->num_sms
+               ? launch<E, T, N, 2>(b, operation, call)
+               : launch<E, T, N, 1>(b, operation, call);
+}
+
+template <class E, class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
+{
+    const int32_t tokens = call->matmul.num_tokens;
+    return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, call)
+           : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, call)
+           : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, call)
+                          : launch_rows<E, T, 64>(b, operation, call);
+}
+
+static wgmma_call call_of(const struct matmul *m)
+{
+    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
+    wgmma_call call = {};
+    call.matmul = *m;
+    call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    return call;
+}
+
+bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
+{
+    wgmma_call call = call_of(m);
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half, __half>(b, operation, &call)
+                                     : launch_tokens<__nv_bfloat16, __nv_bfloat16>(b, operation, &call);
+}
+
+bool linear_wgmma_rows(struct backend *b, const char *operation, const struct matmul *m)
+{
+    struct matmul pairs = *m;
+    pairs.in_features = pairs.x_stride = m->in_features / 2;
+    wgmma_call call = call_of(&pairs);
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &call)
+                                     : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &call);
+}

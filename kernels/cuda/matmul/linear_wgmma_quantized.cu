@@ -1,0 +1,600 @@
+/* Matmuls of a quantized weight with a batch of tokens on Hopper. As in linear_wgmma.cu the matmul is transposed, out'
+ * [out_features, num_tokens] = weight x', a block has a tile of output features and goes through the input features in
+ * steps. But wgmma has the weight in registers: each warpgroup decodes the rows that it multiplies, the next 32 input
+ * features while wgmma multiplies the last ones.
+ *
+ * There are two rings. A stage of one has STEP input features of the weight and, of each row and group, the scale and
+ * the offset that is subtracted from the decoded integers, each as a pair of T; two warps make these pairs. A stage of
+ * the other has tokens. A weight with one scale for each row is multiplied without it, and the sums are multiplied by
+ * it at the end.
+ *
+ * Few tiles are split along the input features, one part for each block of a cluster. */
+#include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/linear_wgmma_encoded.cuh"
+
+enum {
+    COPY_WARPS = 4, /* of the weights, of the tokens, and two of the scales */
+    MAX_STAGES = 12,
+    SCALES_AT_ONCE = 4 /* of a row */
+};
+
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
+ * PLACES of its blocks fit on a multiprocessor. */
+template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES> struct quantized_tiling {
+    static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
+    static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
+    static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
+    static constexpr int TOKEN_BOX = N * BOX_ROW, BOXES = N >= 128 ? 1 : STEP / BOX_FEATURES; /* of a stage */
+    static constexpr int TOKEN_STAGE = BOXES * TOKEN_BOX, TOKEN_STEP = STEP / BOX_FEATURES * TOKEN_BOX;
+    static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
+    static constexpr int SHARED = ALIGNMENT + RING;
+    static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
+    static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
+    static constexpr bool ROUNDS_FIRST = N >= 128; /* results are 16-bit in shared memory, if the tile is not split */
+    static constexpr int RESULTS_ROW = ROWS + 8;   /* 16-bit elements, padded for the same reason */
+    /* Registers of a thread, if the warps that multiply need more than the others. */
+    static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
+    static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
+    static_assert(4 * N * SUMS_ROW <= RING, "the rings hold the sums at the end");
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+/* The two rings: stages of a step of weights and their scales, and stages of BOXES boxes of tokens. */
+struct quantized_rings {
+    step_ring weights, tokens;
+};
+
+/* ---- the warps that copy ---- */
+
+template <class L>
+static __device__ __forceinline__ void copy_weights(const quantized_wgmma_call &call, const block_part &part,
+                                                    const step_ring &ring)
+{
+    const bool gated = call.matmul.result == MATMUL_GATE;
+    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = part.tile * rows, bytes = rows * L::ROW_BYTES;
+    const int up_row = (int)(call.matmul.out_features / 2) + row;
+    const uint64_t policy = evict_first_policy();
+    ring_place at = {0, 0};
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        uint8_t *to = ring.data + at.stage * call.weight_stage_bytes;
+        uint64_t *full = &ring.full[at.stage];
+        wait_until_free(ring, at);
+        barrier_arrive_expect(full, gated ? 2 * bytes : bytes);
+        box_copy_2d(to, &call.weight, i * L::ROW_BYTES / 2, row, full, policy);
+        if (gated) box_copy_2d(to + bytes, &call.weight, i * L::ROW_BYTES / 2, up_row, full, policy);
+        ring_step(at, call.weight_stages);
+    }
+}
+
+template <class L>
+static __device__ __forceinline__ void copy_tokens(const quantized_wgmma_call &call, const block_part &part,
+                                                   const step_ring &ring)
+{
+    const uint64_t policy = evict_last_policy();
+    ring_place at = {0, 0};
+#pragma unroll 1
+    for (int feature = part.begin * STEP; feature < part.end * STEP; feature += L::BOXES * BOX_FEATURES) {
+        uint8_t *to = ring.data + at.stage * L::TOKEN_STAGE;
+        uint64_t *full = &ring.full[at.stage];
+        wait_until_free(ring, at);
+        barrier_arrive_expect(full, L::TOKEN_STAGE);
+#pragma unroll
+        for (int box = 0; box < L::BOXES; box++)
+            box_copy_2d(to + box * L::TOKEN_BOX, &call.x, feature + box * BOX_FEATURES, part.first_token, full, policy);
+        ring_step(at, call.token_stages);
+    }
+}
+
+/* SCALES_AT_ONCE scales of a row as they lie in memory, or as floats, and zeros, a byte each. */
+struct raw_scales {
+    uint4 scales;
+    uint32_t zeros;
+};
+
+/* Whether SCALES_AT_ONCE of them can be read as one, beginning with a multiple of that. */
+static __device__ __forceinline__ bool scales_are_aligned(const quantized_wgmma_call &call)
+{
+    return call.groups % SCALES_AT_ONCE == 0 && call.matmul.group_size <= STEP &&
+           ((uintptr_t)call.matmul.scales & (call.matmul.scale_dtype == DTYPE_FLOAT32 ? 15 : 7)) == 0 &&
+           ((uintptr_t)call.matmul.zeros & 3) == 0;
+}
+
+/* Of the input features from `place` * STEP / scales_of_step on; `scales` and `zeros` are the row's first ones. */
+static __device__ __forceinline__ raw_scales load_raw(const quantized_wgmma_call &call, int64_t scales,
+                                                      const uint8_t *zeros, int place, bool aligned)
+{
+    raw_scales raw = {{0, 0, 0, 0}, 0x08080808};
+    if (aligned) {
+        if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
+            raw.scales = *(const uint4 *)((const float *)call.matmul.scales + scales + place);
+        } else {
+            const uint2 two = *(const uint2 *)((const uint16_t *)call.matmul.scales + scales + place);
+            raw.scales.x = two.x, raw.scales.y = two.y;
+        }
+        if (zeros) raw.zeros = *(const uint32_t *)(zeros + place);
+        return raw;
+    }
+    float values[SCALES_AT_ONCE];
+#pragma unroll
+    for (int k = 0; k < SCALES_AT_ONCE; k++) {
+        const int group =
+            min((place + k) * (STEP / call.scales_of_step) / (int)call.matmul.group_size, call.groups - 1);
+        values[k] = load_scale(call.matmul.scales, call.matmul.scale_dtype, scales + group);
+        if (zeros) raw.zeros = (raw.zeros & ~(255u << 8 * k)) | (uint32_t)zeros[group] << 8 * k;
+    }
+    raw.scales = {__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
+                  __float_as_uint(values[3])};
+    return raw;
+}
+
+/* pairs[k]: the scale of group k, and what is subtracted from its elements before, each twice. */
+template <class T, enum weight_format FORMAT>
+static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE], const quantized_wgmma_call &call,
+                                                  const raw_scales &raw, bool aligned)
+{
+    const uint32_t words[] = {raw.scales.x, raw.scales.y, raw.scales.z, raw.scales.w};
+    const bool is_half = call.matmul.scale_dtype == DTYPE_FLOAT16;
+    const bool is_float = !aligned || call.matmul.scale_dtype == DTYPE_FLOAT32;
+#pragma unroll
+    for (int k = 0; k < SCALES_AT_ONCE; k++) {
+        const uint32_t bits = words[k / 2] >> 16 * (k % 2) & 0xffff;
+        float scale = is_float  ? __uint_as_float(words[k])
+                      : is_half ? __half2float(__ushort_as_half((uint16_t)bits))
+                                : __uint_as_float(bits << 16);
+        if (call.groups == 1) scale = 1.0f;
+        if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
+        pairs[k] = {pair_of<T>(scale), INT4_BITS<T> + (raw.zeros >> 8 * k & 255) * 0x10001};
+    }
+}
+
+/* Half of the rows' scales, by a warp, which loads those of the next steps before it stores these. */
+template <class T, enum weight_format FORMAT, class L>
+static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &call, const block_part &part,
+                                                   const step_ring &ring, int half)
+{
+    constexpr int ROWS_OF_LANE = L::ROWS / 64;
+    const int of_step = call.scales_of_step, lane = threadIdx.x % 32;
+    const int begin = part.begin * of_step, end = part.end * of_step;
+    const bool aligned = scales_are_aligned(call);
+    int64_t scales[ROWS_OF_LANE];
+    const uint8_t *zeros[ROWS_OF_LANE];
+    raw_scales next[ROWS_OF_LANE];
+    ring_place at = {0, 0};
+#pragma unroll
+    for (int j = 0; j < ROWS_OF_LANE; j++) {
+        const int feature = feature_of(call, part.tile, 64 * j + 32 * half + lane);
+        scales[j] = (int64_t)(feature / (int)call.matmul.scale_rows) * call.groups;
+        zeros[j] = call.matmul.zeros ? call.matmul.zeros + (int64_t)feature * call.groups : NULL;
+        next[j] = load_raw(call, scales[j], zeros[j], begin & -SCALES_AT_ONCE, aligned);
+    }
+#pragma unroll 1
+    for (int first = begin & -SCALES_AT_ONCE; first < end; first += SCALES_AT_ONCE) {
+        uint2 pairs[ROWS_OF_LANE][SCALES_AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < ROWS_OF_LANE; j++) {
+            make_pairs<T, FORMAT>(pairs[j], call, next[j], aligned);
+            if (first + SCALES_AT_ONCE < end)
+                next[j] = load_raw(call, scales[j], zeros[j], first + SCALES_AT_ONCE, aligned);
+        }
+        auto store = [&](int k) {
+            const int of = k & (of_step - 1); /* of_step is a power of two */
+            if (first + k < begin || first + k >= end) return;
+            if (of == 0) wait_until_free(ring, at);
+            uint2 *to = (uint2 *)(ring.data + at.stage * call.weight_stage_bytes + L::WEIGHT_BYTES) + of * L::ROWS;
+#pragma unroll
+            for (int j = 0; j < ROWS_OF_LANE; j++) to[64 * j + 32 * half + lane] = pairs[j][k];
+            if (of < of_step - 1) return;
+            __syncwarp();
+            if (lane == 0) barrier_arrive(&ring.full[at.stage]);
+            ring_step(at, call.weight_stages);
+        };
+        store(0), store(1), store(2), store(3);
+        static_assert(SCALES_AT_ONCE == 4, "all are stored");
+    }
+}
+
+/* ---- the warpgroups that multiply ---- */
+
+/* wgmma reads the registers of one step of 32 input features while the others are decoded. So a stage is released when
+ * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
+template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2],
+                                                        const quantized_wgmma_call &call, const block_part &part,
+                                                        const quantized_rings &rings)
+{
+    const bool releases = threadIdx.x % 32 == 0;
+    const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
+    ring_place at = {0, 0}, token_at = {0, 0};
+    int before = 0, token_before = 0;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]); /* they are zero before the first wgmma */
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        const uint32_t stage = first_weights + at.stage * call.weight_stage_bytes;
+        encoded<FORMAT> from[ROW_BLOCKS];
+        uint32_t a[2][ROW_BLOCKS][2][4], tokens = 0;
+        barrier_wait(&rings.weights.full[at.stage], at.round & 1);
+#pragma unroll
+        for (int m = 0; m < ROW_BLOCKS; m++) from[m].load(stage, row_of_thread<ROW_BLOCKS>(m), threadIdx.x % 4);
+#pragma unroll
+        for (int w = 0; w < STEP / 32; w++) {
+            constexpr int WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
+#pragma unroll
+            for (int m = 0; m < ROW_BLOCKS; m++) {
+                const uint32_t pairs = stage + L::WEIGHT_BYTES + 8 * row_of_thread<ROW_BLOCKS>(m) +
+                                       (w * call.scales_of_step >> 2) * (8 * L::ROWS);
+                const uint2 low = shared_load_2(pairs), high = shared_load_2(pairs + 64);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    uint32_t *to = a[w % 2][m][half];
+                    from[m].template decode<T>(to, w, half, low.y, high.y);
+                    to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
+                    to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
+                    wgmma_pin_operand(a[w % 2][m][half]);
+                }
+            }
+            if (w % WORDS == 0) {
+                barrier_wait(&rings.tokens.full[token_at.stage], token_at.round & 1);
+                tokens = first_tokens + token_at.stage * L::TOKEN_STAGE;
+            }
+            wgmma_begin();
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int m = 0; m < ROW_BLOCKS; m++)
+                    wgmma_registers<T, N>(sums[m], a[w % 2][m][half],
+                                          swizzled_descriptor(tokens + w % WORDS / 2 * L::TOKEN_BOX) +
+                                              (w % 2 * 2 + half) * 2);
+            wgmma_commit();
+            wgmma_wait<1>();
+            if (w == 0) barrier_arrive_if(&rings.weights.empty[before], releases && i > part.begin);
+            if (w % WORDS == 0) {
+                barrier_arrive_if(&rings.tokens.empty[token_before], releases && (i > part.begin || w > 0));
+                token_before = token_at.stage;
+                ring_step(token_at, call.token_stages);
+            }
+        }
+        before = at.stage;
+        ring_step(at, call.weight_stages);
+    }
+    wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]);
+}
+
+/* Writes a thread's sums over the rings. */
+template <int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS][N / 2],
+                                                  const quantized_wgmma_call &call, const block_part &part,
+                                                  float *shared_sums)
+{
+    const int token = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) {
+        const int row = row_of_thread<ROW_BLOCKS>(m);
+        float row_scales[2] = {1.0f, 1.0f};
+        if (call.groups == 1)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                row_scales[i] = load_scale(call.matmul.scales, call.matmul.scale_dtype,
+                                           feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] =
+                sums[m][i] * row_scales[i % 4 / 2];
+    }
+}
+
+/* ---- the end of a tile that is not split, with 16-bit results ---- */
+
+/* Four matrices [8 output features][8 tokens] of T, of which a lane has two tokens of feature lane / 4. Lane 8 i + t
+ * has the address of the 8 features of token t of matrix i. */
+static __device__ __forceinline__ void store_transposed(uint32_t address, const uint32_t (&pairs)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+}
+
+template <class T> static __device__ __forceinline__ uint32_t rounded_pair(float first, float second)
+{
+    const piece<T, 2> both = {from_float<T>(first), from_float<T>(second)};
+    return *(const uint32_t *)&both;
+}
+
+/* Writes a thread's results over the rings: its sums with the row's scale and bias, which are rounded in between, as
+ * write_tile does. */
+template <class T, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLOCKS][N / 2],
+                                                     const quantized_wgmma_call &call, const block_part &part,
+                                                     T *results)
+{
+    const int lane = threadIdx.x % 32, token = lane / 16 * 8 + lane % 8;
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) {
+        const int row = row_of_thread<ROW_BLOCKS>(m), piece_row = row - lane / 4 + lane / 8 % 2 * 8;
+        const uint32_t to = shared_address(results + token * L::RESULTS_ROW + piece_row);
+        float scales[2] = {1.0f, 1.0f}, biases[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int feature = feature_of(call, part.tile, row + 8 * i);
+            if (call.groups == 1)
+                scales[i] =
+                    load_scale(call.matmul.scales, call.matmul.scale_dtype, feature / (int)call.matmul.scale_rows);
+            if (call.matmul.bias) biases[i] = to_float(((const T *)call.matmul.bias)[feature]);
+        }
+#pragma unroll
+        for (int i = 0; i < N / 2; i += 8) {
+            uint32_t pairs[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                pairs[j] = rounded_pair<T>(__fadd_rn(__fmul_rn(sums[m][i + 2 * j], scales[j % 2]), biases[j % 2]),
+                                           __fadd_rn(__fmul_rn(sums[m][i + 2 * j + 1], scales[j % 2]), biases[j % 2]));
+            store_transposed(to + i * 2 * L::RESULTS_ROW * (int)sizeof(T), pairs);
+        }
+    }
+}
+
+/* MATMUL_GATE of eight output features of a token. */
+template <class T>
+static __device__ __forceinline__ piece<T, 8> gate_eight(enum activation activation, const piece<T, 8> &gate,
+                                                         const piece<T, 8> &up)
+{
+    piece<T, 8> out;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        out.values[i] = from_float<T>(gate_times_up<T>(activation, to_float(gate.values[i]), to_float(up.values[i])));
+    return out;
+}
+
+/* Writes the tile. A thread has eight output features of some tokens. */
+template <class T, bool GATED, class L>
+static __device__ __forceinline__ void write_results(const quantized_wgmma_call &call, const block_part &part,
+                                                     const T *results)
+{
+    using eight = piece<T, 8>;
+    constexpr int EIGHTS = L::ROWS / (GATED ? 16 : 8), TOKENS = L::MMA_THREADS / EIGHTS, AT_ONCE = 4;
+    const matmul &m = call.matmul;
+    const bool add = !GATED && m.result == MATMUL_ADD;
+    const int rows = GATED ? call.tile_rows / 2 : call.tile_rows, row = threadIdx.x % EIGHTS * 8;
+    const int feature = part.tile * rows + row, features = (int)(GATED ? m.out_features / 2 : m.out_features);
+    if (row >= rows || feature >= features) return;
+    T *to = (T *)m.out + feature + part.first_token * m.out_stride;
+#pragma unroll 1
+    for (int token = threadIdx.x / EIGHTS; token < part.num_tokens; token += AT_ONCE * TOKENS) {
+        eight y[AT_ONCE], before[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int at = token + k * TOKENS < part.num_tokens ? token + k * TOKENS : token;
+            const T *from = results + at * L::RESULTS_ROW + row;
+            y[k] = *(const eight *)from;
+            if (GATED) before[k] = *(const eight *)(from + rows); /* up */
+            if (add) before[k] = *(const eight *)(to + at * m.out_stride);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (token + k * TOKENS >= part.num_tokens) continue;
+            if (GATED)
+                y[k] = m.activation == ACTIVATION_GELU ? gate_eight<T>(ACTIVATION_GELU, y[k], before[k])
+                                                       : gate_eight<T>(m.activation, y[k], before[k]);
+            if (add)
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+                    y[k].values[i] = from_float<T>(to_float(before[k].values[i]) + to_float(y[k].values[i]));
+            *(eight *)(to + (token + k * TOKENS) * m.out_stride) = y[k];
+        }
+    }
+}
+
+/* By all threads that multiply. */
+template <class T, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void finish_whole_tile(const float (&sums)[ROW_BLOCKS][N / 2],
+                                                         const quantized_wgmma_call &call, const block_part &part,
+                                                         T *results)
+{
+    share_results<T, N, ROW_BLOCKS, L>(sums, call, part, results);
+    mma_warps_sync<L>();
+    wait_for_previous();
+    if (call.matmul.result == MATMUL_GATE) {
+        write_results<T, true, L>(call, part, results);
+    } else {
+        write_results<T, false, L>(call, part, results);
+    }
+}
+
+template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
+static __device__ __forceinline__ void multiply_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
+                                                               const quantized_rings &rings)
+{
+    float sums[ROW_BLOCKS][N / 2] = {}, *shared_sums = (float *)rings.weights.data;
+    multiply_decoded<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, rings);
+    mma_warps_sync<L>(); /* no warp reads operands any more */
+    if constexpr (L::ROUNDS_FIRST) {
+        if (call.eights && call.splits == 1) {
+            finish_whole_tile<T, N, ROW_BLOCKS, L>(sums, call, part, (T *)shared_sums);
+            return;
+        }
+    }
+    share_sums<N, ROW_BLOCKS, L>(sums, call, part, shared_sums);
+    finish_tile<T, L>(call, part, shared_sums);
+}
+
+/* The warps that copy; the first two with one lane. */
+template <class T, enum weight_format FORMAT, class L>
+static __device__ __forceinline__ void copy_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
+                                                           const quantized_rings &rings)
+{
+    const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
+    if (warp >= 2) copy_scales<T, FORMAT, L>(call, part, rings.weights, warp - 2);
+    if (lane == 0 && warp == 0) copy_weights<L>(call, part, rings.weights);
+    if (lane == 0 && warp == 1) {
+        wait_for_previous();
+        copy_tokens<L>(call, part, rings.tokens);
+    }
+    __syncwarp();
+    if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
+}
+
+#endif
+
+template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
+static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>::THREADS, PLACES)
+    linear_wgmma_quantized_kernel(const __grid_constant__ quantized_wgmma_call call)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
+    extern __shared__ uint8_t shared[];
+    __shared__ uint64_t barriers[4][MAX_STAGES];
+    uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
+    const quantized_rings rings = {{data, barriers[0], barriers[1]},
+                                   {data + call.weight_stages * call.weight_stage_bytes, barriers[2], barriers[3]}};
+    const block_part part = find_quantized_part<N>(call);
+    let_next_start();
+    if (threadIdx.x < MAX_STAGES) {
+        barrier_init(&rings.weights.full[threadIdx.x], COPY_WARPS - 1);
+        barrier_init(&rings.weights.empty[threadIdx.x], L::MMA_THREADS / 32);
+        barrier_init(&rings.tokens.full[threadIdx.x], 1);
+        barrier_init(&rings.tokens.empty[threadIdx.x], L::MMA_THREADS / 32);
+        barrier_init_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x < L::MMA_THREADS) {
+        if constexpr (L::UNEVEN) take_registers<L::MMA_REGISTERS>();
+        multiply_quantized_tile<T, FORMAT, N, ROW_BLOCKS, L>(call, part, rings);
+    } else {
+        if constexpr (L::UNEVEN) give_registers<L::COPY_REGISTERS>();
+        copy_quantized_tile<T, FORMAT, L>(call, part, rings);
+    }
+    if (call.splits > 1) { /* waits until no other block uses this block's shared memory any more */
+        __syncwarp();
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+#endif
+}
+
+/* Of each of so many tiles. */
+static int32_t splits_of(int64_t places, int64_t tiles, int64_t in_features)
+{
+    int64_t splits = places * 3 / 4 / tiles;
+    if (splits < 2 && 2 * tiles <= places) splits = 2; /* clusters of two always find room */
+    if (splits > in_features / MIN_PART) splits = in_features / MIN_PART;
+    return splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
+}
+
+/* As plan of linear_wgmma.cu, where there is one tile of tokens. */
+template <class L> static void plan(const struct cuda_state *s, quantized_wgmma_call *call, int blocks)
+{
+    const struct matmul *m = &call->matmul;
+    const int64_t places = (int64_t)blocks * s->num_sms;
+    const int64_t tiles = cuda_div_up(m->out_features, L::ROWS);
+    call->splits = splits_of(places, tiles * call->token_tiles, m->in_features);
+    call->steps = (int32_t)cuda_div_up(m->in_features, STEP);
+    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
+    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
+    const bool whole = call->splits > 1 || call->token_tiles > 1;
+    call->tile_rows = whole ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
+    call->weight_stage_bytes =
+        (int32_t)cuda_div_up(L::WEIGHT_BYTES + 8 * L::ROWS * call->scales_of_step, ALIGNMENT) * ALIGNMENT;
+    call->weight_stages = L::RING / (call->weight_stage_bytes + L::TOKEN_STEP); /* 2 at least */
+    if (call->weight_stages > MAX_STAGES) call->weight_stages = MAX_STAGES;
+    call->token_stages = (L::RING - call->weight_stages * call->weight_stage_bytes) / L::TOKEN_STAGE;
+    if (call->token_stages > MAX_STAGES) call->token_stages = MAX_STAGES;
+}
+
+template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES>
+static bool launch(struct backend *b, const char *operation, quantized_wgmma_call *call)
+{
+    using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
+    const struct matmul *m = &call->matmul;
+    const struct cuda_state *s = cuda_use(b);
+    call->token_tiles = (int32_t)cuda_div_up(m->num_tokens, N);
+    plan<L>(s, call, PLACES);
+    const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
+    if (!map_weight(&call->weight, m, box_rows) ||
+        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
+        return false;
+    auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
+    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
+    const int64_t tiles = cuda_div_up(m->out_features, call->tile_rows);
+    const dim3 grid((unsigned)(tiles * call->token_tiles * call->splits));
+    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
+    cuda_check_launch(b, operation);
+    return true;
+}
+
+/* The tiles for more than 128 tokens, in the order in which they are preferred. The cost of a step is how many tokens
+ * wgmma could multiply by 128 output features in the same time, which is about 8 cycles for each: those of the tile,
+ * but more where fewer tokens or rows of the tile use what is copied. */
+struct many_tokens_tile {
+    int32_t tokens, row_blocks, step_cost;
+};
+static const struct many_tokens_tile many_tokens_tiles[] = {{256, 1, 256}, {128, 2, 264}, {192, 1, 198}, {128, 1, 152}};
+
+/* Beside its steps: what filling the rings costs, how many steps take as long as writing the tile, and adding the sums
+ * of each further part. */
+enum { START_COST = 600, WRITE_STEPS = 4, SPLIT_STEPS = 2 };
+
+static int64_t cost_of(int64_t places, const struct matmul *m, const struct many_tokens_tile *tile)
+{
+    const int64_t rows = 2 * 64 * tile->row_blocks;
+    const int64_t tiles = cuda_div_up(m->out_features, rows) * cuda_div_up(m->num_tokens, tile->tokens);
+    const int32_t splits = splits_of(places, tiles, m->in_features);
+    const int64_t steps = cuda_div_up(cuda_div_up(m->in_features, STEP), splits) + SPLIT_STEPS * (splits - 1);
+    return cuda_div_up(tiles * splits, places) * (START_COST + (steps + WRITE_STEPS) * tile->step_cost);
+}
+
+static struct many_tokens_tile cheapest_tile(int64_t places, const struct matmul *m)
+{
+    struct many_tokens_tile best = many_tokens_tiles[0];
+    for (const struct many_tokens_tile &tile : many_tokens_tiles)
+        if (cost_of(places, m, &tile) < cost_of(places, m, &best)) best = tile;
+    return best;
+}
+
+template <class T, enum weight_format FORMAT>
+static bool launch_many_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
+{
+    const struct many_tokens_tile tile = cheapest_tile(cuda_state(b)->num_sms, &call->matmul);
+    return tile.tokens == 256     ? launch<T, FORMAT, 256, 2, 1, 1>(b, operation, call)
+           : tile.tokens == 192   ? launch<T, FORMAT, 192, 2, 1, 1>(b, operation, call)
+           : tile.row_blocks == 2 ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+                                  : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
+}
+
+/* Up to 128 tokens: where there are enough tiles, those of twice as many output features read the tokens half as often.
+ */
+template <class T, enum weight_format FORMAT>
+static bool launch_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
+{
+    const int32_t tokens = call->matmul.num_tokens;
+    const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
+    return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
+           : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
+           : tokens <= 64 ? launch<T, FORMAT, 64, 2, 1, 2>(b, operation, call)
+           : tokens > 128 ? launch_many_tokens<T, FORMAT>(b, operation, call)
+           : many_tiles   ? launch<T, FORMAT, 128, 2, 2, 1>(b, operation, call)
+                          : launch<T, FORMAT, 128, 2, 1, 1>(b, operation, call);
+}
+
+template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_wgmma_call *call)
+{
+    return call->matmul.format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
+           : call->matmul.format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
+                                                : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
+}
+
+bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
+{
+    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
+    quantized_wgmma_call call = {};
+    call.matmul = *m;
+    call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    call.eights = !m->out_is_float && features % 8 == 0 && m->out_stride % 8 == 0 && cuda_is_aligned(m->out);
+    call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
+    call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
+    return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
+                                     : launch_format<__nv_bfloat16>(b, operation, &call);
+}

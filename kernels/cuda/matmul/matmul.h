@@ -1,0 +1,52 @@
+/* A matmul as this backend's kernels compute it: what linear and the fused operations have in common. */
+#ifndef QUIRE_KERNELS_CUDA_MATMUL_MATMUL_H
+#define QUIRE_KERNELS_CUDA_MATMUL_MATMUL_H
+
+#include "kernels/backend.h"
+#include "kernels/cuda/host_device.h"
+
+enum {
+    INT4_SEGMENT = 128, /* input features of a row of INT4 that weight_prepare reorders among themselves (quantized.cuh)
+                         */
+    MATMUL_STEP = 128   /* input features of a quantized weight that a kernel for several tokens takes at a time */
+};
+
+enum matmul_result {
+    MATMUL_STORE, /* out = y */
+    MATMUL_ADD,   /* out += y; y is rounded to dtype before the addition, the sum after it */
+    MATMUL_GATE   /* out[t][i] = activation(y[t][i]) * y[t][out_features / 2 + i], both y rounded to dtype before */
+};
+
+/* y[t][o] = sum over i of z[t][i] * weight[o][i], + bias[o], where z is x, or rms_norm(x) if there is a gain. */
+struct matmul {
+    const void *weight; /* [out_features, in_features] dtype, or quantized */
+    const void *bias;   /* [out_features] dtype, or NULL */
+    int64_t out_features, in_features;
+    const void *x; /* [num_tokens, in_features] dtype, or quantized rows (MATMUL_ROWS_WGMMA) */
+    int64_t x_stride;
+    int32_t num_tokens;
+    enum dtype dtype; /* float16 or bfloat16 */
+    const void *gain; /* [in_features], or NULL */
+    bool gain_is_float;
+    float eps;
+    void *out;
+    int64_t out_stride;
+    bool out_is_float; /* out is float32, otherwise dtype; only for MATMUL_STORE */
+    enum matmul_result result;
+    enum activation activation; /* of MATMUL_GATE */
+    /* As in struct weight; only FP8, INT8 and INT4 are quantized. */
+    enum weight_format format;
+    const void *scales;
+    enum dtype scale_dtype;
+    int64_t scale_rows, group_size;
+    const uint8_t *zeros;
+    const float *x_scales;      /* [num_tokens] of quantized rows */
+    const int32_t *input_order; /* kernels get the parts of such a matmul (MATMUL_IN_ORDER), which have none */
+};
+
+static inline bool matmul_is_quantized(const struct matmul *m)
+{
+    return m->format >= WEIGHT_FP8;
+}
+
+#endif

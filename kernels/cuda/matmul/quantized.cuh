@@ -1,0 +1,131 @@
+/* Quantized weights on the GPU: how they lie in memory, and how a few elements become 16-bit floats in registers.
+ *
+ * FP8 and INT8 lie as kernels/backend.h says. So does INT4 whose in_features is not a multiple of INT4_SEGMENT. Other
+ * INT4 is reordered by weight_prepare within each segment of 128 input features (64 bytes) of a row. The 16-byte piece
+ * t of a segment is what lane t of a quad multiplies (mma.cuh, and wgmma with the weight in registers), for 8 steps of
+ * 16 input features in their natural order. Word w of a piece has two steps. Its half-bytes i and i + 4 are pair i:
+ *
+ *     half-byte   7       6       5       4       3       2       1       0
+ *     pair        3       2       1       0       3       2       1       0        (word >> 4 i) & 0x000f000f
+ *               second  second  second  second  first   first   first   first
+ *
+ *     pair 0: input features 32 w + 2 t, + 1        pair 1: 32 w + 2 t + 8, + 9         step 2 w
+ *     pair 2: 32 w + 2 t + 16, + 17                 pair 3: 32 w + 2 t + 24, + 25       step 2 w + 1 */
+#ifndef QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
+#define QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
+
+#include <type_traits>
+
+#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/state.cuh"
+
+enum { INT4_SEGMENT_BYTES = INT4_SEGMENT / 2 };
+
+static inline bool int4_is_prepared(const struct weight *w)
+{
+    return w->format == WEIGHT_INT4 && w->in_features % INT4_SEGMENT == 0;
+}
+
+/* Where input feature i of a segment is after weight_prepare, in half-bytes. */
+static inline __host__ __device__ int int4_place(int i)
+{
+    const int word = i / 32, pair = i / 8 % 4, t = i / 2 % 4;
+    return (4 * t + word) * 8 + pair + i % 2 * 4;
+}
+
+/* 16-bit floats that the integers 0 to 15 are put into: with the lower bits v the number stands for INT4_OFFSET + v. */
+template <class T> static constexpr uint32_t INT4_BITS = std::is_same_v<T, __half> ? 0x64006400 : 0x43004300;
+template <class T> static constexpr float INT4_OFFSET = std::is_same_v<T, __half> ? 1024 : 128;
+
+/* What fp8_pairs gives is smaller than the e4m3 by this factor, the difference of the exponents' biases. */
+template <class T> static constexpr float FP8_FACTOR = std::is_same_v<T, __half> ? 0x1p8f : 0x1p120f;
+
+/* a - b, a * b of two pairs of T. */
+template <class T> static __device__ __forceinline__ uint32_t subtract_pairs(uint32_t a, uint32_t b)
+{
+    if constexpr (std::is_same_v<T, __half>) {
+        const __half2 c = __hsub2(*(__half2 *)&a, *(__half2 *)&b);
+        return *(const uint32_t *)&c;
+    } else {
+        const __nv_bfloat162 c = __hsub2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+        return *(const uint32_t *)&c;
+    }
+}
+template <class T> static __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b)
+{
+    if constexpr (std::is_same_v<T, __half>) {
+        const __half2 c = __hmul2(*(__half2 *)&a, *(__half2 *)&b);
+        return *(const uint32_t *)&c;
+    } else {
+        const __nv_bfloat162 c = __hmul2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
+        return *(const uint32_t *)&c;
+    }
+}
+
+/* (word & mask) | bits, which the compiler would make two instructions of if it knew both constants. */
+static __device__ __forceinline__ uint32_t masked_with(uint32_t word, uint32_t mask, uint32_t bits)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+    return out;
+}
+
+/* (word & mask) ^ bits, for the same reason. */
+static __device__ __forceinline__ uint32_t masked_without(uint32_t word, uint32_t mask, uint32_t bits)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+    return out;
+}
+
+/* The scale with these bits; those of a 16-bit type are the lower ones. */
+static __device__ __forceinline__ float to_scale(uint32_t bits, enum dtype dtype)
+{
+    if (dtype == DTYPE_FLOAT16) return to_float(__ushort_as_half((uint16_t)bits));
+    return __uint_as_float(dtype == DTYPE_FLOAT32 ? bits : bits << 16);
+}
+
+/* Scale i of a weight. */
+static __device__ __forceinline__ float load_scale(const void *scales, enum dtype dtype, int64_t i)
+{
+    if (dtype == DTYPE_FLOAT32) return ((const float *)scales)[i];
+    return to_scale(((const uint16_t *)scales)[i], dtype);
+}
+
+/* The same 16-bit float twice. */
+template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
+{
+    const piece<T, 2> both = {from_float<T>(x), from_float<T>(x)};
+    return *(const uint32_t *)&both;
+}
+
+/* Pair i of a prepared word, minus a zero: offset is pair_of(INT4_OFFSET<T> + zero). Exact. */
+template <class T> static __device__ __forceinline__ uint32_t int4_pair(uint32_t word, int i, uint32_t offset)
+{
+    return subtract_pairs<T>(masked_with(word >> 4 * i, 0x000f000f, INT4_BITS<T>), offset);
+}
+
+/* Bytes 0 and 2, and bytes 1 and 3, of four INT8. Exact. */
+template <class T> static __device__ __forceinline__ void int8_pairs(uint32_t word, uint32_t &even, uint32_t &odd)
+{
+    const uint32_t high = word >> 8;
+    if constexpr (std::is_same_v<T, __half>) { /* 1024 + 128 + v */
+        even = subtract_pairs<T>(masked_without(word, 0x00ff00ff, 0x64806480), 0x64806480);
+        odd = subtract_pairs<T>(masked_without(high, 0x00ff00ff, 0x64806480), 0x64806480);
+    } else { /* 128 and the lower 7 bits, minus 128, or 256 if the sign is set */
+        even = subtract_pairs<T>(masked_with(word, 0x007f007f, 0x43004300), masked_with(word, 0x00800080, 0x43004300));
+        odd = subtract_pairs<T>(masked_with(high, 0x007f007f, 0x43004300), masked_with(high, 0x00800080, 0x43004300));
+    }
+}
+
+/* Bytes 0 and 2, and bytes 1 and 3, of four e4m3, divided by FP8_FACTOR<T>. Exact, subnormal numbers included. NaN
+ * (0x7f) becomes 480, which is why a checkpoint must not have it. */
+template <class T> static __device__ __forceinline__ void fp8_pairs(uint32_t word, uint32_t &even, uint32_t &odd)
+{
+    constexpr int shift = std::is_same_v<T, __half> ? 1 : 4; /* from a sign in bit 15 on */
+    constexpr uint32_t magnitude = (0x7f00 >> shift) * 0x10001u;
+    even = (word << 8 & 0x80008000) | (word << (8 - shift) & magnitude);
+    odd = (word & 0x80008000) | (word >> shift & magnitude);
+}
+
+#endif
