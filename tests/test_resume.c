@@ -1,7 +1,7 @@
 /* quire generate goes on where it ended: kills, torn lines, full disks, other inputs, models and parameters; --ordered,
  * --shard and quire merge; and the units below them.
  *
- *     test_resume                                    6 kills over 60 prompts; 3 over 30 with a sanitizer
+ *     test_resume                                    6 kills over 60 prompts; 3 with a sanitizer
  *     test_resume --kills 100 --prompts 2000         only the kills, and more of them */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ struct sizes {
     int kills, prompts;
 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-static struct sizes sizes = {3, 30};
+static struct sizes sizes = {3, 60};
 #else
 static struct sizes sizes = {6, 60};
 #endif
