@@ -66,6 +66,11 @@ struct shown show_value(const json_t *value)
 
 /* --- Typed reading --- */
 
+bool json_is_word(const json_t *value, const char *word)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
+}
+
 bool json_is_off(const json_t *value)
 {
     return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||

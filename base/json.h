@@ -33,6 +33,8 @@ struct shown show_value(const json_t *value); /* as compact JSON */
 
 /* false, 0, or an empty array or object. */
 bool json_is_off(const json_t *value);
+/* The string `word`. */
+bool json_is_word(const json_t *value, const char *word);
 
 /* Sets a key of an object that is to be printed. A NULL string is written as null. A number that is not finite, a
  * string that is not UTF-8, and any value for which there is no memory leave the object as it is. */

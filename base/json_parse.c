@@ -62,9 +62,16 @@ static json_t *unexpected(struct parser *p, const char *expected)
     return fail(p, p->at, "expected %s, found '%s'", expected, show_text(p->at, (size_t)character).text);
 }
 
+size_t json_leading_blanks(const char *text, size_t length)
+{
+    size_t n = 0;
+    while (n < length && (text[n] == ' ' || text[n] == '\n' || text[n] == '\t' || text[n] == '\r')) n++;
+    return n;
+}
+
 static void skip_blanks(struct parser *p)
 {
-    while (p->at < p->end && (*p->at == ' ' || *p->at == '\n' || *p->at == '\t' || *p->at == '\r')) p->at++;
+    p->at += json_leading_blanks(p->at, (size_t)(p->end - p->at));
 }
 
 /* Whether the next character is c, which is then passed. */

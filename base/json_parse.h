@@ -38,6 +38,9 @@ bool json_is_map(const json_t *value);                            /* an object, 
 bool json_is_text(const json_t *value);
 #define JSON_TEXT "a string of whole characters without U+0000" /* in messages */
 
+/* How many bytes at the beginning of the text are white space of JSON. */
+size_t json_leading_blanks(const char *text, size_t length);
+
 /* INVALID: text[length], made of such strings, holds half of a surrogate pair, or a key's U+0000, and so cannot be
  * given to a model. `name` begins the sentence. Other bytes that are not UTF-8 are not looked for. */
 enum status json_check_characters(const char *name, const char *text, size_t length, struct error *err);

@@ -4,9 +4,11 @@
 #
 # allowed_FOLDER lists the folders that the files of FOLDER may include. A file obeys the rule of the longest FOLDER that
 # its path begins with; so does what it includes: to include kernels/cpu/ a folder must name kernels/cpu, not kernels.
+# NAME_state.h says what a struct is made of which other folders know by its functions: only its own folder includes it.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model scheduler runtime/engine runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model scheduler runtime/engine runtime/prompts
+    runtime)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
 set(allowed_kernels/cpu base kernels kernels/cpu)
@@ -16,7 +18,8 @@ set(allowed_tokenizer/jinja base tokenizer/jinja)
 set(allowed_model base kernels model)
 set(allowed_scheduler base scheduler)
 set(allowed_runtime/engine base kernels tokenizer model scheduler runtime/engine)
-set(allowed_runtime base kernels tokenizer model scheduler runtime runtime/engine)
+set(allowed_runtime/prompts base kernels tokenizer model scheduler runtime/engine runtime/prompts)
+set(allowed_runtime base kernels tokenizer model scheduler runtime runtime/engine runtime/prompts)
 
 # The longest of the folders that `path` lies in; "" if it lies in none.
 function(folder_of path out)
@@ -36,11 +39,13 @@ endfunction()
 # Adds the file's wrong includes to the list `failures`.
 function(check_file file)
   folder_of(${file} folder)
+  get_filename_component(directory ${file} DIRECTORY)
   file(STRINGS ${SOURCE_DIR}/${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*\"")
   foreach(line ${lines})
     string(REGEX REPLACE "^[^\"]*\"([^\"]*)\".*$" "\\1" included "${line}")
     folder_of("${included}" other)
-    if(NOT other IN_LIST allowed_${folder})
+    get_filename_component(other_directory "${included}" DIRECTORY)
+    if(NOT other IN_LIST allowed_${folder} OR (included MATCHES "_state\\.h$" AND NOT directory STREQUAL other_directory))
       list(APPEND failures "${file} includes \"${included}\"")
     endif()
   endforeach()
@@ -64,6 +69,7 @@ foreach(failure ${failures})
   message("${failure}")
 endforeach()
 if(failures)
-  message(FATAL_ERROR "a folder may include only itself and what stands below it (ARCHITECTURE.md)")
+  message(FATAL_ERROR "a folder may include only itself and what stands below it, and no other folder's NAME_state.h "
+    "(ARCHITECTURE.md)")
 endif()
 message("${num_files} files: no folder includes one above it")

@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "kernels/fp8.h"
 
@@ -29,35 +30,6 @@ int dtype_parse(const char *name, enum dtype *out)
             return 0;
         }
     return -1;
-}
-
-float fp16_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exponent = (h >> 10) & 31, mantissa = h & 0x3ffu, bits;
-    float f;
-    if (exponent == 0) {
-        f = ldexpf((float)mantissa, -24); /* zero and subnormals */
-        return sign ? -f : f;
-    }
-    bits = exponent == 31 ? sign | 0x7f800000u | (mantissa << 13) : sign | ((exponent + 112) << 23) | (mantissa << 13);
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-uint16_t float_to_fp16(float f)
-{
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    uint16_t sign = (uint16_t)((bits >> 16) & 0x8000u);
-    uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return sign | 0x7e00u;  /* NaN */
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00u; /* rounds to infinity */
-    if (magnitude < 0x38800000u) {                       /* below 2^-14: subnormal, in units of 2^-24 */
-        float units = ldexpf(fabsf(f), 24);
-        return (uint16_t)(sign | (uint16_t)lrintf(units)); /* lrintf rounds to nearest even */
-    }
-    uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1);
-    return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
 }
 
 float dtype_load(const void *data, enum dtype dtype, int64_t i)
@@ -91,7 +63,7 @@ void dtype_store(void *data, enum dtype dtype, int64_t i, float value)
         break;
     case DTYPE_FP8_E4M3:
     case DTYPE_FP8_E5M2:
-        ((uint8_t *)data)[i] = float_to_fp8(value, dtype);
+        ((uint8_t *)data)[i] = float_to_fp8(value, dtype == DTYPE_FP8_E4M3);
         break;
     }
 }

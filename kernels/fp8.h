@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "kernels/dtype.h"
+#include "kernels/fp16.h"
 
 /* e5m2 is a float16 without the lower 8 bits of its mantissa. e4m3, shifted into the fields of a float16, is too small
  * by a factor of 2^8, the difference of the exponents' biases. */
@@ -34,10 +34,9 @@ static inline uint8_t fp8_round(float magnitude, int mantissa_bits, int bias)
     return (uint8_t)(((exponent + bias - 1) << mantissa_bits) + units);
 }
 
-/* Values beyond the largest are stored as the largest; NaN stays NaN. */
-static inline uint8_t float_to_fp8(float f, enum dtype dtype)
+/* e4m3, or e5m2. Values beyond the largest are stored as the largest; NaN stays NaN. */
+static inline uint8_t float_to_fp8(float f, bool e4m3)
 {
-    bool e4m3 = dtype == DTYPE_FP8_E4M3;
     uint8_t sign = signbit(f) ? 0x80 : 0;
     float magnitude = fabsf(f), largest = e4m3 ? 448.0f : 57344.0f;
     if (isnan(f)) return sign | 0x7f;

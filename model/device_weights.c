@@ -33,15 +33,12 @@ struct place {
     int64_t first_row, num_rows; /* of the matrix */
 };
 
-static struct place place_of(const struct placement *p, const struct tensor *t)
+static struct place place_of(const struct model_weights *device, const struct tensor *t)
 {
-    struct layer_weights *layer = t->layer >= 0 ? &p->device->layers[t->layer] : NULL;
-    struct projection *projection = t->merged == MERGED_QKV       ? &layer->qkv
-                                    : t->merged == MERGED_GATE_UP ? &layer->gate_up
-                                                                  : NULL;
-    if (projection && projection->num_parts == 1)
-        return (struct place){&projection->parts[0], t->first_row, t->merged_rows};
-    return (struct place){model_weights_matrix(p->device, t), 0, t->out_features};
+    const struct projection *projection = model_weights_projection(device, t);
+    struct weight *matrix = model_weights_matrix(device, t);
+    if (projection && projection->num_parts == 1) return (struct place){matrix, t->first_row, t->merged_rows};
+    return (struct place){matrix, 0, t->out_features};
 }
 
 static bool same_order(const struct weight *a, const struct weight *b)
@@ -50,27 +47,27 @@ static bool same_order(const struct weight *a, const struct weight *b)
     return memcmp(a->input_order, b->input_order, (size_t)order_bytes(a)) == 0;
 }
 
-/* The parts of a projection have one scheme, beginning at schemes[0], and one order of input features, and each begins
- * with a row of scales. */
-static bool can_merge(const struct projection *host, const uint8_t *schemes)
+/* Two parts of a projection have one scheme and one order of input features, and begin with a row of scales. */
+static bool can_merge(const struct model_weights *host, const struct tensor *first, const struct tensor *t)
 {
-    for (int i = 0; i < host->num_parts; i++) {
-        const struct weight *w = &host->parts[i];
-        if (schemes[i] != schemes[0] || !same_order(w, &host->parts[0])) return false;
-        if (!weight_is_quantized(w)) continue;
-        if (w->scale_dtype != host->parts[0].scale_dtype || w->out_features % w->scale_rows) return false;
-    }
-    return true;
+    const struct weight *a = model_weights_matrix(host, first), *b = model_weights_matrix(host, t);
+    if (!weight_scheme_equal(&first->scheme, &t->scheme) || !same_order(a, b)) return false;
+    return !weight_is_quantized(b) || (a->scale_dtype == b->scale_dtype && b->out_features % b->scale_rows == 0);
 }
 
-static void choose_merging(struct placement *p, const struct model_spec *spec)
+/* A projection is merged unless one of its parts cannot be merged with the first. */
+static void choose_merging(struct placement *p)
 {
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        const struct layer_weights *host = &p->host->layers[i];
-        struct layer_weights *device = &p->device->layers[i];
-        const uint8_t *schemes = spec->layers[i].schemes;
-        device->qkv.num_parts = can_merge(&host->qkv, schemes + MATRIX_Q) ? 1 : host->qkv.num_parts;
-        device->gate_up.num_parts = can_merge(&host->gate_up, schemes + MATRIX_GATE) ? 1 : host->gate_up.num_parts;
+    const struct tensor *first = NULL;
+    for (int32_t i = 0; i < p->host->table.count; i++) {
+        const struct tensor *t = &p->host->table.tensors[i];
+        if (t->kind != TENSOR_MATRIX || t->merged == MERGED_NONE) continue;
+        struct projection *projection = model_weights_projection(p->device, t);
+        if (t->part == 0) {
+            first = t;
+            projection->num_parts = 1;
+        }
+        if (!can_merge(p->host, first, t)) projection->num_parts = t->num_parts;
     }
 }
 
@@ -122,7 +119,7 @@ static enum status place_quantized(struct placement *p, const struct tensor *t, 
     const struct weight *from = model_weights_matrix(p->host, t);
     const bool has_zeros = t->scheme.has_zeros;
     const struct weight_part_bytes bytes = weight_part_bytes(from, has_zeros, t->out_features);
-    const struct place place = place_of(p, t);
+    const struct place place = place_of(p->device, t);
     struct weight *to = place.matrix;
     enum status status = STATUS_OK;
     if (place.first_row == 0) status = allocate_quantized(p, from, has_zeros, place.num_rows, to, err);
@@ -144,7 +141,7 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, str
 {
     if (t->scheme.is_quantized) return place_quantized(p, t, err);
     const struct weight *from = model_weights_matrix(p->host, t);
-    const struct place place = place_of(p, t);
+    const struct place place = place_of(p->device, t);
     const int64_t row_bytes = t->in_features * dtype_size(p->dtype);
     if (place.first_row == 0) {
         void *data;
@@ -163,7 +160,7 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, str
 static enum status place_bias(struct placement *p, const struct tensor *t, struct error *err)
 {
     const struct weight *from = model_weights_matrix(p->host, t);
-    const struct place place = place_of(p, t);
+    const struct place place = place_of(p->device, t);
     const int64_t size = dtype_size(p->dtype);
     if (place.first_row == 0) {
         void *data;
@@ -215,15 +212,16 @@ static enum status place(struct placement *p, const struct tensor *t, struct err
 static enum status place_all(struct placement *p, const struct model_spec *spec, struct error *err)
 {
     const struct tensor_table *table = &p->host->table;
-    p->device->layers = calloc((size_t)spec->num_layers, sizeof *p->device->layers);
+    const bool tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
+    enum status status = model_weights_init(spec, tied, p->device, err);
+    if (status != STATUS_OK) return status;
+    p->device->bytes = device_weights_bytes(p->host, p->dtype);
     p->transfers = malloc((size_t)table->count * MAX_TRANSFERS * sizeof *p->transfers);
-    if (!p->device->layers || !p->transfers)
-        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    if (!p->transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     for (int32_t i = 0; i < spec->num_layers; i++) p->device->layers[i].xielu = p->host->layers[i].xielu;
-    choose_merging(p, spec);
-    enum status status = STATUS_OK;
+    choose_merging(p);
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);
-    if (!p->device->lm_head.data) p->device->lm_head = p->device->embedding;
+    if (tied) p->device->lm_head = p->device->embedding;
     return status;
 }
 
@@ -232,7 +230,6 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
 {
     struct placement p = {.arena = arena, .host = host, .device = device, .dtype = dtype};
     *out = NULL;
-    *device = (struct model_weights){.bytes = device_weights_bytes(host, dtype)};
     enum status status = place_all(&p, spec, err);
     if (status == STATUS_OK)
         status = upload_begin(arena->backend, p.transfers, p.count, out, err);
@@ -257,20 +254,13 @@ int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
     return bytes;
 }
 
-static void prepare(struct backend *b, const struct weight *w)
-{
-    if (weight_is_quantized(w)) b->weight_prepare(b, w);
-}
-
-void device_weights_prepare(struct backend *b, const struct model_spec *spec, const struct model_weights *device)
+void device_weights_prepare(struct backend *b, const struct model_weights *device)
 {
     if (!b->weight_prepare) return;
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        const struct layer_weights *layer = &device->layers[i];
-        for (int k = 0; k < layer->qkv.num_parts; k++) prepare(b, &layer->qkv.parts[k]);
-        for (int k = 0; k < layer->gate_up.num_parts; k++) prepare(b, &layer->gate_up.parts[k]);
-        prepare(b, &layer->o);
-        prepare(b, &layer->down);
+    for (int32_t i = 0; i < device->table.count; i++) {
+        const struct tensor *t = &device->table.tensors[i];
+        if (t->kind != TENSOR_MATRIX) continue;
+        const struct place place = place_of(device, t);
+        if (place.first_row == 0 && weight_is_quantized(place.matrix)) b->weight_prepare(b, place.matrix);
     }
-    prepare(b, &device->lm_head); /* if it is the embedding, it has floats */
 }

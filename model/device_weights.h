@@ -16,7 +16,7 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
                                  struct error *err);
 
 /* Lets the backend reorder quantized matrices. Call it once, when the upload is finished and before the first use. */
-void device_weights_prepare(struct backend *b, const struct model_spec *spec, const struct model_weights *device);
+void device_weights_prepare(struct backend *b, const struct model_weights *device);
 
 /* Bytes that device_weights_begin will allocate. */
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype);

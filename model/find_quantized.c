@@ -115,22 +115,15 @@ static enum status find_data(struct finder *f, const struct tensor *t, struct we
 
 /* ---- scales ---- */
 
-/* Which of the merged matrix's parts this is. */
-static int part_index(const struct tensor *t)
-{
-    return t->role == TENSOR_K || t->role == TENSOR_UP ? 1 : t->role == TENSOR_V ? 2 : 0;
-}
-
 /* Of a whole matrix: [], [1] or [1, 1]; of the parts of one that the file has merged: [parts] or [parts, 1]. Sets
  * one_scale. */
 static bool is_scale_of_matrix(const struct tensor *t, const struct safetensor *found, struct weight_source *s)
 {
-    const int64_t num_parts = t->merged == MERGED_QKV ? 3 : 2;
     int64_t count = 1;
     for (int i = 0; i < found->num_dims; i++) count *= found->shape[i];
     if (t->scheme.group_size > 0 || found->num_dims > 2 || (found->num_dims == 2 && found->shape[1] != 1)) return false;
     if (count == 1) s->one_scale = 0;
-    if (count == num_parts && t->merged_in_file) s->one_scale = part_index(t);
+    if (count == t->num_parts && t->merged_in_file) s->one_scale = t->part;
     return s->one_scale >= 0;
 }
 

@@ -4,10 +4,13 @@
 #include <stdlib.h>
 
 #include "kernels/kv_scale.h"
+#include "model/layer_cache.h"
 
+/* All layers have blocks of the same size, as kv_groups_assign checks. */
 static int64_t tensor_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype)
 {
-    return (int64_t)block_size * spec->num_kv_heads * spec->head_size * dtype_size(dtype);
+    const struct layer_cache cache = layer_cache_of(&spec->layers[0]);
+    return block_size * layer_cache_token_bytes(&cache, dtype) / 2;
 }
 
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups, int32_t block_size,
@@ -18,7 +21,12 @@ int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_grou
 
 int64_t kv_cache_token_bytes(const struct model_spec *spec, enum dtype dtype)
 {
-    return 2 * spec->num_layers * tensor_block_bytes(spec, 1, dtype);
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        bytes += layer_cache_token_bytes(&cache, dtype);
+    }
+    return bytes;
 }
 
 enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec, const struct batch_limits *limits,

@@ -22,16 +22,16 @@ struct kv_groups {
     int16_t group[MODEL_MAX_LAYERS], index[MODEL_MAX_LAYERS];
 };
 
-/* Sets limits->num_groups and windows from the layers' windows and limits->max_model_len. The layers of one window are
- * one kind; a window that no sequence outgrows is the kind of full attention, which comes first. Groups have as many
- * layers as the smallest kind; as the largest, where that has less than 1.25 times as many; more, where there would be
- * more than KV_MAX_GROUPS groups. The rule is that of vLLM's hybrid KV cache manager. A model with more kinds than
- * KV_MAX_GROUPS is one group without a window. */
+/* Sets limits->num_groups and windows from the layers' caches (layer_cache.h) and limits->max_model_len. The layers of
+ * one window are one kind; a window that no sequence outgrows is the kind of full attention, which comes first. Groups
+ * have as many layers as the smallest kind; as the largest, where that has less than 1.25 times as many; more, where
+ * there would be more than KV_MAX_GROUPS groups. The rule is that of vLLM's hybrid KV cache manager. A model with more
+ * kinds than KV_MAX_GROUPS is one group without a window. */
 void kv_groups_choose(const struct model_spec *spec, struct batch_limits *limits);
 
 /* Which layers the groups of these limits have: those of the group's window, dealt in turn where several groups have
  * it. A layer whose window no group has is in those without a window, which keep all that it reads. Needs a group
- * without a window, or one of each layer's. */
+ * without a window, or one of each layer's. UNSUPPORTED: layers differ in the size of K and V. */
 enum status kv_groups_assign(const struct model_spec *spec, const struct batch_limits *limits, struct kv_groups *out,
                              struct error *err);
 

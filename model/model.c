@@ -1,9 +1,10 @@
 /* The life of a model: planning, allocation, warm-up, destruction. Its steps are in step.c. */
-#include "model/model.h"
+#include "model/model_state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_memory.h"
 #include "base/pool.h"
 #include "model/device_weights.h"
 
@@ -70,13 +71,14 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
 {
     struct backend *b = m->backend;
     const struct model_spec *spec = m->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
     const struct batch_limits *limits = &m->options.limits;
     struct workspace_query query = {
         .max_num_tokens = limits->max_num_tokens,
         .max_num_seqs = limits->max_num_seqs,
         .max_model_len = limits->max_model_len,
-        .num_heads = spec->num_heads,
-        .head_size = spec->head_size,
+        .num_heads = largest.num_heads,
+        .head_size = largest.head_size,
         .block_size = limits->block_size,
         .vocab_size = spec->vocab_size,
     };
@@ -250,7 +252,7 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
     m->upload = NULL;
     if (!upload) return STATUS_OK;
     enum status status = upload_finish(upload, err);
-    if (status == STATUS_OK) device_weights_prepare(m->backend, m->spec, &m->device_weights);
+    if (status == STATUS_OK) device_weights_prepare(m->backend, &m->device_weights);
     return status;
 }
 
@@ -268,4 +270,26 @@ void model_destroy(struct model *m)
     arena_free(&m->arena);
     free(m->sampling_needs);
     free(m);
+}
+
+/* ---- facts ---- */
+
+int64_t model_decode_weight_bytes(const struct model *m)
+{
+    const struct model_weights *w = m->decoder.weights;
+    return w->bytes - (w->lm_head.data != w->embedding.data ? weight_bytes(&w->embedding) : 0);
+}
+
+void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    struct model_residence *weights = &out[PURPOSE_WEIGHTS];
+    memset(out, 0, NUM_PURPOSES * sizeof *out);
+    model_weights_resident(m->decoder.weights, &weights->reserved, &weights->resident);
+    for (size_t i = 0; i < m->arena.count; i++) {
+        const struct arena_piece *piece = &m->arena.pieces[i];
+        const int64_t resident = host_memory_resident(piece->data, piece->bytes);
+        struct model_residence *r = &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
+        r->reserved += piece->bytes;
+        r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+    }
 }

@@ -3,6 +3,8 @@
  * model_submit() puts a step on the device and returns; model_collect() waits for the oldest one. At most two are in
  * flight. Everything is allocated by model_create, model_allocate_cache and model_grow_swap_space; a step allocates
  * nothing.
+ *
+ * This is all that other folders know of a model. What it is made of is in model_state.h.
  */
 #ifndef QUIRE_MODEL_MODEL_H
 #define QUIRE_MODEL_MODEL_H
@@ -12,13 +14,7 @@
 #include "base/batch.h"
 #include "kernels/backend.h"
 #include "model/arena.h"
-#include "model/decoder.h"
-#include "model/graphs.h"
-#include "model/inputs.h"
-#include "model/kv_cache.h"
 #include "model/model_spec.h"
-#include "model/swap.h"
-#include "model/upload.h"
 #include "model/weights.h"
 
 struct model_options {
@@ -32,59 +28,7 @@ struct model_options {
     const volatile sig_atomic_t *cancel; /* not 0: a step without graphs ends between two operations; NULL: none does */
 };
 
-/* What a step finds: a row for each sample, or for each target. The arrays are those of struct sample_output. */
-struct token_results {
-    int32_t *token_ids;
-    float *logprobs;
-    int32_t *ranks;
-    int32_t *top_ids; /* this and the next have room for the most columns; a step uses as many as it needs */
-    float *top_logprobs;
-};
-
-/* What stays on the device from step to step, and what a step finds. S = max_num_seqs, T = max_num_tokens. */
-struct device_state {
-    int32_t *block_tables;           /* [num_groups, S, max_blocks] */
-    struct sampling_state *sampling; /* [S] by state_index */
-    int32_t *history;                /* [S, max_model_len] tokens by state_index */
-    float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */
-    struct token_results samples;    /* [S] of the last step; a step reads token_ids before it writes its own */
-    struct token_results targets;    /* [T] */
-    float *kept_logits;              /* [S, vocab_size] before sampling, with keep_logits; else NULL */
-};
-
-/* The results of a step in pinned host memory. */
-struct step_results {
-    int32_t num_samples, top_stride;
-    int32_t num_targets, target_top_stride;
-    bool any_logprobs; /* of the samples */
-    struct token_results samples, targets;
-    struct sample_output target_output; /* of model_collect */
-    backend_event done;
-};
-
-/* What the sampling state of a sequence asks for: a step skips what none of its sequences needs. */
-struct sampling_needs {
-    bool processing, random;
-    int32_t num_logprobs; /* as in struct sampling_state */
-};
-
-struct model {
-    struct backend *backend;
-    const struct model_spec *spec; /* the caller's */
-    struct model_options options;
-    struct arena arena;
-    struct model_weights device_weights; /* with copy_weights */
-    struct upload *upload;               /* of the weights, until model_wait_for_weights; else NULL */
-    struct kv_cache cache;
-    struct step_inputs inputs;
-    struct device_state state;
-    struct decoder decoder;
-    struct decode_graphs graphs;
-    struct swap_space swap;
-    struct step_results results[2];        /* by parity of the step, as the staging memory of inputs */
-    int64_t submitted, collected;          /* steps */
-    struct sampling_needs *sampling_needs; /* [S] by state_index */
-};
+struct model;
 
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
 enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
@@ -121,5 +65,17 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err);
 /* With keep_logits: the raw logits of the last collected step, [num_samples, vocab_size] on the device. */
 const float *model_logits(const struct model *m);
+
+/* Bytes of weights that a decode step reads: all of them, but of the embedding only a few rows, which are not counted,
+ * unless it is the output matrix, too. */
+int64_t model_decode_weight_bytes(const struct model *m);
+
+/* Host memory of one purpose. */
+struct model_residence {
+    int64_t reserved; /* bytes */
+    int64_t resident; /* bytes of those that are in memory now; -1: the system does not tell */
+};
+/* Of a model on the CPU, where staging is a part of the state. Call it between steps. */
+void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES]);
 
 #endif

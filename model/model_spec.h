@@ -44,7 +44,7 @@ enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
 
 /* GATED: down(activation(gate(x)) * up(x)). XIELU: down(xielu(up(x))), with alphas that the layer has learnt. RELU2:
  * the same with a squared ReLU. */
-enum mlp_type { MLP_GATED, MLP_XIELU, MLP_RELU2 };
+enum mlp_kind { MLP_GATED, MLP_XIELU, MLP_RELU2 };
 
 /* How a matrix lies in the checkpoint's files. `NAME` is its name there without ".weight". Words are int32 and hold 8
  * elements of 4 bits, or 4 of 8, the first in the lowest bits. */
@@ -74,24 +74,69 @@ struct weight_scheme {
     bool quantize_x;           /* as in struct weight */
 };
 
-/* The matrices of a layer. */
-enum layer_matrix { MATRIX_Q, MATRIX_K, MATRIX_V, MATRIX_O, MATRIX_GATE, MATRIX_UP, MATRIX_DOWN, NUM_LAYER_MATRICES };
+bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b);
 
-struct layer_spec {
-    uint8_t schemes[NUM_LAYER_MATRICES]; /* of the spec's schemes */
-    enum norm_placement norm_placement;
-    /* attention */
+/* What a tensor is in the model, or in each layer of it. */
+enum tensor_role {
+    TENSOR_EMBEDDING,
+    TENSOR_ATTENTION_NORM,
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM,
+    TENSOR_O,
+    TENSOR_POST_ATTENTION_NORM,
+    TENSOR_MLP_NORM,
+    TENSOR_GATE,
+    TENSOR_UP,
+    TENSOR_XIELU_BETA,
+    TENSOR_XIELU_EPS,
+    TENSOR_XIELU_ALPHA_P,
+    TENSOR_XIELU_ALPHA_N,
+    TENSOR_DOWN,
+    TENSOR_POST_MLP_NORM,
+    TENSOR_FINAL_NORM,
+    TENSOR_LM_HEAD,
+    NUM_TENSOR_ROLES
+};
+
+struct attention_spec {
+    int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
+    int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
     enum qk_norm qk_norm;
-    int32_t rotary_dim;       /* elements of a head that are rotated; 0: none */
-    int32_t rope;             /* by which of the spec's ropes */
-    float attention_scale;    /* scores are attention_scale * q.k */
-    float attention_soft_cap; /* 0: none */
-    int32_t window;           /* a query attends to the last `window` tokens, itself included; 0: to all */
-    /* MLP */
-    enum mlp_type mlp;
-    bool mlp_bias;
+    int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
+    int32_t rope;       /* by which of the spec's ropes */
+    float scale;        /* scores are scale * q.k */
+    float soft_cap;     /* of scores; 0: none */
+    int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
+};
+
+/* Elements of a token's q, and of its k or v, all heads together. */
+static inline int64_t attention_q_size(const struct attention_spec *a)
+{
+    return (int64_t)a->num_heads * a->head_size;
+}
+
+static inline int64_t attention_kv_size(const struct attention_spec *a)
+{
+    return (int64_t)a->num_kv_heads * a->head_size;
+}
+
+struct mlp_spec {
+    enum mlp_kind kind;
+    int32_t intermediate_size;
+    bool bias;
     enum activation activation; /* of a gated MLP */
+};
+
+/* Layers of a model may differ in everything but what the KV cache stores of a token (kv_groups.h). */
+struct layer_spec {
+    uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
+    enum norm_placement norm_placement;
+    struct attention_spec attention;
+    struct mlp_spec mlp;
     /* a sublayer's output is multiplied by this before it is added to the residual stream */
     float residual_multiplier;
 };
@@ -117,7 +162,7 @@ struct tensor_names {
 extern const struct tensor_names tensor_names_llama; /* and OLMo 2's for post norms */
 
 struct model_spec {
-    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size;
+    int32_t hidden_size, num_layers, vocab_size;
     int32_t max_position_embeddings;
     enum norm_type norm_type; /* of all norms */
     double norm_eps;
@@ -137,6 +182,12 @@ struct model_spec {
     uint8_t lm_head_scheme;
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
+
+/* Of each size the largest that a layer has: for what has one size for all layers. */
+struct layer_sizes {
+    int32_t num_heads, num_kv_heads, head_size, intermediate_size;
+};
+struct layer_sizes model_spec_largest(const struct model_spec *spec);
 
 /* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes

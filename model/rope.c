@@ -19,8 +19,10 @@ static float pair_wavelength(double base, int pair, int dim)
 int32_t rope_rotary_dim(const struct model_spec *spec, int32_t rope)
 {
     int32_t dim = 0;
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].rope == rope && spec->layers[i].rotary_dim > dim) dim = spec->layers[i].rotary_dim;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct attention_spec *a = &spec->layers[i].attention;
+        if (a->rope == rope && a->rotary_dim > dim) dim = a->rotary_dim;
+    }
     return dim;
 }
 

@@ -1,5 +1,5 @@
 /* A step of a model: submit and collect. */
-#include "model/model.h"
+#include "model/model_state.h"
 
 static bool uses_history(const struct sampling_state *state)
 {

@@ -30,7 +30,7 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
 {
     struct tensor *t = &table->tensors[table->count++];
     *t = *tensor;
-    if (t->merged == MERGED_NONE) t->merged_rows = t->out_features;
+    if (t->merged == MERGED_NONE) t->num_parts = 1, t->merged_rows = t->out_features;
     va_list args;
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
@@ -76,40 +76,41 @@ static void add_matrix(struct tensor_table *table, const struct model_spec *spec
 
 static void add_qk_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const enum qk_norm kind = spec->layers[layer].qk_norm;
+    const struct attention_spec *a = &spec->layers[layer].attention;
+    const enum qk_norm kind = a->qk_norm;
     struct tensor gain = {.layer = layer, .split = kind == QK_NORM_HEAD ? SPLIT_NONE : SPLIT_OUT_FEATURES};
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
-    gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_heads * spec->head_size;
+    gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
     add_gain(table, spec, &gain, in_attention(spec, "q_norm").text);
     gain.role = TENSOR_K_NORM;
-    gain.out_features = kind == QK_NORM_HEAD ? spec->head_size : (int64_t)spec->num_kv_heads * spec->head_size;
+    gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_kv_size(a);
     add_gain(table, spec, &gain, in_attention(spec, "k_norm").text);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const struct layer_spec *l = &spec->layers[layer];
-    const int64_t hidden = spec->hidden_size, head = spec->head_size;
-    const int64_t q_size = spec->num_heads * head, kv_size = spec->num_kv_heads * head;
+    const struct attention_spec *a = &spec->layers[layer].attention;
+    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a), kv_size = attention_kv_size(a);
     struct tensor qkv = {.layer = layer,
                          .split = SPLIT_OUT_FEATURES,
                          .in_features = hidden,
                          .merged = MERGED_QKV,
+                         .num_parts = 3,
                          .merged_rows = q_size + 2 * kv_size};
     const char *merged = spec->names.qkv;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, l->qkv_bias);
-    qkv.role = TENSOR_K, qkv.out_features = kv_size, qkv.first_row = q_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, l->qkv_bias);
-    qkv.role = TENSOR_V, qkv.first_row = q_size + kv_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, l->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
+    qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = kv_size, qkv.first_row = q_size;
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
+    qkv.role = TENSOR_V, qkv.part = 2, qkv.first_row = q_size + kv_size;
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
     const struct tensor o = {
         .role = TENSOR_O, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = q_size};
-    add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, l->o_bias);
+    add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
 
 static void add_xielu(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -124,37 +125,38 @@ static void add_xielu(struct tensor_table *table, const struct model_spec *spec,
 
 static void add_gate_and_up(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const bool bias = spec->layers[layer].mlp_bias;
-    const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
+    const struct mlp_spec *m = &spec->layers[layer].mlp;
+    const int64_t hidden = spec->hidden_size, inner = m->intermediate_size;
     struct tensor gate_up = {.layer = layer,
                              .split = SPLIT_OUT_FEATURES,
                              .out_features = inner,
                              .in_features = hidden,
                              .merged = MERGED_GATE_UP,
+                             .num_parts = 2,
                              .merged_rows = 2 * inner,
                              .merged_in_file = spec->names.gate_up != NULL};
     const char *merged = spec->names.gate_up;
     gate_up.role = TENSOR_GATE;
-    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, bias);
-    gate_up.role = TENSOR_UP, gate_up.first_row = inner;
-    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, m->bias);
+    gate_up.role = TENSOR_UP, gate_up.part = 1, gate_up.first_row = inner;
+    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, m->bias);
 }
 
 static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const struct layer_spec *l = &spec->layers[layer];
-    const int64_t hidden = spec->hidden_size, inner = spec->intermediate_size;
+    const struct mlp_spec *m = &spec->layers[layer].mlp;
+    const int64_t hidden = spec->hidden_size, inner = m->intermediate_size;
     const struct tensor up = {
         .role = TENSOR_UP, .layer = layer, .split = SPLIT_OUT_FEATURES, .out_features = inner, .in_features = hidden};
-    if (l->mlp == MLP_GATED) {
+    if (m->kind == MLP_GATED) {
         add_gate_and_up(table, spec, layer);
     } else {
-        add_matrix(table, spec, &up, spec->names.up, l->mlp_bias);
+        add_matrix(table, spec, &up, spec->names.up, m->bias);
     }
-    if (l->mlp == MLP_XIELU) add_xielu(table, spec, layer);
+    if (m->kind == MLP_XIELU) add_xielu(table, spec, layer);
     const struct tensor down = {
         .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
-    add_matrix(table, spec, &down, spec->names.down, l->mlp_bias);
+    add_matrix(table, spec, &down, spec->names.down, m->bias);
 }
 
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -174,7 +176,7 @@ static void set_scheme(struct tensor *t, const struct model_spec *spec)
 {
     int scheme = 0; /* floats */
     if (t->kind != TENSOR_MATRIX) return;
-    if (t->layer >= 0) scheme = spec->layers[t->layer].schemes[tensor_layer_matrix(t)];
+    if (t->layer >= 0) scheme = spec->layers[t->layer].schemes[t->role];
     if (t->role == TENSOR_LM_HEAD) scheme = spec->lm_head_scheme;
     t->scheme = spec->schemes[scheme];
 }
@@ -218,14 +220,6 @@ const struct tensor *tensor_table_find(const struct tensor_table *table, enum te
 int64_t tensor_elements(const struct tensor *t)
 {
     return t->out_features * (t->in_features > 0 ? t->in_features : 1);
-}
-
-enum layer_matrix tensor_layer_matrix(const struct tensor *t)
-{
-    static const enum layer_matrix matrices[NUM_TENSOR_ROLES] = {
-        [TENSOR_Q] = MATRIX_Q,       [TENSOR_K] = MATRIX_K,   [TENSOR_V] = MATRIX_V,      [TENSOR_O] = MATRIX_O,
-        [TENSOR_GATE] = MATRIX_GATE, [TENSOR_UP] = MATRIX_UP, [TENSOR_DOWN] = MATRIX_DOWN};
-    return matrices[t->role];
 }
 
 struct tensor_name tensor_name_ending(const struct tensor *t, const char *end)

@@ -10,30 +10,6 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-enum tensor_role {
-    TENSOR_EMBEDDING,
-    TENSOR_ATTENTION_NORM,
-    TENSOR_Q,
-    TENSOR_K,
-    TENSOR_V,
-    TENSOR_Q_NORM,
-    TENSOR_K_NORM,
-    TENSOR_O,
-    TENSOR_POST_ATTENTION_NORM,
-    TENSOR_MLP_NORM,
-    TENSOR_GATE,
-    TENSOR_UP,
-    TENSOR_XIELU_BETA,
-    TENSOR_XIELU_EPS,
-    TENSOR_XIELU_ALPHA_P,
-    TENSOR_XIELU_ALPHA_N,
-    TENSOR_DOWN,
-    TENSOR_POST_MLP_NORM,
-    TENSOR_FINAL_NORM,
-    TENSOR_LM_HEAD,
-    NUM_TENSOR_ROLES
-};
-
 /* A scalar is one number, which the host reads: in the file its shape is [] or [1]. */
 enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR };
 
@@ -44,6 +20,7 @@ enum tensor_split { SPLIT_NONE, SPLIT_OUT_FEATURES, SPLIT_IN_FEATURES };
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
 
+/* Role and layer are what a tensor is found by; a bias has those of its matrix. */
 struct tensor {
     enum tensor_role role;
     enum tensor_kind kind;
@@ -52,6 +29,8 @@ struct tensor {
     int64_t out_features, in_features; /* the shape; in_features is 0 for all but matrices, [out_features] */
     struct weight_scheme scheme;       /* of a matrix: how the file stores it, and its format in memory */
     enum merged_matrix merged;
+    int part, num_parts; /* of the merged matrix: which part this is, and how many there are; 0 and 1 for a tensor that
+                            is not merged */
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
@@ -71,7 +50,6 @@ void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct *
 const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
 
 int64_t tensor_elements(const struct tensor *t);
-enum layer_matrix tensor_layer_matrix(const struct tensor *t); /* of a matrix or bias of a layer */
 
 struct tensor_name {
     char text[128];

@@ -13,7 +13,7 @@
 enum { ALIGNMENT = 64 }; /* bytes */
 
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
-static struct xielu_params initial_xielu(enum mlp_type mlp)
+static struct xielu_params initial_xielu(enum mlp_kind mlp)
 {
     if (mlp == MLP_RELU2) return (struct xielu_params){.alpha_p = 1};
     return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
@@ -33,38 +33,43 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
         model_weights_close(w);
         return status;
     }
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        w->layers[i].qkv.num_parts = 3;
-        w->layers[i].gate_up.num_parts = spec->layers[i].mlp == MLP_GATED ? 2 : 1;
-        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp);
+    for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        struct projection *projection = model_weights_projection(w, t);
+        if (projection) projection->num_parts = t->num_parts;
+        if (t->kind == TENSOR_GAIN)
+            *model_weights_norm(w, t) = (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
     }
-    for (int32_t i = 0; i < w->table.count; i++)
-        if (w->table.tensors[i].kind == TENSOR_GAIN)
-            *model_weights_norm(w, &w->table.tensors[i]) =
-                (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
     return STATUS_OK;
+}
+
+struct projection *model_weights_projection(const struct model_weights *w, const struct tensor *t)
+{
+    switch (t->role) {
+    case TENSOR_Q:
+    case TENSOR_K:
+    case TENSOR_V:
+        return &w->layers[t->layer].qkv;
+    case TENSOR_GATE:
+    case TENSOR_UP:
+        return &w->layers[t->layer].gate_up;
+    default:
+        return NULL;
+    }
 }
 
 struct weight *model_weights_matrix(const struct model_weights *w, const struct tensor *t)
 {
-    struct layer_weights *layer = t->layer >= 0 ? &w->layers[t->layer] : NULL;
+    struct projection *projection = model_weights_projection(w, t);
+    if (projection) return &projection->parts[projection->num_parts > 1 ? t->part : 0];
     switch (t->role) {
     case TENSOR_EMBEDDING:
         return (struct weight *)&w->embedding;
-    case TENSOR_Q:
-        return &layer->qkv.parts[0];
-    case TENSOR_K:
-        return &layer->qkv.parts[1];
-    case TENSOR_V:
-        return &layer->qkv.parts[2];
     case TENSOR_O:
-        return &layer->o;
-    case TENSOR_GATE:
-        return &layer->gate_up.parts[0];
-    case TENSOR_UP:
-        return &layer->gate_up.parts[layer->gate_up.num_parts - 1];
+        return &w->layers[t->layer].o;
     case TENSOR_DOWN:
-        return &layer->down;
+        return &w->layers[t->layer].down;
     case TENSOR_LM_HEAD:
         return (struct weight *)&w->lm_head;
     default:

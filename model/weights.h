@@ -24,7 +24,7 @@ struct projection {
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
-    struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] */
+    struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] of the layer */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
@@ -36,7 +36,7 @@ struct layer_weights {
 };
 
 struct model_weights {
-    struct tensor_table table;     /* what there is; empty for weights on a device */
+    struct tensor_table table;     /* what there is */
     struct weight embedding;       /* [vocab_size, hidden_size] */
     struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
     struct norm_params final_norm; /* [hidden_size] */
@@ -101,8 +101,10 @@ void model_weights_set(struct model_weights *weights, const struct tensor *t, co
 /* Sets a scalar to what the file holds. Those of a layer are set in the order of the table: the alphas follow from beta
  * and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* The matrix with that tensor's role (a bias has its matrix's role), and the norm with that gain; NULL if the role is
- * the other kind's. As const as the weights are. */
+/* Where a tensor's role and layer lead to: the projection that a matrix is a part of; the matrix, which is the merged
+ * one where the projection has been merged into one part (a bias has its matrix's role); the norm with that gain. NULL
+ * for other roles. As const as the weights are. */
+struct projection *model_weights_projection(const struct model_weights *weights, const struct tensor *t);
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
 struct norm_params *model_weights_norm(const struct model_weights *weights, const struct tensor *t);
 

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/notice.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 static enum status read_stdin(struct text *out, struct error *err)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/line_reader.h"
+#include "base/json_parse.h"
 
 static bool ends_with(const char *name, size_t length, const char *end)
 {
@@ -30,8 +30,8 @@ struct input_form input_form_of(const char *name)
 
 enum status input_form_take(struct input_form *form, const char *line, size_t length, struct error *err)
 {
-    const size_t at = line_leading_blanks(line, length);
-    const size_t next = at < length ? at + 1 + line_leading_blanks(line + at + 1, length - at - 1) : length;
+    const size_t at = json_leading_blanks(line, length);
+    const size_t next = at < length ? at + 1 + json_leading_blanks(line + at + 1, length - at - 1) : length;
     const char first = at < length ? line[at] : '\0', second = next < length ? line[next] : '\0';
     const bool is_first = !form->begun;
     form->begun = true;

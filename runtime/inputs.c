@@ -10,6 +10,7 @@
 
 #include "base/plural.h"
 #include "runtime/input.h"
+#include "runtime/prompts/prompt.h"
 
 enum status input_list_add(void *target, const char *name, struct error *err)
 {
@@ -99,7 +100,7 @@ static const char *describe(const struct inputs *in, const char *name)
 static enum status take_form(struct input_form *form, const char *line, size_t length, const char *description,
                              struct error *err)
 {
-    if (line_leading_blanks(line, length) == length) return STATUS_OK;
+    if (prompt_line_is_blank(line, length)) return STATUS_OK;
     const enum status status = input_form_take(form, line, length, err);
     return status == STATUS_OK ? status : error_prefix(err, status, description);
 }

@@ -119,10 +119,3 @@ uint64_t line_reader_position(const struct line_reader *r)
     if (s->form == BYTE_FORM_PLAIN || s->bytes_given == 0) return r->consumed;
     return (uint64_t)((double)s->bytes_read * (double)r->consumed / (double)s->bytes_given);
 }
-
-size_t line_leading_blanks(const char *line, size_t length)
-{
-    size_t n = 0;
-    while (n < length && (line[n] == ' ' || line[n] == '\t' || line[n] == '\r' || line[n] == '\n')) n++;
-    return n;
-}

@@ -47,7 +47,4 @@ uint64_t line_reader_position(const struct line_reader *r);
 enum line_result line_reader_next(struct line_reader *r, bool wait, const char **line, size_t *length,
                                   struct error *err);
 
-/* How many bytes at the beginning of a line are white space of JSON. */
-size_t line_leading_blanks(const char *line, size_t length);
-
 #endif

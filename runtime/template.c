@@ -6,17 +6,17 @@
 
 #include "base/json.h"
 #include "base/visible.h"
-#include "runtime/chat_setup.h"
 #include "runtime/commands.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
+#include "runtime/options/template_flags.h"
 
 static const char COMMAND[] = "template";
 
 struct template_options {
     const char *model, *revision, *word, *messages;
-    struct template_flags flags;
+    struct chat_setup_options flags;
     bool ids, generation_prompt;
 };
 

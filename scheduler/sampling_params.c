@@ -247,12 +247,19 @@ void sampling_params_free(struct sampling_params *params)
     clear_lists(params);
 }
 
-bool sampling_params_copy(const struct sampling_params *from, struct sampling_params *to)
+bool sampling_fields_copy(uint64_t given, const struct sampling_params *from, struct sampling_params *to)
 {
     bool ok = true;
+    for (int i = 0; i < NUM_SAMPLING_FIELDS && ok; i++)
+        ok = !(given >> i & 1) || sampling_field_copy(&sampling_fields[i], from, to);
+    return ok;
+}
+
+bool sampling_params_copy(const struct sampling_params *from, struct sampling_params *to)
+{
     *to = *from;
     clear_lists(to);
-    for (int i = 0; i < NUM_SAMPLING_FIELDS && ok; i++) ok = sampling_field_copy(&sampling_fields[i], from, to);
+    const bool ok = sampling_fields_copy(UINT64_MAX, from, to);
     if (!ok) sampling_params_free(to);
     return ok;
 }

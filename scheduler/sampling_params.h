@@ -79,6 +79,9 @@ void sampling_field_range(const struct sampling_field *field, char *out, size_t 
 bool sampling_field_copy(const struct sampling_field *field, const struct sampling_params *from,
                          struct sampling_params *to);
 
+/* Copies those fields whose bit is set: bit i, sampling_fields[i]. False: memory ran out; some are copied. */
+bool sampling_fields_copy(uint64_t given, const struct sampling_params *from, struct sampling_params *to);
+
 /* The defaults of the table. It has no lists, so there is nothing to free yet. */
 struct sampling_params sampling_params_default(void);
 

@@ -15,7 +15,7 @@
 
 #include "base/random.h"
 #include "runtime/commands.h"
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/loaded_model_state.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
@@ -108,10 +108,9 @@ static enum status plan(const struct engine_options *o, const struct loaded_mode
 {
     const struct memory_profile device = {
         .total = available, .available = available, .context = described->backend->discrete ? available / 16 : 0};
-    struct model_options ignored;
     *l = *described; /* borrows */
     l->before = &device;
-    const enum status status = loaded_model_plan(o, l, &ignored, err);
+    const enum status status = loaded_model_plan(o, l, false, err);
     l->before = NULL;
     return status;
 }
@@ -238,20 +237,20 @@ static void try_setting(const struct engine_options *o, const struct loaded_mode
 static void try_settings(const struct temp_folder *folder, const struct shape *shape, bool discrete, struct random *r)
 {
     struct engine_options o = no_options(folder);
-    struct loaded_model described;
+    struct loaded_model *described;
     struct error err;
     struct counts counts = {0};
     if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
-    described.backend->discrete = discrete;
+    described->backend->discrete = discrete;
     for (int i = 0; i < NUM_SETTINGS; i++) {
         o = random_options(r, folder);
-        try_setting(&o, &described, (int64_t)random_size(r, 18, 38), &counts);
+        try_setting(&o, described, (int64_t)random_size(r, 18, 38), &counts);
     }
     print_message("%s, head size %d, %lld tokens: %d plans, %d errors, %d with advice\n", discrete ? "GPU" : "CPU",
                   shape->head_size, shape->length, counts.plans, counts.errors, counts.advised);
     if (shape->head_size % 4 == 0) assert_true(counts.advised > counts.errors / 4);
     if (shape->head_size % 4 != 0) assert_true(counts.errors == counts.plans && counts.advised == 0);
-    loaded_model_close(&described);
+    loaded_model_close(described);
 }
 
 static void advice_of_plans_helps(void **state)
@@ -272,18 +271,18 @@ static void defaults_start_anywhere(void **state)
         if (shapes[s].head_size % 4 != 0) continue;
         write_config(folder, &shapes[s]);
         struct engine_options o = no_options(folder);
-        struct loaded_model described, l;
+        struct loaded_model *described, l;
         struct error err;
         volatile sig_atomic_t cancel = 0;
         if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
         for (int64_t available = 2 << 20; available < (int64_t)1 << 40; available += available / 3) {
             o.cancel = available % 2 ? &cancel : NULL;
             o.enable_chunked_prefill = available % 3 != 0;
-            if (plan(&o, &described, available, &l, &err) != STATUS_OK)
+            if (plan(&o, described, available, &l, &err) != STATUS_OK)
                 fail_msg("%lld bytes, %lld tokens: %s", (long long)available, shapes[s].length, err.text);
             check_kept(&o, &l, available);
         }
-        loaded_model_close(&described);
+        loaded_model_close(described);
     }
 }
 
@@ -292,17 +291,17 @@ static void what_is_lowered(void **state)
 {
     (void)state;
     struct engine_options o = engine_options_default();
-    struct loaded_model described, l;
+    struct loaded_model *described, l;
     struct error err;
     o.model = QUIRE_GUIDE;
     o.device = "cpu";
     o.threads = 2; /* which compute 8192 tokens in a second */
     if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
-    assert_int_equal(plan(&o, &described, (int64_t)64 << 30, &l, &err), STATUS_OK);
+    assert_int_equal(plan(&o, described, (int64_t)64 << 30, &l, &err), STATUS_OK);
     assert_false(l.lowered_seqs || l.lowered_tokens);
     assert_true(l.limits.max_num_seqs == 256 && l.limits.max_num_tokens == 8192 && l.limits.max_model_len == 2048);
     assert_true(l.profile.kv_budget == (int64_t)4 << 30 && l.profile.swap_space == (int64_t)4 << 30);
-    assert_int_equal(plan(&o, &described, 120 << 20, &l, &err), STATUS_OK);
+    assert_int_equal(plan(&o, described, 120 << 20, &l, &err), STATUS_OK);
     assert_true(l.lowered_tokens && !l.lowered_seqs);
     assert_true(l.limits.max_num_seqs == 256 && l.limits.max_num_tokens == 2048 && l.limits.max_model_len == 2048);
     assert_int_equal(l.profile.kv_budget, 30 << 20);
@@ -310,13 +309,13 @@ static void what_is_lowered(void **state)
     o.max_num_batched_tokens = 8192; /* are refused, not lowered */
     o.max_model_len = 2048;
     o.max_num_seqs = 256;
-    assert_int_equal(plan(&o, &described, 120 << 20, &l, &err), STATUS_OUT_OF_MEMORY);
+    assert_int_equal(plan(&o, described, 120 << 20, &l, &err), STATUS_OUT_OF_MEMORY);
     assert_true(err.num_advice > 0);
     o.max_num_seqs = 0;
     o.max_num_batched_tokens = 16; /* has no room for 256 sequences, which nobody asked for */
-    assert_int_equal(plan(&o, &described, (int64_t)64 << 30, &l, &err), STATUS_OK);
+    assert_int_equal(plan(&o, described, (int64_t)64 << 30, &l, &err), STATUS_OK);
     assert_int_equal(l.limits.max_num_seqs, 16);
-    loaded_model_close(&described);
+    loaded_model_close(described);
 }
 
 /* ---- commands ---- */

@@ -268,7 +268,7 @@ static void test_answers_after_cancelled_steps(void **state)
     signal(SIGALRM, on_alarm);
     cancel = 0;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = run_random_prompts(lengths, PROMPTS, engine_model_config(e)->spec.vocab_size, 7);
+    struct run_prompt *prompts = run_random_prompts(lengths, PROMPTS, engine_info(e)->config->spec.vocab_size, 7);
     struct sampling_params params = sampling_params_default();
     struct run reference, run;
     int aborted = 0;

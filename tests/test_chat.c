@@ -468,7 +468,7 @@ static void test_conversation_ids(void **state)
     struct chat_setup setup;
     struct error err = {""};
     if (tokenizer_open(f->model.path, &t, &err) != STATUS_OK) fail_msg("%s", err.text);
-    if (chat_setup_open(t, &(struct template_flags){0}, &setup, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (chat_setup_open(t, &(struct chat_setup_options){0}, &setup, &err) != STATUS_OK) fail_msg("%s", err.text);
     struct conversation c;
     assert_true(conversation_init(&c, t, &setup, "Be kind."));
     assert_int_equal(conversation_ask(&c, "one", 3, &err), STATUS_OK);
@@ -530,7 +530,7 @@ static void test_conversation_room(void **state)
     struct conversation_room room;
     size_t length;
     if (tokenizer_open(f->model.path, &t, &err) != STATUS_OK) fail_msg("%s", err.text);
-    if (chat_setup_open(t, &(struct template_flags){0}, &setup, &err) != STATUS_OK) fail_msg("%s", err.text);
+    if (chat_setup_open(t, &(struct chat_setup_options){0}, &setup, &err) != STATUS_OK) fail_msg("%s", err.text);
     assert_true(conversation_init(&c, t, &setup, "Be kind."));
     for (int i = 0; i < 5; i++) add_turn(&c, (const char *[]){"one", "two", "three", "four", "five"}[i]);
     assert_int_equal(conversation_turns(&c), 5);

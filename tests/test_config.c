@@ -73,16 +73,16 @@ static void test_defaults(void **state)
     const struct model_config c = accept(*state, LLAMA, "");
     assert_string_equal(c.architecture, "LlamaForCausalLM");
     assert_int_equal(c.spec.hidden_size, 64);
-    assert_int_equal(c.spec.intermediate_size, 96);
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 96);
     assert_int_equal(c.spec.num_layers, 2);
-    assert_int_equal(c.spec.num_heads, 4);
-    assert_int_equal(c.spec.num_kv_heads, 4);
-    assert_int_equal(c.spec.head_size, 16);
+    assert_int_equal(c.spec.layers[0].attention.num_heads, 4);
+    assert_int_equal(c.spec.layers[0].attention.num_kv_heads, 4);
+    assert_int_equal(c.spec.layers[0].attention.head_size, 16);
     assert_int_equal(c.spec.vocab_size, 320);
     assert_int_equal(c.spec.max_position_embeddings, 2048);
     assert_true(c.spec.norm_eps == 1e-6);
-    assert_false(c.spec.tie_word_embeddings || c.spec.layers[0].qkv_bias || c.spec.layers[0].mlp_bias);
-    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_false(c.spec.tie_word_embeddings || c.spec.layers[0].attention.qkv_bias || c.spec.layers[0].mlp.bias);
+    assert_int_equal(c.spec.layers[0].attention.window, 0);
     assert_int_equal(c.spec.ropes[0].type, ROPE_DEFAULT);
     assert_true(c.spec.ropes[0].theta == 10000);
     assert_int_equal(c.spec.dtype, DTYPE_FLOAT32);
@@ -104,11 +104,11 @@ static void test_values(void **state)
                "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":true,"
                "\"attention_bias\":true,\"mlp_bias\":true,\"rope_theta\":500000,\"torch_dtype\":\"bfloat16\","
                "\"bos_token_id\":128000,\"eos_token_id\":[128001,128008,128009,128001],\"unknown\":{\"a\":[1]}");
-    assert_int_equal(c.spec.head_size, 80);
-    assert_int_equal(c.spec.num_kv_heads, 2);
+    assert_int_equal(c.spec.layers[0].attention.head_size, 80);
+    assert_int_equal(c.spec.layers[0].attention.num_kv_heads, 2);
     assert_int_equal(c.spec.max_position_embeddings, 131072);
     assert_true(c.spec.norm_eps == 1e-5);
-    assert_true(c.spec.tie_word_embeddings && c.spec.layers[0].qkv_bias && c.spec.layers[0].mlp_bias);
+    assert_true(c.spec.tie_word_embeddings && c.spec.layers[0].attention.qkv_bias && c.spec.layers[0].mlp.bias);
     assert_true(c.spec.ropes[0].theta == 500000);
     assert_int_equal(c.spec.dtype, DTYPE_BFLOAT16);
     assert_int_equal(c.bos_token_id, 128000);
@@ -126,8 +126,8 @@ static void test_null_is_absent(void **state)
                "\"eos_token_id\":null,\"sliding_window\":null,\"use_sliding_window\":null,\"layer_types\":null,"
                "\"hidden_act\":null,\"quantization_config\":null,\"partial_rotary_factor\":null,"
                "\"attention_multiplier\":null,\"query_pre_attn_scalar\":null");
-    assert_int_equal(c.spec.num_kv_heads, 4);
-    assert_int_equal(c.spec.head_size, 16);
+    assert_int_equal(c.spec.layers[0].attention.num_kv_heads, 4);
+    assert_int_equal(c.spec.layers[0].attention.head_size, 16);
     assert_int_equal(c.num_eos, 0);
 }
 
@@ -212,15 +212,15 @@ static void test_unsupported(void **state)
 static void test_mistral(void **state)
 {
     struct model_config c = accept(*state, MISTRAL, "\"num_key_value_heads\":2");
-    assert_int_equal(c.spec.layers[0].window, 4096); /* transformers' default */
+    assert_int_equal(c.spec.layers[0].attention.window, 4096); /* transformers' default */
     assert_int_equal(c.spec.max_position_embeddings, 131072);
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":null,\"sliding_window\":null");
-    assert_int_equal(c.spec.layers[0].window, 0);
-    assert_int_equal(c.spec.num_kv_heads, 4);
+    assert_int_equal(c.spec.layers[0].attention.window, 0);
+    assert_int_equal(c.spec.layers[0].attention.num_kv_heads, 4);
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":2,\"sliding_window\":24,\"use_sliding_window\":true");
-    assert_int_equal(c.spec.layers[0].window, 24);
+    assert_int_equal(c.spec.layers[0].attention.window, 24);
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":2,\"sliding_window\":24,\"sliding_window\":32");
-    assert_int_equal(c.spec.layers[0].window, 32); /* the last of equal keys counts, as in Python */
+    assert_int_equal(c.spec.layers[0].attention.window, 32); /* the last of equal keys counts, as in Python */
     refuse(*state,
            "\"model_type\":\"mistral\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,"
            "\"num_attention_heads\":12,\"head_dim\":64,\"vocab_size\":320",
@@ -235,11 +235,11 @@ static void test_mistral(void **state)
                "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
     assert_string_equal(c.model_type, "ministral");
     assert_string_equal(c.architecture, "MinistralForCausalLM");
-    assert_int_equal(c.spec.layers[0].window, 8);
-    assert_int_equal(c.spec.layers[1].window, 0);
+    assert_int_equal(c.spec.layers[0].attention.window, 8);
+    assert_int_equal(c.spec.layers[1].attention.window, 0);
     c = accept(*state, MISTRAL, "\"num_key_value_heads\":2,\"sliding_window\":8,\"layer_types\":null");
     assert_string_equal(c.model_type, "mistral");
-    assert_int_equal(c.spec.layers[1].window, 8);
+    assert_int_equal(c.spec.layers[1].attention.window, 8);
     refuse(*state, MISTRAL ",\"num_key_value_heads\":2", "\"attention_bias\":true", STATUS_UNSUPPORTED,
            "attention_bias is true, but quire computes mistral models");
 }
@@ -256,9 +256,10 @@ static void test_llama_under_other_keys(void **state)
     refuse(*state, exaone, "\"num_layers\":3,\"activation_function\":\"gelu\"", STATUS_UNSUPPORTED,
            "activation_function is \"gelu\"");
     c = accept(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"qkv_bias\":true");
-    assert_true(c.spec.layers[0].qkv_bias && !c.spec.layers[0].o_bias && !c.spec.layers[0].mlp_bias);
+    assert_true(c.spec.layers[0].attention.qkv_bias && !c.spec.layers[0].attention.o_bias &&
+                !c.spec.layers[0].mlp.bias);
     c = accept(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"bias\":true");
-    assert_true(!c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias && c.spec.layers[0].mlp_bias);
+    assert_true(!c.spec.layers[0].attention.qkv_bias && c.spec.layers[0].attention.o_bias && c.spec.layers[0].mlp.bias);
     refuse(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"attention_bias\":true",
            STATUS_UNSUPPORTED, "attention_bias is true");
     refuse(*state, SIZES, "\"model_type\":\"iquestcoder\",\"num_key_value_heads\":2,\"clip_qkv\":8", STATUS_UNSUPPORTED,
@@ -272,7 +273,7 @@ static void test_llama_under_other_keys(void **state)
 static void test_llama_window(void **state)
 {
     struct model_config c = accept(*state, LLAMA, "\"sliding_window\":16,\"use_sliding_window\":false");
-    assert_int_equal(c.spec.layers[0].window, 0);
+    assert_int_equal(c.spec.layers[0].attention.window, 0);
     accept(*state, LLAMA, "\"layer_types\":[\"full_attention\",\"full_attention\"]");
     refuse(*state, LLAMA, "\"sliding_window\":16", STATUS_UNSUPPORTED, "sliding_window is 16");
     refuse(*state, LLAMA, "\"use_sliding_window\":true", STATUS_UNSUPPORTED,
@@ -295,7 +296,7 @@ static void test_use_sliding_window_is_ignored(void **state)
                      "\"model_type\":\"%s\",\"num_key_value_heads\":2,\"sliding_window\":24,"
                      "\"use_sliding_window\":%s",
                      model_types[i], use ? "true" : "false");
-            assert_int_equal(accept(*state, SIZES, extra).spec.layers[0].window, 24);
+            assert_int_equal(accept(*state, SIZES, extra).spec.layers[0].attention.window, 24);
         }
 }
 
@@ -462,21 +463,21 @@ static void test_qwen_windows(void **state)
     for (int i = 0; i < 2; i++) {
         const char *base = bases[i];
         struct model_config c = accept(*state, base, "\"sliding_window\":24,\"max_window_layers\":1");
-        assert_int_equal(c.spec.layers[1].window, 0);
+        assert_int_equal(c.spec.layers[1].attention.window, 0);
         c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":24,\"max_window_layers\":1");
-        assert_int_equal(c.spec.layers[0].window, 0);
-        assert_int_equal(c.spec.layers[1].window, 24);
+        assert_int_equal(c.spec.layers[0].attention.window, 0);
+        assert_int_equal(c.spec.layers[1].attention.window, 24);
         c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":24"); /* 28 layers before it */
-        assert_int_equal(c.spec.layers[1].window, 0);
+        assert_int_equal(c.spec.layers[1].attention.window, 0);
         c = accept(*state, base, "\"use_sliding_window\":true,\"max_window_layers\":0");
-        assert_int_equal(c.spec.layers[0].window, 4096);
+        assert_int_equal(c.spec.layers[0].attention.window, 4096);
         c = accept(*state, base, "\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":0");
-        assert_int_equal(c.spec.layers[0].window, 0);
+        assert_int_equal(c.spec.layers[0].attention.window, 0);
         c = accept(*state, base,
                    "\"use_sliding_window\":true,\"sliding_window\":24,\"max_window_layers\":0,"
                    "\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
-        assert_int_equal(c.spec.layers[0].window, 24);
-        assert_int_equal(c.spec.layers[1].window, 0);
+        assert_int_equal(c.spec.layers[0].attention.window, 24);
+        assert_int_equal(c.spec.layers[1].attention.window, 0);
         refuse(*state, base, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]", STATUS_INVALID,
                "layer_types[1] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false");
         refuse(*state, base, "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
@@ -547,18 +548,18 @@ static void test_granite4(void **state)
     const char *attention = "\"layer_types\":[\"attention\",\"attention\"]";
     struct model_config c = accept(*state, GRANITE4, attention);
     assert_string_equal(c.architecture, "GraniteMoeHybridForCausalLM");
-    assert_int_equal(c.spec.intermediate_size, 80);
-    assert_int_equal(c.spec.layers[1].rotary_dim, 0);
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 80);
+    assert_int_equal(c.spec.layers[1].attention.rotary_dim, 0);
     assert_string_equal(c.spec.names.gate_up, "shared_mlp.input_linear");
     assert_string_equal(c.spec.names.down, "shared_mlp.output_linear");
     c = accept(*state, GRANITE4,
                "\"layers_block_type\":[\"attention\",\"full_attention\"],\"position_embedding_type\":\"rope\","
                "\"attention_multiplier\":0.015625,\"embedding_multiplier\":12,\"residual_multiplier\":0.22,"
                "\"logits_scaling\":8,\"attention_bias\":true");
-    assert_int_equal(c.spec.layers[1].rotary_dim, 16);
-    assert_true(c.spec.layers[1].attention_scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
+    assert_int_equal(c.spec.layers[1].attention.rotary_dim, 16);
+    assert_true(c.spec.layers[1].attention.scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
     assert_true(c.spec.embedding_multiplier == 12 && c.spec.logits_multiplier == 0.125);
-    assert_true(c.spec.layers[0].qkv_bias && c.spec.layers[0].o_bias);
+    assert_true(c.spec.layers[0].attention.qkv_bias && c.spec.layers[0].attention.o_bias);
     refuse(*state, GRANITE4, "", STATUS_UNSUPPORTED, "layer_types is missing: all layers are recurrent");
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\"]", STATUS_INVALID, "layer_types must be an array of num_");
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"mamba\"]", STATUS_UNSUPPORTED,
@@ -631,7 +632,7 @@ static void test_longrope_beside_another(void **state)
     struct model_config c = accept(*state, SIZES ",\"model_type\":\"phi3\"", extra);
     c.spec.num_ropes = 2;
     c.spec.ropes[1] = (struct rope_config){.theta = 10000, .factor = 1};
-    c.spec.layers[1].rope = 1;
+    c.spec.layers[1].attention.rope = 1;
     assert_int_equal(rope_table_rows(&c.spec, LENGTH), 2 * LENGTH);
     rope_table(&c.spec, 1, LENGTH, table[0], NULL);
     assert_true(table[1][0] != table[2][0]);
@@ -927,13 +928,13 @@ static void test_rope_of_a_part(void **state)
         char keys[256];
         snprintf(keys, sizeof keys, "\"rope_scaling\":%s", scalings[i]);
         struct model_config c = accept(*state, LLAMA, keys);
-        assert_int_equal(rope_rotary_dim(&c.spec, 0), c.spec.head_size);
-        for (int32_t k = 0; k < c.spec.num_layers; k++) c.spec.layers[k].rotary_dim = DIM;
-        c.spec.layers[0].rotary_dim = 0; /* one that rotates nothing */
-        assert_true(c.spec.head_size > DIM && c.spec.num_layers > 1);
+        assert_int_equal(rope_rotary_dim(&c.spec, 0), c.spec.layers[0].attention.head_size);
+        for (int32_t k = 0; k < c.spec.num_layers; k++) c.spec.layers[k].attention.rotary_dim = DIM;
+        c.spec.layers[0].attention.rotary_dim = 0; /* one that rotates nothing */
+        assert_true(c.spec.layers[0].attention.head_size > DIM && c.spec.num_layers > 1);
         assert_int_equal(rope_rotary_dim(&c.spec, 0), DIM);
         rope_table(&c.spec, 0, POSITIONS, part[0], NULL);
-        c.spec.head_size = DIM;
+        c.spec.layers[0].attention.head_size = DIM;
         rope_table(&c.spec, 0, POSITIONS, whole[0], NULL);
         assert_memory_equal(part, whole, sizeof part);
         assert_true(part[1][0] != 0 && part[1][DIM - 1] != 0);

@@ -54,7 +54,7 @@ static void test_report_is_what_the_device_says(void **state)
         struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
         o.gpu_memory_utilization = utilizations[i];
         struct engine *e = run_engine(&o);
-        check_report(engine_memory_profile(e));
+        check_report(engine_info(e)->memory);
         engine_destroy(e);
     }
 }
@@ -134,7 +134,7 @@ static void test_memory_of_others(void **state)
     assert_int_equal(byte, 'y');
     o.gpu_memory_utilization = 0.5;
     struct engine *e = run_engine(&o);
-    const struct memory_profile *p = engine_memory_profile(e);
+    const struct memory_profile *p = engine_info(e)->memory;
     assert_true(p->others + p->context >= HELD);
     if (has_nvml()) { /* it tells them apart */
         assert_false(p->others_unknown);

@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "runtime/engine/loaded_model.h"
+#include "model/model_state.h"
+#include "runtime/engine/loaded_model_state.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
 
@@ -116,7 +117,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-static enum status load(const struct engine_options *o, int64_t total, int64_t loaded_on_use, struct loaded_model *l,
+static enum status load(const struct engine_options *o, int64_t total, int64_t loaded_on_use, struct loaded_model **l,
                         struct error *err)
 {
     device.total = total;
@@ -143,15 +144,15 @@ static void test_others_may_be_unknown(void **state)
     const struct temp_folder *folder = *state;
     const struct engine_options o = options(folder->path);
     for (int unknown = 0; unknown < 2; unknown++) {
-        struct loaded_model l = {0};
+        struct loaded_model *l = NULL;
         struct error err;
         device.others_unknown = unknown;
         if (load(&o, 2048 * MIB, 0, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
-        assert_int_equal(l.profile.others_unknown, unknown);
-        assert_int_equal(l.profile.others, unknown ? 0 : OTHERS);
-        assert_int_equal(l.profile.context, unknown ? CONTEXT + OTHERS : CONTEXT);
-        check_report(&l);
-        loaded_model_close(&l);
+        assert_int_equal(l->profile.others_unknown, unknown);
+        assert_int_equal(l->profile.others, unknown ? 0 : OTHERS);
+        assert_int_equal(l->profile.context, unknown ? CONTEXT + OTHERS : CONTEXT);
+        check_report(l);
+        loaded_model_close(l);
     }
     device.others_unknown = false;
 }
@@ -165,7 +166,7 @@ static void test_every_size_of_device(void **state)
     for (int64_t loaded_on_use = 0; loaded_on_use <= 20 * MIB; loaded_on_use += 10 * MIB) {
         int32_t too_small = 0, shortened = 0, whole = 0;
         for (int64_t total = 340 * MIB; total < 460 * MIB; total += 2000001) {
-            struct loaded_model l;
+            struct loaded_model *l;
             struct error err = {""};
             if (load(&o, total, loaded_on_use, &l, &err) != STATUS_OK) {
                 assert_non_null(strstr(err.text, "are not enough"));
@@ -173,19 +174,19 @@ static void test_every_size_of_device(void **state)
                 too_small++;
                 continue;
             }
-            const struct memory_profile *p = &l.profile;
-            const int32_t length = l.limits.max_model_len;
-            check_report(&l);
+            const struct memory_profile *p = &l->profile;
+            const int32_t length = l->limits.max_model_len;
+            check_report(l);
             if (length < TOY_MODEL_LENGTH) {
                 /* A block may be left that the tables of a longer one would take. Short ones make steps smaller too. */
-                const int32_t longest = memory_longest_request(&l.limits, p->num_blocks);
-                assert_true(longest - length <= l.limits.block_size || length < 64);
+                const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
+                assert_true(longest - length <= l->limits.block_size || length < 64);
                 assert_int_equal(whole, 0);
                 shortened++;
             } else {
                 whole++;
             }
-            loaded_model_close(&l);
+            loaded_model_close(l);
             assert_int_equal(device.held, 0);
         }
         print_message("%d devices too small, %d with less than the model's length, %d with all of it\n", too_small,
@@ -200,16 +201,16 @@ static void test_quantized(void **state)
     static const char *const formats[] = {"fp8", "int8", "int4"};
     const struct temp_folder *toy = *state;
     for (int i = 0; i < 6; i++) {
-        struct loaded_model l;
+        struct loaded_model *l;
         struct error err;
         struct engine_options o = options(i < 3 ? toy->path : QUIRE_TEST_DATA "/golden/mha");
         if (i >= 3) o.load_format = LOAD_FORMAT_AUTO;
         o.quantization = formats[i % 3];
         if (load(&o, 2048 * MIB, MIB, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
-        check_report(&l);
-        assert_int_equal(weight_is_quantized(&l.model->device_weights.layers[0].down), true);
-        assert_int_equal(l.profile.weights, l.model->arena.bytes[PURPOSE_WEIGHTS]);
-        loaded_model_close(&l);
+        check_report(l);
+        assert_int_equal(weight_is_quantized(&l->model->device_weights.layers[0].down), true);
+        assert_int_equal(l->profile.weights, l->model->arena.bytes[PURPOSE_WEIGHTS]);
+        loaded_model_close(l);
         assert_int_equal(device.held, 0);
     }
 }
@@ -217,7 +218,7 @@ static void test_quantized(void **state)
 static void test_every_allocation_can_fail(void **state)
 {
     (void)state;
-    struct loaded_model l;
+    struct loaded_model *l;
     struct error err;
     struct engine_options o = options(QUIRE_TEST_DATA "/golden/mha");
     o.load_format = LOAD_FORMAT_AUTO;
@@ -229,7 +230,7 @@ static void test_every_allocation_can_fail(void **state)
             failures++;
         }
         device.failing = 0;
-        loaded_model_close(&l);
+        loaded_model_close(l);
         assert_int_equal(device.held, 0);
         assert_true(failures > 4);
     }
@@ -243,7 +244,7 @@ static void test_a_file_that_shrinks(void **state)
     static const char *const dtypes[] = {"bfloat16", "float32", "bfloat16"};
     for (int i = 0; i < 3; i++) {
         struct temp_folder folder;
-        struct loaded_model l;
+        struct loaded_model *l;
         struct error err;
         char path[512];
         temp_folder_make(&folder);

@@ -508,7 +508,7 @@ static void together_as_alone(const char *checkpoint, int32_t num_blocks)
     struct engine_options o = make_options(folder.path, NULL, 0, 0);
     struct crowd *alone = crowd_open(questions, &o);
     run_alone(alone);
-    const int64_t block_bytes = engine_memory_profile(alone->engine)->block_bytes;
+    const int64_t block_bytes = engine_info(alone->engine)->memory->block_bytes;
     engine_destroy(alone->engine); /* one engine at a time: each counts on its share of a GPU */
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         o = make_options(folder.path, &memories[i], num_blocks, block_bytes);

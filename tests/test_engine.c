@@ -14,7 +14,9 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "model/model.h"
 #include "runtime/commands.h"
+#include "runtime/engine/loaded_model.h"
 #include "tests/support/padded_model.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
@@ -99,7 +101,7 @@ static void same_tokens(const char *folder)
     const struct run_variant alone = {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO};
     const struct sampling_params params = greedy();
     struct engine *e = variant_engine(folder, &alone);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -173,7 +175,7 @@ static void forks_are_one_answer(const char *folder)
                                         {"swapped, cache, in flight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO},
                                         {"preempted", 8, 16, 512, 40, false, 0, PREEMPTION_RECOMPUTE}};
     struct engine *e = variant_engine(folder, &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run one, many;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &one);
     engine_destroy(e);
@@ -225,7 +227,7 @@ static void test_seed_whatever_the_batch(void **state)
     (void)state;
     struct sampling_params params = three_seeded();
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run batched, alone;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &batched);
     for (int32_t i = 0; i < NUM_PROMPTS; i++) {
@@ -258,7 +260,7 @@ static void test_seed_whatever_the_preemption(void **state)
         {"computed again", 8, 16, 512, 40, true, 1, PREEMPTION_RECOMPUTE},
     };
     struct engine *e = variant_engine("golden/gqa", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct run reference, other;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &reference);
     engine_destroy(e);
@@ -281,7 +283,7 @@ static void test_lengths_and_stop_ids(void **state)
 {
     (void)state;
     struct engine *e = variant_engine("golden/mha", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run full, run;
     params.max_tokens = -1; /* until max_model_len */
@@ -420,7 +422,7 @@ static void test_padding_is_never_sampled(void **state)
     struct run expected, run;
     int32_t beyond = 0;
     struct engine *e = guide_engine(QUIRE_GUIDE, false);
-    const int32_t num_ids = tokenizer_size(engine_tokenizer(e));
+    const int32_t num_ids = tokenizer_size(engine_info(e)->tokenizer);
     struct run_prompt *prompts = test_prompts(num_ids);
     run_prompts(e, prompts, FEW, &params, &expected);
     engine_destroy(e);
@@ -432,7 +434,7 @@ static void test_padding_is_never_sampled(void **state)
     run_free(&run);
     engine_destroy(e);
     e = guide_engine(folder.path, false);
-    assert_int_equal(engine_model_config(e)->spec.vocab_size, 2 * num_ids);
+    assert_int_equal(engine_info(e)->config->spec.vocab_size, 2 * num_ids);
     run_prompts(e, prompts, FEW, &params, &run);
     assert_true(run_assert_same(&expected, &run, "padded") <= 1);
     run_free(&run);
@@ -457,7 +459,7 @@ static void test_progress_of_a_prompt(void **state)
     const struct run_variant chunks = {"chunks of 16", 16, 4, 16, 0, true, 0, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &chunks);
     struct run_prompt *prompts =
-        run_random_prompts((const int32_t[]){60}, 1, engine_model_config(e)->spec.vocab_size, 3);
+        run_random_prompts((const int32_t[]){60}, 1, engine_info(e)->config->spec.vocab_size, 3);
     struct sampling_params params = greedy();
     params.max_tokens = 1;
     struct engine_request request = {
@@ -488,7 +490,7 @@ static void test_prompt_longer_than_the_model(void **state)
     const struct sampling_params params = greedy();
     int32_t long_prompt[256] = {0};
     struct error err;
-    assert_int_equal(engine_limits(e)->max_model_len, 256);
+    assert_int_equal(engine_info(e)->limits->max_model_len, 256);
     assert_int_equal(add_prompt(e, long_prompt, 256, &params, &err), STATUS_INVALID);
     assert_int_equal(err.num_advice, 0);
     assert_non_null(strstr(err.text, "shorten the prompt"));
@@ -509,7 +511,7 @@ static void test_too_few_blocks(void **state)
     assert_non_null(strstr(command_sentence(&err).text, " raise --num-gpu-blocks-override to 13"));
     o.max_model_len = 0; /* then the largest that fits is taken */
     e = run_engine(&o);
-    assert_int_equal(engine_limits(e)->max_model_len, 64);
+    assert_int_equal(engine_info(e)->limits->max_model_len, 64);
     engine_destroy(e);
     o.max_model_len = 1000000;
     assert_int_equal(engine_create(&o, &e, &err), STATUS_INVALID);
@@ -552,7 +554,7 @@ static void test_lone_request_cannot_grow(void **state)
     o.max_model_len = 200;
     o.num_gpu_blocks_override = 14;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run run;
     params.n = 8;
@@ -615,7 +617,7 @@ static void check_damage(const char *folder, int async, int32_t n, int32_t beam_
     o.max_num_seqs = 16;
     o.async_scheduling = async;
     struct engine *e = run_engine(&o);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct run run;
     int32_t failed = 0;
@@ -655,7 +657,7 @@ static void test_damaged_weights(void **state)
     run_need_device();
     struct temp_folder folder;
     struct engine *e = variant_engine("golden/mha", &roomy);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct run sound;
     run_prompts(e, prompts, NUM_PROMPTS, &params, &sound);
@@ -841,7 +843,7 @@ static void test_add_and_abort_from_threads(void **state)
     o.num_gpu_blocks_override = 34;
     o.async_scheduling = 1;
     c->engine = run_engine(&o);
-    c->prompts = test_prompts(engine_num_ids(c->engine));
+    c->prompts = test_prompts(engine_info(c->engine)->num_ids);
     run_crowd(c);
     for (int t = 0; t < CROWD_THREADS; t++)
         for (int i = 0; i < CROWD_REQUESTS; i++) check_asked(&c->asked[t][i]);
@@ -872,7 +874,7 @@ static void test_aborts_at_any_time(void **state)
     enum { REQUESTS = 100 };
     const struct run_variant one_at_a_time = {"one at a time", 16, 1, 512, 0, true, 0, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &one_at_a_time);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     struct error err;
     struct counter ended = {.engine = e}, aborted = {.engine = e};
@@ -946,7 +948,7 @@ static void test_server_waits_for_work(void **state)
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct server server = {.engine = e};
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct sampling_params params = greedy();
     pthread_t thread;
     struct error err;
@@ -979,7 +981,7 @@ static void test_wait_returns_at_once(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &roomy);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
@@ -1000,7 +1002,7 @@ static void test_destroy_with_work(void **state)
     (void)state;
     struct engine *e = variant_engine("golden/gqa", &variants[2]);
     struct counter counter = {.engine = e};
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     const struct sampling_params params = greedy();
     struct error err;
     bool worked;
@@ -1076,7 +1078,7 @@ static void test_no_allocation_in_steps(void **state)
 #if COUNTING
     const struct run_variant tight = {"tight", 8, 16, 64, 40, true, 1, PREEMPTION_AUTO};
     struct engine *e = variant_engine("golden/gqa", &tight);
-    struct run_prompt *prompts = test_prompts(engine_model_config(e)->spec.vocab_size);
+    struct run_prompt *prompts = test_prompts(engine_info(e)->config->spec.vocab_size);
     struct scheduler_stats stats;
     long steps = 0;
     count_allocations(e, prompts, &steps);
@@ -1093,6 +1095,55 @@ static void test_no_allocation_in_steps(void **state)
 #else
     skip(); /* a sanitizer owns malloc */
 #endif
+}
+
+/* ---- facts ---- */
+
+/* Of a model that is only planned, they are those of an engine with the same options. */
+static void check_planned(const struct engine_options *o, const struct engine_info *running)
+{
+    struct loaded_model *l;
+    struct error err, weights_error;
+    assert_int_equal(loaded_model_describe(o, &l, &weights_error, &err), STATUS_OK);
+    assert_int_equal(loaded_model_plan(o, l, false, &err), STATUS_OK);
+    const struct engine_info planned = loaded_model_info(o, l);
+    assert_string_equal(planned.device, running->device);
+    assert_string_equal(planned.isa, running->isa);
+    assert_int_equal(planned.discrete, running->discrete);
+    assert_int_equal(planned.threads, running->threads);
+    assert_int_equal(planned.num_ids, running->num_ids);
+    assert_memory_equal(planned.limits, running->limits, sizeof *planned.limits);
+    assert_int_equal(planned.memory->num_blocks, running->memory->num_blocks);
+    assert_int_equal(memory_profile_step_memory(planned.memory), memory_profile_step_memory(running->memory));
+    assert_int_equal(planned.decode_weight_bytes, 0);
+    loaded_model_close(l);
+}
+
+/* What a decode step reads, and the memory that is reserved, are what was planned. */
+static void test_facts(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"golden/gqa", "golden/mha"};
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        const struct engine_options o = run_options(folders[i], path, sizeof path);
+        struct engine *e = run_engine(&o);
+        const struct engine_info *info = engine_info(e);
+        const struct model_spec *spec = &info->config->spec;
+        const struct memory_profile *p = info->memory;
+        struct model_residence memory[NUM_PURPOSES];
+        const int64_t embedding = (int64_t)spec->vocab_size * spec->hidden_size * dtype_size(spec->dtype);
+        assert_int_equal(spec->tie_word_embeddings, i == 0);
+        assert_int_equal(info->decode_weight_bytes, p->weights - (spec->tie_word_embeddings ? 0 : embedding));
+        engine_residence(e, memory);
+        assert_int_equal(memory[PURPOSE_ACTIVATIONS].reserved, p->activations);
+        assert_int_equal(memory[PURPOSE_KV_CACHE].reserved, p->kv_cache + p->block_bytes); /* and the null block */
+        assert_int_equal(memory[PURPOSE_STATE].reserved, p->state - p->block_bytes - batch_bytes(info->limits));
+        assert_int_equal(memory[PURPOSE_SWAP_SPACE].reserved, 0);
+        assert_true(memory[PURPOSE_WEIGHTS].reserved >= p->weights);
+        check_planned(&o, info);
+        engine_destroy(e);
+    }
 }
 
 int main(void)
@@ -1123,6 +1174,7 @@ int main(void)
         cmocka_unit_test(test_wait_returns_at_once),
         cmocka_unit_test(test_destroy_with_work),
         cmocka_unit_test(test_no_allocation_in_steps),
+        cmocka_unit_test(test_facts),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_same_tokens_mha),

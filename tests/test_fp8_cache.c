@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "kernels/kv_scale.h"
 #include "model/config.h"
-#include "model/model.h"
+#include "model/model_state.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"

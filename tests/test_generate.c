@@ -21,7 +21,8 @@
 #include "base/utf8.h"
 #include "runtime/commands.h"
 #include "runtime/line_reader.h"
-#include "runtime/prompts.h"
+#include "runtime/options/template_flags.h"
+#include "runtime/prompts/prompt.h"
 #include "tests/support/program.h"
 #include "tests/support/pty.h"
 #include "tests/support/toy_model.h"
@@ -45,7 +46,7 @@ static int set_up(void **state)
                                     .vocab_size = tokenizer_size(f.tokenizer),
                                     .num_ids = tokenizer_size(f.tokenizer),
                                     .max_n = 8};
-    if (chat_setup_open(f.tokenizer, &(struct template_flags){0}, &f.rules.chat, &err)) fail_msg("%s", err.text);
+    if (chat_setup_open(f.tokenizer, &(struct chat_setup_options){0}, &f.rules.chat, &err)) fail_msg("%s", err.text);
     *state = &f;
     return 0;
 }
@@ -241,7 +242,7 @@ static void test_what_templates_see(void **state)
         "{% for m in messages %}{{ m.role }}={{ m.content }}"
         "{% for c in m.tool_calls or [] %}{{ c.function.arguments.city }}{% endfor %};{% endfor %}");
     assert_true(path_join(path, sizeof path, f->files.path, "tools.jinja"));
-    struct template_flags flags = {.file = path, .kwargs = "{\"mode\": \"slow\", \"other\": 1}"};
+    struct chat_setup_options flags = {.file = path, .kwargs = "{\"mode\": \"slow\", \"other\": 1}"};
     if (template_flags_read(&flags, &err) != STATUS_OK) fail_msg("%s", err.text);
     if (chat_setup_open(f->tokenizer, &flags, &rules.chat, &err) != STATUS_OK) fail_msg("%s", err.text);
     expect_rendered(f, &rules, "{\"messages\": [{\"role\": \"developer\", \"content\": \"x\"}]}",
@@ -269,7 +270,7 @@ static void test_what_templates_see(void **state)
                     "slow 1;assistant=-98765432109876543210;");
     chat_setup_close(&rules.chat);
     template_flags_free(&flags);
-    const struct template_flags wrong = {.kwargs = "[1]"};
+    const struct chat_setup_options wrong = {.kwargs = "[1]"};
     assert_int_equal(chat_setup_open(f->tokenizer, &wrong, &rules.chat, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "--chat-template-kwargs"));
     chat_setup_close(&rules.chat);

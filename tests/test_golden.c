@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
-#include "model/model.h"
+#include "model/model_state.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
@@ -59,7 +59,7 @@ struct fixture {
     bool at_position_0;
     bool grouped;
     struct grouped_blocks blocks;
-    float *widened; /* with `mixed`: a matrix and its bias */
+    float *widened; /* with `mixed`: a matrix and its bias; with `wider`: those of a layer */
 };
 
 /* Makes a matrix and its bias float32. Returns their memory. */
@@ -77,6 +77,72 @@ static float *widen(struct weight *w)
     return data;
 }
 
+/* Rows or columns of a matrix that are put elsewhere: i of the result is from[i], or a new one if that is -1. */
+struct spread {
+    const int32_t *from;
+    int64_t count;
+};
+
+/* The rows of a matrix and its bias; new ones are 1. Returns the end of what it has written to `out`. */
+static float *spread_rows(struct weight *w, const struct spread *s, float *out)
+{
+    float *bias = out + s->count * w->in_features;
+    for (int64_t row = 0; row < s->count; row++) {
+        const int64_t from = s->from[row];
+        for (int64_t i = 0; i < w->in_features; i++)
+            out[row * w->in_features + i] =
+                from < 0 ? 1 : dtype_load(w->data, weight_dtype(w), from * w->in_features + i);
+        if (w->bias) bias[row] = from < 0 ? 1 : dtype_load(w->bias, w->bias_dtype, from);
+    }
+    w->format = WEIGHT_FLOAT32;
+    w->data = out;
+    w->out_features = s->count;
+    w->bias_dtype = DTYPE_FLOAT32;
+    if (w->bias) w->bias = bias;
+    return bias + s->count;
+}
+
+/* The same of columns; new ones are 0. */
+static float *spread_columns(struct weight *w, const struct spread *s, float *out)
+{
+    for (int64_t row = 0; row < w->out_features; row++)
+        for (int64_t i = 0; i < s->count; i++)
+            out[row * s->count + i] =
+                s->from[i] < 0 ? 0 : dtype_load(w->data, weight_dtype(w), row * w->in_features + s->from[i]);
+    w->format = WEIGHT_FLOAT32;
+    w->data = out;
+    w->in_features = s->count;
+    return out + w->out_features * s->count;
+}
+
+/* Gives each KV head of a layer one more head of queries, and its MLP more elements, all of which the last matmul
+ * multiplies by 0. A norm of the whole projection would see the heads, so there they stay. Returns the matrices. */
+static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
+{
+    enum { MOST = 4096, MORE = 40 };
+    static int32_t heads[MOST], inner[MOST];
+    struct attention_spec *a = &spec->attention;
+    const int32_t shared = a->num_heads / a->num_kv_heads, more = a->qk_norm != QK_NORM_PROJECTION;
+    const struct spread q = {heads, (int64_t)a->num_kv_heads * (shared + more) * a->head_size};
+    const struct spread up = {inner, spec->mlp.intermediate_size + MORE};
+    const int64_t hidden = w->o.out_features;
+    assert_true(q.count <= MOST && up.count <= MOST);
+    for (int32_t i = 0; i < q.count; i++) {
+        const int32_t head = i / a->head_size, kv_head = head / (shared + more), k = head % (shared + more);
+        heads[i] = k < shared ? (kv_head * shared + k) * a->head_size + i % a->head_size : -1;
+    }
+    for (int32_t i = 0; i < up.count; i++) inner[i] = i < spec->mlp.intermediate_size ? i : -1;
+    float *data = malloc((size_t)((2 * q.count + 3 * up.count) * (hidden + 1)) * sizeof *data);
+    assert_non_null(data);
+    float *next = spread_rows(&w->qkv.parts[0], &q, data);
+    next = spread_columns(&w->o, &q, next);
+    for (int i = 0; i < w->gate_up.num_parts; i++) next = spread_rows(&w->gate_up.parts[i], &up, next);
+    spread_columns(&w->down, &up, next);
+    a->num_heads = a->num_kv_heads * (shared + more);
+    spec->mlp.intermediate_size += MORE;
+    return data;
+}
+
 /* How a checkpoint is computed. */
 struct variant {
     enum dtype dtype, cache_dtype;
@@ -85,6 +151,7 @@ struct variant {
     bool grouped;                        /* layers with different windows have blocks of their own */
     int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
     bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
+    bool wider;                          /* the first layer has more heads and a larger MLP than the others */
     float kv_scales[2];                  /* the checkpoint has these for every layer; 0: none */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
@@ -129,8 +196,9 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     f->grouped = variant->grouped;
     if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
+    if (variant->wider) f->widened = widen_layer(&f->config.spec.layers[0], &f->weights.layers[0]);
     for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
-        f->config.spec.layers[i].rotary_dim = 0;
+        f->config.spec.layers[i].attention.rotary_dim = 0;
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
@@ -482,6 +550,16 @@ static void test_logits_of_mixed_types(void **state)
     }
 }
 
+/* Layers may have different numbers of heads, and MLPs of different sizes. */
+static void test_logits_of_layers_of_two_sizes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        const double error = largest_error(golden_checkpoints[i], &(struct variant){.chunk = 40, .wider = true});
+        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", golden_checkpoints[i], error);
+    }
+}
+
 /* Layers without rotary embedding compute what others do with every token at position 0, where nothing is rotated. */
 static void test_logits_without_rotation(void **state)
 {
@@ -525,7 +603,7 @@ static void test_logits_of_fused_operations(void **state)
                 .chunk = decode ? 1 : 40, .copy_weights = true, .fused = decode ? 1 : 128, .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
-            assert_int_equal(calls.gate_up > 0, config.spec.layers[0].mlp == MLP_GATED);
+            assert_int_equal(calls.gate_up > 0, config.spec.layers[0].mlp.kind == MLP_GATED);
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
@@ -748,6 +826,7 @@ int main(void)
         cmocka_unit_test(test_greedy_tokens),
         cmocka_unit_test(test_logits_of_fused_operations),
         cmocka_unit_test(test_logits_of_mixed_types),
+        cmocka_unit_test(test_logits_of_layers_of_two_sizes),
         cmocka_unit_test(test_logits_without_rotation),
     };
     const struct CMUnitTest gpu_tests[] = {

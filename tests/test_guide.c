@@ -103,7 +103,7 @@ static void test_answers(void **state)
         expected[i] = (struct run_answer){.tokens = c->greedy, .gaps = c->gaps, .count = c->num_greedy};
     }
     struct sampling_params params;
-    engine_default_sampling(e, &params);
+    params = engine_info(e)->default_sampling;
     assert_true(params.temperature == 0); /* generation_config.json asks for greedy answers */
     params.max_tokens = 160;
     struct run run;
@@ -149,7 +149,7 @@ static int32_t common_prefix(const struct token_list *a, const struct token_list
 static void take_turn(struct engine *e, json_t *messages, const struct sampling_params *params, struct token_list *ids,
                       int32_t *known)
 {
-    const struct tokenizer *t = engine_tokenizer(e);
+    const struct tokenizer *t = engine_info(e)->tokenizer;
     struct token_list prompt = {0};
     struct answer answer = {.done = false};
     struct text text = {0};
@@ -190,12 +190,12 @@ static void test_conversation_computes_what_is_new(void **state)
     struct sampling_params params;
     json_t *messages = json_array();
     int32_t known = 0; /* tokens whose K and V have been computed */
-    engine_default_sampling(e, &params);
+    params = engine_info(e)->default_sampling;
     params.max_tokens = 80;
     for (int turn = 0; turn < 20; turn++) {
         struct token_list before = ids, prompt = {0};
         add_message(messages, "user", questions[turn % 5]);
-        render(engine_tokenizer(e), messages, &prompt);
+        render(engine_info(e)->tokenizer, messages, &prompt);
         assert_true((size_t)common_prefix(&prompt, &before) + 4 > before.count);
         token_list_free(&prompt);
         take_turn(e, messages, &params, &ids, &known);
@@ -209,7 +209,7 @@ static void test_stop_strings(void **state)
 {
     (void)state;
     struct engine *e = guide_engine();
-    const struct tokenizer *t = engine_tokenizer(e);
+    const struct tokenizer *t = engine_info(e)->tokenizer;
     static const char question[] = "What is a block table?";
     json_t *messages = json_array();
     struct token_list ids = {0};
@@ -220,7 +220,7 @@ static void test_stop_strings(void **state)
     render(t, messages, &ids);
     json_decref(messages);
     const struct run_prompt prompt = {ids.ids, (int32_t)ids.count};
-    engine_default_sampling(e, &params);
+    params = engine_info(e)->default_sampling;
     params.max_tokens = 80;
     run_prompts(e, &prompt, 1, &params, &whole);
     const char *text = whole.answers[0].text.data;

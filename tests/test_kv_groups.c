@@ -20,8 +20,10 @@ static struct model_spec spec;
 /* A model whose layers have these windows in turn. */
 static void make_spec(int32_t num_layers, const int32_t *windows, int32_t period)
 {
-    spec = (struct model_spec){.num_layers = num_layers, .num_kv_heads = 4, .head_size = 32};
-    for (int32_t i = 0; i < num_layers; i++) spec.layers[i].window = windows[i % period];
+    spec = (struct model_spec){.num_layers = num_layers};
+    for (int32_t i = 0; i < num_layers; i++)
+        spec.layers[i].attention =
+            (struct attention_spec){.num_kv_heads = 4, .head_size = 32, .window = windows[i % period]};
 }
 
 static struct kv_groups assign(const struct batch_limits *limits)
@@ -43,7 +45,7 @@ static void check_groups(const struct batch_limits *limits, const struct kv_grou
         const int32_t g = groups->group[i], window = limits->windows[g];
         assert_in_range(g, 0, limits->num_groups - 1);
         assert_int_equal(groups->index[i], counts[g]++); /* in the order of the layers */
-        if (window != 0) assert_int_equal(window, spec.layers[i].window);
+        if (window != 0) assert_int_equal(window, spec.layers[i].attention.window);
         if (counts[g] > most) most = counts[g];
     }
     assert_int_equal(groups->num_tensors, most);
@@ -147,6 +149,27 @@ static void limits_must_suit_the_model(void **state)
     limits.windows[0] = 0;
     groups = assign(&limits);
     check_groups(&limits, &groups);
+}
+
+/* Layers may have other heads, but store as many elements of a token. */
+static void layers_store_as_much(void **state)
+{
+    (void)state;
+    const int32_t full = 0;
+    struct batch_limits limits = {.max_model_len = 8192};
+    struct kv_groups groups;
+    struct error err;
+    make_spec(3, &full, 1);
+    spec.layers[1].attention.num_heads = 8;
+    spec.layers[1].attention.num_kv_heads = 2;
+    spec.layers[1].attention.head_size = 64;
+    kv_groups_choose(&spec, &limits);
+    groups = assign(&limits);
+    check_groups(&limits, &groups);
+    assert_int_equal(kv_cache_token_bytes(&spec, DTYPE_BFLOAT16), 3 * 2 * 4 * 32 * 2);
+    spec.layers[2].attention.num_kv_heads = 2;
+    assert_int_equal(kv_groups_assign(&spec, &limits, &groups, &err), STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "layer 2 stores 64 elements of K for each token and layer 0 128"));
 }
 
 /* memory_longest_request is the inverse of memory_blocks_needed, with windows and without. */
@@ -273,6 +296,7 @@ int main(void)
         cmocka_unit_test(groups_are_never_too_many),
         cmocka_unit_test(random_models),
         cmocka_unit_test(limits_must_suit_the_model),
+        cmocka_unit_test(layers_store_as_much),
         cmocka_unit_test(longest_request_is_the_inverse),
         cmocka_unit_test(windows_let_more_requests_in),
         cmocka_unit_test(report_has_the_groups),

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/openai_batch.h"
+#include "runtime/prompts/openai_batch.h"
 #include "tests/support/generate.h"
 
 static int set_up(void **state)

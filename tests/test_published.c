@@ -71,9 +71,9 @@ static void check_sizes(const char *name, const struct model_spec *spec, const j
     same(name, "hidden_size", spec->hidden_size, number(golden, "hidden_size"));
     same(name, "vocab_size", spec->vocab_size, number(golden, "vocab_size"));
     same(name, "num_layers", spec->num_layers, number(golden, "num_layers"));
-    same(name, "num_heads", spec->num_heads, number(golden, "num_heads"));
-    same(name, "num_kv_heads", spec->num_kv_heads, number(golden, "num_kv_heads"));
-    same(name, "head_size", spec->head_size, number(golden, "head_size"));
+    same(name, "num_heads", spec->layers[0].attention.num_heads, number(golden, "num_heads"));
+    same(name, "num_kv_heads", spec->layers[0].attention.num_kv_heads, number(golden, "num_kv_heads"));
+    same(name, "head_size", spec->layers[0].attention.head_size, number(golden, "head_size"));
     same(name, "max_position", spec->max_position_embeddings, number(golden, "max_position"));
     same(name, "norm_eps", spec->norm_eps, number(golden, "norm_eps"));
     same(name, "tied", spec->tie_word_embeddings, json_is_true(json_object_get(golden, "tied")));
@@ -90,19 +90,19 @@ static const char *activation_class(const struct layer_spec *layer)
     static const char *const classes[] = {[ACTIVATION_SILU] = "SiLUActivation",
                                           [ACTIVATION_GELU_TANH] = "GELUTanh",
                                           [ACTIVATION_GELU] = "GELUActivation"};
-    if (layer->mlp == MLP_XIELU) return "XIELUActivation";
-    return layer->mlp == MLP_RELU2 ? "ReLUSquaredActivation" : classes[layer->activation];
+    if (layer->mlp.kind == MLP_XIELU) return "XIELUActivation";
+    return layer->mlp.kind == MLP_RELU2 ? "ReLUSquaredActivation" : classes[layer->mlp.activation];
 }
 
 static void check_layers(const char *name, const struct model_spec *spec, const json_t *golden)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *layer = &spec->layers[i];
-        same(name, "a window", layer->window, element(golden, "windows", i));
-        same(name, "a rotary_dim", layer->rotary_dim, element(golden, "rotary_dims", i));
-        same(name, "a layer's rope", layer->rope, element(golden, "ropes", i));
-        same(name, "the scale of attention", layer->attention_scale, (float)number(golden, "scale"));
-        same(name, "a soft cap", layer->attention_soft_cap, number(golden, "soft_cap"));
+        same(name, "a window", layer->attention.window, element(golden, "windows", i));
+        same(name, "a rotary_dim", layer->attention.rotary_dim, element(golden, "rotary_dims", i));
+        same(name, "a layer's rope", layer->attention.rope, element(golden, "ropes", i));
+        same(name, "the scale of attention", layer->attention.scale, (float)number(golden, "scale"));
+        same(name, "a soft cap", layer->attention.soft_cap, number(golden, "soft_cap"));
         assert_string_equal(activation_class(layer), json_string_value(json_object_get(golden, "activation")));
     }
 }

@@ -183,7 +183,7 @@ static void check_device(const struct quantized_form *form, const struct model_s
     must(device_weights_begin(&arena, spec, host, DTYPE_BFLOAT16, &device, &upload, &err), &err);
     must(upload_finish(upload, &err), &err);
     prepared = 0;
-    device_weights_prepare(b, spec, &device);
+    device_weights_prepare(b, &device);
     const struct layer_weights *layer = &device.layers[0];
     assert_int_equal(prepared, layer->qkv.num_parts + layer->gate_up.num_parts + 2 + form->lm_head);
     const bool split_block = form->scheme.blocks && host->layers[0].qkv.parts[1].out_features % 128;

@@ -18,18 +18,14 @@
 /* hidden 8, intermediate 12, 4 heads and 2 KV heads of 6: q has 24 features, k and v 12 */
 static struct model_spec small(void)
 {
-    struct model_spec spec = {.hidden_size = 8,
-                              .intermediate_size = 12,
-                              .num_layers = 1,
-                              .num_heads = 4,
-                              .num_kv_heads = 2,
-                              .head_size = 6,
-                              .vocab_size = 10,
-                              .names = tensor_names_llama};
+    struct model_spec spec = {.hidden_size = 8, .num_layers = 1, .vocab_size = 10, .names = tensor_names_llama};
     spec.names.attention_norm = "norm_a";
     spec.names.post_attention_norm = "norm_b";
     spec.names.mlp_norm = "norm_c";
     spec.names.post_mlp_norm = "norm_d";
+    for (int32_t i = 0; i < MODEL_MAX_LAYERS; i++)
+        spec.layers[i] = (struct layer_spec){.attention = {.num_heads = 4, .num_kv_heads = 2, .head_size = 6},
+                                             .mlp = {.intermediate_size = 12}};
     return spec;
 }
 
@@ -47,7 +43,9 @@ static void describe(const struct tensor *t, char *out, size_t size)
     if (t->merged != MERGED_NONE)
         snprintf(part, sizeof part, " %s %d/%d", merged[t->merged], (int)t->first_row, (int)t->merged_rows);
     else
-        assert_true(t->first_row == 0 && t->merged_rows == t->out_features);
+        assert_true(t->first_row == 0 && t->merged_rows == t->out_features && t->num_parts == 1);
+    assert_int_equal(t->part, t->role == TENSOR_V ? 2 : t->role == TENSOR_K || t->first_row > 0);
+    if (t->merged != MERGED_NONE) assert_int_equal(t->num_parts, t->merged == MERGED_QKV ? 3 : 2);
     if (t->kind != TENSOR_MATRIX) assert_int_equal(t->in_features, 0);
     snprintf(out, size, "%s %s%s %s", t->name, shape, part, splits[t->split]);
 }
@@ -91,13 +89,19 @@ static void test_llama(void **state)
     expect(&spec, false, lines);
 }
 
+/* Gives it all norms and biases that a layer can have. */
+static void fill_layer(struct layer_spec *l)
+{
+    l->norm_placement = NORM_AROUND;
+    l->attention.qk_norm = QK_NORM_HEAD;
+    l->attention.qkv_bias = l->attention.o_bias = l->mlp.bias = true;
+}
+
 static void test_everything(void **state)
 {
     (void)state;
     struct model_spec spec = small();
-    struct layer_spec *l = &spec.layers[0];
-    *l = (struct layer_spec){
-        .norm_placement = NORM_AROUND, .qk_norm = QK_NORM_HEAD, .qkv_bias = true, .o_bias = true, .mlp_bias = true};
+    fill_layer(&spec.layers[0]);
     static const char *const lines[] = {
         "model.embed_tokens.weight 10x8 by out",
         "model.layers.0.norm_a.weight 8 gain whole",
@@ -133,8 +137,9 @@ static void test_layers_differ(void **state)
     (void)state;
     struct model_spec spec = small();
     spec.num_layers = 2;
-    spec.layers[0] = (struct layer_spec){.norm_placement = NORM_AFTER, .qk_norm = QK_NORM_PROJECTION};
-    spec.layers[1] = (struct layer_spec){.qkv_bias = true};
+    spec.layers[0].norm_placement = NORM_AFTER;
+    spec.layers[0].attention.qk_norm = QK_NORM_PROJECTION;
+    spec.layers[1].attention.qkv_bias = true;
     static const char *const lines[] = {
         "model.embed_tokens.weight 10x8 by out",
         "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
@@ -166,12 +171,59 @@ static void test_layers_differ(void **state)
     expect(&spec, true, lines);
 }
 
+/* Each layer has the sizes of its own: other heads, and an MLP of another size. */
+static void test_sizes_differ(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    spec.num_layers = 2;
+    spec.layers[0].attention.qk_norm = spec.layers[1].attention.qk_norm = QK_NORM_HEAD;
+    spec.layers[1].attention.num_heads = 3;
+    spec.layers[1].attention.num_kv_heads = 1;
+    spec.layers[1].attention.head_size = 10;
+    spec.layers[1].mlp.intermediate_size = 20;
+    static const char *const lines[] = {
+        "model.embed_tokens.weight 10x8 by out",
+        "model.layers.0.norm_a.weight 8 gain whole",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
+        "model.layers.0.self_attn.q_norm.weight 6 gain whole",
+        "model.layers.0.self_attn.k_norm.weight 6 gain whole",
+        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
+        "model.layers.0.norm_c.weight 8 gain whole",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
+        "model.layers.0.mlp.down_proj.weight 8x12 by in",
+        "model.layers.1.norm_a.weight 8 gain whole",
+        "model.layers.1.self_attn.q_proj.weight 30x8 qkv 0/50 by out",
+        "model.layers.1.self_attn.k_proj.weight 10x8 qkv 30/50 by out",
+        "model.layers.1.self_attn.v_proj.weight 10x8 qkv 40/50 by out",
+        "model.layers.1.self_attn.q_norm.weight 10 gain whole",
+        "model.layers.1.self_attn.k_norm.weight 10 gain whole",
+        "model.layers.1.self_attn.o_proj.weight 8x30 by in",
+        "model.layers.1.norm_c.weight 8 gain whole",
+        "model.layers.1.mlp.gate_proj.weight 20x8 gate_up 0/40 by out",
+        "model.layers.1.mlp.up_proj.weight 20x8 gate_up 20/40 by out",
+        "model.layers.1.mlp.down_proj.weight 8x20 by in",
+        "model.norm.weight 8 gain whole",
+        NULL,
+    };
+    expect(&spec, true, lines);
+    const struct layer_sizes largest = model_spec_largest(&spec);
+    assert_int_equal(largest.num_heads, 4);
+    assert_int_equal(largest.num_kv_heads, 2);
+    assert_int_equal(largest.head_size, 10);
+    assert_int_equal(largest.intermediate_size, 20);
+}
+
 /* A parallel block has one norm; q, k, v and gate, up may be one tensor of the file, with one bias. */
 static void test_merged_in_the_file(void **state)
 {
     (void)state;
     struct model_spec spec = small();
-    spec.layers[0] = (struct layer_spec){.norm_placement = NORM_PARALLEL, .qkv_bias = true};
+    spec.layers[0].norm_placement = NORM_PARALLEL;
+    spec.layers[0].attention.qkv_bias = true;
     spec.names.qkv = "self_attn.qkv_proj";
     spec.names.gate_up = "ffn.in";
     spec.names.down = "ffn.out";
@@ -206,8 +258,10 @@ static void test_mlp_without_a_gate(void **state)
     (void)state;
     struct model_spec spec = small();
     spec.num_layers = 2;
-    spec.layers[0] = (struct layer_spec){.norm_placement = NORM_PARALLEL, .mlp = MLP_XIELU};
-    spec.layers[1] = (struct layer_spec){.norm_placement = NORM_PARALLEL, .mlp = MLP_RELU2, .mlp_bias = true};
+    spec.layers[0].norm_placement = spec.layers[1].norm_placement = NORM_PARALLEL;
+    spec.layers[0].mlp.kind = MLP_XIELU;
+    spec.layers[1].mlp.kind = MLP_RELU2;
+    spec.layers[1].mlp.bias = true;
     static const char *const lines[] = {
         "model.embed_tokens.weight 10x8 by out",
         "model.layers.0.norm_a.weight 8 gain whole",
@@ -243,7 +297,7 @@ static void test_find(void **state)
     struct tensor_table table;
     struct error err;
     spec.num_layers = 2;
-    spec.layers[0].qkv_bias = spec.layers[1].qkv_bias = true;
+    spec.layers[0].attention.qkv_bias = spec.layers[1].attention.qkv_bias = true;
     assert_int_equal(tensor_table_make(&spec, true, &table, &err), STATUS_OK);
     const struct tensor *k = tensor_table_find(&table, TENSOR_K, 1);
     assert_string_equal(k->name, "model.layers.1.self_attn.k_proj.weight");
@@ -267,9 +321,7 @@ static void test_largest(void **state)
     struct tensor_table table;
     struct error err;
     spec.num_layers = MODEL_MAX_LAYERS;
-    for (int32_t i = 0; i < spec.num_layers; i++)
-        spec.layers[i] = (struct layer_spec){
-            .norm_placement = NORM_AROUND, .qk_norm = QK_NORM_HEAD, .qkv_bias = true, .o_bias = true, .mlp_bias = true};
+    for (int32_t i = 0; i < spec.num_layers; i++) fill_layer(&spec.layers[i]);
     assert_int_equal(tensor_table_make(&spec, false, &table, &err), STATUS_OK);
     assert_int_equal(table.count, 3 + 20 * MODEL_MAX_LAYERS);
     assert_string_equal(table.tensors[table.count - 3].name, "model.layers.1023.norm_d.weight");
@@ -317,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_everything),
         cmocka_unit_test(test_layers_differ),
+        cmocka_unit_test(test_sizes_differ),
         cmocka_unit_test(test_merged_in_the_file),
         cmocka_unit_test(test_mlp_without_a_gate),
         cmocka_unit_test(test_find),

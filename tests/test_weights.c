@@ -69,19 +69,20 @@ static void add_linear(struct checkpoint *c, int layer, const char *module, int6
 static void add_layer(struct checkpoint *c, const struct model_spec *m, int i)
 {
     char name[128];
-    const int64_t q = m->num_heads * m->head_size, kv = m->num_kv_heads * m->head_size;
+    const struct layer_spec *l = &m->layers[i];
+    const int64_t q = attention_q_size(&l->attention), kv = attention_kv_size(&l->attention);
+    const int64_t inner = l->mlp.intermediate_size;
     snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
-    add_linear(c, i, "self_attn.q_proj", q, m->hidden_size, m->layers[0].qkv_bias);
-    add_linear(c, i, "self_attn.k_proj", kv, m->hidden_size, m->layers[0].qkv_bias);
-    add_linear(c, i, "self_attn.v_proj", kv, m->hidden_size, m->layers[0].qkv_bias);
-    add_linear(c, i, "self_attn.o_proj", m->hidden_size, q, m->layers[0].qkv_bias);
+    add_linear(c, i, "self_attn.q_proj", q, m->hidden_size, l->attention.qkv_bias);
+    add_linear(c, i, "self_attn.k_proj", kv, m->hidden_size, l->attention.qkv_bias);
+    add_linear(c, i, "self_attn.v_proj", kv, m->hidden_size, l->attention.qkv_bias);
+    add_linear(c, i, "self_attn.o_proj", m->hidden_size, q, l->attention.qkv_bias);
     snprintf(name, sizeof name, "model.layers.%d.post_attention_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
-    if (m->layers[0].mlp == MLP_GATED)
-        add_linear(c, i, "mlp.gate_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
-    add_linear(c, i, "mlp.up_proj", m->intermediate_size, m->hidden_size, m->layers[0].mlp_bias);
-    add_linear(c, i, "mlp.down_proj", m->hidden_size, m->intermediate_size, m->layers[0].mlp_bias);
+    if (l->mlp.kind == MLP_GATED) add_linear(c, i, "mlp.gate_proj", inner, m->hidden_size, l->mlp.bias);
+    add_linear(c, i, "mlp.up_proj", inner, m->hidden_size, l->mlp.bias);
+    add_linear(c, i, "mlp.down_proj", m->hidden_size, inner, l->mlp.bias);
 }
 
 static void add_scalars(struct checkpoint *c, int layer)
@@ -99,7 +100,7 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
     add(c, "model.embed_tokens.weight", m->vocab_size, m->hidden_size);
     for (int i = 0; i < m->num_layers; i++) {
         add_layer(c, m, i);
-        if (m->layers[0].mlp == MLP_XIELU) add_scalars(c, i);
+        if (m->layers[i].mlp.kind == MLP_XIELU) add_scalars(c, i);
     }
     add(c, "model.norm.weight", m->hidden_size, 0);
     if (head) add(c, "lm_head.weight", m->vocab_size, m->hidden_size);
@@ -117,24 +118,25 @@ static void finish(struct checkpoint *c, const struct temp_folder *folder)
     text_free(&c->header);
 }
 
+static void set_sizes(struct model_spec *spec, const struct attention_spec *attention, int32_t intermediate_size)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        spec->layers[i] = (struct layer_spec){.attention = *attention, .mlp = {.intermediate_size = intermediate_size}};
+}
+
 static struct model_spec small(void)
 {
-    return (struct model_spec){.hidden_size = 8,
-                               .intermediate_size = 12,
-                               .num_layers = 2,
-                               .num_heads = 4,
-                               .num_kv_heads = 2,
-                               .head_size = 6,
-                               .vocab_size = 10,
-                               .names = tensor_names_llama,
-                               .dtype = DTYPE_BFLOAT16};
+    struct model_spec spec = {
+        .hidden_size = 8, .num_layers = 2, .vocab_size = 10, .names = tensor_names_llama, .dtype = DTYPE_BFLOAT16};
+    set_sizes(&spec, &(struct attention_spec){.num_heads = 4, .num_kv_heads = 2, .head_size = 6}, 12);
+    return spec;
 }
 
 static void set_biases(struct model_spec *spec, bool attention, bool mlp)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        spec->layers[i].qkv_bias = spec->layers[i].o_bias = attention;
-        spec->layers[i].mlp_bias = mlp;
+        spec->layers[i].attention.qkv_bias = spec->layers[i].attention.o_bias = attention;
+        spec->layers[i].mlp.bias = mlp;
     }
 }
 
@@ -202,14 +204,15 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
 /* Of a model of Llama's shape. */
 static int64_t expected_bytes(const struct model_spec *c)
 {
-    const int64_t hidden = c->hidden_size, inner = c->intermediate_size;
-    const int64_t q = (int64_t)c->num_heads * c->head_size, kv = (int64_t)c->num_kv_heads * c->head_size;
+    const struct layer_spec *l = &c->layers[0];
+    const int64_t hidden = c->hidden_size, inner = l->mlp.intermediate_size;
+    const int64_t q = attention_q_size(&l->attention), kv = attention_kv_size(&l->attention);
     const int64_t layer = 2 * hidden + 2 * hidden * q + 2 * hidden * kv + 3 * hidden * inner;
     int64_t biases = 0;
     for (int32_t i = 0; i < c->num_layers; i++) {
-        if (c->layers[i].qkv_bias) biases += q + 2 * kv;
-        if (c->layers[i].o_bias) biases += hidden;
-        if (c->layers[i].mlp_bias) biases += 2 * inner + hidden;
+        if (c->layers[i].attention.qkv_bias) biases += q + 2 * kv;
+        if (c->layers[i].attention.o_bias) biases += hidden;
+        if (c->layers[i].mlp.bias) biases += 2 * inner + hidden;
     }
     const int64_t table = (int64_t)c->vocab_size * hidden;
     return (c->num_layers * layer + biases + hidden + (c->tie_word_embeddings ? 1 : 2) * table) * dtype_size(c->dtype);
@@ -217,7 +220,9 @@ static int64_t expected_bytes(const struct model_spec *c)
 
 static void check_all(const struct model_weights *w, const struct model_spec *c, enum dtype dtype)
 {
-    const int64_t q = c->num_heads * c->head_size, kv = c->num_kv_heads * c->head_size;
+    const struct layer_spec *l = &c->layers[0];
+    const int64_t q = attention_q_size(&l->attention), kv = attention_kv_size(&l->attention);
+    const int64_t inner = l->mlp.intermediate_size;
     check_matrix(&w->embedding, c->vocab_size, c->hidden_size, dtype, false);
     check_matrix(&w->lm_head, c->vocab_size, c->hidden_size, dtype, false);
     assert_int_equal(w->lm_head.data == w->embedding.data, c->tie_word_embeddings);
@@ -233,13 +238,13 @@ static void check_all(const struct model_weights *w, const struct model_spec *c,
         assert_null(layer->k_norm.gain);
         assert_int_equal(layer->qkv.num_parts, 3);
         assert_int_equal(layer->gate_up.num_parts, 2);
-        check_matrix(&layer->qkv.parts[0], q, c->hidden_size, dtype, c->layers[0].qkv_bias);
-        check_matrix(&layer->qkv.parts[1], kv, c->hidden_size, dtype, c->layers[0].qkv_bias);
-        check_matrix(&layer->qkv.parts[2], kv, c->hidden_size, dtype, c->layers[0].qkv_bias);
-        check_matrix(&layer->o, c->hidden_size, q, dtype, c->layers[0].qkv_bias);
-        check_matrix(&layer->gate_up.parts[0], c->intermediate_size, c->hidden_size, dtype, c->layers[0].mlp_bias);
-        check_matrix(&layer->gate_up.parts[1], c->intermediate_size, c->hidden_size, dtype, c->layers[0].mlp_bias);
-        check_matrix(&layer->down, c->hidden_size, c->intermediate_size, dtype, c->layers[0].mlp_bias);
+        check_matrix(&layer->qkv.parts[0], q, c->hidden_size, dtype, l->attention.qkv_bias);
+        check_matrix(&layer->qkv.parts[1], kv, c->hidden_size, dtype, l->attention.qkv_bias);
+        check_matrix(&layer->qkv.parts[2], kv, c->hidden_size, dtype, l->attention.qkv_bias);
+        check_matrix(&layer->o, c->hidden_size, q, dtype, l->attention.qkv_bias);
+        check_matrix(&layer->gate_up.parts[0], inner, c->hidden_size, dtype, l->mlp.bias);
+        check_matrix(&layer->gate_up.parts[1], inner, c->hidden_size, dtype, l->mlp.bias);
+        check_matrix(&layer->down, c->hidden_size, inner, dtype, l->mlp.bias);
     }
 }
 
@@ -266,7 +271,7 @@ static void test_golden(void **state)
         const struct model_spec spec = config.spec;
         assert_int_equal(spec.dtype, all[i].dtype);
         assert_int_equal(spec.tie_word_embeddings, all[i].tied);
-        assert_int_equal(spec.layers[0].qkv_bias && spec.layers[0].mlp_bias, all[i].bias);
+        assert_int_equal(spec.layers[0].attention.qkv_bias && spec.layers[0].mlp.bias, all[i].bias);
         struct model_weights w = accept(folder, &spec);
         check_all(&w, &spec, all[i].dtype);
         assert_int_equal(w.final_norm.gain_dtype, all[i].dtype);
@@ -488,14 +493,15 @@ static void test_xielu(void **state)
 {
     const struct temp_folder *folder = *state;
     struct model_spec spec = small();
-    spec.layers[0].mlp = spec.layers[1].mlp = MLP_XIELU;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_XIELU;
     const double stored = bf16_to_float(0x3f3f), softplus = log(1 + exp(stored));
     struct model_weights w = open_xielu(folder, &spec, NULL);
     const struct xielu_params *xielu = &w.layers[1].xielu;
     assert_true(fabs(xielu->alpha_p - softplus) < 1e-6 && fabs(xielu->alpha_n - stored - softplus) < 1e-6);
     assert_true(xielu->beta == (float)stored && xielu->eps == (float)stored);
     assert_int_equal(w.layers[1].gate_up.num_parts, 1);
-    check_matrix(&w.layers[1].gate_up.parts[0], spec.intermediate_size, spec.hidden_size, DTYPE_BFLOAT16, false);
+    check_matrix(&w.layers[1].gate_up.parts[0], spec.layers[1].mlp.intermediate_size, spec.hidden_size, DTYPE_BFLOAT16,
+                 false);
     model_weights_close(&w);
     w = open_xielu(folder, &spec, "model.layers.1.mlp.act_fn.beta");
     xielu = &w.layers[1].xielu;
@@ -519,8 +525,8 @@ static void test_dummy_without_a_gate(void **state)
 {
     (void)state;
     struct model_spec spec = small();
-    spec.layers[0].mlp = MLP_XIELU;
-    spec.layers[1].mlp = MLP_RELU2;
+    spec.layers[0].mlp.kind = MLP_XIELU;
+    spec.layers[1].mlp.kind = MLP_RELU2;
     struct model_weights w;
     struct error err = {""};
     assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OK);
@@ -768,13 +774,10 @@ static void test_dummy_too_large(void **state)
 {
     (void)state;
     struct model_spec spec = {.hidden_size = 1 << 20,
-                              .intermediate_size = 1 << 22,
                               .num_layers = MODEL_MAX_LAYERS,
-                              .num_heads = 4096,
-                              .num_kv_heads = 4096,
-                              .head_size = 1024,
                               .vocab_size = 1 << 24,
                               .names = tensor_names_llama}; /* the largest that a config.json may say */
+    set_sizes(&spec, &(struct attention_spec){.num_heads = 4096, .num_kv_heads = 4096, .head_size = 1024}, 1 << 22);
     set_biases(&spec, true, true);
     struct model_weights w;
     struct error err = {""};

@@ -39,7 +39,7 @@ static void from_float(void *out, const float *in, enum dtype dtype, int64_t cou
     }
     for (int64_t i = 0; i < count; i++) {
         if (dtype_size(dtype) == 1) {
-            ((uint8_t *)out)[i] = float_to_fp8(in[i], dtype);
+            ((uint8_t *)out)[i] = float_to_fp8(in[i], dtype == DTYPE_FP8_E4M3);
         } else {
             dtype_store(out, dtype, i, in[i]);
         }

@@ -4,11 +4,11 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 65536, .norm_eps = 1e-5}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.qk_norm = QK_NORM_HEAD;
-    layer.mlp = MLP_XIELU;
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 65536, .norm_eps = 1e-5}, spec);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.attention.qk_norm = QK_NORM_HEAD;
+    layer.mlp.kind = MLP_XIELU;
     family_check_activation(r, "xielu");
     family_set_layers(spec, &layer);
     spec->names.attention_norm = "attention_layernorm";

@@ -5,12 +5,11 @@
 static void read(struct json_reader *r, struct model_spec *spec)
 {
     const struct size_defaults defaults = {.max_position = 8192, .tie_word_embeddings = true};
-    family_read_sizes(r, &defaults, spec);
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
     /* Command R gives its context here, and the length of its training texts in max_position_embeddings. */
     spec->max_position_embeddings = json_reader_int(r, "model_max_length", spec->max_position_embeddings, 1, 1 << 28);
-    struct layer_spec layer = family_llama_layer(spec);
     layer.norm_placement = NORM_PARALLEL;
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     family_set_layers(spec, &layer);
     spec->norm_type = NORM_LAYER;
     spec->norm_eps = json_reader_number(r, "layer_norm_eps", 1e-5, 0, 1);
@@ -23,7 +22,7 @@ static void read_cohere2(struct json_reader *r, struct model_spec *spec)
     read(r, spec);
     family_read_alternating_windows(r, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX), spec);
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].window == 0) spec->layers[i].rotary_dim = 0;
+        if (spec->layers[i].attention.window == 0) spec->layers[i].attention.rotary_dim = 0;
 }
 
 static const char *const reads[] = {"attention_bias", "logit_scale", NULL};

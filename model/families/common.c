@@ -7,53 +7,55 @@
 const char *const activation_names[NUM_ACTIVATIONS] = {
     [ACTIVATION_SILU] = "silu", [ACTIVATION_GELU_TANH] = "gelu_pytorch_tanh", [ACTIVATION_GELU] = "gelu"};
 
-static void read_head_size(struct json_reader *r, int32_t absent, struct model_spec *spec)
+static int32_t read_head_size(struct json_reader *r, int32_t absent, int32_t hidden_size, int32_t num_heads)
 {
     /* null stands for the quotient, too */
     if (json_reader_has(r, "head_dim")) absent = 0;
-    spec->head_size = json_reader_int(r, "head_dim", absent, 2, MODEL_MAX_HEAD_SIZE);
-    if (spec->head_size == 0) {
-        if (spec->hidden_size % spec->num_heads != 0)
+    int32_t head_size = json_reader_int(r, "head_dim", absent, 2, MODEL_MAX_HEAD_SIZE);
+    if (head_size == 0) {
+        if (hidden_size % num_heads != 0)
             json_reader_fail(
                 r, STATUS_INVALID,
                 "hidden_size (%d) is not a multiple of num_attention_heads (%d), and head_dim is not given",
-                spec->hidden_size, spec->num_heads);
-        spec->head_size = spec->hidden_size / spec->num_heads;
+                hidden_size, num_heads);
+        head_size = hidden_size / num_heads;
     }
-    if (spec->head_size < 2 || spec->head_size > MODEL_MAX_HEAD_SIZE || spec->head_size % 2 != 0)
+    if (head_size < 2 || head_size > MODEL_MAX_HEAD_SIZE || head_size % 2 != 0)
         json_reader_fail(r, STATUS_INVALID, "head_dim must be an even number from 2 to %d, found %d",
-                         MODEL_MAX_HEAD_SIZE, spec->head_size);
+                         MODEL_MAX_HEAD_SIZE, head_size);
+    return head_size;
 }
 
-void family_read_sizes(struct json_reader *r, const struct size_defaults *defaults, struct model_spec *spec)
+static struct attention_spec read_heads(struct json_reader *r, const struct size_defaults *defaults,
+                                        int32_t hidden_size)
+{
+    struct attention_spec a = {.num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096)};
+    /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
+    const bool given = json_reader_has(r, "num_key_value_heads") || defaults->num_kv_heads == 0;
+    a.num_kv_heads = json_reader_int(r, "num_key_value_heads", given ? a.num_heads : defaults->num_kv_heads, 1, 4096);
+    if (a.num_heads % a.num_kv_heads != 0)
+        json_reader_fail(r, STATUS_INVALID, "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
+                         a.num_heads, a.num_kv_heads);
+    a.head_size = a.rotary_dim = read_head_size(r, defaults->head_size, hidden_size, a.num_heads);
+    a.scale = (float)(1 / sqrt((double)a.head_size));
+    return a;
+}
+
+struct layer_spec family_read_llama(struct json_reader *r, const struct size_defaults *defaults,
+                                    struct model_spec *spec)
 {
     const char *layers_key = defaults->num_layers_key ? defaults->num_layers_key : "num_hidden_layers";
     const char *eps_key = defaults->norm_eps_key ? defaults->norm_eps_key : "rms_norm_eps";
+    struct layer_spec layer = {.residual_multiplier = 1};
     spec->hidden_size = json_reader_require_int(r, "hidden_size", 1, 1 << 20);
-    spec->intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
+    layer.mlp.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
     spec->num_layers = json_reader_require_int(r, layers_key, 1, MODEL_MAX_LAYERS);
-    spec->num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096);
     spec->vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
-    /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
-    const bool given = json_reader_has(r, "num_key_value_heads") || defaults->num_kv_heads == 0;
-    spec->num_kv_heads =
-        json_reader_int(r, "num_key_value_heads", given ? spec->num_heads : defaults->num_kv_heads, 1, 4096);
-    if (spec->num_heads % spec->num_kv_heads != 0)
-        json_reader_fail(r, STATUS_INVALID, "num_attention_heads (%d) is not a multiple of num_key_value_heads (%d)",
-                         spec->num_heads, spec->num_kv_heads);
-    read_head_size(r, defaults->head_size, spec);
+    layer.attention = read_heads(r, defaults, spec->hidden_size);
     spec->max_position_embeddings = json_reader_int(r, "max_position_embeddings", defaults->max_position, 1, 1 << 28);
     spec->norm_eps = json_reader_number(r, eps_key, defaults->norm_eps > 0 ? defaults->norm_eps : 1e-6, 0, 1);
     spec->tie_word_embeddings = json_reader_bool(r, "tie_word_embeddings", defaults->tie_word_embeddings);
-}
-
-struct layer_spec family_llama_layer(const struct model_spec *spec)
-{
-    return (struct layer_spec){
-        .rotary_dim = spec->head_size,
-        .attention_scale = (float)(1 / sqrt((double)spec->head_size)),
-        .residual_multiplier = 1,
-    };
+    return layer;
 }
 
 void family_set_layers(struct model_spec *spec, const struct layer_spec *layer)
@@ -63,7 +65,8 @@ void family_set_layers(struct model_spec *spec, const struct layer_spec *layer)
 
 void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every)
 {
-    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].window = (i + 1) % full_every == 0 ? 0 : window;
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        spec->layers[i].attention.window = (i + 1) % full_every == 0 ? 0 : window;
 }
 
 void family_set_gemma(struct model_spec *spec)
@@ -103,7 +106,7 @@ void family_read_layer_types(struct json_reader *r, int32_t window, struct model
                 r, STATUS_INVALID,
                 "layer_types[%d] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false",
                 i);
-        spec->layers[i].window = sliding ? window : 0;
+        spec->layers[i].attention.window = sliding ? window : 0;
     }
 }
 
@@ -124,7 +127,8 @@ void family_read_alternating_windows(struct json_reader *r, int32_t full_every, 
 void family_set_two_ropes(struct model_spec *spec)
 {
     spec->num_ropes = 2;
-    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].rope = spec->layers[i].window > 0;
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        spec->layers[i].attention.rope = spec->layers[i].attention.window > 0;
 }
 
 void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
@@ -132,7 +136,7 @@ void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
     int32_t window = 0;
     if (json_reader_bool(r, "use_sliding_window", false)) window = family_read_window(r, 4096);
     const int32_t first = json_reader_int(r, "max_window_layers", 28, 0, INT32_MAX);
-    for (int32_t i = first; i < spec->num_layers; i++) spec->layers[i].window = window;
+    for (int32_t i = first; i < spec->num_layers; i++) spec->layers[i].attention.window = window;
     family_read_layer_types(r, window, spec);
 }
 
@@ -161,7 +165,7 @@ void family_check_layer_types(struct json_reader *r, const struct model_spec *sp
     const json_t *list = get_layer_types(r, spec);
     for (int32_t i = 0; list && i < spec->num_layers; i++) {
         const json_t *value = json_array_get(list, (size_t)i);
-        const char *expected = spec->layers[i].window ? "sliding_attention" : "full_attention";
+        const char *expected = spec->layers[i].attention.window ? "sliding_attention" : "full_attention";
         if (!is_type(value, expected))
             json_reader_fail(r, STATUS_UNSUPPORTED, "layer_types[%d] is %s, but this layer is computed with \"%s\"", i,
                              show_value(value).text, expected);

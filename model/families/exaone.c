@@ -8,8 +8,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
                                            .tie_word_embeddings = true,
                                            .num_layers_key = "num_layers",
                                            .norm_eps_key = "layer_norm_epsilon"};
-    family_read_sizes(r, &defaults, spec);
-    const struct layer_spec layer = family_llama_layer(spec);
+    const struct layer_spec layer = family_read_llama(r, &defaults, spec);
     family_set_layers(spec, &layer);
     spec->names = (struct tensor_names){.embedding = "transformer.wte",
                                         .final_norm = "transformer.ln_f",

@@ -11,15 +11,15 @@ static void read_windows(struct json_reader *r, struct model_spec *spec)
         family_set_windows(spec, window, json_reader_int(r, "sliding_window_pattern", 4, 1, INT32_MAX));
     family_read_layer_types(r, window, spec);
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if (window > 0 && spec->layers[i].window == 0) spec->layers[i].rotary_dim = 0;
+        if (window > 0 && spec->layers[i].attention.window == 0) spec->layers[i].attention.rotary_dim = 0;
 }
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 2048, .num_kv_heads = 32, .norm_eps = 1e-5}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 2048, .num_kv_heads = 32, .norm_eps = 1e-5}, spec);
     layer.norm_placement = NORM_AFTER;
-    layer.qk_norm = QK_NORM_HEAD;
+    layer.attention.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
     read_windows(r, spec);
 }

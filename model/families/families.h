@@ -89,10 +89,10 @@ struct size_defaults {
     const char *num_layers_key, *norm_eps_key;
 };
 
-void family_read_sizes(struct json_reader *r, const struct size_defaults *defaults, struct model_spec *spec);
-
-/* Llama's layer: norms before attention and MLP, whole heads rotated, scores scaled by 1 / sqrt(head_size), SiLU. */
-struct layer_spec family_llama_layer(const struct model_spec *spec);
+/* Reads the sizes of the model, and returns Llama's layer of these sizes: norms before attention and MLP, whole heads
+ * rotated, scores scaled by 1 / sqrt(head_size), SiLU. */
+struct layer_spec family_read_llama(struct json_reader *r, const struct size_defaults *defaults,
+                                    struct model_spec *spec);
 void family_set_layers(struct model_spec *spec, const struct layer_spec *layer); /* every layer alike */
 
 /* Every full_every-th layer attends to all tokens, the others to the last `window` ones. */

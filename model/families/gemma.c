@@ -6,10 +6,9 @@ static void read(struct json_reader *r, struct model_spec *spec)
 {
     const struct size_defaults defaults = {
         .max_position = 8192, .num_kv_heads = 16, .head_size = 256, .tie_word_embeddings = true};
-    family_read_sizes(r, &defaults, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.activation = family_read_activation(r, "hidden_act", ACTIVATION_GELU_TANH);
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp.activation = family_read_activation(r, "hidden_act", ACTIVATION_GELU_TANH);
     family_set_layers(spec, &layer);
     family_set_gemma(spec);
 }

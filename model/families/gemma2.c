@@ -14,21 +14,20 @@ struct layer_spec family_read_gemma2(struct json_reader *r, int32_t max_position
 {
     const struct size_defaults defaults = {
         .max_position = max_position, .num_kv_heads = 4, .head_size = 256, .tie_word_embeddings = true};
-    family_read_sizes(r, &defaults, spec);
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
     family_set_gemma(spec);
     spec->names.mlp_norm = "pre_feedforward_layernorm";
-    struct layer_spec layer = family_llama_layer(spec);
     layer.norm_placement = NORM_AROUND;
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.attention_scale = (float)(1 / sqrt(json_reader_number(r, "query_pre_attn_scalar", 256, 1e-6, 1e6)));
-    layer.activation = family_read_activation(r, "hidden_activation", ACTIVATION_GELU_TANH);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.attention.scale = (float)(1 / sqrt(json_reader_number(r, "query_pre_attn_scalar", 256, 1e-6, 1e6)));
+    layer.mlp.activation = family_read_activation(r, "hidden_activation", ACTIVATION_GELU_TANH);
     return layer;
 }
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
     struct layer_spec layer = family_read_gemma2(r, 8192, spec);
-    layer.attention_soft_cap = read_soft_cap(r, "attn_logit_softcapping", 50);
+    layer.attention.soft_cap = read_soft_cap(r, "attn_logit_softcapping", 50);
     family_set_layers(spec, &layer);
     family_read_alternating_windows(r, 2, spec);
     spec->logits_soft_cap = read_soft_cap(r, "final_logit_softcapping", 30);

@@ -5,7 +5,7 @@
 static void read(struct json_reader *r, struct model_spec *spec)
 {
     struct layer_spec layer = family_read_gemma2(r, 131072, spec);
-    layer.qk_norm = QK_NORM_HEAD;
+    layer.attention.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
     family_read_alternating_windows(r, json_reader_int(r, "sliding_window_pattern", 6, 1, INT32_MAX), spec);
     family_set_two_ropes(spec);

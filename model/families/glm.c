@@ -6,10 +6,10 @@ static void read(struct json_reader *r, struct model_spec *spec, enum norm_place
 {
     const struct size_defaults defaults = {
         .max_position = 131072, .num_kv_heads = 2, .head_size = 128, .norm_eps = 1.5625e-7};
-    family_read_sizes(r, &defaults, spec);
-    struct layer_spec layer = family_llama_layer(spec);
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
     layer.norm_placement = placement;
-    layer.qkv_bias = json_reader_bool(r, "attention_bias", true); /* o_proj has none, whatever the key says */
+    /* o_proj has none, whatever the key says */
+    layer.attention.qkv_bias = json_reader_bool(r, "attention_bias", true);
     family_set_layers(spec, &layer);
     spec->rope_interleaved = true;
     spec->names.gate_up = "mlp.gate_up_proj";

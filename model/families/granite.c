@@ -12,7 +12,7 @@ void family_read_granite_multipliers(struct json_reader *r, struct model_spec *s
     const double attention = read_multiplier(r, "attention_multiplier");
     const double residual = read_multiplier(r, "residual_multiplier");
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        spec->layers[i].attention_scale = (float)attention;
+        spec->layers[i].attention.scale = (float)attention;
         spec->layers[i].residual_multiplier = (float)residual;
     }
     spec->embedding_multiplier = read_multiplier(r, "embedding_multiplier");
@@ -21,10 +21,9 @@ void family_read_granite_multipliers(struct json_reader *r, struct model_spec *s
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 2048}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    struct layer_spec layer = family_read_llama(r, &(struct size_defaults){.max_position = 2048}, spec);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp.bias = json_reader_bool(r, "mlp_bias", false);
     family_set_layers(spec, &layer);
     family_read_granite_multipliers(r, spec);
 }

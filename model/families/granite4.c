@@ -35,15 +35,14 @@ static void refuse_recurrent_layers(struct json_reader *r, const struct model_sp
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 2048}, spec);
+    struct layer_spec layer = family_read_llama(r, &(struct size_defaults){.max_position = 2048}, spec);
     refuse_experts(r);
     refuse_recurrent_layers(r, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    if (strcmp(json_reader_string(r, "position_embedding_type", "none"), "rope") != 0) layer.rotary_dim = 0;
+    layer.mlp.intermediate_size = json_reader_int(r, "shared_intermediate_size", 1024, 1, 1 << 22);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    if (strcmp(json_reader_string(r, "position_embedding_type", "none"), "rope") != 0) layer.attention.rotary_dim = 0;
     family_set_layers(spec, &layer);
     family_read_granite_multipliers(r, spec);
-    spec->intermediate_size = json_reader_int(r, "shared_intermediate_size", 1024, 1, 1 << 22);
     spec->names.gate_up = "shared_mlp.input_linear";
     spec->names.down = "shared_mlp.output_linear";
 }

@@ -4,10 +4,10 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = json_reader_bool(r, "qkv_bias", false);
-    layer.o_bias = layer.mlp_bias = json_reader_bool(r, "bias", false);
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32}, spec);
+    layer.attention.qkv_bias = json_reader_bool(r, "qkv_bias", false);
+    layer.attention.o_bias = layer.mlp.bias = json_reader_bool(r, "bias", false);
     family_set_layers(spec, &layer);
 }
 

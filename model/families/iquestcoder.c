@@ -5,10 +5,9 @@ static void read(struct json_reader *r, struct model_spec *spec)
 {
     const struct size_defaults defaults = {
         .max_position = 16384, .num_kv_heads = 8, .head_size = 128, .norm_eps = 1e-5};
-    family_read_sizes(r, &defaults, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp.bias = json_reader_bool(r, "mlp_bias", false);
     family_set_layers(spec, &layer);
 }
 

@@ -121,9 +121,10 @@ static bool is_neutral(struct json_reader *r, const struct known_key *known, con
     case UNUSED_WINDOW:
         return json_is_off(value) || !json_reader_bool(r, "use_sliding_window", true);
     case ATTENTION_SCALE:
-        return fabs(json_reader_number(r, known->key, 0, -1e9, 1e9) - 1 / sqrt(spec->head_size)) <= 1e-6;
+        return fabs(json_reader_number(r, known->key, 0, -1e9, 1e9) - 1 / sqrt(spec->layers[0].attention.head_size)) <=
+               1e-6;
     case HEAD_SIZE:
-        return json_reader_number(r, known->key, 0, -1e9, 1e9) == spec->head_size;
+        return json_reader_number(r, known->key, 0, -1e9, 1e9) == spec->layers[0].attention.head_size;
     }
     return false;
 }

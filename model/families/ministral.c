@@ -3,11 +3,11 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 131072, .num_kv_heads = 8}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.window = family_read_window(r, 4096);
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 131072, .num_kv_heads = 8}, spec);
+    layer.attention.window = family_read_window(r, 4096);
     family_set_layers(spec, &layer);
-    family_read_layer_types(r, layer.window, spec);
+    family_read_layer_types(r, layer.attention.window, spec);
 }
 
 static const char *const reads[] = {"sliding_window", "layer_types", NULL};

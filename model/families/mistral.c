@@ -13,9 +13,9 @@ static int32_t read_window(struct json_reader *r)
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 131072, .num_kv_heads = 8}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.window = read_window(r);
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 131072, .num_kv_heads = 8}, spec);
+    layer.attention.window = read_window(r);
     family_set_layers(spec, &layer);
 }
 

@@ -4,11 +4,11 @@
 
 void family_read_olmo2(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 2048, .norm_eps = 1e-5}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 2048, .norm_eps = 1e-5}, spec);
     layer.norm_placement = NORM_AFTER;
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.qk_norm = QK_NORM_PROJECTION;
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.attention.qk_norm = QK_NORM_PROJECTION;
     family_set_layers(spec, &layer);
 }
 

@@ -5,9 +5,9 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 4096, .norm_eps = 1e-5}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.window = family_read_window(r, 0);
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 4096, .norm_eps = 1e-5}, spec);
+    layer.attention.window = family_read_window(r, 0);
     family_set_layers(spec, &layer);
     spec->names.qkv = "self_attn.qkv_proj";
     spec->names.gate_up = "mlp.gate_up_proj";

@@ -4,9 +4,9 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = true;
+    struct layer_spec layer =
+        family_read_llama(r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32}, spec);
+    layer.attention.qkv_bias = true;
     family_set_layers(spec, &layer);
     family_read_qwen_windows(r, spec);
 }

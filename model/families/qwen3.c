@@ -3,10 +3,10 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32, .head_size = 128}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.qk_norm = QK_NORM_HEAD;
+    struct layer_spec layer = family_read_llama(
+        r, &(struct size_defaults){.max_position = 32768, .num_kv_heads = 32, .head_size = 128}, spec);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.attention.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
     family_read_qwen_windows(r, spec);
 }

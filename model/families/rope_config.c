@@ -103,10 +103,10 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
 }
 
 /* Of each head; 0: partial_rotary_factor is out of range. */
-static int32_t rotated_elements(const struct model_spec *spec, double partial_rotary_factor)
+static int32_t rotated_elements(const struct attention_spec *a, double partial_rotary_factor)
 {
     const bool valid = partial_rotary_factor > 0 && partial_rotary_factor <= 1;
-    return valid ? (int32_t)(spec->head_size * partial_rotary_factor) : 0;
+    return valid ? (int32_t)(a->head_size * partial_rotary_factor) : 0;
 }
 
 /* short_factor or long_factor: a number for each pair that is rotated. */
@@ -126,7 +126,7 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
                           struct rope_config *rope)
 {
     const double stretch = (double)spec->max_position_embeddings / rope->original_max_position;
-    const int32_t num_pairs = rotated_elements(spec, partial) / 2;
+    const int32_t num_pairs = rotated_elements(&spec->layers[0].attention, partial) / 2;
     rope->factor = json_reader_number(r, "factor", stretch, 1e-6, 1e6);
     rope->attention_factor = json_reader_number(r, "attention_factor", 0, 1e-6, 1e6);
     if (rope->original_max_position < 2)
@@ -140,14 +140,16 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
 /* Sets the rotary_dim of layers that rotate, if they rotate only a part of each head. */
 static void narrow_rotation(struct json_reader *r, double factor, struct model_spec *spec)
 {
-    const int32_t dim = rotated_elements(spec, factor);
     if (factor == 1) return;
-    if (dim < 2 || dim % 2 != 0)
-        json_reader_fail(r, STATUS_INVALID,
-                         "partial_rotary_factor is %g, but must rotate an even number of the %d elements of a head",
-                         factor, spec->head_size);
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].rotary_dim > 0) spec->layers[i].rotary_dim = dim;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        struct attention_spec *a = &spec->layers[i].attention;
+        const int32_t dim = rotated_elements(a, factor);
+        if (dim < 2 || dim % 2 != 0)
+            json_reader_fail(r, STATUS_INVALID,
+                             "partial_rotary_factor is %g, but must rotate an even number of the %d elements of a head",
+                             factor, a->head_size);
+        if (a->rotary_dim > 0) a->rotary_dim = dim;
+    }
 }
 
 /* What counts for the object besides its own keys: the family, and keys beside the object. */
@@ -178,7 +180,7 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
     rope->original_max_position = outer->original_max_position ? outer->original_max_position : original;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC)
         rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
-    if (rope->type == ROPE_DYNAMIC && spec->head_size <= 2)
+    if (rope->type == ROPE_DYNAMIC && spec->layers[0].attention.head_size <= 2)
         json_reader_fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
     if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);

@@ -3,11 +3,11 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    family_read_sizes(r, &(struct size_defaults){.max_position = 524288, .num_kv_heads = 8, .head_size = 128}, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = json_reader_bool(r, "attention_bias", true);
-    layer.o_bias = json_reader_bool(r, "attention_out_bias", false);
-    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    struct layer_spec layer = family_read_llama(
+        r, &(struct size_defaults){.max_position = 524288, .num_kv_heads = 8, .head_size = 128}, spec);
+    layer.attention.qkv_bias = json_reader_bool(r, "attention_bias", true);
+    layer.attention.o_bias = json_reader_bool(r, "attention_out_bias", false);
+    layer.mlp.bias = json_reader_bool(r, "mlp_bias", false);
     family_set_layers(spec, &layer);
 }
 

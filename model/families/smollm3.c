@@ -15,7 +15,7 @@ static void read_rotation(struct json_reader *r, struct model_spec *spec)
         const bool rotates =
             list ? json_reader_to_int64(r, "an element of no_rope_layers", json_array_get(list, (size_t)i), 0, 1)
                  : (i + 1) % interval != 0;
-        if (!rotates) spec->layers[i].rotary_dim = 0;
+        if (!rotates) spec->layers[i].attention.rotary_dim = 0;
     }
 }
 
@@ -24,17 +24,16 @@ static void read_windows(struct json_reader *r, struct model_spec *spec)
 {
     const int32_t window = json_reader_bool(r, "use_sliding_window", false) ? family_read_window(r, 0) : 0;
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].rotary_dim == 0) spec->layers[i].window = window;
+        if (spec->layers[i].attention.rotary_dim == 0) spec->layers[i].attention.window = window;
     family_read_layer_types(r, window, spec);
 }
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
     const struct size_defaults defaults = {.max_position = 32768, .num_kv_heads = 4, .tie_word_embeddings = true};
-    family_read_sizes(r, &defaults, spec);
-    struct layer_spec layer = family_llama_layer(spec);
-    layer.qkv_bias = layer.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.mlp_bias = json_reader_bool(r, "mlp_bias", false);
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
+    layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
+    layer.mlp.bias = json_reader_bool(r, "mlp_bias", false);
     family_set_layers(spec, &layer);
     read_rotation(r, spec);
     read_windows(r, spec);

@@ -74,7 +74,7 @@ static enum status set_format(struct model_spec *spec, enum weight_format format
         const struct tensor *t = &table.tensors[i];
         if (t->kind != TENSOR_MATRIX || t->layer < 0) continue;
         const struct weight_scheme scheme = scheme_of(format, t->in_features);
-        spec->layers[t->layer].schemes[tensor_layer_matrix(t)] = add_scheme(spec, &scheme);
+        spec->layers[t->layer].schemes[t->role] = add_scheme(spec, &scheme);
     }
     tensor_table_free(&table);
     return status;

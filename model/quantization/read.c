@@ -115,19 +115,11 @@ static void read_method(struct quantization_reader *q, const char *absent)
 
 /* --- Schemes of modules --- */
 
-static bool same_scheme(const struct weight_scheme *a, const struct weight_scheme *b)
-{
-    return a->storage == b->storage && a->is_quantized == b->is_quantized && a->quantize == b->quantize &&
-           a->format == b->format && a->group_size == b->group_size && a->blocks == b->blocks &&
-           a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros && a->zeros_less_one == b->zeros_less_one &&
-           a->ordered == b->ordered && a->quantize_x == b->quantize_x;
-}
-
 uint8_t quantization_add(struct quantization_reader *q, const struct weight_scheme *scheme)
 {
     struct model_spec *spec = q->spec;
     for (int32_t i = 0; i < spec->num_schemes; i++)
-        if (same_scheme(&spec->schemes[i], scheme)) return (uint8_t)i;
+        if (weight_scheme_equal(&spec->schemes[i], scheme)) return (uint8_t)i;
     if (spec->num_schemes == MODEL_MAX_SCHEMES) {
         quantization_refuse(q, "a mix of more than %d formats", MODEL_MAX_SCHEMES - 1);
         return 0;
@@ -176,7 +168,7 @@ static void store_schemes(struct quantization_reader *q)
         if (m->tensor->role == TENSOR_LM_HEAD)
             q->spec->lm_head_scheme = m->scheme;
         else if (m->tensor->layer >= 0)
-            q->spec->layers[m->tensor->layer].schemes[tensor_layer_matrix(m->tensor)] = m->scheme;
+            q->spec->layers[m->tensor->layer].schemes[m->tensor->role] = m->scheme;
     }
 }
 

@@ -37,7 +37,7 @@ struct quantization_words quantization_words(const struct model_spec *spec)
     struct quantization_words words = {""};
     used[spec->lm_head_scheme] = true;
     for (int32_t i = 0; i < spec->num_layers; i++)
-        for (int m = 0; m < NUM_LAYER_MATRICES; m++) used[spec->layers[i].schemes[m]] = true;
+        for (int role = 0; role < NUM_TENSOR_ROLES; role++) used[spec->layers[i].schemes[role]] = true;
     for (int32_t i = 1; i < spec->num_schemes; i++) {
         if (!used[i]) continue;
         append(&words, words.text[0] ? "; " : "");

@@ -168,7 +168,7 @@ static void add_flags(const struct benchmark *b, struct option_table *table, str
 static enum status check_lengths(const struct bench_options *o, const struct engine *e, struct error *err)
 {
     const int64_t longest = (int64_t)o->prefix_len + o->input_len.maximum + o->output_len.maximum;
-    const int32_t max_model_len = engine_limits(e)->max_model_len;
+    const int32_t max_model_len = engine_info(e)->limits->max_model_len;
     if (longest <= max_model_len) return STATUS_OK;
     return error_set(
         err, STATUS_INVALID,
@@ -179,9 +179,11 @@ static enum status check_lengths(const struct bench_options *o, const struct eng
 
 static void report_model(struct bench *b)
 {
-    const struct model_spec *spec = &engine_model_config(b->engine)->spec;
-    const struct memory_profile *memory = engine_memory_profile(b->engine);
-    const struct batch_limits *limits = engine_limits(b->engine);
+    const struct engine_info *info = engine_info(b->engine);
+    const struct model_spec *spec = &info->config->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
+    const struct memory_profile *memory = info->memory;
+    const struct batch_limits *limits = info->limits;
     const struct quantization_words quantization = quantization_words(spec);
     const bool quantized = quantization.text[0];
     char *title = b->report.title;
@@ -190,8 +192,8 @@ static void report_model(struct bench *b)
         title + length, sizeof b->report.title - length,
         "\nmodel    %d layer%s of %d, %d head%s (%d of K and V), %.2f GiB of weights%s%s%s%s; blocks of %d tokens, "
         "cache %s",
-        spec->num_layers, plural(spec->num_layers), spec->hidden_size, spec->num_heads, plural(spec->num_heads),
-        spec->num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
+        spec->num_layers, plural(spec->num_layers), spec->hidden_size, largest.num_heads, plural(largest.num_heads),
+        largest.num_kv_heads, (double)memory->weights / (1 << 30), quantized ? " (" : "", quantization.text,
         quantized ? ")" : "", b->options->engine.load_format == LOAD_FORMAT_DUMMY ? ", dummy" : "", limits->block_size,
         dtype_name(memory->cache_dtype));
     report_string(&b->report, "quantization", quantized ? quantization.text : "none");
@@ -201,25 +203,23 @@ static void report_model(struct bench *b)
 
 static void report_setting(struct bench *b, const char *name)
 {
-    const char *model = b->options->engine.model, *device = engine_device(b->engine);
-    const char *dtype = dtype_name(engine_memory_profile(b->engine)->dtype);
-    const double start = engine_start_seconds(b->engine);
+    const struct engine_info *info = engine_info(b->engine);
+    const char *model = b->options->engine.model, *dtype = dtype_name(info->memory->dtype);
     char threads[40] = "";
-    if (!engine_device_is_discrete(b->engine)) {
-        snprintf(threads, sizeof threads, " (%d thread%s, %s)", engine_threads(b->engine),
-                 plural(engine_threads(b->engine)), engine_isa(b->engine));
-        report_integer(&b->report, "threads", NULL, engine_threads(b->engine));
-        report_string(&b->report, "cpu_isa", engine_isa(b->engine));
+    if (!info->discrete) {
+        snprintf(threads, sizeof threads, " (%d thread%s, %s)", info->threads, plural(info->threads), info->isa);
+        report_integer(&b->report, "threads", NULL, info->threads);
+        report_string(&b->report, "cpu_isa", info->isa);
     }
     report_string(&b->report, "benchmark", name);
     report_string(&b->report, "model", model);
-    report_string(&b->report, "device", device);
+    report_string(&b->report, "device", info->device);
     report_string(&b->report, "dtype", dtype);
-    report_number(&b->report, "start_seconds", NULL, start, "s");
-    snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model, device,
-             threads, dtype, start);
+    report_number(&b->report, "start_seconds", NULL, info->start_seconds, "s");
+    snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model,
+             info->device, threads, dtype, info->start_seconds);
     report_model(b);
-    bench_report_machine(&b->report, engine_device_is_discrete(b->engine) ? device : NULL);
+    bench_report_machine(&b->report, info->discrete ? info->device : NULL);
 }
 
 static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,

@@ -10,7 +10,7 @@ static enum status create_sharing(struct bench *b, int32_t count, const int32_t 
     const struct bench_options *o = b->options;
     const struct bench_range lengths = {o->prefix_len + o->input_len.minimum, o->prefix_len + o->input_len.maximum};
     enum status status = bench_run_create(count, lengths, o->output_len,
-                                          engine_model_config(b->engine)->spec.vocab_size, &b->random, run, err);
+                                          engine_info(b->engine)->config->spec.vocab_size, &b->random, run, err);
     for (int32_t i = 0; status == STATUS_OK && i < count; i++)
         memcpy(run->requests[i].prompt, prefix, (size_t)o->prefix_len * sizeof *prefix);
     return status;
@@ -87,7 +87,7 @@ enum status bench_cache(struct bench *b, struct error *err)
     struct cache_result result = {0};
     struct bench_run prefix; /* one request, whose prompt is the shared prefix */
     enum status status =
-        bench_run_create(1, length, one, engine_model_config(b->engine)->spec.vocab_size, &b->random, &prefix, err);
+        bench_run_create(1, length, one, engine_info(b->engine)->config->spec.vocab_size, &b->random, &prefix, err);
     if (status != STATUS_OK) return status;
     const int32_t *tokens = prefix.requests[0].prompt;
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++)

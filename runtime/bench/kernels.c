@@ -31,15 +31,11 @@ struct kernels_options {
 /* Without --model: Llama-3.2-1B. */
 static void use_llama_1b(struct model_spec *spec)
 {
-    *spec = (struct model_spec){.hidden_size = 2048,
-                                .intermediate_size = 8192,
-                                .num_layers = 16,
-                                .num_heads = 32,
-                                .num_kv_heads = 8,
-                                .head_size = 64,
-                                .vocab_size = 128256,
-                                .num_schemes = 1,
-                                .names = tensor_names_llama};
+    *spec = (struct model_spec){
+        .hidden_size = 2048, .num_layers = 16, .vocab_size = 128256, .num_schemes = 1, .names = tensor_names_llama};
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        spec->layers[i] = (struct layer_spec){.attention = {.num_heads = 32, .num_kv_heads = 8, .head_size = 64},
+                                              .mlp = {.intermediate_size = 8192}};
 }
 
 static struct bench_quantization quantization_of(const struct weight_scheme *s)
@@ -57,14 +53,27 @@ static struct bench_quantization quantization_of(const struct weight_scheme *s)
 
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
+    const struct layer_sizes largest = model_spec_largest(c);
     return (struct bench_sizes){.hidden_size = c->hidden_size,
-                                .intermediate_size = c->intermediate_size,
+                                .intermediate_size = largest.intermediate_size,
                                 .num_layers = c->num_layers,
-                                .num_heads = c->num_heads,
-                                .num_kv_heads = c->num_kv_heads,
-                                .head_size = c->head_size,
+                                .num_heads = largest.num_heads,
+                                .num_kv_heads = largest.num_kv_heads,
+                                .head_size = largest.head_size,
                                 .vocab_size = c->vocab_size,
-                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[MATRIX_Q]])};
+                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]])};
+}
+
+/* The largest of the merged matrices that begin with this role; NULL: no layer has one. */
+static const struct tensor *largest_matrix(const struct tensor_table *table, enum tensor_role role)
+{
+    const struct tensor *largest = NULL;
+    for (int32_t i = 0; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        if (t->kind != TENSOR_MATRIX || t->role != role) continue;
+        if (!largest || t->merged_rows * t->in_features > largest->merged_rows * largest->in_features) largest = t;
+    }
+    return largest;
 }
 
 enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err)
@@ -77,8 +86,8 @@ enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls
     struct tensor_table table;
     enum status status = tensor_table_make(spec, false, &table, err);
     for (int i = 0; i < NUM_MATMULS && status == STATUS_OK; i++) {
-        const struct tensor *t = tensor_table_find(&table, first_parts[i], i == MATMUL_LM_HEAD ? -1 : 0);
-        if (!t) t = tensor_table_find(&table, TENSOR_UP, 0); /* an MLP without a gate */
+        const struct tensor *t = largest_matrix(&table, first_parts[i]);
+        if (!t) t = largest_matrix(&table, TENSOR_UP); /* of MLPs without a gate */
         out->out_features[i] = t->merged_rows;
         out->in_features[i] = t->in_features;
     }

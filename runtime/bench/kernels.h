@@ -3,8 +3,8 @@
 #ifndef QUIRE_RUNTIME_BENCH_KERNELS_H
 #define QUIRE_RUNTIME_BENCH_KERNELS_H
 
-#include "kernels/bench.h"
 #include "model/config.h"
+#include "runtime/bench/device.h"
 
 /* argv[0] is "kernels". Returns the exit status. */
 int bench_kernels_command(int argc, char **argv);
@@ -14,7 +14,7 @@ extern const char bench_kernels_summary[];
  */
 struct bench_sizes bench_sizes_of(const struct model_spec *c);
 
-/* The matmuls of a model as a device with merged projections computes them: those of its first layer, and lm_head. */
+/* The matmuls of a model as a device with merged projections computes them: the largest of its layers, and lm_head. */
 enum bench_matmul { MATMUL_QKV, MATMUL_O, MATMUL_GATE_UP, MATMUL_DOWN, MATMUL_LM_HEAD, NUM_MATMULS };
 struct bench_matmuls {
     int64_t out_features[NUM_MATMULS], in_features[NUM_MATMULS];

@@ -1,8 +1,7 @@
 #include "runtime/bench/bench.h"
 
-#include "kernels/bench.h"
-#include "model/kv_cache.h"
-#include "runtime/engine/loaded_model.h"
+#include "model/layer_cache.h"
+#include "runtime/bench/device.h"
 
 struct latency {
     struct samples first;                 /* time to first token of each request */
@@ -28,22 +27,18 @@ static void add_requests(struct latency *l, const struct bench_run *run)
     samples_add(&l->first_run, 1e3 * first / run->count);
 }
 
-/* Bytes that a decode step must read: the weights once, as they are in memory (of the embedding only a few rows, unless
- * it is the output matrix, too), and the K and V of what each layer attends to. The sequences have `context` tokens
- * together. */
-static double bytes_read(const struct engine *e, int64_t context, int32_t num_seqs)
+/* Bytes that a decode step must read: the weights once, as they are in memory, and the K and V of what each layer
+ * attends to. The sequences have `context` tokens together. */
+static double bytes_read(const struct engine_info *info, int64_t context, int32_t num_seqs)
 {
-    const struct model_spec *c = &engine_model_config(e)->spec;
-    const struct memory_profile *p = engine_memory_profile(e);
-    const struct model_weights *w = engine_loaded_model(e)->model->decoder.weights;
-    double weights = (double)p->weights;
-    if (w->lm_head.data != w->embedding.data) weights -= (double)weight_bytes(&w->embedding);
-    double tokens = 0; /* of all layers */
+    const struct model_spec *c = &info->config->spec;
+    double cached = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
-        const double seen = (double)c->layers[i].window * num_seqs;
-        tokens += seen > 0 && seen < (double)context ? seen : (double)context;
+        const struct layer_cache cache = layer_cache_of(&c->layers[i]);
+        cached += (double)(layer_cache_tokens_read(&cache, context, num_seqs) *
+                           layer_cache_token_bytes(&cache, info->memory->cache_dtype));
     }
-    return weights + (double)kv_cache_token_bytes(c, p->cache_dtype) / c->num_layers * tokens;
+    return (double)info->decode_weight_bytes + cached;
 }
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
@@ -57,7 +52,7 @@ static void add_steps(struct latency *l, const struct bench_run *run, const stru
         seconds += step->seconds;
         steps++;
         l->decode_seconds += step->seconds;
-        l->decode_bytes += bytes_read(e, step->context, run->count);
+        l->decode_bytes += bytes_read(engine_info(e), step->context, run->count);
     }
     if (steps > 0) samples_add(&l->decode_run, (double)(steps * run->count) / seconds);
 }
@@ -69,7 +64,7 @@ static enum status measure(struct bench *b, struct latency *l, struct error *err
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
         struct bench_run run;
         status = bench_run_create(o->batch_size, o->input_len, o->output_len,
-                                  engine_model_config(b->engine)->spec.vocab_size, &b->random, &run, err);
+                                  engine_info(b->engine)->config->spec.vocab_size, &b->random, &run, err);
         if (status != STATUS_OK) return status;
         engine_reset_prefix_cache(b->engine);
         status = bench_run_execute(&run, b->engine, err);
@@ -90,8 +85,8 @@ static void report_reading(struct bench *b, double speed)
     report_number(r, "decode_read_gb_per_second", "weights and KV cache read", speed / 1e9, "GB/s");
     struct bench_read memory;
     struct error ignored; /* without memory for the measurement the comparison is left out */
-    if (engine_device_is_discrete(b->engine)) return;
-    if (bench_host_read(engine_threads(b->engine), &memory, &ignored) != STATUS_OK) return;
+    if (engine_info(b->engine)->discrete) return;
+    if (bench_host_read(engine_info(b->engine)->threads, &memory, &ignored) != STATUS_OK) return;
     report_number(r, "memory_read_gb_per_second", "memory can be read at", memory.bytes_per_second / 1e9, "GB/s");
     report_number(r, "decode_read_percent",
                   speed > memory.bytes_per_second ? "of that; above 100, the caches hold a part of it" : "of that",

@@ -11,7 +11,7 @@ static enum status measure(struct bench *b, struct samples *seconds, struct samp
     enum status status = STATUS_OK;
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
         struct bench_run run;
-        status = bench_run_create(1, o->input_len, one, engine_model_config(b->engine)->spec.vocab_size, &b->random,
+        status = bench_run_create(1, o->input_len, one, engine_info(b->engine)->config->spec.vocab_size, &b->random,
                                   &run, err);
         if (status != STATUS_OK) return status;
         engine_reset_prefix_cache(b->engine);
@@ -44,19 +44,18 @@ static double matmul_operations(const struct bench_matmuls *m, int32_t num_layer
 /* Prefill is bound by its matmuls: compares it with the fastest of them alone, with as many tokens. */
 static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls, double speed)
 {
-    const struct engine *e = b->engine;
+    const struct engine_info *info = engine_info(b->engine);
     const struct bench_options *o = b->options;
-    const int32_t most = engine_limits(e)->max_num_tokens;
-    struct bench_sizes sizes = bench_sizes_of(&engine_model_config(e)->spec);
+    const int32_t most = info->limits->max_num_tokens;
+    struct bench_sizes sizes = bench_sizes_of(&info->config->spec);
     struct backend *backend;
     struct error ignored; /* without memory for the measurement the comparison is left out */
     double alone = 0;
     report_number(&b->report, "prefill_gflops", "matmuls", speed / 1e9, "GFLOP/s");
-    if (open_device(engine_device(e), engine_threads(e), o->engine.cpu_isa, NULL, &backend, &ignored) != STATUS_OK)
-        return;
-    sizes.block_size = engine_limits(e)->block_size;
-    sizes.weights = engine_model_config(e)->spec.dtype;
-    sizes.activations = engine_memory_profile(e)->dtype;
+    if (open_device(info->device, info->threads, o->engine.cpu_isa, NULL, &backend, &ignored) != STATUS_OK) return;
+    sizes.block_size = info->limits->block_size;
+    sizes.weights = info->config->spec.dtype;
+    sizes.activations = info->memory->dtype;
     const int32_t num_tokens = o->input_len.maximum < most ? o->input_len.maximum : most;
     if (bench_matmul_speed(backend, &sizes, matmuls, num_tokens, &alone, &ignored) == STATUS_OK) {
         report_number(&b->report, "matmul_gflops", "one alone runs at", alone / 1e9, "GFLOP/s");
@@ -70,7 +69,7 @@ static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls,
 
 enum status bench_prefill(struct bench *b, struct error *err)
 {
-    const struct model_spec *spec = &engine_model_config(b->engine)->spec;
+    const struct model_spec *spec = &engine_info(b->engine)->config->spec;
     struct bench_matmuls matmuls;
     struct samples seconds = {0}, speeds = {0};
     int64_t tokens = 0;

@@ -107,7 +107,7 @@ static void note_peak(struct bench_run *run, struct engine *e)
     struct scheduler_stats stats;
     engine_stats(e, &stats);
     if (stats.blocks_in_use > run->peak_blocks) run->peak_blocks = stats.blocks_in_use;
-    const int64_t unshared = unshared_blocks(run, engine_limits(e)->block_size);
+    const int64_t unshared = unshared_blocks(run, engine_info(e)->limits->block_size);
     if (unshared > run->peak_unshared) run->peak_unshared = unshared;
 }
 

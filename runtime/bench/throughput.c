@@ -10,7 +10,7 @@ static enum status warm_up(struct bench *b, struct error *err)
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < o->num_iters_warmup && status == STATUS_OK; i++) {
         struct bench_run run;
-        status = bench_run_create(count, o->input_len, short_output, engine_model_config(b->engine)->spec.vocab_size,
+        status = bench_run_create(count, o->input_len, short_output, engine_info(b->engine)->config->spec.vocab_size,
                                   &b->random, &run, err);
         if (status != STATUS_OK) return status;
         status = bench_run_execute(&run, b->engine, err);
@@ -88,7 +88,7 @@ enum status bench_throughput(struct bench *b, struct error *err)
     enum status status = warm_up(b, err);
     if (status == STATUS_OK)
         status = bench_run_create(o->num_prompts, o->input_len, o->output_len,
-                                  engine_model_config(b->engine)->spec.vocab_size, &b->random, &run, err);
+                                  engine_info(b->engine)->config->spec.vocab_size, &b->random, &run, err);
     for (int32_t i = 0; i < o->num_iters && status == STATUS_OK; i++) {
         engine_reset_prefix_cache(b->engine);
         status = bench_run_execute(&run, b->engine, err);

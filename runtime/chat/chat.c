@@ -19,7 +19,7 @@
 #include "runtime/options/model_folder.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/options/template_flags.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 static const char COMMAND[] = "chat";
 static const char USAGE[] = "chat [QUESTION|@FILE|-] [flags]";
@@ -32,7 +32,7 @@ struct chat_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
-    struct template_flags template;
+    struct chat_setup_options template;
     const char *prompt, *word, *system;
     const char *think; /* "show", "dim" or "fold" */
     bool each, stats, context_shift, fail_on_length;
@@ -135,10 +135,11 @@ static char *model_name(const struct chat_options *o)
 
 static void print_banner(const struct session *s)
 {
-    const char *gpu = engine_device_description(s->engine);
+    const struct engine_info *info = engine_info(s->engine);
+    const char *gpu = info->device_description;
     notice_printf(stderr, "quire %s: %s on %s%s%s%s, %d tokens of context, ready in %.2f s\n", QUIRE_VERSION,
-                  s->model_name, engine_device(s->engine), gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
-                  engine_limits(s->engine)->max_model_len, engine_start_seconds(s->engine));
+                  s->model_name, info->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
+                  info->limits->max_model_len, info->start_seconds);
     notice_printf(stderr, "Ctrl-C stops an answer, Ctrl-D leaves, /help lists commands.\n");
 }
 
@@ -238,7 +239,7 @@ static enum status open_conversation(struct session *s, const struct texts *text
 {
     struct conversation conversation;
     const char *system = texts->system.length ? texts->system.data : NULL;
-    if (conversation_init(&conversation, engine_tokenizer(s->engine), &s->setup, system) &&
+    if (conversation_init(&conversation, engine_info(s->engine)->tokenizer, &s->setup, system) &&
         branches_init(&s->branches, "main", &conversation))
         return STATUS_OK;
     conversation_free(&conversation);
@@ -247,12 +248,12 @@ static enum status open_conversation(struct session *s, const struct texts *text
 
 static enum status open_sampling(struct session *s, const struct chat_options *o, struct error *err)
 {
-    engine_default_sampling(s->engine, &s->usual);
-    if (engine_model_config(s->engine)->generation.max_new_tokens < 0) s->usual.max_tokens = -1;
+    s->usual = engine_info(s->engine)->default_sampling;
+    if (engine_info(s->engine)->config->generation.max_new_tokens < 0) s->usual.max_tokens = -1;
     if (!sampling_params_copy(&s->usual, &s->params))
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the sampling fields");
     const enum status status = sampling_flags_apply(&o->sampling, &s->params, err);
-    return status ? status : sampling_params_check(&s->params, engine_num_ids(s->engine), err);
+    return status ? status : sampling_params_check(&s->params, engine_info(s->engine)->num_ids, err);
 }
 
 static enum status start(struct session *s, struct chat_options *o, const struct texts *texts, struct error *err)
@@ -260,7 +261,7 @@ static enum status start(struct session *s, struct chat_options *o, const struct
     enum status status = engine_create(&o->engine, &s->engine, err);
     if (status != STATUS_OK) return status;
     s->log = o->engine.log;
-    status = chat_setup_open(engine_tokenizer(s->engine), &o->template, &s->setup, err);
+    status = chat_setup_open(engine_info(s->engine)->tokenizer, &o->template, &s->setup, err);
     if (status != STATUS_OK) return status;
     struct error reason;
     status = chat_setup_check(&s->setup, &reason);

@@ -26,7 +26,7 @@ static void print_length(const struct session *s)
     const struct conversation *c = session_conversation(s);
     const int32_t turns = conversation_turns(c);
     fprintf(stderr, "%d turn%s, %zu of %d tokens", turns, plural(turns), conversation_tokens(c),
-            engine_limits(s->engine)->max_model_len);
+            engine_info(s->engine)->limits->max_model_len);
 }
 
 /* The beginning of a text, on one line. */
@@ -232,8 +232,8 @@ static void run_show(struct session *s, char *argument)
     (void)argument;
     size_t length;
     const char *system = conversation_system(session_conversation(s), &length);
-    visible_printf(stderr, "model:    %s on %s, %d tokens of context\n", s->model_name, engine_device(s->engine),
-                   engine_limits(s->engine)->max_model_len);
+    visible_printf(stderr, "model:    %s on %s, %d tokens of context\n", s->model_name, engine_info(s->engine)->device,
+                   engine_info(s->engine)->limits->max_model_len);
     visible_printf(stderr, "branch:   %s (one of %zu), ", branches_current(&s->branches)->name, s->branches.count);
     print_length(s);
     visible_printf(stderr, "\nfile:     %s\nsystem:   %s\nsettings:\n", s->file ? s->file : "none",

@@ -9,11 +9,6 @@ static enum status out_of_memory(struct error *err)
 
 /* ---- lists of messages ---- */
 
-static json_t *make_message(const char *role, const char *content, size_t length)
-{
-    return json_pack("{s:s, s:s%}", "role", role, "content", content, length);
-}
-
 static bool has_role(const json_t *message, const char *role)
 {
     const char *found = json_string_value(json_object_get(message, "role"));
@@ -101,7 +96,7 @@ bool conversation_init(struct conversation *c, const struct tokenizer *tokenizer
 {
     *c = (struct conversation){.tokenizer = tokenizer, .setup = setup, .messages = json_array()};
     if (!c->messages) return false;
-    return !system || json_array_append_new(c->messages, make_message("system", system, strlen(system))) == 0;
+    return !system || json_array_append_new(c->messages, chat_message("system", system, strlen(system))) == 0;
 }
 
 bool conversation_copy(const struct conversation *from, struct conversation *to)
@@ -161,7 +156,7 @@ static enum status make_prompt(struct conversation *c, json_t *messages, struct 
 enum status conversation_ask(struct conversation *c, const char *text, size_t length, struct error *err)
 {
     json_t *messages = json_copy(c->messages);
-    if (!messages || json_array_append_new(messages, make_message("user", text, length)) != 0) {
+    if (!messages || json_array_append_new(messages, chat_message("user", text, length)) != 0) {
         json_decref(messages);
         return out_of_memory(err);
     }
@@ -188,7 +183,7 @@ bool conversation_add_text(struct conversation *c, const char *text, size_t leng
 bool conversation_end(struct conversation *c)
 {
     const char *answer = c->answer.length ? c->answer.data : "";
-    return json_array_append_new(c->messages, make_message("assistant", answer, c->answer.length)) == 0;
+    return json_array_append_new(c->messages, chat_message("assistant", answer, c->answer.length)) == 0;
 }
 
 void conversation_undo(struct conversation *c)
@@ -225,7 +220,7 @@ static enum status try_question(const struct conversation *c, const json_t *mess
     struct token_list ids;
     json_t *list = json_copy((json_t *)messages);
     enum status status = STATUS_OK;
-    if (list && !ends_with_question(list)) json_array_append_new(list, make_message("user", "", 0));
+    if (list && !ends_with_question(list)) json_array_append_new(list, chat_message("user", "", 0));
     status = list ? encode(c, list, true, &ids, err) : out_of_memory(err);
     if (status == STATUS_OK) token_list_free(&ids);
     json_decref(list);
@@ -237,7 +232,7 @@ enum status conversation_set_system(struct conversation *c, const char *text, si
     json_t *messages = json_copy(c->messages);
     bool ok = messages != NULL;
     while (ok && count_system(messages) > 0) ok = json_array_remove(messages, 0) == 0;
-    if (ok && length) ok = json_array_insert_new(messages, 0, make_message("system", text, length)) == 0;
+    if (ok && length) ok = json_array_insert_new(messages, 0, chat_message("system", text, length)) == 0;
     const enum status status = ok ? try_question(c, messages, err) : out_of_memory(err);
     if (status != STATUS_OK) {
         json_decref(messages);

@@ -7,7 +7,7 @@
 #ifndef QUIRE_RUNTIME_CONVERSATION_H
 #define QUIRE_RUNTIME_CONVERSATION_H
 
-#include "runtime/chat_setup.h"
+#include "runtime/prompts/chat_setup.h"
 
 struct conversation {
     const struct tokenizer *tokenizer;

@@ -9,7 +9,7 @@
 #include "base/notice.h"
 #include "runtime/input.h"
 #include "runtime/line_reader.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 static enum status out_of_memory(struct error *err)
 {

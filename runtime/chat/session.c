@@ -12,7 +12,7 @@
 #include "base/notice.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 #include "scheduler/sequence.h"
 
 struct conversation *session_conversation(const struct session *s)
@@ -22,7 +22,7 @@ struct conversation *session_conversation(const struct session *s)
 
 static int32_t max_length(const struct session *s)
 {
-    return engine_limits(s->engine)->max_model_len;
+    return engine_info(s->engine)->limits->max_model_len;
 }
 
 /* ---- what is said on stderr ---- */
@@ -116,7 +116,7 @@ void session_print_stats(const struct session *s)
         fprintf(stderr, "\nits prompt: %d token%s, %d of them from the cache\n", t->prompt_tokens,
                 plural(t->prompt_tokens), t->cached_tokens);
         fprintf(stderr, "its blocks: %d of %d tokens each\n", t->blocks.blocks_in_use,
-                engine_limits(s->engine)->block_size);
+                engine_info(s->engine)->limits->block_size);
     }
     const int32_t turns = conversation_turns(session_conversation(s));
     fprintf(stderr, "conversation: %d turn%s, %zu of %d tokens\n", turns, plural(turns),
@@ -248,7 +248,7 @@ static const char *open_reasoning(const struct session *s, const struct token_li
     struct text end = {0};
     struct error ignored;
     const char *closing = NULL;
-    if (tokenizer_decode(engine_tokenizer(s->engine), prompt->ids + prompt->count - count, count, true, &end,
+    if (tokenizer_decode(engine_info(s->engine)->tokenizer, prompt->ids + prompt->count - count, count, true, &end,
                          &ignored) == STATUS_OK)
         closing = answer_view_open_reasoning(end.data, end.length);
     text_free(&end);

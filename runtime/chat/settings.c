@@ -7,7 +7,7 @@
 #include "base/edit_distance.h"
 #include "base/visible.h"
 #include "runtime/options/foreign_flags.h"
-#include "runtime/sampling_json.h"
+#include "runtime/prompts/sampling_json.h"
 
 static enum status out_of_memory(struct error *err)
 {
@@ -124,7 +124,7 @@ enum status settings_set(struct session *s, const char *name, const char *text, 
         status = sampling_field_copy(field, &s->usual, &params) ? STATUS_OK : out_of_memory(err);
     else
         status = read_field(field, text, &params, err);
-    if (status == STATUS_OK) status = sampling_params_check(&params, engine_num_ids(s->engine), err);
+    if (status == STATUS_OK) status = sampling_params_check(&params, engine_info(s->engine)->num_ids, err);
     if (status == STATUS_OK) status = check_shown(s, &params, err);
     if (status == STATUS_OK) {
         sampling_params_free(&s->params);

@@ -12,7 +12,7 @@
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/loaded_model_state.h"
 #include "runtime/engine/plan_advice.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/engine/trace.h"
@@ -35,7 +35,8 @@ struct job {
 
 struct engine {
     struct engine_options options;
-    struct loaded_model loaded;
+    struct loaded_model *loaded;
+    struct engine_info info;
     struct scheduler *scheduler;
     pthread_mutex_t schedule_lock; /* the scheduler is used under it, so that other threads can ask for statistics */
     struct batch batch;
@@ -43,8 +44,7 @@ struct engine {
     struct inbox inbox;  /* has all jobs that are not finished */
     char *text_buffer;   /* of the answers' texts; NULL without a tokenizer */
     struct trace *trace; /* NULL: none */
-    double start_seconds;
-    bool damage_said; /* a warning has said that logits are NaN */
+    bool damage_said;    /* a warning has said that logits are NaN */
 };
 
 struct engine_options engine_options_default(void)
@@ -70,24 +70,24 @@ struct engine_options engine_options_default(void)
 static enum status grow_swap_space(void *user, int32_t *added, struct error *err)
 {
     struct engine *e = user;
-    return model_grow_swap_space(e->loaded.model, e->loaded.profile.num_host_blocks, added, err);
+    return model_grow_swap_space(e->loaded->model, e->loaded->profile.num_host_blocks, added, err);
 }
 
 static enum status create_scheduler(struct engine *e, struct error *err)
 {
     const struct scheduler_config config = {
-        .limits = e->loaded.limits,
-        .num_blocks = e->loaded.profile.num_blocks,
-        .num_host_blocks = e->loaded.profile.num_host_blocks,
-        .blocks_setting = memory_profile_blocks_setting(&e->loaded.profile),
+        .limits = e->loaded->limits,
+        .num_blocks = e->loaded->profile.num_blocks,
+        .num_host_blocks = e->loaded->profile.num_host_blocks,
+        .blocks_setting = memory_profile_blocks_setting(&e->loaded->profile),
         .preemption_mode = e->options.preemption_mode,
         .policy = e->options.scheduling_policy,
         .grow_host_blocks = grow_swap_space,
         .user = e,
         .log = e->options.log,
         /* longrope: the rows of long sequences follow those of short ones (rope_table_rows) */
-        .first_namespace_len = model_spec_rope_switch(&e->loaded.config.spec, e->loaded.limits.max_model_len),
-        .namespace_position_shift = e->loaded.limits.max_model_len,
+        .first_namespace_len = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
+        .namespace_position_shift = e->loaded->limits.max_model_len,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG
@@ -99,15 +99,15 @@ static enum status create_scheduler(struct engine *e, struct error *err)
 
 static enum status create_batch(struct engine *e, struct error *err)
 {
-    const enum status status = batch_init(&e->batch, &e->loaded.limits, err);
-    if (status != STATUS_OK) plan_advise_less(&e->options, &e->loaded, err);
+    const enum status status = batch_init(&e->batch, &e->loaded->limits, err);
+    if (status != STATUS_OK) plan_advise_less(&e->options, e->loaded, err);
     return status;
 }
 
 static enum status create_text_buffer(struct engine *e, struct error *err)
 {
-    if (!e->loaded.tokenizer) return STATUS_OK;
-    e->text_buffer = malloc(answer_text_buffer_size(e->loaded.tokenizer));
+    if (!e->loaded->tokenizer) return STATUS_OK;
+    e->text_buffer = malloc(answer_text_buffer_size(e->loaded->tokenizer));
     return e->text_buffer ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
 }
 
@@ -130,13 +130,14 @@ enum status engine_create(const struct engine_options *options, struct engine **
         engine_destroy(e);
         return status;
     }
-    const bool two = options->async_scheduling < 0 ? e->loaded.backend->discrete : options->async_scheduling > 0;
+    const bool two = options->async_scheduling < 0 ? e->loaded->backend->discrete : options->async_scheduling > 0;
     e->max_in_flight = two ? 2 : 1;
-    e->start_seconds = clock_seconds() - start;
-    const struct memory_profile *p = &e->loaded.profile;
+    e->info = loaded_model_info(options, e->loaded);
+    e->info.start_seconds = clock_seconds() - start;
+    const struct memory_profile *p = &e->loaded->profile;
     log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d block%s of %d tokens, max_model_len %d",
-              options->model, p->device, e->start_seconds, p->num_blocks, plural(p->num_blocks),
-              e->loaded.limits.block_size, e->loaded.limits.max_model_len);
+              options->model, p->device, e->info.start_seconds, p->num_blocks, plural(p->num_blocks),
+              e->loaded->limits.block_size, e->loaded->limits.max_model_len);
     *out = e;
     return STATUS_OK;
 }
@@ -160,7 +161,7 @@ void engine_destroy(struct engine *e)
     inbox_free(&e->inbox, job_free);
     batch_free(&e->batch);
     free(e->text_buffer);
-    loaded_model_close(&e->loaded);
+    loaded_model_close(e->loaded);
     pthread_mutex_destroy(&e->schedule_lock);
     free(e);
 }
@@ -168,7 +169,7 @@ void engine_destroy(struct engine *e)
 void engine_leave(struct engine *e)
 {
     if (!e) return;
-    if (e->loaded.backend->discrete)
+    if (e->loaded->backend->discrete)
         trace_close(e->trace);
     else
         engine_destroy(e);
@@ -179,17 +180,17 @@ void engine_leave(struct engine *e)
 /* End-of-sequence ids: those of the checkpoint, or the tokenizer's if the checkpoint names none. */
 static void set_eos_ids(const struct engine *e, struct request *request)
 {
-    const struct model_config *c = &e->loaded.config;
+    const struct model_config *c = &e->loaded->config;
     const int32_t capacity = (int32_t)(sizeof request->eos_token_ids / sizeof *request->eos_token_ids);
     request->num_eos = c->num_eos < capacity ? c->num_eos : capacity;
     memcpy(request->eos_token_ids, c->eos_token_ids, (size_t)request->num_eos * sizeof *c->eos_token_ids);
-    if (request->num_eos == 0 && e->loaded.tokenizer && tokenizer_eos_id(e->loaded.tokenizer) >= 0)
-        request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded.tokenizer);
+    if (request->num_eos == 0 && e->loaded->tokenizer && tokenizer_eos_id(e->loaded->tokenizer) >= 0)
+        request->eos_token_ids[request->num_eos++] = tokenizer_eos_id(e->loaded->tokenizer);
 }
 
 static bool create_answers(const struct engine *e, struct job *job, bool at_start)
 {
-    const struct tokenizer *tokenizer = e->loaded.tokenizer;
+    const struct tokenizer *tokenizer = e->loaded->tokenizer;
     const struct sampling_params *params = &job->request->params;
     job->answers = calloc((size_t)params->n, sizeof *job->answers);
     if (!job->answers) return false;
@@ -215,12 +216,12 @@ static enum status job_create(const struct engine *e, const struct engine_reques
     job->added = trace_now(e->trace);
     job->deliver = r->deliver;
     job->user = r->user;
-    enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded.limits, &job->request, err);
+    enum status status = request_create(r->params, r->prompt, r->prompt_len, &e->loaded->limits, &job->request, err);
     if (status == STATUS_OK && (!create_answers(e, job, r->at_start) || !set_cache_salt(job->request, r->cache_salt)))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a request");
     if (status == STATUS_OK) {
         set_eos_ids(e, job->request);
-        status = late_answers_create(job->request, engine_num_ids(e), e->loaded.tokenizer, e->text_buffer, r->at_start,
+        status = late_answers_create(job->request, e->info.num_ids, e->loaded->tokenizer, e->text_buffer, r->at_start,
                                      &job->late, err);
     }
     if (status != STATUS_OK) {
@@ -236,7 +237,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
 enum status engine_add(struct engine *e, const struct engine_request *request, uint64_t *id, struct error *err)
 {
     struct job *job = NULL;
-    enum status status = request_check(&e->options, &e->loaded, request, err);
+    enum status status = request_check(&e->options, e->loaded, request, err);
     if (status == STATUS_OK) status = job_create(e, request, &job, err);
     if (status == STATUS_OK) status = inbox_put(&e->inbox, &job->entry, id, err);
     if (status != STATUS_OK) job_free(job);
@@ -346,9 +347,9 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
         trace_request_started(e->trace, &((struct job *)seq->request->user)->trace);
         struct sampling_state state;
         fill_sampling_state(e, seq, &state);
-        model_set_sampling_state(e->loaded.model, seq->state_index, &state, seq->tokens, seq->num_tokens);
+        model_set_sampling_state(e->loaded->model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
-    const enum status submitted = model_submit(e->loaded.model, &e->batch, err);
+    const enum status submitted = model_submit(e->loaded->model, &e->batch, err);
     trace_part_end(e->trace, TRACE_SUBMIT);
     if (submitted != STATUS_CANCELLED) return submitted;
     pthread_mutex_lock(&e->schedule_lock);
@@ -407,7 +408,7 @@ static void set_prompt_logprobs(const struct job *job, struct answer_piece *piec
 /* A sample had no token: a logit was NaN, or the largest was infinite. */
 static void explain_damage(struct engine *e, struct error *err)
 {
-    const bool narrow = e->loaded.profile.dtype == DTYPE_FLOAT16;
+    const bool narrow = e->loaded->profile.dtype == DTYPE_FLOAT16;
     error_set(err, STATUS_INVALID,
               "the model computed NaN or infinity where probabilities were expected: the weights in %s are damaged%s",
               e->options.model, narrow ? ", or too large for float16" : "");
@@ -423,7 +424,7 @@ static void deliver_token(struct engine *e, struct job *job, struct answer_piece
     struct answer *answer = &job->answers[piece->index];
     piece->finish_reason = reason;
     set_prompt_logprobs(job, piece);
-    if (e->loaded.tokenizer) {
+    if (e->loaded->tokenizer) {
         const bool may_stop = piece->output_tokens >= job->request->params.min_tokens;
         piece->text =
             answer_text_add(&answer->text, piece->token_ids[0], may_stop, reason != FINISH_NONE, &piece->text_length);
@@ -472,9 +473,9 @@ static void take_event(struct engine *e, const struct token_event *event, const 
 static enum status collect_and_deliver(struct engine *e, struct error *err)
 {
     struct sample_output samples;
-    enum status status = model_collect(e->loaded.model, &samples, err);
+    enum status status = model_collect(e->loaded->model, &samples, err);
     /* The CPU computes with the weights in the mapped files; a GPU has copied them. */
-    if (status == STATUS_OK && !e->loaded.backend->discrete) status = loaded_model_check_files(&e->loaded, err);
+    if (status == STATUS_OK && !e->loaded->backend->discrete) status = loaded_model_check_files(e->loaded, err);
     if (status != STATUS_OK) return status;
     const struct token_event *events;
     int32_t num_events;
@@ -514,7 +515,7 @@ static void deliver_end(struct engine *e, struct job *job, int32_t index, enum f
     struct answer *answer = &job->answers[index];
     struct answer_piece piece =
         job->late ? new_piece(job, index, 0, -1) : piece_of_sequence(job, &job->request->sequences[index]);
-    if (e->loaded.tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
+    if (e->loaded->tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
     piece.finish_reason = reason;
     if (reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
     finish_answer(e, job, answer, &piece);
@@ -578,69 +579,14 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
 
 /* ---- facts ---- */
 
-const struct tokenizer *engine_tokenizer(const struct engine *e)
-{
-    return e->loaded.tokenizer;
-}
-
-const struct model_config *engine_model_config(const struct engine *e)
-{
-    return &e->loaded.config;
-}
-
-int32_t engine_num_ids(const struct engine *e)
-{
-    return loaded_model_num_ids(&e->loaded);
-}
-
-const struct loaded_model *engine_loaded_model(const struct engine *e)
-{
-    return &e->loaded;
-}
-
-const struct memory_profile *engine_memory_profile(const struct engine *e)
-{
-    return &e->loaded.profile;
-}
-
-const struct batch_limits *engine_limits(const struct engine *e)
-{
-    return &e->loaded.limits;
-}
-
-const char *engine_device(const struct engine *e)
-{
-    return e->loaded.backend->name;
-}
-
-const char *engine_device_description(const struct engine *e)
-{
-    return e->loaded.backend->description;
-}
-
-bool engine_device_is_discrete(const struct engine *e)
-{
-    return e->loaded.backend->discrete;
-}
-
-const char *engine_isa(const struct engine *e)
-{
-    return e->loaded.backend->isa;
-}
-
 int engine_options_threads(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : processors_allowed();
 }
 
-int engine_threads(const struct engine *e)
+const struct engine_info *engine_info(const struct engine *e)
 {
-    return engine_options_threads(&e->options);
-}
-
-double engine_start_seconds(const struct engine *e)
-{
-    return e->start_seconds;
+    return &e->info;
 }
 
 void engine_stats(struct engine *e, struct scheduler_stats *stats)
@@ -666,14 +612,14 @@ int64_t engine_blocks_unshared(struct engine *e)
     return blocks;
 }
 
+void engine_residence(const struct engine *e, struct model_residence *out)
+{
+    model_residence(e->loaded->model, out);
+}
+
 void engine_reset_prefix_cache(struct engine *e)
 {
     pthread_mutex_lock(&e->schedule_lock);
     scheduler_reset_prefix_cache(e->scheduler);
     pthread_mutex_unlock(&e->schedule_lock);
-}
-
-void engine_default_sampling(const struct engine *e, struct sampling_params *params)
-{
-    loaded_model_default_sampling(&e->loaded, params);
 }

@@ -1,9 +1,10 @@
 /* The engine answers requests. engine_step is the one loop that chat, generate, profile and bench run in: schedule,
  * forward, sample, deliver.
  *
- * Threads. One thread runs the loop: engine_step, engine_num_computed, engine_wait and engine_reset_prefix_cache are
- * its calls, and answers are delivered on it, by callback from inside engine_step. Every other function may be called
- * from any thread, also from a callback, while the engine lives; engine_destroy must be the last call.
+ * Threads. One thread runs the loop: engine_step, engine_num_computed, engine_wait, engine_residence and
+ * engine_reset_prefix_cache are its calls, and answers are delivered on it, by callback from inside engine_step. Every
+ * other function may be called from any thread, also from a callback, while the engine lives; engine_destroy must be
+ * the last call.
  */
 #ifndef QUIRE_RUNTIME_ENGINE_H
 #define QUIRE_RUNTIME_ENGINE_H
@@ -68,6 +69,8 @@ int engine_options_threads(const struct engine_options *o); /* `threads`, or the
 
 struct engine;
 struct loaded_model;
+struct model_residence;
+struct model_weights;
 
 /* Loads the model and allocates everything that the engine will need. */
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err);
@@ -147,25 +150,38 @@ void engine_wake(struct engine *e);
 
 /* ---- facts ---- */
 
-const struct tokenizer *engine_tokenizer(const struct engine *e); /* NULL with skip_tokenizer */
-const struct model_config *engine_model_config(const struct engine *e);
-int32_t engine_num_ids(const struct engine *e); /* an answer's ids are 0 .. n - 1 (loaded_model_num_ids) */
-const struct loaded_model *engine_loaded_model(const struct engine *e); /* loaded_model.h */
-const struct memory_profile *engine_memory_profile(const struct engine *e);
-const struct batch_limits *engine_limits(const struct engine *e);
-const char *engine_device(const struct engine *e);             /* "cpu", "cuda:0" */
-const char *engine_device_description(const struct engine *e); /* backend->description; NULL: nothing to say */
-bool engine_device_is_discrete(const struct engine *e);        /* it is a GPU: backend->discrete */
-int engine_threads(const struct engine *e);                    /* of the CPU */
-const char *engine_isa(const struct engine *e);                /* backend->isa; NULL on a GPU */
-double engine_start_seconds(const struct engine *e);           /* how long engine_create took */
+/* What is known of an engine from engine_create to its end. Nothing of it changes. */
+struct engine_info {
+    /* the device */
+    const char *device;             /* "cpu", "cuda:0" */
+    const char *device_description; /* backend->description; NULL: nothing to say */
+    bool discrete;                  /* it is a GPU: backend->discrete */
+    int threads;                    /* of the CPU */
+    const char *isa;                /* backend->isa; NULL on a GPU */
+    /* the model */
+    const struct model_config *config;
+    const struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
+    /* Answers have the ids 0 .. num_ids - 1: those of the tokenizer, because checkpoints pad the model's vocabulary to
+     * a round number; without a tokenizer all of the model's. An id below the tokenizer's size that is no token can be
+     * sampled. */
+    int32_t num_ids;
+    struct sampling_params default_sampling; /* sampling_params_default() with the values of generation_config.json over
+                                                it, as vLLM does; without lists, so that it may be assigned */
+    const struct model_weights *weights; /* as the host has them, in files or memory: their table, files and sizes */
+    int64_t decode_weight_bytes;         /* model_decode_weight_bytes */
+    /* the plan */
+    const struct memory_profile *memory;
+    const struct batch_limits *limits;
+    const struct loaded_model *loaded; /* for loaded_model_plan_again */
+    double start_seconds;              /* how long engine_create took */
+};
+const struct engine_info *engine_info(const struct engine *e);
+
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
 int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */
 int64_t engine_blocks_unshared(struct engine *e); /* scheduler_blocks_unshared */
+/* [NUM_PURPOSES] model_residence, on the CPU. A call of the loop's thread. */
+void engine_residence(const struct engine *e, struct model_residence *out);
 void engine_reset_prefix_cache(struct engine *e); /* only while no request is running */
-
-/* Sampling defaults for this model: sampling_params_default() with the values of generation_config.json over it, as
- * vLLM does. max_tokens is never taken from there. */
-void engine_default_sampling(const struct engine *e, struct sampling_params *params);
 
 #endif

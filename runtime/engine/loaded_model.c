@@ -1,7 +1,8 @@
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/loaded_model_state.h"
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -36,10 +37,14 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
                              &model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     const int x = 16 / dtype_size(model_options->cache_dtype);
-    if (l->config.spec.head_size % x == 0) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED,
-                     "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
-                     l->config.spec.head_size, x, dtype_name(model_options->cache_dtype));
+    for (int32_t i = 0; i < l->config.spec.num_layers; i++) {
+        const int32_t head_size = l->config.spec.layers[i].attention.head_size;
+        if (head_size % x == 0) continue;
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
+                         head_size, x, dtype_name(model_options->cache_dtype));
+    }
+    return STATUS_OK;
 }
 
 static enum status check_block_size(int32_t block_size, struct error *err)
@@ -91,19 +96,6 @@ int32_t loaded_model_num_ids(const struct loaded_model *l)
     return l->tokenizer && tokenizer_size(l->tokenizer) < vocab_size ? tokenizer_size(l->tokenizer) : vocab_size;
 }
 
-void loaded_model_default_sampling(const struct loaded_model *l, struct sampling_params *params)
-{
-    *params = sampling_params_default();
-    const struct model_config *c = &l->config;
-    if (!isnan(c->generation.temperature)) params->temperature = c->generation.temperature;
-    if (!isnan(c->generation.top_p)) params->top_p = c->generation.top_p;
-    if (!isnan(c->generation.min_p)) params->min_p = c->generation.min_p;
-    if (!isnan(c->generation.repetition_penalty)) params->repetition_penalty = c->generation.repetition_penalty;
-    if (c->generation.top_k >= 0) params->top_k = c->generation.top_k;
-    if (c->generation.max_new_tokens >= 0) params->max_tokens = c->generation.max_new_tokens;
-    if (c->generation.do_sample_given && !c->generation.do_sample) params->temperature = 0;
-}
-
 static void warn_of_vocabulary(const struct engine_options *o, const struct loaded_model *l)
 {
     const struct model_config *c = &l->config;
@@ -118,7 +110,8 @@ static void warn_of_vocabulary(const struct engine_options *o, const struct load
                       c->eos_token_ids[i], num_ids - 1);
 }
 
-enum status loaded_model_read_config(const struct engine_options *o, struct model_config *config, struct error *err)
+/* Reads config.json, and makes of it what o->quantization asks for. */
+static enum status read_config(const struct engine_options *o, struct model_config *config, struct error *err)
 {
     enum status status = model_config_load(o->model, o->generation_config, o->log, config, err);
     return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
@@ -126,7 +119,7 @@ enum status loaded_model_read_config(const struct engine_options *o, struct mode
 
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    enum status status = loaded_model_read_config(o, &l->config, err);
+    enum status status = read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
@@ -155,12 +148,22 @@ static enum status plan(const struct engine_options *options, struct loaded_mode
     return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
 }
 
-enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l,
-                              struct model_options *model_options, struct error *err)
+static enum status plan_or_advise(const struct engine_options *options, struct loaded_model *l,
+                                  struct model_options *model_options, struct error *err)
 {
     const enum status status = plan(options, l, model_options, err);
     if (status != STATUS_OK) plan_advise(options, l, err);
     return status;
+}
+
+enum status loaded_model_plan(const struct engine_options *options, struct loaded_model *l, bool leave_out_dummy,
+                              struct error *err)
+{
+    struct model_options ignored;
+    const enum status status = plan_or_advise(options, l, &ignored, err);
+    if (status != STATUS_OUT_OF_MEMORY || l->dummy_to_come == 0 || !leave_out_dummy) return status;
+    l->dummy_to_come = 0;
+    return plan_or_advise(options, l, &ignored, err);
 }
 
 /* What nobody set is smaller than usual. */
@@ -183,26 +186,60 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     log_warn(o->log, &warning);
 }
 
-static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *out, struct error *err)
+static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
     struct model_options model_options;
-    enum status status = loaded_model_plan(options, out, &model_options, err);
-    if (status == STATUS_OK) status = memory_allocate(options, out, &model_options, err);
-    if (status == STATUS_OK) status = loaded_model_check_files(out, err);
-    if (status == STATUS_OK)
-        warn_of_lowered(options, out);
-    else
-        loaded_model_close(out);
+    enum status status = plan_or_advise(options, l, &model_options, err);
+    if (status == STATUS_OK) status = memory_allocate(options, l, &model_options, err);
+    if (status == STATUS_OK) status = loaded_model_check_files(l, err);
+    if (status == STATUS_OK) warn_of_lowered(options, l);
     return status;
 }
 
-enum status loaded_model_open(const struct engine_options *options, struct loaded_model *out, struct error *err)
+static enum status create(struct loaded_model **out, struct error *err)
 {
-    *out = (struct loaded_model){0};
-    enum status status = open_checkpoint(options, out, err);
-    if (status == STATUS_OK) return plan_and_allocate(options, out, err);
-    loaded_model_close(out);
+    *out = calloc(1, sizeof **out);
+    return *out ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+}
+
+/* What a failure leaves in *out is closed. */
+static enum status opened(enum status status, struct loaded_model **out)
+{
+    if (status == STATUS_OK) return status;
+    loaded_model_close(*out);
+    *out = NULL;
     return status;
+}
+
+enum status loaded_model_open(const struct engine_options *options, struct loaded_model **out, struct error *err)
+{
+    enum status status = create(out, err);
+    if (status == STATUS_OK) status = open_checkpoint(options, *out, err);
+    if (status == STATUS_OK) status = plan_and_allocate(options, *out, err);
+    return opened(status, out);
+}
+
+enum status loaded_model_open_tokenizer(const struct engine_options *options, struct loaded_model *l, struct error *err)
+{
+    return tokenizer_open(options->model, &l->tokenizer, err);
+}
+
+static enum status outline(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    enum status status = read_config(o, &l->config, err);
+    if (status == STATUS_OK && !o->skip_tokenizer) status = loaded_model_open_tokenizer(o, l, err);
+    if (status != STATUS_OK) return status;
+    l->profile.model_max_len = model_spec_max_length(&l->config.spec);
+    l->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : l->profile.model_max_len;
+    l->limits.max_num_seqs = memory_plan_usual_seqs(o);
+    return STATUS_OK;
+}
+
+enum status loaded_model_outline(const struct engine_options *options, struct loaded_model **out, struct error *err)
+{
+    enum status status = create(out, err);
+    if (status == STATUS_OK) status = outline(options, *out, err);
+    return opened(status, out);
 }
 
 /* INVALID or IO of the weights is no failure: their sizes follow from the spec. */
@@ -218,17 +255,22 @@ static enum status describe_weights(const struct engine_options *o, struct loade
     return status;
 }
 
-enum status loaded_model_describe(const struct engine_options *options, struct loaded_model *out,
+static enum status describe(const struct engine_options *o, struct loaded_model *l, struct error *weights_error,
+                            struct error *err)
+{
+    enum status status = read_config(o, &l->config, err);
+    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
+    if (status != STATUS_OK) return status;
+    warn_of_dynamic_rope(o, &l->config);
+    return describe_weights(o, l, weights_error, err);
+}
+
+enum status loaded_model_describe(const struct engine_options *options, struct loaded_model **out,
                                   struct error *weights_error, struct error *err)
 {
-    *out = (struct loaded_model){0};
-    enum status status = loaded_model_read_config(options, &out->config, err);
-    if (status == STATUS_OK)
-        status = open_device(options->device, options->threads, options->cpu_isa, options->log, &out->backend, err);
-    if (status == STATUS_OK) warn_of_dynamic_rope(options, &out->config);
-    if (status == STATUS_OK) status = describe_weights(options, out, weights_error, err);
-    if (status != STATUS_OK) loaded_model_close(out);
-    return status;
+    enum status status = create(out, err);
+    if (status == STATUS_OK) status = describe(options, *out, weights_error, err);
+    return opened(status, out);
 }
 
 enum status loaded_model_load(const struct engine_options *options, struct loaded_model *l, struct error *err)
@@ -239,9 +281,7 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
         l->dummy_to_come = 0;
         status = model_weights_dummy(&l->config.spec, options->seed, &l->weights, err);
     }
-    if (status == STATUS_OK) return plan_and_allocate(options, l, err);
-    loaded_model_close(l);
-    return status;
+    return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
 
 enum status loaded_model_plan_again(const struct engine_options *options, const struct loaded_model *base,
@@ -276,9 +316,47 @@ enum status loaded_model_check_files(const struct loaded_model *l, struct error 
 
 void loaded_model_close(struct loaded_model *l)
 {
+    if (!l) return;
     model_destroy(l->model);
     model_weights_close(&l->weights);
     tokenizer_close(l->tokenizer);
     if (l->backend) l->backend->destroy(l->backend);
-    *l = (struct loaded_model){0};
+    free(l);
+}
+
+/* ---- facts ---- */
+
+/* sampling_params_default() with the values of generation_config.json over it, as vLLM does. */
+static struct sampling_params default_sampling(const struct generation_config *g)
+{
+    struct sampling_params params = sampling_params_default();
+    if (!isnan(g->temperature)) params.temperature = g->temperature;
+    if (!isnan(g->top_p)) params.top_p = g->top_p;
+    if (!isnan(g->min_p)) params.min_p = g->min_p;
+    if (!isnan(g->repetition_penalty)) params.repetition_penalty = g->repetition_penalty;
+    if (g->top_k >= 0) params.top_k = g->top_k;
+    if (g->max_new_tokens >= 0) params.max_tokens = g->max_new_tokens;
+    if (g->do_sample_given && !g->do_sample) params.temperature = 0;
+    return params;
+}
+
+struct engine_info loaded_model_info(const struct engine_options *options, const struct loaded_model *l)
+{
+    const struct backend *b = l->backend;
+    return (struct engine_info){
+        .device = b ? b->name : NULL,
+        .device_description = b ? b->description : NULL,
+        .discrete = b && b->discrete,
+        .threads = engine_options_threads(options),
+        .isa = b ? b->isa : NULL,
+        .config = &l->config,
+        .tokenizer = l->tokenizer,
+        .num_ids = loaded_model_num_ids(l),
+        .default_sampling = default_sampling(&l->config.generation),
+        .weights = &l->weights,
+        .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
+        .memory = &l->profile,
+        .limits = &l->limits,
+        .loaded = l,
+    };
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/plural.h"
-#include "model/kv_groups.h"
+#include "model/kv_cache.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 

@@ -6,7 +6,7 @@
 #ifndef QUIRE_RUNTIME_MEMORY_PLAN_H
 #define QUIRE_RUNTIME_MEMORY_PLAN_H
 
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/loaded_model_state.h"
 
 /* Asks the device what is free, for l->profile, or takes it from l->before. */
 enum status memory_plan_device(struct loaded_model *l, struct error *err);

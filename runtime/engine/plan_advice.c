@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/engine/loaded_model_state.h"
+
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 bool plan_succeeds(const struct engine_options *o, const struct loaded_model *l)

@@ -1,5 +1,6 @@
 #include "runtime/engine/request_check.h"
 
+#include "runtime/engine/loaded_model_state.h"
 #include "runtime/engine/plan_advice.h"
 
 /* Whether a model could be loaded with these options; where that is not known, it is thought so. */

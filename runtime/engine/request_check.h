@@ -4,8 +4,8 @@
 
 #include "runtime/engine/loaded_model.h"
 
-/* What engine_add refuses; `o` are the options that the model was loaded with. Without l->backend, in a dry run, only
- * the config, the tokenizer, the limits max_model_len and max_num_seqs, and profile.model_max_len are read. */
+/* What engine_add refuses; `o` are the options that the model was loaded with. `l` may be an
+ * outline (loaded_model_outline). */
 enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
                           struct error *err);
 

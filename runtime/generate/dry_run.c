@@ -9,11 +9,12 @@
 #include "base/notice.h"
 #include "base/random.h"
 #include "runtime/commands.h"
-#include "runtime/engine/memory_plan.h"
+#include "runtime/engine/loaded_model.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"
 #include "runtime/generate/speed_trial.h"
+#include "runtime/prompt_line.h"
 #include "runtime/report.h"
 
 static const char COMMAND[] = "generate";
@@ -22,7 +23,8 @@ enum { MOST_BAD_SHOWN = 20, MOST_SAMPLED = 64 };
 
 struct dry_run {
     const struct dry_run_options *options;
-    struct loaded_model facts; /* what is known without weights: the config, the tokenizer and two limits */
+    struct loaded_model *outline; /* what is known without weights: the config, the tokenizer and two limits */
+    struct engine_info info;      /* of the outline */
     struct prompt_rules rules;
     struct inputs inputs;
     struct prompt_warnings said;
@@ -39,38 +41,23 @@ struct dry_run {
 
 /* ---- without a model ---- */
 
-static enum status open_facts(struct dry_run *d, struct error *err)
+static enum status open_outline(struct dry_run *d, struct error *err)
 {
-    const struct engine_options *o = d->options->engine;
-    struct engine_options quiet = *o; /* the engine that measures reads the same files, and warns of them */
-    struct loaded_model *f = &d->facts;
-    quiet.log = NULL;
-    enum status status = loaded_model_read_config(&quiet, &f->config, err);
-    if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &f->tokenizer, err);
+    struct engine_options quiet = *d->options->engine;
+    quiet.log = NULL; /* the engine that measures reads the same files, and warns of them */
+    const enum status status = loaded_model_outline(&quiet, &d->outline, err);
     if (status != STATUS_OK) return status;
-    f->profile.model_max_len = model_spec_max_length(&f->config.spec);
-    f->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : f->profile.model_max_len;
-    f->limits.max_num_seqs = memory_plan_usual_seqs(o);
-    struct prompt_model model = {.tokenizer = f->tokenizer,
-                                 .max_tokens_given = f->config.generation.max_new_tokens >= 0,
-                                 .vocab_size = f->config.spec.vocab_size,
-                                 .num_ids = loaded_model_num_ids(f),
-                                 .max_num_seqs = f->limits.max_num_seqs};
-    loaded_model_default_sampling(f, &model.defaults);
-    return prompt_rules_make(&model, &d->options->prompts, &d->rules, err);
+    d->info = loaded_model_info(&quiet, d->outline);
+    return prompt_rules_make(&d->info, &d->options->prompts, &d->rules, err);
 }
 
 /* ---- reading ---- */
 
 static enum status check_prompt(const struct dry_run *d, const struct prompt *p, struct error *err)
 {
-    if (p->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    const struct engine_request request = {.prompt = p->tokens.ids,
-                                           .prompt_len = (int32_t)p->tokens.count,
-                                           .params = &p->params,
-                                           .cache_salt = p->cache_salt,
-                                           .priority = p->priority};
-    return request_check(d->options->engine, &d->facts, &request, err);
+    struct engine_request request;
+    const enum status status = prompt_request(p, &request, err);
+    return status == STATUS_OK ? request_check(d->options->engine, d->outline, &request, err) : status;
 }
 
 /* As many blocks as the prefix cache looks for: one token is left to compute. */
@@ -89,7 +76,7 @@ static void count_blocks(struct dry_run *d, const struct prompt *p)
 static void sample(struct dry_run *d, struct prompt *p)
 {
     size_t at = d->num_sampled;
-    if (at == MOST_SAMPLED || at == (size_t)d->facts.limits.max_num_seqs)
+    if (at == MOST_SAMPLED || at == (size_t)d->info.limits->max_num_seqs)
         at = (size_t)random_between(&d->random, 0, d->num_prompts - 1);
     else
         d->num_sampled++;
@@ -103,7 +90,7 @@ static void sample(struct dry_run *d, struct prompt *p)
 
 static void count_prompt(struct dry_run *d, struct prompt *p)
 {
-    const int64_t length = (int64_t)p->tokens.count, room = d->facts.limits.max_model_len - length;
+    const int64_t length = (int64_t)p->tokens.count, room = d->info.limits->max_model_len - length;
     const int64_t answer = p->params.max_tokens >= 0 && p->params.max_tokens < room ? p->params.max_tokens : room;
     const char *name;
     d->num_prompts++;
@@ -166,10 +153,10 @@ static enum status measure(struct dry_run *d, struct speed *speed, struct error 
 {
     struct engine *e = NULL;
     enum status status = engine_create(d->options->engine, &e, err);
-    if (status == STATUS_OK && d->longest_prompt >= engine_limits(e)->max_model_len)
+    if (status == STATUS_OK && d->longest_prompt >= engine_info(e)->limits->max_model_len)
         log_write(d->options->engine->log, LOG_WARNING,
                   "the longest prompt has %lld tokens, but the memory of this machine has room for %d in a sequence",
-                  (long long)d->longest_prompt, engine_limits(e)->max_model_len);
+                  (long long)d->longest_prompt, engine_info(e)->limits->max_model_len);
     if (status == STATUS_OK) status = speed_trial(e, d->sample, d->num_sampled, speed, err);
     engine_leave(e);
     return status;
@@ -280,7 +267,7 @@ int dry_run(const struct dry_run_options *options)
     if (d) {
         d->options = options;
         status = inputs_open(&d->inputs, options->input, &err);
-        if (status == STATUS_OK) status = open_facts(d, &err);
+        if (status == STATUS_OK) status = open_outline(d, &err);
     }
     if (status == STATUS_OK)
         exit_status = count_and_print(d);
@@ -291,7 +278,7 @@ int dry_run(const struct dry_run_options *options)
     prompt_rules_free(&d->rules);
     id_set_free(&d->ids);
     inputs_close(&d->inputs);
-    loaded_model_close(&d->facts);
+    loaded_model_close(d->outline);
     free(d);
     return exit_status;
 }

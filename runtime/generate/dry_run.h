@@ -3,7 +3,7 @@
 #define QUIRE_RUNTIME_DRY_RUN_H
 
 #include "runtime/inputs.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 struct dry_run_options {
     const struct engine_options *engine;

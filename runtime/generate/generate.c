@@ -16,13 +16,14 @@
 #include "runtime/generate/generate_options.h"
 #include "runtime/generate/id_set.h"
 #include "runtime/generate/input_facts.h"
-#include "runtime/generate/results.h"
+#include "runtime/generate/result_queue.h"
 #include "runtime/generate/window.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/progress.h"
-#include "runtime/prompts.h"
+#include "runtime/prompt_line.h"
+#include "runtime/prompts/result_line.h"
 
 static const char COMMAND[] = "generate";
 static const char USAGE[] = "generate [PROMPT|@FILE|-] [flags]";
@@ -119,16 +120,11 @@ static void show_progress(struct run *run)
 
 static enum status add_request(struct run *run, const struct prompt *prompt, struct result *result, struct error *err)
 {
-    if (prompt->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
-    const struct engine_request request = {.prompt = prompt->tokens.ids,
-                                           .prompt_len = (int32_t)prompt->tokens.count,
-                                           .params = &prompt->params,
-                                           .cache_salt = prompt->cache_salt,
-                                           .priority = prompt->priority,
-                                           .at_start = prompt->is_chat,
-                                           .deliver = result_deliver,
-                                           .user = result};
-    return engine_add(run->engine, &request, &result->request, err);
+    struct engine_request request;
+    const enum status status = prompt_request(prompt, &request, err);
+    request.deliver = result_deliver;
+    request.user = result;
+    return status == STATUS_OK ? engine_add(run->engine, &request, &result->request, err) : status;
 }
 
 static void warn(struct run *run, const struct prompt *prompt)
@@ -184,7 +180,7 @@ static enum status take_line(struct run *run, int64_t index, enum line_result ki
 /* Gives prompts of the window to the engine: as many as keep it busy. */
 static void feed_engine(struct run *run)
 {
-    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_limits(run->engine)->max_num_seqs;
+    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_info(run->engine)->limits->max_num_seqs;
     struct window_entry entry;
     while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
         struct error why = {""};
@@ -196,12 +192,12 @@ static void feed_engine(struct run *run)
 /* What the engine has is enough for its next steps: lines are then read a few at a time, so that no step waits long. */
 static bool engine_is_fed(const struct run *run)
 {
-    return run->queue.num_unanswered - window_count(&run->window) >= engine_limits(run->engine)->max_num_seqs;
+    return run->queue.num_unanswered - window_count(&run->window) >= engine_info(run->engine)->limits->max_num_seqs;
 }
 
 static bool has_room(const struct run *run, int64_t num_taken)
 {
-    const int64_t seqs = engine_limits(run->engine)->max_num_seqs;
+    const int64_t seqs = engine_info(run->engine)->limits->max_num_seqs;
     const int64_t most = WINDOW_PER_SEQUENCE * seqs > WINDOW_PROMPTS ? WINDOW_PER_SEQUENCE * seqs : WINDOW_PROMPTS;
     return window_collected(&run->window) < most && run->window.num_tokens < WINDOW_TOKENS &&
            (num_taken <= seqs / 4 || !engine_is_fed(run));
@@ -447,15 +443,17 @@ static enum status start(struct run *run, struct error *err)
     const struct generate_options *o = run->options;
     enum status status = engine_create(&o->engine, &run->engine, err);
     if (status != STATUS_OK) return status;
-    const struct prompt_model model = prompt_model_of(run->engine);
+    const struct engine_info *info = engine_info(run->engine);
     const struct prompt_options options = generate_prompt_options(o);
-    status = prompt_rules_make(&model, &options, &run->prompts, err);
-    run->rules = (struct result_rules){
-        .tokenizer = run->prompts.tokenizer, .model_name = o->model_name, .return_token_ids = o->return_token_ids};
+    status = prompt_rules_make(info, &options, &run->prompts, err);
+    run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer,
+                                       .model_name = o->model_name,
+                                       .return_token_ids = o->return_token_ids,
+                                       .spell = command_spell_flag};
     if (status != STATUS_OK) return status;
     struct journal *now = &run->answers.now;
-    now->max_model_len = engine_limits(run->engine)->max_model_len;
-    snprintf(now->dtype, sizeof now->dtype, "%s", dtype_name(engine_memory_profile(run->engine)->dtype));
+    now->max_model_len = info->limits->max_model_len;
+    snprintf(now->dtype, sizeof now->dtype, "%s", dtype_name(info->memory->dtype));
     return STATUS_OK;
 }
 

@@ -157,7 +157,8 @@ enum status generate_options_read(struct generate_options *o, struct error *err)
 struct prompt_options generate_prompt_options(const struct generate_options *o)
 {
     return (struct prompt_options){.format = o->format,
-                                   .sampling = &o->sampling,
+                                   .sampling = &o->sampling.params,
+                                   .sampling_given = o->sampling.given,
                                    .template = &o->template,
                                    .as_chat = o->as_chat,
                                    .system = o->system,

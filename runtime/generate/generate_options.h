@@ -8,13 +8,13 @@
 #include "runtime/options/options.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/options/template_flags.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 struct generate_options {
     struct engine_options engine;
     struct log log;
     struct sampling_flags sampling;
-    struct template_flags template;
+    struct chat_setup_options template;
     struct input_list input;
     const char *word, *output, *format;
     const char *system; /* as it is given, and then its text */

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/plural.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 /* The files of a list, opened; an empty list is standard input, which stays where it is. */
 static int open_input(const struct input_list *list, size_t i)

@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "runtime/sampling_json.h"
+#include "runtime/prompts/sampling_json.h"
 
 bool journal_init(struct journal *j)
 {

@@ -2,8 +2,6 @@
 
 #include <stddef.h>
 
-#include "runtime/generate/results.h"
-
 static void list_append(struct result_list *list, struct result *r)
 {
     r->previous = list->last;
@@ -28,6 +26,14 @@ static void list_remove(struct result_list *list, struct result *r)
     r->previous = r->next = NULL;
 }
 
+static void note_done(struct result *r)
+{
+    struct result_queue *q = r->queue;
+    q->num_unanswered--;
+    list_remove(&q->waiting, r);
+    list_append(&q->done, r);
+}
+
 void result_queue_add(struct result_queue *q, struct result *r)
 {
     list_append(r->done ? &q->done : &q->waiting, r);
@@ -35,13 +41,7 @@ void result_queue_add(struct result_queue *q, struct result *r)
     if (r->done) return;
     q->num_unanswered++;
     r->queue = q;
-}
-
-void result_queue_note_done(struct result_queue *q, struct result *r)
-{
-    q->num_unanswered--;
-    list_remove(&q->waiting, r);
-    list_append(&q->done, r);
+    r->when_done = note_done;
 }
 
 static struct result *take_first(struct result_queue *q, struct result_list *list)

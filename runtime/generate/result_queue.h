@@ -3,10 +3,9 @@
 #ifndef QUIRE_RUNTIME_RESULT_QUEUE_H
 #define QUIRE_RUNTIME_RESULT_QUEUE_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-struct result;
+#include "runtime/prompts/result.h"
 
 struct result_list {
     struct result *first, *last;
@@ -22,8 +21,6 @@ struct result_queue {
 
 /* Takes over a result, the next of the input. It may be done already (a line that failed). */
 void result_queue_add(struct result_queue *q, struct result *r);
-/* The result has just been done. To be called once, by whoever sets r->done. */
-void result_queue_note_done(struct result_queue *q, struct result *r);
 
 /* Removes the next result to write, and gives it to the caller. NULL: there is none yet. */
 struct result *result_queue_take(struct result_queue *q);

@@ -2,7 +2,7 @@
 #ifndef QUIRE_RUNTIME_SPEED_TRIAL_H
 #define QUIRE_RUNTIME_SPEED_TRIAL_H
 
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 struct speed {
     double prompt_tokens, output_tokens; /* a second; 0: not measured */

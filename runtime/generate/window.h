@@ -7,7 +7,7 @@
 #ifndef QUIRE_RUNTIME_WINDOW_H
 #define QUIRE_RUNTIME_WINDOW_H
 
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 struct result;
 

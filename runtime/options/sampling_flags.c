@@ -212,10 +212,7 @@ enum status sampling_flags_check(const struct sampling_flags *flags, struct erro
 
 enum status sampling_flags_apply(const struct sampling_flags *flags, struct sampling_params *params, struct error *err)
 {
-    for (int i = 0; i < NUM_SAMPLING_FIELDS; i++)
-        if ((flags->given >> i & 1) && !sampling_field_copy(&sampling_fields[i], &flags->params, params))
-            return out_of_memory(err);
-    return STATUS_OK;
+    return sampling_fields_copy(flags->given, &flags->params, params) ? STATUS_OK : out_of_memory(err);
 }
 
 void sampling_flags_free(struct sampling_flags *flags)

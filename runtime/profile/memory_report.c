@@ -1,7 +1,7 @@
 #include "runtime/profile/memory_report.h"
 
-#include "base/host_memory.h"
 #include "base/json.h"
+#include "model/model.h"
 #include "runtime/commands.h"
 #include "runtime/profile/bar.h"
 #include "runtime/table.h"
@@ -228,42 +228,20 @@ void memory_report_add(json_t *json, const struct memory_profile *p, const struc
 
 /* ---- reserved and resident ---- */
 
-enum { NUM_KINDS = 6 };
-
-/* Host memory of one kind. */
-struct residence {
+static const struct residence_kind {
+    enum memory_purpose purpose;
     const char *label, *key;
-    int64_t reserved, resident; /* bytes; resident -1: the system does not tell */
+} residence_kinds[] = {
+    {PURPOSE_WEIGHTS, "weights", "weights_memory"},       {PURPOSE_ACTIVATIONS, "activations", "activation_memory"},
+    {PURPOSE_WORKSPACE, "workspace", "workspace_memory"}, {PURPOSE_STATE, "state", "state_memory"},
+    {PURPOSE_KV_CACHE, "KV cache", "kv_cache_memory"},    {PURPOSE_SWAP_SPACE, "swap space", "swap_space_memory"},
 };
+enum { NUM_KINDS = sizeof residence_kinds / sizeof *residence_kinds };
 
-static void add_residence(struct residence *r, int64_t bytes, int64_t resident)
-{
-    r->reserved += bytes;
-    r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
-}
-
-static void find_residence(const struct loaded_model *l, struct residence out[NUM_KINDS])
-{
-    static const int kinds[NUM_PURPOSES] = {
-        [PURPOSE_WEIGHTS] = 0,  [PURPOSE_ACTIVATIONS] = 1,  [PURPOSE_WORKSPACE] = 2,  [PURPOSE_STATE] = 3,
-        [PURPOSE_KV_CACHE] = 4, [PURPOSE_HOST_STAGING] = 3, [PURPOSE_SWAP_SPACE] = 5,
-    };
-    static const char *const names[NUM_KINDS][2] = {
-        {"weights", "weights_memory"}, {"activations", "activation_memory"}, {"workspace", "workspace_memory"},
-        {"state", "state_memory"},     {"KV cache", "kv_cache_memory"},      {"swap space", "swap_space_memory"},
-    };
-    for (int i = 0; i < NUM_KINDS; i++) out[i] = (struct residence){.label = names[i][0], .key = names[i][1]};
-    model_weights_resident(&l->weights, &out[0].reserved, &out[0].resident);
-    for (size_t i = 0; i < l->model->arena.count; i++) {
-        const struct arena_piece *piece = &l->model->arena.pieces[i];
-        add_residence(&out[kinds[piece->purpose]], piece->bytes, host_memory_resident(piece->data, piece->bytes));
-    }
-}
-
-static void residence_row(struct table *t, const struct residence *r, bool utf8)
+static void residence_row(struct table *t, const char *label, const struct model_residence *r, bool utf8)
 {
     char bar[BAR_TEXT_SIZE] = "";
-    table_cell(t, "%s", r->label);
+    table_cell(t, "%s", label);
     table_cell(t, "%.2f", (double)r->reserved / MIB);
     if (r->resident < 0) {
         table_cell(t, "not told");
@@ -274,33 +252,36 @@ static void residence_row(struct table *t, const struct residence *r, bool utf8)
     table_cell(t, "%s", bar);
 }
 
-bool residence_print(const struct loaded_model *l)
+bool residence_print(const struct engine *e)
 {
-    struct residence all[NUM_KINDS];
+    struct model_residence all[NUM_PURPOSES];
     struct table t = {.columns = "lrrl"};
     const bool utf8 = locale_is_utf8();
-    find_residence(l, all);
+    engine_residence(e, all);
     table_cell(&t, "host memory, MiB");
     table_cell(&t, "reserved");
     table_cell(&t, "resident");
     table_cell(&t, "%s", "");
-    for (int i = 0; i < NUM_KINDS; i++)
-        if (all[i].reserved > 0) residence_row(&t, &all[i], utf8);
+    for (int i = 0; i < NUM_KINDS; i++) {
+        const struct residence_kind *kind = &residence_kinds[i];
+        if (all[kind->purpose].reserved > 0) residence_row(&t, kind->label, &all[kind->purpose], utf8);
+    }
     const bool ok = table_print(&t, stdout);
     table_free(&t);
     return ok;
 }
 
-json_t *residence_json(const struct loaded_model *l)
+json_t *residence_json(const struct engine *e)
 {
-    struct residence all[NUM_KINDS];
+    struct model_residence all[NUM_PURPOSES];
     json_t *json = json_object();
-    find_residence(l, all);
+    engine_residence(e, all);
     for (int i = 0; i < NUM_KINDS; i++) {
+        const struct model_residence *r = &all[residence_kinds[i].purpose];
         json_t *kind = json_object();
-        json_put_integer(kind, "reserved", all[i].reserved);
-        json_object_set_new(kind, "resident", all[i].resident < 0 ? json_null() : json_integer(all[i].resident));
-        json_object_set_new(json, all[i].key, kind);
+        json_put_integer(kind, "reserved", r->reserved);
+        json_object_set_new(kind, "resident", r->resident < 0 ? json_null() : json_integer(r->resident));
+        json_object_set_new(json, residence_kinds[i].key, kind);
     }
     return json;
 }

@@ -7,7 +7,7 @@
 
 #include "base/array.h"
 #include "model/memory_profile.h"
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/engine.h"
 
 /* Prints two tables on stdout: where the memory goes, with a bar for each row's part of the device, and the blocks.
  * weights_note: words beside the weights, or "". False if it could not be written. */
@@ -22,9 +22,9 @@ int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits);
  */
 void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits);
 
-/* Of a model on the CPU: what was reserved for each purpose, and how much of it is in memory now. A table on stdout
+/* Of an engine on the CPU: what was reserved for each purpose, and how much of it is in memory now. A table on stdout
  * (false if it could not be written), and an object of {"reserved", "resident"} by the names above. */
-bool residence_print(const struct loaded_model *l);
-json_t *residence_json(const struct loaded_model *l);
+bool residence_print(const struct engine *e);
+json_t *residence_json(const struct engine *e);
 
 #endif

@@ -10,7 +10,9 @@
 #include "base/json.h"
 #include "base/notice.h"
 #include "model/quantization.h"
+#include "model/weights.h"
 #include "runtime/commands.h"
+#include "runtime/engine/loaded_model.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/profile/bar.h"
@@ -20,7 +22,7 @@
 #include "runtime/profile/what_if.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -33,10 +35,10 @@ enum { NOTES_MAX = 4 };
 
 /* What there is to say without a run. */
 struct memory_facts {
-    const struct loaded_model *loaded;
-    bool planned;             /* nothing was loaded */
-    char weights[384];        /* words beside the weights in the table */
-    int64_t weights_resident; /* of mapped files, bytes; -1: not known, or there are none */
+    const struct engine_info *engine; /* or of what is only planned */
+    bool planned;                     /* nothing was loaded */
+    char weights[384];                /* words beside the weights in the table */
+    int64_t weights_resident;         /* of mapped files, bytes; -1: not known, or there are none */
     struct error notes[NOTES_MAX];
     int num_notes;
     struct what_ifs what_ifs;
@@ -75,25 +77,25 @@ static void note_weights(struct memory_facts *f, const char *format, ...)
 /* On the CPU the weights stay in their file, of which the system keeps what was read; or they are packed. */
 static void note_mapped(struct memory_facts *f)
 {
-    const struct model_weights *w = &f->loaded->weights;
+    const struct model_weights *w = f->engine->weights;
     int64_t bytes;
-    if (!w->file || f->loaded->backend->discrete) return;
+    if (!w->file || f->engine->discrete) return;
     model_weights_resident(w, &bytes, &f->weights_resident);
-    if (!quantization_words(&f->loaded->config.spec).text[0]) note_weights(f, "mapped");
+    if (!quantization_words(&f->engine->config->spec).text[0]) note_weights(f, "mapped");
     if (f->weights_resident >= 0)
         note_weights(f, "%.4f GiB %s in memory", (double)f->weights_resident / GIB,
                      w->memory ? "of the file and of packed weights are" : "of the file are");
 }
 
 /* A report of what would not run, or would run at the speed of the disk. */
-static void note_room(const struct engine_options *o, const struct loaded_model *l, struct memory_facts *f)
+static void note_room(const struct engine_options *o, struct memory_facts *f)
 {
-    const struct memory_profile *p = &l->profile;
+    const struct memory_profile *p = f->engine->memory;
     if (p->discrete || !f->planned || p->budget <= p->total - p->others) return;
     const double weights = (double)p->weights / GIB, all = (double)p->budget / GIB,
                  left = (double)(p->total - p->others) / GIB;
     const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
-    if (dummy || model_weights_to_pack(&l->weights) > 0)
+    if (dummy || model_weights_to_pack(f->engine->weights) > 0)
         error_set(next_note(f), STATUS_INVALID,
                   "%s weights of %.2f GiB and the rest, %.2f GiB in all, do not fit in the %.2f GiB that are free: "
                   "they would be refused",
@@ -105,29 +107,29 @@ static void note_room(const struct engine_options *o, const struct loaded_model 
                   weights, all, left);
 }
 
-static void find_facts(struct memory_facts *f, const struct engine_options *o, const struct loaded_model *l,
+static void find_facts(struct memory_facts *f, const struct engine_options *o, const struct engine_info *engine,
                        const struct error *weights_error)
 {
-    f->loaded = l;
+    const struct model_spec *spec = &engine->config->spec;
+    f->engine = engine;
     f->weights_resident = -1;
-    if (quantization_words(&l->config.spec).text[0]) note_weights(f, "%s", quantization_words(&l->config.spec).text);
+    if (quantization_words(spec).text[0]) note_weights(f, "%s", quantization_words(spec).text);
     note_mapped(f);
     if (f->planned && o->load_format == LOAD_FORMAT_DUMMY) note_weights(f, "dummy; not made for this report");
     if (weights_error && weights_error->text[0]) {
         note_weights(f, "counted from config.json");
         error_set(next_note(f), STATUS_INVALID, "the weights are counted from config.json, in %s, because %s",
-                  dtype_name(l->config.spec.dtype), weights_error->text);
+                  dtype_name(spec->dtype), weights_error->text);
     }
-    note_room(o, l, f);
-    what_ifs_make(o, l, &f->what_ifs);
+    note_room(o, f);
+    what_ifs_make(o, engine, &f->what_ifs);
 }
 
 static enum status print_facts(const struct memory_facts *f, struct error *err)
 {
-    const struct loaded_model *l = f->loaded;
-    bool ok = memory_report_print(&l->profile, &l->limits, f->weights);
+    bool ok = memory_report_print(f->engine->memory, f->engine->limits, f->weights);
     putchar('\n');
-    ok = ok && what_ifs_print(&f->what_ifs, l);
+    ok = ok && what_ifs_print(&f->what_ifs, f->engine);
     for (int i = 0; i < f->num_notes; i++)
         ok = notice_printf(stdout, "%snote: %s\n", i ? "" : "\n", command_sentence(&f->notes[i]).text) && ok;
     return ok ? STATUS_OK : write_failed(err);
@@ -135,11 +137,10 @@ static enum status print_facts(const struct memory_facts *f, struct error *err)
 
 static json_t *facts_json(const struct profile_options *o, const struct memory_facts *f)
 {
-    const struct loaded_model *l = f->loaded;
     json_t *json = json_pack("{s:s}", "model", o->engine.model), *notes = json_array();
     if (!json) return NULL;
-    const struct quantization_words quantization = quantization_words(&l->config.spec);
-    memory_report_add(json, &l->profile, &l->limits);
+    const struct quantization_words quantization = quantization_words(&f->engine->config->spec);
+    memory_report_add(json, f->engine->memory, f->engine->limits);
     json_put_string(json, "quantization", quantization.text[0] ? quantization.text : NULL);
     json_object_set_new(json, "planned", json_boolean(f->planned));
     json_object_set_new(json, "weights_resident_memory",
@@ -157,33 +158,25 @@ static enum status dump_json(json_t *json, struct error *err)
     return json_print(json, style, stdout) ? STATUS_OK : write_failed(err);
 }
 
-/* Dummy weights that leave no room for the rest are no reason to say nothing: a note says it. */
-static enum status plan(const struct engine_options *o, struct loaded_model *l, struct error *err)
-{
-    struct model_options ignored;
-    enum status status = loaded_model_plan(o, l, &ignored, err);
-    if (status != STATUS_OUT_OF_MEMORY || l->dummy_to_come == 0) return status;
-    l->dummy_to_come = 0;
-    return loaded_model_plan(o, l, &ignored, err);
-}
-
 /* The report without a run. On the CPU, or if it is only to be planned, nothing is allocated. */
 static enum status report_memory(const struct profile_options *o, struct error *err)
 {
-    struct loaded_model l;
+    struct loaded_model *l;
     struct error weights_error;
     struct memory_facts f = {0};
     enum status status = loaded_model_describe(&o->engine, &l, &weights_error, err);
     if (status != STATUS_OK) return status;
-    f.planned = o->plan || !l.backend->discrete || weights_error.text[0];
-    status = f.planned ? plan(&o->engine, &l, err) : loaded_model_load(&o->engine, &l, err);
+    const struct engine_info info = loaded_model_info(&o->engine, l);
+    f.planned = o->plan || !info.discrete || weights_error.text[0];
+    status = f.planned ? loaded_model_plan(&o->engine, l, true, err) : loaded_model_load(&o->engine, l, err);
     if (status == STATUS_OK) {
-        find_facts(&f, &o->engine, &l, &weights_error);
+        find_facts(&f, &o->engine, &info, &weights_error);
         json_t *json = o->json ? facts_json(o, &f) : NULL;
         status = !o->json ? print_facts(&f, err) : json ? dump_json(json, err) : no_memory(err);
         json_decref(json);
     }
-    if (f.planned) loaded_model_close(&l); /* else the process exits next, and the driver frees a GPU's memory faster */
+    /* Else the process exits next, and the driver frees a GPU's memory faster. */
+    if (f.planned || status != STATUS_OK) loaded_model_close(l);
     return status;
 }
 
@@ -221,8 +214,8 @@ static enum status draw(const struct profile_run *run, const struct profile_opti
                         const struct outputs *out, struct error *err)
 {
     const struct picture picture = {.model = o->engine.model,
-                                    .device = engine_device_description(e),
-                                    .memory = engine_memory_profile(e),
+                                    .device = engine_info(e)->device_description,
+                                    .memory = engine_info(e)->memory,
                                     .block_size = run->block_size,
                                     .num_prompts = (int64_t)run->count,
                                     .num_preemptions = run->series.preemptions,
@@ -237,9 +230,9 @@ static enum status add_run_json(const struct profile_run *run, struct engine *e,
 {
     struct report summary;
     report_init(&summary);
-    profile_summary(&summary, run, engine_memory_profile(e));
+    profile_summary(&summary, run, engine_info(e)->memory);
     json_object_set_new(json, "steps", series_json(&run->series));
-    if (!engine_device_is_discrete(e)) json_object_set_new(json, "host_memory", residence_json(engine_loaded_model(e)));
+    if (!engine_info(e)->discrete) json_object_set_new(json, "host_memory", residence_json(e));
     json_object_set_new(json, "reservations", reservations_json(run, e));
     const bool ok =
         json_object_set(json, "summary", summary.json) == 0 && json_object_get(json, "steps") && !run->gaps.failed;
@@ -251,15 +244,15 @@ static enum status print_run(const struct profile_run *run, struct engine *e, bo
 {
     struct report summary;
     report_init(&summary);
-    profile_summary(&summary, run, engine_memory_profile(e));
+    profile_summary(&summary, run, engine_info(e)->memory);
     bool ok = !plot || plot_print(&run->series, locale_is_utf8(), stdout);
     putchar('\n');
     ok = ok && report_print(&summary, false, stdout);
     putchar('\n');
     ok = ok && reservations_print(run, e);
-    if (ok && !engine_device_is_discrete(e)) {
+    if (ok && !engine_info(e)->discrete) {
         putchar('\n');
-        ok = residence_print(engine_loaded_model(e));
+        ok = residence_print(e);
     }
     report_free(&summary);
     return ok && !run->gaps.failed ? STATUS_OK : write_failed(err);
@@ -269,12 +262,12 @@ static enum status check_preempted(const struct profile_run *run, const struct p
                                    struct error *err)
 {
     const int64_t count = run->series.preemptions;
+    const struct memory_profile *p = engine_info(e)->memory;
     if (!o->fail_if_preempted || count == 0) return STATUS_OK;
     error_set(err, STATUS_INVALID, "%lld preemption%s: the KV cache of %d block%s does not hold all that runs at once",
-              (long long)count, plural(count), engine_memory_profile(e)->num_blocks,
-              plural(engine_memory_profile(e)->num_blocks));
-    if (engine_limits(e)->max_num_seqs > 1) error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
-    error_advise(err, ADVICE_RAISE, memory_profile_blocks_setting(engine_memory_profile(e)), NULL);
+              (long long)count, plural(count), p->num_blocks, plural(p->num_blocks));
+    if (engine_info(e)->limits->max_num_seqs > 1) error_advise(err, ADVICE_LOWER, "max_num_seqs", NULL);
+    error_advise(err, ADVICE_RAISE, memory_profile_blocks_setting(p), NULL);
     return STATUS_INVALID;
 }
 
@@ -284,7 +277,7 @@ static enum status run_and_report(struct profile_run *run, const struct profile_
 {
     const bool plot = o->plot < 0 ? isatty(STDOUT_FILENO) : o->plot > 0;
     struct memory_facts f = {0};
-    find_facts(&f, &o->engine, engine_loaded_model(e), NULL);
+    find_facts(&f, &o->engine, engine_info(e), NULL);
     json_t *json = o->json ? facts_json(o, &f) : NULL;
     enum status status = json ? STATUS_OK : o->json ? no_memory(err) : print_facts(&f, err);
     if (!json) putchar('\n');

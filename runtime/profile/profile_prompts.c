@@ -8,9 +8,9 @@
 #include "base/clock.h"
 #include "runtime/commands.h"
 #include "runtime/interrupt.h"
-#include "runtime/progress.h"
-#include "runtime/prompts.h"
 #include "runtime/profile/profile_run.h"
+#include "runtime/progress.h"
+#include "runtime/prompt_line.h"
 
 /* ---- reading the prompts ---- */
 
@@ -83,9 +83,11 @@ static enum status read_prompts(struct profile_run *run, struct engine *e, const
                                 struct inputs *input, struct error *err)
 {
     struct prompt_rules rules;
-    const struct prompt_model model = prompt_model_of(e);
-    const struct prompt_options options = {.format = o->format, .sampling = &o->sampling, .as_chat = o->as_chat};
-    enum status status = prompt_rules_make(&model, &options, &rules, err);
+    const struct prompt_options options = {.format = o->format,
+                                           .sampling = &o->sampling.params,
+                                           .sampling_given = o->sampling.given,
+                                           .as_chat = o->as_chat};
+    enum status status = prompt_rules_make(engine_info(e), &options, &rules, err);
     if (status == STATUS_OK) status = add_lines(run, &rules, input, err);
     prompt_rules_free(&rules);
     return status;
@@ -125,15 +127,12 @@ static void deliver(void *user, const struct answer_piece *piece)
 static void add_request(struct profile_run *run, struct profiled *r, struct engine *e)
 {
     struct error err;
-    const struct engine_request request = {.prompt = r->prompt.tokens.ids,
-                                           .prompt_len = (int32_t)r->prompt.tokens.count,
-                                           .params = &r->prompt.params,
-                                           .cache_salt = r->prompt.cache_salt,
-                                           .priority = r->prompt.priority,
-                                           .deliver = deliver,
-                                           .user = r};
+    struct engine_request request;
     r->run = run;
-    enum status status = engine_add(e, &request, NULL, &err);
+    enum status status = prompt_request(&r->prompt, &request, &err);
+    request.deliver = deliver;
+    request.user = r;
+    if (status == STATUS_OK) status = engine_add(e, &request, NULL, &err);
     if (status == STATUS_OK)
         run->prompt_tokens += request.prompt_len;
     else
@@ -223,8 +222,8 @@ static enum status gather_lengths(struct profile_run *run, struct error *err)
 enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
                                 struct inputs *input, bool rows, struct error *err)
 {
-    run->block_size = engine_limits(e)->block_size;
-    run->series.num_blocks = engine_memory_profile(e)->num_blocks;
+    run->block_size = engine_info(e)->limits->block_size;
+    run->series.num_blocks = engine_info(e)->memory->num_blocks;
     enum status status = read_prompts(run, e, options, input, err);
     if (status != STATUS_OK) return status;
     for (size_t i = 0; i < run->count; i++) add_request(run, &run->requests[i], e);

@@ -4,7 +4,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/profile/series.h"
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 #include "runtime/report.h"
 
 /* One prompt, and the progress of its answers. */

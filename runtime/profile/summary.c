@@ -2,8 +2,8 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "model/kv_cache.h"
 #include "runtime/commands.h"
-#include "runtime/engine/loaded_model.h"
 #include "runtime/profile/profile_run.h"
 #include "runtime/profile/reservation.h"
 
@@ -95,9 +95,9 @@ struct layouts {
 
 static struct layouts lay_out(const struct profile_run *run, const struct engine *e)
 {
-    const struct memory_profile *p = engine_memory_profile(e);
-    const struct batch_limits *limits = engine_limits(e);
-    const int64_t token_bytes = kv_cache_token_bytes(&engine_model_config(e)->spec, p->cache_dtype);
+    const struct memory_profile *p = engine_info(e)->memory;
+    const struct batch_limits *limits = engine_info(e)->limits;
+    const int64_t token_bytes = kv_cache_token_bytes(&engine_info(e)->config->spec, p->cache_dtype);
     struct layouts out = {.pool_bytes = p->kv_cache};
     out.r[0] = reserve_maximum(run->lengths, run->num_lengths, limits->max_model_len, token_bytes, p->kv_cache);
     out.r[1] = reserve_powers(run->lengths, run->num_lengths, token_bytes, p->kv_cache);

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "model/quantization.h"
+#include "runtime/engine/loaded_model.h"
 #include "runtime/table.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -17,7 +18,7 @@ enum { NUM_CACHE_DTYPES = sizeof DTYPES / sizeof *DTYPES, NUM_DTYPES = NUM_CACHE
 
 struct maker {
     const struct engine_options *now;
-    const struct loaded_model *base;
+    const struct engine_info *base;
     struct what_ifs *out;
 };
 
@@ -26,7 +27,8 @@ static void add_row(struct maker *m, struct what_if row, const struct engine_opt
 {
     struct error err;
     if (m->out->count == WHAT_IF_MAX) return;
-    const enum status status = loaded_model_plan_again(o, m->base, weights_dtype, &row.profile, &row.limits, &err);
+    const enum status status =
+        loaded_model_plan_again(o, m->base->loaded, weights_dtype, &row.profile, &row.limits, &err);
     if (status != STATUS_OK && status != STATUS_OUT_OF_MEMORY) return;
     row.fits = status == STATUS_OK;
     m->out->rows[m->out->count++] = row;
@@ -37,7 +39,7 @@ static void add_number(struct maker *m, const char *option, const char *flag, do
 {
     struct what_if row = {.option = option, .flag = flag, .number = number};
     snprintf(row.value, sizeof row.value, "%.10g", number);
-    add_row(m, row, o, m->base->config.spec.dtype);
+    add_row(m, row, o, m->base->config->spec.dtype);
 }
 
 static void add_dtype(struct maker *m, const char *option, const char *flag, const char *name,
@@ -63,22 +65,22 @@ static void cache_dtypes(struct maker *m)
         struct engine_options o = *m->now;
         enum dtype dtype;
         o.kv_cache_dtype = DTYPES[i];
-        if (dtype_parse(DTYPES[i], &dtype) == 0 && dtype != m->base->profile.cache_dtype)
-            add_dtype(m, "kv_cache_dtype", "--kv-cache-dtype", DTYPES[i], &o, m->base->config.spec.dtype);
+        if (dtype_parse(DTYPES[i], &dtype) == 0 && dtype != m->base->memory->cache_dtype)
+            add_dtype(m, "kv_cache_dtype", "--kv-cache-dtype", DTYPES[i], &o, m->base->config->spec.dtype);
     }
 }
 
 static bool is_quantized(const struct maker *m)
 {
-    return quantization_words(&m->base->config.spec).text[0] != '\0';
+    return quantization_words(&m->base->config->spec).text[0] != '\0';
 }
 
 /* On a GPU weights are converted to --dtype. On the CPU they stay as the checkpoint has them: another type is another
  * checkpoint, unless it is quantized. */
 static void weights_dtypes(struct maker *m)
 {
-    const struct memory_profile *p = &m->base->profile;
-    const enum dtype stored = m->base->config.spec.dtype;
+    const struct memory_profile *p = m->base->memory;
+    const enum dtype stored = m->base->config->spec.dtype;
     for (int i = 0; i < NUM_DTYPES; i++) {
         struct engine_options o = *m->now;
         enum dtype dtype;
@@ -100,7 +102,7 @@ static void quantizations(struct maker *m)
     for (int i = 0; i < 3 && !is_quantized(m); i++) {
         struct engine_options o = *m->now;
         o.quantization = names[i];
-        add_dtype(m, "quantization", "--quantization", names[i], &o, m->base->config.spec.dtype);
+        add_dtype(m, "quantization", "--quantization", names[i], &o, m->base->config->spec.dtype);
     }
 }
 
@@ -119,11 +121,11 @@ static void gpu_shares(struct maker *m)
 
 static void cache_spaces(struct maker *m)
 {
-    for (double space = 1; space * GIB <= (double)m->base->profile.available; space *= 2) {
+    for (double space = 1; space * GIB <= (double)m->base->memory->available; space *= 2) {
         struct engine_options o = *m->now;
         o.kv_cache_space = space;
         o.num_gpu_blocks_override = 0;
-        if ((int64_t)(space * GIB) != m->base->profile.kv_budget || m->now->num_gpu_blocks_override)
+        if ((int64_t)(space * GIB) != m->base->memory->kv_budget || m->now->num_gpu_blocks_override)
             add_number(m, "kv_cache_space", "--kv-cache-space", space, &o);
     }
 }
@@ -133,7 +135,7 @@ static void sequence_limits(struct maker *m)
     static const double factors[] = {0.25, 0.5, 2, 4};
     for (int i = 0; i < 4; i++) {
         struct engine_options o = *m->now;
-        o.max_num_seqs = (int32_t)(m->base->limits.max_num_seqs * factors[i]);
+        o.max_num_seqs = (int32_t)(m->base->limits->max_num_seqs * factors[i]);
         if (o.max_num_seqs >= 1 && o.max_num_seqs <= 65535)
             add_number(m, "max_num_seqs", "--max-num-seqs", o.max_num_seqs, &o);
     }
@@ -142,7 +144,7 @@ static void sequence_limits(struct maker *m)
 /* Powers of two: three below the length, and two above it, up to the model's. */
 static void lengths(struct maker *m)
 {
-    const int64_t now = m->base->limits.max_model_len, most = m->base->profile.model_max_len;
+    const int64_t now = m->base->limits->max_model_len, most = m->base->memory->model_max_len;
     int64_t below = 1;
     while (2 * below < now) below *= 2;
     for (int64_t length = below < 4 ? 1 : below / 4; length <= 4 * now && length < 2 * most; length *= 2) {
@@ -152,7 +154,7 @@ static void lengths(struct maker *m)
     }
 }
 
-void what_ifs_make(const struct engine_options *o, const struct loaded_model *base, struct what_ifs *out)
+void what_ifs_make(const struct engine_options *o, const struct engine_info *base, struct what_ifs *out)
 {
     struct maker m = {o, base, out};
     out->count = 0;
@@ -160,7 +162,7 @@ void what_ifs_make(const struct engine_options *o, const struct loaded_model *ba
     cache_dtypes(&m);
     weights_dtypes(&m);
     quantizations(&m);
-    if (base->profile.discrete)
+    if (base->memory->discrete)
         gpu_shares(&m);
     else
         cache_spaces(&m);
@@ -184,17 +186,17 @@ static void cells(struct table *t, const struct memory_profile *p, const struct 
     table_cell(t, "%.3f", (double)taken(p) / GIB);
 }
 
-static void heading(struct table *t, const struct loaded_model *base)
+static void heading(struct table *t, const struct engine_info *base)
 {
     static const char *const names[] = {"what if", "", "blocks", "tokens", "requests", "GiB in all", ""};
     for (int i = 0; i < 7; i++) table_cell(t, "%s", names[i]);
     table_cell(t, "as it is");
     table_cell(t, "%s", "");
-    cells(t, &base->profile, &base->limits);
+    cells(t, base->memory, base->limits);
     table_cell(t, "%s", "");
 }
 
-bool what_ifs_print(const struct what_ifs *rows, const struct loaded_model *base)
+bool what_ifs_print(const struct what_ifs *rows, const struct engine_info *base)
 {
     struct table t = {.columns = "llrrrrl"};
     heading(&t, base);
@@ -206,7 +208,7 @@ bool what_ifs_print(const struct what_ifs *rows, const struct loaded_model *base
         cells(&t, &row->profile, &row->limits);
         if (!row->fits)
             table_cell(&t, "does not fit");
-        else if (strcmp(row->option, "max_model_len") != 0 && row->limits.max_model_len != base->limits.max_model_len)
+        else if (strcmp(row->option, "max_model_len") != 0 && row->limits.max_model_len != base->limits->max_model_len)
             table_cell(&t, "max_model_len %d", row->limits.max_model_len);
         else
             table_cell(&t, "%s", "");

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/engine.h"
 
 enum { WHAT_IF_MAX = 48 };
 
@@ -24,12 +24,12 @@ struct what_ifs {
     int count;
 };
 
-/* `base` was planned with `o`: its profile and limits are what the rows change. Settings that the options or the model
+/* `base` was planned with `o`: its memory and limits are what the rows change. Settings that the options or the model
  * contradict get no row. */
-void what_ifs_make(const struct engine_options *o, const struct loaded_model *base, struct what_ifs *out);
+void what_ifs_make(const struct engine_options *o, const struct engine_info *base, struct what_ifs *out);
 
 /* Prints them as a table on stdout, after a row of `base`. False if it could not be written. */
-bool what_ifs_print(const struct what_ifs *rows, const struct loaded_model *base);
+bool what_ifs_print(const struct what_ifs *rows, const struct engine_info *base);
 /* An array of objects: option, value, fits, and where it fits the fields of the memory report by the same names; NULL
  * if memory ran out. */
 json_t *what_ifs_json(const struct what_ifs *rows);

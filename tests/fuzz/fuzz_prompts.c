@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/prompts.h"
+#include "runtime/prompt_line.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char template[] =

@@ -17,11 +17,7 @@ static const int awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 void quantized_spec(const struct quantized_form *form, bool wide, struct model_spec *spec)
 {
     *spec = (struct model_spec){.hidden_size = 256,
-                                .intermediate_size = 384,
                                 .num_layers = 1,
-                                .num_heads = 4,
-                                .num_kv_heads = wide ? 4 : 2,
-                                .head_size = 32,
                                 .vocab_size = 24,
                                 .names = tensor_names_llama,
                                 .dtype = DTYPE_BFLOAT16,
@@ -29,8 +25,10 @@ void quantized_spec(const struct quantized_form *form, bool wide, struct model_s
                                 .lm_head_scheme = form->lm_head};
     if (form->merged) spec->names.qkv = "self_attn.qkv_proj", spec->names.gate_up = "mlp.gate_up_proj";
     spec->schemes[1] = form->scheme;
-    for (int i = 0; i < NUM_LAYER_MATRICES; i++) spec->layers[0].schemes[i] = 1;
-    spec->layers[0].qkv_bias = true;
+    for (int i = 0; i < NUM_TENSOR_ROLES; i++) spec->layers[0].schemes[i] = 1;
+    spec->layers[0].attention =
+        (struct attention_spec){.num_heads = 4, .num_kv_heads = wide ? 4 : 2, .head_size = 32, .qkv_bias = true};
+    spec->layers[0].mlp.intermediate_size = 384;
 }
 
 /* ---- the numbers ---- */

@@ -142,7 +142,7 @@ void run_answer_check(const struct run_answer *a)
 static void run_all(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                     const struct sampling_params *params, int32_t step, struct run *out)
 {
-    const int32_t capacity = engine_limits(e)->max_model_len;
+    const int32_t capacity = engine_info(e)->limits->max_model_len;
     int32_t n = 1;
     assert_true(num_prompts > 0);
     for (int32_t i = 0; i < num_prompts; i++) n = params[i * step].n > n ? params[i * step].n : n;

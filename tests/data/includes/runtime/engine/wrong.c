@@ -1,2 +1,3 @@
-/* test_includes_refused: the engine may not include the rest of runtime/. */
+/* test_includes_refused: the engine may not include the rest of runtime/, nor what a model is made of. */
 #include "runtime/options/options.h"
+#include "model/model_state.h"

@@ -1,9 +1,8 @@
-#include "runtime/openai_batch.h"
+#include "runtime/prompts/openai_request.h"
 
 #include <string.h>
 
 #include "base/json.h"
-#include "scheduler/sampling_params.h"
 
 void openai_request_free(struct openai_request *r)
 {
@@ -11,48 +10,6 @@ void openai_request_free(struct openai_request *r)
     json_decref(r->metadata);
     *r = (struct openai_request){0};
 }
-
-bool openai_batch_is_line(const json_t *line)
-{
-    return json_object_get(line, "url") && json_object_get(line, "body");
-}
-
-static bool is_text(const json_t *value, const char *text)
-{
-    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
-}
-
-/* ---- around the body ---- */
-
-static void check_envelope(struct json_reader *r)
-{
-    const json_t *id = json_object_get(r->object, "custom_id"), *method = json_reader_get(r, "method");
-    const json_t *body = json_object_get(r->object, "body");
-    const char *name;
-    json_t *value;
-    if (!id)
-        json_reader_fail(r, STATUS_INVALID, "custom_id is missing, by which the answer to a line of a batch is found");
-    if (!json_is_string(id)) json_reader_expected(r, "custom_id", "a string", id);
-    if (method && !is_text(method, "POST")) json_reader_expected(r, "method", "\"POST\"", method);
-    if (!json_is_map(body)) json_reader_expected(r, "body", "an object", body);
-    json_object_foreach((json_t *)r->object, name, value)
-    {
-        if (strcmp(name, "custom_id") && strcmp(name, "method") && strcmp(name, "url") && strcmp(name, "body"))
-            json_reader_fail(r, STATUS_INVALID, "there is no field '%s' beside custom_id, method, url and body",
-                             show_string(name).text);
-    }
-}
-
-static enum openai_kind read_url(struct json_reader *r)
-{
-    const json_t *url = json_object_get(r->object, "url");
-    if (is_text(url, "/v1/completions")) return OPENAI_COMPLETION;
-    if (!is_text(url, "/v1/chat/completions"))
-        json_reader_expected(r, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
-    return OPENAI_CHAT;
-}
-
-/* ---- the body ---- */
 
 /* The body's reader, the line's kind, and the object that becomes quire's own. */
 struct translation {
@@ -72,38 +29,14 @@ static void copy(struct translation *t, const char *name, const json_t *value)
     put(t, name, json_incref((json_t *)value));
 }
 
-static bool is_one_of(const char *name, const char *const *names)
-{
-    for (; *names; names++)
-        if (strcmp(name, *names) == 0) return true;
-    return false;
-}
-
-static const char *const without_effect[] = {"stream",
-                                             "stream_options",
-                                             "user",
-                                             "store",
-                                             "service_tier",
-                                             "safety_identifier",
-                                             "prompt_cache_key",
-                                             "parallel_tool_calls",
-                                             "model",
-                                             "metadata",
-                                             NULL};
-static const char *const of_every_line[] = {"cache_salt", "priority", NULL};
-static const char *const of_chat[] = {"messages", "documents", "chat_template_kwargs", NULL};
-/* What read_choices reads. */
-static const char *const choices[] = {"max_completion_tokens", "max_tokens", "logprobs", "top_logprobs", "tools",
-                                      "tool_choice",           "prompt",     NULL};
-
 /* Fields that ask for something that quire does not do, unless they have the value that asks for nothing. */
 static bool asks_for_nothing(const char *name, const json_t *value)
 {
-    if (strcmp(name, "response_format") == 0) return is_text(json_object_get(value, "type"), "text");
+    if (strcmp(name, "response_format") == 0) return json_is_word(json_object_get(value, "type"), "text");
     if (strcmp(name, "echo") == 0) return json_is_false(value);
-    if (strcmp(name, "suffix") == 0) return is_text(value, "");
+    if (strcmp(name, "suffix") == 0) return json_is_word(value, "");
     if (strcmp(name, "modalities") == 0)
-        return json_array_size(value) == 1 && is_text(json_array_get(value, 0), "text");
+        return json_array_size(value) == 1 && json_is_word(json_array_get(value, 0), "text");
     return false;
 }
 
@@ -126,12 +59,10 @@ static void read_fields(struct translation *t)
     json_t *value;
     json_object_foreach((json_t *)t->body->object, name, value)
     {
-        const bool taken = is_one_of(name, of_every_line) || (t->kind == OPENAI_CHAT && is_one_of(name, of_chat));
-        if (json_is_null(value) || is_one_of(name, without_effect) || is_one_of(name, choices)) continue;
-        if (taken || sampling_field_find(name))
-            copy(t, name, value);
-        else if (!asks_for_nothing(name, value))
-            refuse_value(t, name, value);
+        const enum field_use use = request_field_use(t->kind, name);
+        if (json_is_null(value)) continue;
+        if (use == FIELD_TAKEN) copy(t, name, value);
+        if (use == FIELD_UNKNOWN && !asks_for_nothing(name, value)) refuse_value(t, name, value);
     }
 }
 
@@ -154,9 +85,9 @@ static void read_tools(struct translation *t)
 {
     const json_t *tools = json_reader_get(t->body, "tools"), *choice = json_reader_get(t->body, "tool_choice");
     if (t->kind == OPENAI_COMPLETION && (tools || choice)) refuse_value(t, tools ? "tools" : "tool_choice", choice);
-    if (choice && !is_text(choice, "auto") && !is_text(choice, "none"))
+    if (choice && !json_is_word(choice, "auto") && !json_is_word(choice, "none"))
         json_reader_expected(t->body, "tool_choice", "\"auto\" or \"none\": quire does not force a call", choice);
-    if (tools && !is_text(choice, "none") && json_array_size(tools) + !json_is_array(tools) > 0)
+    if (tools && !json_is_word(choice, "none") && json_array_size(tools) + !json_is_array(tools) > 0)
         copy(t, "tools", tools);
 }
 
@@ -193,26 +124,20 @@ static void read_returned(struct json_reader *body, struct openai_request *out)
     out->metadata = json_incref((json_t *)metadata);
 }
 
-enum status openai_batch_read(const json_t *line, struct openai_request *out, json_t **native, struct error *err)
+enum status openai_request_read(struct json_reader *body, struct openai_request *out, json_t **native)
 {
-    struct json_reader r = json_reader(line, NULL, err);
-    *out = (struct openai_request){.kind = read_url(&r)};
+    struct translation t = {.body = body, .kind = out->kind, .native = json_object()};
     *native = NULL;
-    check_envelope(&r);
-    if (r.status != STATUS_OK) return r.status;
-    struct json_reader body = json_reader(json_object_get(line, "body"), NULL, err);
-    body.prefix = "body.";
-    struct translation t = {.body = &body, .kind = out->kind, .native = json_object()};
-    if (!t.native) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for a line of a batch");
-    read_returned(&body, out);
+    if (!t.native) return error_set(body->err, STATUS_OUT_OF_MEMORY, "no memory for a line of a batch");
+    read_returned(body, out);
     read_fields(&t);
     read_max_tokens(&t);
     read_logprobs(&t);
     read_tools(&t);
     read_prompt(&t);
-    if (body.status == STATUS_OK)
+    if (body->status == STATUS_OK)
         *native = t.native;
     else
         json_decref(t.native);
-    return body.status;
+    return body->status;
 }

@@ -1,10 +1,10 @@
-/* quire inspect: what a checkpoint folder holds, and what of it fits this machine. Reads config.json, the headers of
- * the weights and the files of the tokenizer, and plans the memory as quire profile does, but loads nothing. */
-#ifndef QUIRE_RUNTIME_INSPECT_H
-#define QUIRE_RUNTIME_INSPECT_H
+/* What a checkpoint folder holds, and what of it fits this machine: the facts of quire inspect. config.json, the
+ * headers of the weights and the files of the tokenizer are read, and the memory is planned as quire profile does, but
+ * nothing is loaded. */
+#ifndef QUIRE_RUNTIME_INSPECTION_H
+#define QUIRE_RUNTIME_INSPECTION_H
 
-#include <jansson.h>
-
+#include "model/weights.h"
 #include "runtime/engine/loaded_model.h"
 #include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer_config.h"
@@ -13,12 +13,13 @@
  * whose text is "" where nothing is wrong. */
 struct inspection {
     const struct engine_options *options;
-    struct loaded_model loaded; /* no model. The weights have no data if their files cannot be read, only the shapes
-                                   and the type that config.json gives them */
+    struct loaded_model *loaded;
+    struct engine_info info; /* of what is planned. The weights have no data if their files cannot be read, only the
+                                shapes and the type that config.json gives them */
     struct tokenizer_config tokenizer_config;
     struct error weights_error, tokenizer_error;
     struct error template_error; /* "": the chat templates, if there are any, can be used */
-    struct error memory_error;   /* "": the weights and a request of loaded.limits.max_model_len tokens fit */
+    struct error memory_error;   /* "": the weights and a request of info.limits->max_model_len tokens fit */
     bool tied;                   /* lm_head is the embedding */
     int64_t num_parameters, num_embedding_parameters; /* tied ones counted once */
     int64_t float_bytes;                              /* of the weights, if they were floats of config.json's type */
@@ -26,12 +27,12 @@ struct inspection {
     int32_t num_files;
 };
 
-/* Prints names and values in groups on stdout. False if it could not be written. */
-bool inspection_print(const struct inspection *i);
-/* The same facts as one object; NULL if memory ran out. The caller owns it. */
-json_t *inspection_json(const struct inspection *i);
+/* Reads all but i->options, which is set, into *i, which is zero. Fails if config.json is wrong or memory ran out. Free
+ * with inspection_free, also after a failure. */
+enum status inspection_read(struct inspection *i, struct error *err);
+void inspection_free(struct inspection *i);
 
-/* For both: words of config.json where it has them ("gelu_pytorch_tanh"). */
+/* For those who print it: words of config.json where it has them ("gelu_pytorch_tanh"). */
 bool inspect_rope_has_factor(const struct rope_config *rope);
 bool inspect_rope_has_original(const struct rope_config *rope); /* original_max_position */
 const char *inspect_norm_type(enum norm_type type);

@@ -1,4 +1,4 @@
-#include "runtime/generate/openai_result.h"
+#include "runtime/prompts/openai_result.h"
 
 #include <stdio.h>
 #include <string.h>

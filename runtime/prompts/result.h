@@ -1,28 +1,17 @@
-/* What `quire generate` writes: one line, one JSON object, for each line that it read.
- *
- *   {"index": 0, "id": ..., "text": "...", "finish_reason": "stop", "prompt_tokens": 5, "cached_tokens": 0,
- *    "completion_tokens": 9}
- *
- * with "token_ids", "logprobs" and "prompt_logprobs" where they are asked for, with "score" after a beam search and
- * "cumulative_logprob" with best_of. With n > 1 "texts", "finish_reasons", "scores" and "cumulative_logprobs" are
- * lists, and so are the token_ids and logprobs of each answer. A line that failed gives {"index": ..., "id": ...,
- * "line": 7, "error": "line 7: ..."}. The index, which is the first key of every line (answer_line.h), counts the
- * prompts of the input from 0; "line" counts all lines of its file from 1, blank ones included. The id is the line's
- * own "id" or "custom_id", and absent where the line has none.
- *
- * A line of an OpenAI batch is answered as OpenAI does (openai_result.h). */
-#ifndef QUIRE_RUNTIME_RESULTS_H
-#define QUIRE_RUNTIME_RESULTS_H
+/* The answers to one prompt, gathered piece by piece: text, and lists of JSON of what else was asked for. What is
+ * written of them is in result_line.h, and in openai_result.h for lines of an OpenAI batch. */
+#ifndef QUIRE_RUNTIME_RESULT_H
+#define QUIRE_RUNTIME_RESULT_H
 
 #include "base/array.h"
 #include "runtime/engine/engine.h"
-#include "runtime/prompts.h"
-#include "runtime/generate/result_queue.h"
+#include "runtime/prompts/prompt.h"
 
 struct result_rules {
     const struct tokenizer *tokenizer; /* for the texts of tokens in "logprobs"; may be NULL */
     const char *model_name;            /* for answers to lines of a batch */
     bool return_token_ids;
+    setting_speller *spell; /* of the settings that an error advises; NULL: they are named as they are */
 };
 
 /* Where a prompt stands in the input. */
@@ -55,8 +44,9 @@ struct result {
     bool aborted;                         /* ended by engine_abort: there is nothing to write */
     bool no_memory;                       /* a part of an answer was lost: the run must end */
     uint64_t request;                     /* the engine's id; 0: the line never became a request */
-    struct result_queue *queue;           /* told when the result is done; or NULL */
-    struct result *previous, *next;       /* the queue's */
+    void (*when_done)(struct result *);   /* called once, when `done` is set; or NULL */
+    struct result_queue *queue;           /* where the result waits to be written, and its neighbours there */
+    struct result *previous, *next;
 };
 
 /* For the prompt at `place`; takes over prompt->id and prompt->openai. NULL when memory ran out. */
@@ -71,12 +61,10 @@ int64_t result_output_tokens(const struct result *r);
 int32_t result_num_cut(const struct result *r); /* its answers that max_tokens or max_model_len cut */
 
 /* Parts of a line, NULL if memory ran out: bytes as text, which need not be UTF-8 (a token may be a part of a
- * character, an error may quote anything); an answer's text, and its finish reason. */
+ * character, an error may quote anything); an answer's text, finish reason and score. */
 json_t *result_json_text(const char *bytes, size_t length);
 json_t *result_answer_text(const struct result_answer *a);
 json_t *result_answer_reason(const struct result_answer *a);
-
-/* Puts the line, with its newline, in place of what *line held. */
-enum status result_format(const struct result *r, struct text *line, struct error *err);
+json_t *result_answer_score(const struct result_answer *a);
 
 #endif

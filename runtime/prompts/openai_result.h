@@ -10,7 +10,7 @@
 #ifndef QUIRE_RUNTIME_OPENAI_RESULT_H
 #define QUIRE_RUNTIME_OPENAI_RESULT_H
 
-#include "runtime/generate/results.h"
+#include "runtime/prompts/result.h"
 
 /* Adds everything but the index to `line`. False: memory ran out. */
 bool openai_result_fill(json_t *line, const struct result *r);

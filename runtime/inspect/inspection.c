@@ -1,6 +1,5 @@
-#include "runtime/inspect.h"
+#include "runtime/inspect/inspection.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +7,7 @@
 
 #include "base/json.h"
 #include "model/quantization.h"
-#include "runtime/commands.h"
 #include "runtime/engine/plan_advice.h"
-#include "runtime/options/engine_flags.h"
-#include "runtime/options/model_folder.h"
 
 /* ---- names ---- */
 
@@ -32,9 +28,9 @@ const char *inspect_norm_type(enum norm_type type)
 
 const char *inspect_activation(const struct layer_spec *layer)
 {
-    if (layer->mlp == MLP_XIELU) return "xielu";
-    if (layer->mlp == MLP_RELU2) return "relu2";
-    return activation_names[layer->activation];
+    if (layer->mlp.kind == MLP_XIELU) return "xielu";
+    if (layer->mlp.kind == MLP_RELU2) return "relu2";
+    return activation_names[layer->mlp.activation];
 }
 
 const char *inspect_norm_placement(enum norm_placement placement)
@@ -53,15 +49,15 @@ const char *inspect_qk_norm(enum qk_norm norm)
 
 int32_t inspect_bos(const struct inspection *i)
 {
-    return i->loaded.tokenizer ? tokenizer_bos_id(i->loaded.tokenizer) : i->loaded.config.bos_token_id;
+    return i->info.tokenizer ? tokenizer_bos_id(i->info.tokenizer) : i->info.config->bos_token_id;
 }
 
 int32_t inspect_eos(const struct inspection *i, int32_t ids[CONFIG_MAX_EOS])
 {
-    const struct model_config *config = &i->loaded.config;
+    const struct model_config *config = i->info.config;
     memcpy(ids, config->eos_token_ids, sizeof config->eos_token_ids);
-    if (config->num_eos > 0 || !i->loaded.tokenizer) return config->num_eos;
-    ids[0] = tokenizer_eos_id(i->loaded.tokenizer);
+    if (config->num_eos > 0 || !i->info.tokenizer) return config->num_eos;
+    ids[0] = tokenizer_eos_id(i->info.tokenizer);
     return ids[0] >= 0;
 }
 
@@ -70,8 +66,8 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
     const struct tokenizer_config *c = &i->tokenizer_config;
     struct shown out = {""};
     size_t length;
-    if (i->loaded.tokenizer) {
-        const char *bytes = tokenizer_token_bytes(i->loaded.tokenizer, id, true, &length);
+    if (i->info.tokenizer) {
+        const char *bytes = tokenizer_token_bytes(i->info.tokenizer, id, true, &length);
         snprintf(out.text, sizeof out.text, "%.*s", (int)length, bytes);
         return show_string(out.text);
     }
@@ -84,7 +80,7 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
 
 static void count_parameters(struct inspection *i)
 {
-    const struct tensor_table *table = &i->loaded.weights.table;
+    const struct tensor_table *table = &i->info.weights->table;
     for (int32_t t = 0; t < table->count; t++) {
         const int64_t count = tensor_elements(&table->tensors[t]);
         i->num_parameters += count;
@@ -95,7 +91,7 @@ static void count_parameters(struct inspection *i)
 
 static enum status count_float_bytes(struct inspection *i, struct error *err)
 {
-    struct model_spec spec = i->loaded.config.spec;
+    struct model_spec spec = i->info.config->spec;
     struct model_weights floats;
     quantization_remove(&spec);
     enum status status = model_weights_sizes(&spec, &floats, err);
@@ -107,7 +103,7 @@ static enum status count_float_bytes(struct inspection *i, struct error *err)
 /* The tensors are in order of file name. */
 static void count_files(struct inspection *i)
 {
-    const struct safetensors *file = i->loaded.weights.file;
+    const struct safetensors *file = i->info.weights->file;
     const char *last = "";
     for (int64_t t = 0; file && t < safetensors_count(file); t++) {
         const char *path = safetensors_at(file, t)->path;
@@ -122,7 +118,7 @@ static void count_files(struct inspection *i)
 /* Advises blocks of so many bytes in all, if a plan can be made with them. */
 static void advise_smaller_cache(struct inspection *i, int64_t bytes)
 {
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct memory_profile *p = i->info.memory;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     struct engine_options smaller = *i->options;
     char value[32];
@@ -133,7 +129,7 @@ static void advise_smaller_cache(struct inspection *i, int64_t bytes)
         smaller.kv_cache_space = floor((double)bytes / GIB * 1000) / 1000;
         snprintf(value, sizeof value, "%.3f", smaller.kv_cache_space);
     }
-    if (bytes >= p->block_bytes && strtod(value, NULL) > 0 && plan_succeeds(&smaller, &i->loaded))
+    if (bytes >= p->block_bytes && strtod(value, NULL) > 0 && plan_succeeds(&smaller, i->loaded))
         error_advise(&i->memory_error, ADVICE_LOWER, memory_profile_blocks_setting(p), "%s", value);
 }
 
@@ -141,14 +137,14 @@ static void advise_smaller_cache(struct inspection *i, int64_t bytes)
  * that does not fit runs at the speed of the disk. */
 static void check_host_memory(struct inspection *i)
 {
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct memory_profile *p = i->info.memory;
     const double GIB = 1024.0 * 1024.0 * 1024.0;
     const int64_t free_bytes = p->total - p->others;
     if (p->discrete || p->budget <= free_bytes) return;
     error_set(&i->memory_error, STATUS_OUT_OF_MEMORY,
               "the weights take %.2f GiB and everything together %.2f GiB, but %.2f GiB are free, so that %s",
               (double)p->weights / GIB, (double)p->budget / GIB, (double)free_bytes / GIB,
-              model_weights_to_pack(&i->loaded.weights) > 0
+              model_weights_to_pack(i->info.weights) > 0
                   ? "there is no room to pack the weights"
                   : "parts of the weights would be read from the file in every step");
     advise_smaller_cache(i, free_bytes - (p->budget - p->kv_cache));
@@ -156,8 +152,7 @@ static void check_host_memory(struct inspection *i)
 
 static enum status plan(struct inspection *i, struct error *err)
 {
-    struct model_options ignored;
-    enum status status = loaded_model_plan(i->options, &i->loaded, &ignored, err);
+    const enum status status = loaded_model_plan(i->options, i->loaded, false, err);
     if (status == STATUS_OUT_OF_MEMORY)
         i->memory_error = *err;
     else if (status == STATUS_OK)
@@ -171,88 +166,30 @@ static enum status plan(struct inspection *i, struct error *err)
 static void try_templates(struct inspection *i)
 {
     struct chat_template *template = NULL;
-    if (i->loaded.tokenizer && i->tokenizer_config.num_templates > 0)
-        chat_template_open(i->loaded.tokenizer, NULL, &template, &i->template_error);
+    if (i->info.tokenizer && i->tokenizer_config.num_templates > 0)
+        chat_template_open(i->info.tokenizer, NULL, &template, &i->template_error);
     chat_template_close(template);
 }
 
-static enum status inspect(struct inspection *i, struct error *err)
+enum status inspection_read(struct inspection *i, struct error *err)
 {
     const struct engine_options *o = i->options;
-    struct loaded_model *l = &i->loaded;
     struct error same; /* as that of the tokenizer */
-    enum status status = loaded_model_describe(o, l, &i->weights_error, err);
+    enum status status = loaded_model_describe(o, &i->loaded, &i->weights_error, err);
     if (status != STATUS_OK) return status;
+    loaded_model_open_tokenizer(o, i->loaded, &i->tokenizer_error);
+    i->info = loaded_model_info(o, i->loaded);
     count_parameters(i);
     status = count_float_bytes(i, err);
     if (status != STATUS_OK) return status;
     count_files(i);
-    tokenizer_open(o->model, &l->tokenizer, &i->tokenizer_error);
     tokenizer_config_read(o->model, &i->tokenizer_config, &same);
     try_templates(i);
     return plan(i, err);
 }
 
-static void inspection_free(struct inspection *i)
+void inspection_free(struct inspection *i)
 {
     tokenizer_config_free(&i->tokenizer_config);
-    loaded_model_close(&i->loaded);
-}
-
-/* ---- the command ---- */
-
-static enum status print_json(const struct inspection *i, struct error *err)
-{
-    json_t *json = inspection_json(i);
-    if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
-    const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    const bool ok = json_print(json, style, stdout);
-    json_decref(json);
-    return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output");
-}
-
-static enum status print_text(const struct inspection *i, struct error *err)
-{
-    if (inspection_print(i)) return STATUS_OK;
-    return error_set(err, STATUS_IO, "cannot write the report to standard output");
-}
-
-static enum status run_inspect(const struct engine_options *o, bool json, struct error *err)
-{
-    struct inspection i = {.options = o};
-    enum status status = inspect(&i, err);
-    if (status == STATUS_OK) status = json ? print_json(&i, err) : print_text(&i, err);
-    inspection_free(&i);
-    return status;
-}
-
-int command_inspect(int argc, char **argv)
-{
-    struct error err;
-    struct log log = {LOG_WARNING};
-    struct engine_options o = engine_options_default();
-    struct option_table table = {0};
-    char model[PATH_MAX];
-    bool help = false, json = false;
-    const struct option_spec flag = {.heading = "Inspect:",
-                                     .name = "json",
-                                     .common = true,
-                                     .kind = OPTION_SWITCH,
-                                     .target = &json,
-                                     .help = "Print one JSON object; sizes are bytes. Default: off."};
-    o.log = &log;
-    option_table_add(&table, &flag, 1);
-    engine_flags_add(&table, &o, &log);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail("inspect", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        options_print_help(&table, "inspect [flags]",
-                           "Shows what a checkpoint folder holds and what of it fits this machine, without loading it.",
-                           stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (model_folder_resolve(&o.model, o.revision, false, model, sizeof model, &err) != STATUS_OK ||
-        run_inspect(&o, json, &err) != STATUS_OK)
-        return command_fail("inspect", &err, EXIT_STATUS_FAILURE);
-    return EXIT_STATUS_OK;
+    loaded_model_close(i->loaded);
 }

@@ -1,32 +1,22 @@
-#include "runtime/prompts.h"
+#include "runtime/prompts/prompt.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "runtime/sampling_json.h"
+#include "runtime/prompts/openai_batch.h"
+#include "runtime/prompts/request_fields.h"
+#include "runtime/prompts/sampling_json.h"
 
-struct prompt_model prompt_model_of(const struct engine *e)
+static bool is_given(const struct prompt_options *o, const char *field)
 {
-    const struct model_config *config = engine_model_config(e);
-    struct prompt_model model = {.tokenizer = engine_tokenizer(e),
-                                 .max_tokens_given = config->generation.max_new_tokens >= 0,
-                                 .vocab_size = config->spec.vocab_size,
-                                 .num_ids = engine_num_ids(e),
-                                 .max_num_seqs = engine_limits(e)->max_num_seqs};
-    engine_default_sampling(e, &model.defaults);
-    return model;
-}
-
-static bool flag_given(const struct sampling_flags *flags, const char *field)
-{
-    return flags->given >> (sampling_field_find(field) - sampling_fields) & 1;
+    return o->sampling_given >> (sampling_field_find(field) - sampling_fields) & 1;
 }
 
 static enum status set_chat(const struct prompt_options *o, struct prompt_rules *out, struct error *err)
 {
-    const struct template_flags none = {0};
+    const struct chat_setup_options none = {0};
     enum status status = chat_setup_open(out->tokenizer, o->template ? o->template : &none, &out->chat, err);
     if (status == STATUS_OK && o->as_chat == 1 && !out->tokenizer)
         return error_set(err, STATUS_INVALID, "--chat needs a tokenizer");
@@ -36,23 +26,26 @@ static enum status set_chat(const struct prompt_options *o, struct prompt_rules 
     return status == STATUS_OK ? status : error_prefix(err, status, "--system");
 }
 
-enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *o,
+enum status prompt_rules_make(const struct engine_info *engine, const struct prompt_options *o,
                               struct prompt_rules *out, struct error *err)
 {
-    *out = (struct prompt_rules){.tokenizer = model->tokenizer,
+    const struct model_config *config = engine->config;
+    const bool of_model = config->generation.max_new_tokens >= 0;
+    *out = (struct prompt_rules){.tokenizer = engine->tokenizer,
                                  .as_chat = o->as_chat == 1,
                                  .system = o->system,
                                  .warn_of_text = o->as_chat < 0,
                                  .model_name = o->model_name,
-                                 .defaults = model->defaults,
-                                 .max_tokens_given = model->max_tokens_given || flag_given(o->sampling, "max_tokens"),
-                                 .vocab_size = model->vocab_size,
-                                 .num_ids = model->num_ids,
-                                 .max_n = model->max_num_seqs};
+                                 .defaults = engine->default_sampling,
+                                 .max_tokens_given = of_model || is_given(o, "max_tokens"),
+                                 .vocab_size = config->spec.vocab_size,
+                                 .num_ids = engine->num_ids,
+                                 .max_n = engine->limits->max_num_seqs};
     if (strcmp(o->format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(o->format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
-    enum status status = sampling_flags_apply(o->sampling, &out->defaults, err);
-    if (status == STATUS_OK) status = set_chat(o, out, err);
+    if (!sampling_fields_copy(o->sampling_given, o->sampling, &out->defaults))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the sampling fields");
+    enum status status = set_chat(o, out, err);
     return status ? status : sampling_params_check(&out->defaults, out->num_ids, err);
 }
 
@@ -72,6 +65,18 @@ void prompt_free(struct prompt *p)
     *p = (struct prompt){0};
 }
 
+enum status prompt_request(const struct prompt *p, struct engine_request *out, struct error *err)
+{
+    if (p->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
+    *out = (struct engine_request){.prompt = p->tokens.ids,
+                                   .prompt_len = (int32_t)p->tokens.count,
+                                   .params = &p->params,
+                                   .cache_salt = p->cache_salt,
+                                   .priority = p->priority,
+                                   .at_start = p->is_chat};
+    return STATUS_OK;
+}
+
 enum status prompt_check_text(const char *text, size_t length, struct error *err)
 {
     const size_t valid = utf8_valid_prefix(text, length);
@@ -85,7 +90,7 @@ enum status prompt_check_text(const char *text, size_t length, struct error *err
 
 bool prompt_line_is_blank(const char *line, size_t length)
 {
-    return line_leading_blanks(line, length) == length;
+    return json_leading_blanks(line, length) == length;
 }
 
 /* ---- the prompt ---- */
@@ -147,10 +152,10 @@ static enum status encode_chat(const struct prompt_rules *rules, struct chat_inp
 static enum status encode_question(const struct prompt_rules *rules, const char *text, size_t length,
                                    struct prompt *out, struct error *err)
 {
-    json_t *messages = json_array(), *question = json_pack("{s:s, s:s%}", "role", "user", "content", text, length);
+    json_t *messages = json_array(), *question = chat_message("user", text, length);
     bool ok = messages && question;
     if (ok && rules->system)
-        ok = json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content", rules->system)) == 0;
+        ok = json_array_append_new(messages, chat_message("system", rules->system, strlen(rules->system))) == 0;
     ok = ok && json_array_append(messages, question) == 0;
     const struct chat_input input = {.messages = messages};
     const enum status status = ok ? encode_chat(rules, input, out, err)
@@ -233,16 +238,11 @@ static void read_cache_salt(struct json_reader *r, struct prompt *out)
 /* A field of an unknown name is refused: a misspelt one would be ignored silently. */
 static void check_names(struct json_reader *r)
 {
-    static const char *const others[] = {
-        "prompt",    "prompt_token_ids",     "messages",   "id",      "custom_id", "tools",
-        "documents", "chat_template_kwargs", "cache_salt", "priority"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)r->object, name, value)
     {
-        bool known = sampling_field_find(name) != NULL;
-        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) known = known || strcmp(others[i], name) == 0;
-        if (!known)
+        if (request_field_use(OPENAI_NONE, name) == FIELD_UNKNOWN)
             json_reader_fail(r, STATUS_INVALID,
                              "there is no field '%s'; sampling fields are named as the flags are, with '_'",
                              show_string(name).text);
@@ -308,9 +308,9 @@ static enum status parse_json(const struct prompt_rules *rules, const char *line
     return status;
 }
 
-static bool begins_object(const char *line, size_t length)
+bool prompt_line_is_object(const char *line, size_t length)
 {
-    const size_t blanks = line_leading_blanks(line, length);
+    const size_t blanks = json_leading_blanks(line, length);
     return blanks < length && line[blanks] == '{';
 }
 
@@ -322,55 +322,11 @@ enum status prompt_parse(const struct prompt_rules *rules, const char *line, siz
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the sampling fields");
     enum status status = prompt_check_text(line, length, err);
     if (status != STATUS_OK) return status;
-    const bool looks_json = begins_object(line, length);
+    const bool looks_json = prompt_line_is_object(line, length);
     if (rules->format == PROMPT_FORMAT_JSONL || (rules->format == PROMPT_FORMAT_AUTO && looks_json)) {
         return parse_json(rules, line, length, out, err);
     }
     out->is_chat = rules->as_chat;
     free_length(rules, out);
     return encode_text(rules, line, length, out, err);
-}
-
-enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
-                        size_t length, struct prompt *out, struct error *err)
-{
-    const bool no_object = kind == LINE_READY && is_object && !begins_object(line, length);
-    if (kind == LINE_READY && !no_object) return prompt_parse(rules, line, length, out, err);
-    *out = (struct prompt){.params = sampling_params_default()};
-    if (no_object && prompt_check_text(line, length, err) != STATUS_OK) return STATUS_INVALID;
-    if (no_object)
-        return error_set(err, STATUS_INVALID,
-                         "expected a JSON object {...}, as the file's name or a line before says; --format text takes "
-                         "every line as a text");
-    return error_set(err, STATUS_INVALID, "the line is longer than %u bytes", LINE_READER_MAX_LINE);
-}
-
-/* ---- warnings ---- */
-
-/* The model's name is a path or ORG/NAME; its last part is as good. */
-static bool is_named(const char *model, const char *name)
-{
-    const char *slash = strrchr(model, '/');
-    return strcmp(model, name) == 0 || (slash && strcmp(slash + 1, name) == 0);
-}
-
-bool prompt_warning(struct prompt_warnings *said, const struct prompt_rules *rules, const struct prompt *p,
-                    struct error *sentence)
-{
-    const char *model = json_string_value(p->openai.model);
-    if (!said->said_text && p->is_text && rules->warn_of_text && rules->chat.template && !p->openai.kind) {
-        said->said_text = true;
-        error_set(
-            sentence, STATUS_INVALID,
-            "the model is a chat model, but a prompt is plain text, which it goes on with as it stands; --chat makes "
-            "each text a question, and --no-chat leaves this warning out");
-        return true;
-    }
-    if (!said->said_model && model && rules->model_name && !is_named(rules->model_name, model)) {
-        said->said_model = true;
-        error_set(sentence, STATUS_INVALID, "a line names the model \"%s\", but all lines are answered by %s",
-                  show_string(model).text, rules->model_name);
-        return true;
-    }
-    return false;
 }

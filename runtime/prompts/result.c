@@ -1,4 +1,4 @@
-#include "runtime/generate/results.h"
+#include "runtime/prompts/result.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,8 +7,6 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "runtime/commands.h"
-#include "runtime/generate/openai_result.h"
 #include "scheduler/sequence.h"
 
 /* JSON has no infinity; vLLM's server writes this for the logarithm of 0. */
@@ -186,14 +184,14 @@ void result_deliver(void *user, const struct answer_piece *piece)
     if (piece->finish_reason == FINISH_ERROR) result_fail(r, piece->error);
     if (!piece->request_finished) return;
     r->done = true;
-    if (r->queue) result_queue_note_done(r->queue, r);
+    if (r->when_done) r->when_done(r);
 }
 
 void result_fail(struct result *r, const struct error *why)
 {
     if (r->error) return;
     struct text text = {0};
-    const struct sentence sentence = command_sentence(why);
+    const struct sentence sentence = error_sentence(why, r->rules->spell);
     const long long line = (long long)r->place.line;
     const bool ok = r->place.file ? text_printf(&text, "%s:%lld: %s", r->place.file, line, sentence.text)
                                   : text_printf(&text, "line %lld: %s", line, sentence.text);
@@ -201,7 +199,7 @@ void result_fail(struct result *r, const struct error *why)
     if (!ok) r->no_memory = true;
     if (r->request != 0) return; /* its last piece follows */
     r->done = r->refused = true;
-    if (r->queue) result_queue_note_done(r->queue, r);
+    if (r->when_done) r->when_done(r);
 }
 
 int64_t result_output_tokens(const struct result *r)
@@ -218,7 +216,7 @@ int32_t result_num_cut(const struct result *r)
     return cut;
 }
 
-/* ---- writing ---- */
+/* ---- parts of what is written ---- */
 
 json_t *result_answer_text(const struct result_answer *a)
 {
@@ -231,76 +229,7 @@ json_t *result_answer_reason(const struct result_answer *a)
     return name ? json_string(name) : json_null();
 }
 
-static json_t *answer_token_ids(const struct result_answer *a)
-{
-    return json_incref(a->token_ids);
-}
-
-static json_t *answer_logprobs(const struct result_answer *a)
-{
-    return json_incref(a->logprobs);
-}
-
-static json_t *answer_score(const struct result_answer *a)
+json_t *result_answer_score(const struct result_answer *a)
 {
     return json_real(isfinite(a->score) ? a->score : LOWEST_LOGPROB);
-}
-
-/* Sets `one` to the only answer's value, or `several` to the list of all answers' values. */
-static bool set_values(json_t *object, const struct result *r, const char *one, const char *several,
-                       json_t *(*value)(const struct result_answer *))
-{
-    if (r->n == 1) return json_object_set_new(object, one, value(&r->answers[0])) == 0;
-    json_t *list = json_array();
-    bool ok = list != NULL;
-    for (int32_t i = 0; ok && i < r->n; i++) ok = json_array_append_new(list, value(&r->answers[i])) == 0;
-    if (ok) return json_object_set_new(object, several, list) == 0;
-    json_decref(list);
-    return false;
-}
-
-static bool set_answers(json_t *object, const struct result *r)
-{
-    const struct result_answer *first = &r->answers[0];
-    char scores[32];
-    snprintf(scores, sizeof scores, "%ss", r->score_name ? r->score_name : "");
-    return set_values(object, r, "text", "texts", result_answer_text) &&
-           set_values(object, r, "finish_reason", "finish_reasons", result_answer_reason) &&
-           json_object_set_new(object, "prompt_tokens", json_integer(r->prompt_tokens)) == 0 &&
-           json_object_set_new(object, "cached_tokens", json_integer(r->cached_tokens)) == 0 &&
-           json_object_set_new(object, "completion_tokens", json_integer(result_output_tokens(r))) == 0 &&
-           (!r->prompt_logprobs || json_object_set(object, "prompt_logprobs", r->prompt_logprobs) == 0) &&
-           (!r->score_name || set_values(object, r, r->score_name, scores, answer_score)) &&
-           (!first->token_ids || set_values(object, r, "token_ids", "token_ids", answer_token_ids)) &&
-           (!first->logprobs || set_values(object, r, "logprobs", "logprobs", answer_logprobs));
-}
-
-static json_t *result_json(const struct result *r)
-{
-    json_t *object = json_object();
-    bool ok = object && json_object_set_new(object, "index", json_integer(r->place.index)) == 0;
-    if (ok && r->openai.kind) {
-        if (openai_result_fill(object, r)) return object;
-        ok = false;
-    }
-    if (ok && r->id) ok = json_object_set(object, "id", r->id) == 0;
-    if (ok && r->error)
-        ok = json_object_set_new(object, "line", json_integer(r->place.line)) == 0 &&
-             json_object_set_new(object, "error", result_json_text(r->error, strlen(r->error))) == 0;
-    else if (ok)
-        ok = set_answers(object, r);
-    if (ok) return object;
-    json_decref(object);
-    return NULL;
-}
-
-enum status result_format(const struct result *r, struct text *line, struct error *err)
-{
-    const size_t style = JSON_REAL_PRECISION(9); /* 9 digits tell every float32 apart */
-    json_t *object = result_json(r);
-    text_clear(line);
-    bool ok = object && json_append(line, object, style) && text_append_string(line, "\n");
-    json_decref(object);
-    if (ok) return STATUS_OK;
-    return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for the answer to line %lld", (long long)r->place.line);
 }

@@ -1,8 +1,5 @@
-/* Lines of OpenAI's batch files (https://platform.openai.com/docs/api-reference/batch/request-input):
- *
- *   {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "m", "messages": [...]}}
- *
- * or "/v1/completions" with "prompt" in the body. The fields of the body:
+/* The bodies of requests to OpenAI's /v1/chat/completions and /v1/completions
+ * (https://platform.openai.com/docs/api-reference). Their fields:
  *
  *   taken       messages or prompt, tools, n, temperature, top_p, max_tokens, max_completion_tokens, stop, seed,
  *               logit_bias, presence_penalty, frequency_penalty, logprobs, top_logprobs, best_of; and, as vLLM's server
@@ -15,30 +12,22 @@
  *
  * tool_choice "none" leaves the tools out of the prompt, as the model must not call them. Every other field, and every
  * other value of these, is refused by name, because the answer would not be what it asks for. */
-#ifndef QUIRE_RUNTIME_OPENAI_BATCH_H
-#define QUIRE_RUNTIME_OPENAI_BATCH_H
+#ifndef QUIRE_RUNTIME_OPENAI_REQUEST_H
+#define QUIRE_RUNTIME_OPENAI_REQUEST_H
 
-#include <jansson.h>
-#include <stdbool.h>
+#include "base/json.h"
+#include "runtime/prompts/request_fields.h"
 
-#include "base/status.h"
-
-enum openai_kind { OPENAI_NONE, OPENAI_CHAT, OPENAI_COMPLETION };
-
-/* What the answer needs of the line. */
+/* What the answer needs of the request. */
 struct openai_request {
-    enum openai_kind kind; /* OPENAI_NONE: the line is not of a batch */
+    enum openai_kind kind; /* OPENAI_NONE: it is none of OpenAI's */
     json_t *model;         /* a string, or NULL */
     json_t *metadata;      /* an object, or NULL */
 };
 void openai_request_free(struct openai_request *r); /* safe on a zeroed struct */
 
-/* It has url and body. */
-bool openai_batch_is_line(const json_t *line);
-
-/* Fills *out, and makes of the body an object with the fields that quire's own lines have (prompts.h), but no id; their
- * types are not checked. *native is the caller's; NULL on failure. *out is overwritten, and `kind` is set also if the
- * line is refused: that of a url that is wrong is OPENAI_CHAT. */
-enum status openai_batch_read(const json_t *line, struct openai_request *out, json_t **native, struct error *err);
+/* Makes of a body of out->kind an object with the fields of quire's own form (prompt.h), whose types are not checked,
+ * and sets the rest of *out. *native is the caller's; NULL on failure. */
+enum status openai_request_read(struct json_reader *body, struct openai_request *out, json_t **native);
 
 #endif

@@ -1,29 +1,37 @@
-#include "runtime/chat_setup.h"
+#include "runtime/prompts/chat_setup.h"
 
 #include <string.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 
-static enum status open_given(const struct tokenizer *t, const struct template_flags *flags, struct chat_template **out,
-                              struct error *err)
+enum status chat_setup_read_kwargs(const struct chat_setup_options *options, json_t **out, struct error *err)
 {
-    const struct text *source = &flags->source;
-    if (utf8_valid_prefix(source->data, source->length) < source->length)
-        return error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", flags->file);
-    if (source->length == 0 || strlen(source->data) < source->length)
-        return error_set(err, STATUS_INVALID, "%s: %s; expected a chat template (Jinja)", flags->file,
-                         source->length ? "there is a NUL byte in the file" : "the file is empty");
-    const enum status status = chat_template_open(t, source->data, out, err);
-    return status == STATUS_OK ? status : error_prefix(err, status, flags->file);
+    *out = NULL;
+    if (!options->kwargs) return STATUS_OK;
+    return json_object_parse(options->kwargs, strlen(options->kwargs), 0, "--chat-template-kwargs", out, err);
 }
 
-enum status chat_setup_open(const struct tokenizer *t, const struct template_flags *flags, struct chat_setup *out,
+static enum status open_given(const struct tokenizer *t, const struct chat_setup_options *options,
+                              struct chat_template **out, struct error *err)
+{
+    const struct text *source = &options->source;
+    if (utf8_valid_prefix(source->data, source->length) < source->length)
+        return error_set(err, STATUS_INVALID, "%s: the chat template is not UTF-8", options->file);
+    if (source->length == 0 || strlen(source->data) < source->length)
+        return error_set(err, STATUS_INVALID, "%s: %s; expected a chat template (Jinja)", options->file,
+                         source->length ? "there is a NUL byte in the file" : "the file is empty");
+    const enum status status = chat_template_open(t, source->data, out, err);
+    return status == STATUS_OK ? status : error_prefix(err, status, options->file);
+}
+
+enum status chat_setup_open(const struct tokenizer *t, const struct chat_setup_options *options, struct chat_setup *out,
                             struct error *err)
 {
-    *out = (struct chat_setup){.allow_special = flags->allow_special};
-    enum status status = template_flags_kwargs(flags, &out->kwargs, err);
-    if (status == STATUS_OK && flags->file)
-        status = t ? open_given(t, flags, &out->template, err)
+    *out = (struct chat_setup){.allow_special = options->allow_special};
+    enum status status = chat_setup_read_kwargs(options, &out->kwargs, err);
+    if (status == STATUS_OK && options->file)
+        status = t ? open_given(t, options, &out->template, err)
                    : error_set(err, STATUS_INVALID, "--chat-template needs a tokenizer");
     else if (status == STATUS_OK && t)
         out->status = chat_template_open(t, NULL, &out->template, &out->reason);
@@ -35,6 +43,11 @@ void chat_setup_close(struct chat_setup *setup)
     chat_template_close(setup->template);
     json_decref(setup->kwargs);
     *setup = (struct chat_setup){0};
+}
+
+json_t *chat_message(const char *role, const char *content, size_t length)
+{
+    return json_pack("{s:s, s:s%}", "role", role, "content", content, length);
 }
 
 enum status chat_setup_check(const struct chat_setup *setup, struct error *err)

@@ -1,14 +1,13 @@
-#include "kernels/bench.h"
+#include "runtime/bench/device.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/plural.h"
 #include "base/random.h"
-#include "kernels/bench_plan.h"
-#include "kernels/cpu/state.h"
+#include "kernels/host_read.h"
+#include "runtime/bench/plan.h"
 
 enum { RUNS = 9, MIN_RUNS = 3, MAX_CALLS = 4096, PATTERN = 1000003, COPY_PASSES = 4, COPIES = 8, READ_PIECES = 64 };
 static const int64_t BEYOND_CACHES = (int64_t)512 << 20, READ_BYTES = 32 << 20;
@@ -27,47 +26,14 @@ static double median(double *seconds, int count)
     return seconds[count / 2];
 }
 
-/* What bench_host_read reads: zeros. */
-struct reading {
-    const float *data;
-    int64_t count; /* of each thread */
-    atomic_bool *damaged;
-};
-
-/* With the widest loads of this processor, so that memory sets the speed. */
-static void read_part(const struct cpu_state *s, const void *args, int64_t index, int thread)
-{
-    (void)thread;
-    const struct reading *r = args;
-    if (s->kernels->sum_squares(r->data + index * r->count, r->count) != 0) atomic_store(r->damaged, true);
-}
-
 enum status bench_host_read(int threads, struct bench_read *out, struct error *err)
 {
-    struct backend *b;
-    void *data;
-    enum status status = backend_cpu_open(threads, &b, err);
+    double seconds[READ_PIECES];
+    const enum status status = host_read_time(threads, BEYOND_CACHES, READ_BYTES, seconds, READ_PIECES, err);
     if (status != STATUS_OK) return status;
-    status = b->memory_alloc(b, MEMORY_DEVICE, BEYOND_CACHES, &data, err);
-    if (status == STATUS_OK) {
-        const struct cpu_state *s = cpu_state(b);
-        atomic_bool damaged = false;
-        double seconds[READ_PIECES];
-        b->fill(b, data, 0, BEYOND_CACHES);
-        for (int i = 0; i < READ_PIECES; i++) {
-            const uint8_t *piece = (const uint8_t *)data + i * READ_BYTES % BEYOND_CACHES;
-            const struct reading r = {(const float *)piece, READ_BYTES / (int64_t)sizeof(float) / s->threads, &damaged};
-            double start = clock_seconds();
-            cpu_for(s, INT64_MAX, s->threads, read_part, &r);
-            seconds[i] = clock_seconds() - start;
-        }
-        *out = (struct bench_read){.bytes = READ_BYTES, .seconds = median(seconds, READ_PIECES)};
-        out->bytes_per_second = (double)out->bytes / out->seconds;
-        if (damaged) status = error_set(err, STATUS_INTERNAL, "memory does not hold what was written to it");
-        b->memory_free(b, MEMORY_DEVICE, data, BEYOND_CACHES);
-    }
-    b->destroy(b);
-    return status;
+    *out = (struct bench_read){.bytes = READ_BYTES, .seconds = median(seconds, READ_PIECES)};
+    out->bytes_per_second = (double)out->bytes / out->seconds;
+    return STATUS_OK;
 }
 
 /* ---- a device's memory ---- */

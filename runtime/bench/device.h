@@ -1,8 +1,8 @@
 /* How fast the kernels are on this machine, compared with what its memory can do. Nothing is printed. */
-#ifndef QUIRE_KERNELS_BENCH_H
-#define QUIRE_KERNELS_BENCH_H
+#ifndef QUIRE_RUNTIME_BENCH_DEVICE_H
+#define QUIRE_RUNTIME_BENCH_DEVICE_H
 
-#include "kernels/backend.h"
+#include "runtime/bench/plan.h"
 
 /* Read bandwidth of host memory: `threads` threads (0: all that are allowed) read a buffer much larger than the caches,
  * in pieces. */
@@ -13,50 +13,6 @@ struct bench_read {
 };
 enum status bench_host_read(int threads, struct bench_read *out, struct error *err);
 
-/* How the matrices of layers are quantized; others are floats, and so are those that groups do not divide. */
-struct bench_quantization {
-    enum weight_format format; /* not FP8, INT8 or INT4: they are floats, too */
-    enum dtype scale_dtype;
-    int32_t scale_rows, group_size; /* as in struct weight; group_size 0: all input features */
-    bool has_zeros, quantize_x;
-};
-
-/* The sizes of a model that the shapes of its kernels follow from. */
-struct bench_sizes {
-    int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
-    enum dtype weights, activations, cache;
-    struct bench_quantization quantization;
-};
-
-enum bench_operation {
-    BENCH_LINEAR,
-    BENCH_RMS_NORM,
-    BENCH_FUSED_ADD_RMS_NORM,
-    BENCH_ROTARY_EMBEDDING,
-    BENCH_RESHAPE_AND_CACHE,
-    BENCH_ACT_AND_MUL,
-    BENCH_PAGED_ATTENTION,         /* decode: one query token a sequence, through v1 or v2 as the model does */
-    BENCH_PAGED_ATTENTION_PREFILL, /* one sequence, all of its tokens are queries */
-    BENCH_COPY_BLOCKS,             /* in every layer's K and V */
-    BENCH_SWAP_BLOCKS,             /* of every layer's K and V */
-    BENCH_SAMPLE,
-    BENCH_NORM_LINEAR, /* from here on: optional operations */
-    BENCH_LINEAR_RESIDUAL,
-    BENCH_GATE_UP,
-    BENCH_DECODE_ATTENTION,
-    BENCH_NUM_OPERATIONS
-};
-const char *bench_operation_name(enum bench_operation operation); /* its name in backend.h */
-
-/* One call of one operation. */
-struct bench_case {
-    enum bench_operation operation;
-    int32_t count;   /* tokens; of decode and sample: sequences; of copy_blocks and swap_blocks: blocks */
-    int32_t context; /* decode: tokens of each sequence */
-    int64_t out_features, in_features; /* matmuls: the weight's. The output is float32 if out_features is vocab_size */
-    bool top_p;                        /* sample: with a temperature and top_p 0.9; else greedy */
-    bool swap_in;                      /* swap_blocks: from the host to the device; else out */
-};
 struct bench_time {
     double seconds;          /* of a call: the median of several runs, each of milliseconds. 0: the backend has no such
                                 operation, or does not take these sizes */

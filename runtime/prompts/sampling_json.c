@@ -1,8 +1,7 @@
-#include "runtime/sampling_json.h"
+#include "runtime/prompts/sampling_json.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int32_t to_int32(struct json_reader *r, const char *name, const json_t *value)
 {
@@ -92,8 +91,7 @@ static void read_logit_bias(struct json_reader *r, const json_t *value, struct s
 
 static void read_early_stopping(struct json_reader *r, const json_t *value, struct sampling_params *params)
 {
-    const bool never = json_is_string(value) && strcmp(json_string_value(value), "never") == 0;
-    if (never)
+    if (json_is_word(value, "never"))
         params->early_stopping = EARLY_STOPPING_NEVER;
     else if (json_is_boolean(value))
         params->early_stopping = json_is_true(value) ? EARLY_STOPPING_TRUE : EARLY_STOPPING_FALSE;

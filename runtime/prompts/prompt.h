@@ -1,5 +1,4 @@
-/* What `quire generate` and `quire profile` read: one line, one request. A line is either the prompt itself, or a JSON
- * object:
+/* What a prompt may look like, and the request that it becomes. A prompt is either the text itself, or a JSON object:
  *
  *   {"prompt": "text"}                        encoded as the tokenizer does, bos included if it adds one
  *   {"prompt": [1, 2]}, {"prompt_token_ids": [1, 2]}                       token ids, taken as they are
@@ -14,22 +13,19 @@
  *
  * The answer to a conversation may be as long as max_model_len lets it, unless the line or the rules give max_tokens.
  */
-#ifndef QUIRE_RUNTIME_PROMPTS_H
-#define QUIRE_RUNTIME_PROMPTS_H
+#ifndef QUIRE_RUNTIME_PROMPT_H
+#define QUIRE_RUNTIME_PROMPT_H
 
 #include <jansson.h>
 
-#include "runtime/chat_setup.h"
 #include "runtime/engine/engine.h"
-#include "runtime/line_reader.h"
-#include "runtime/openai_batch.h"
-#include "runtime/options/sampling_flags.h"
+#include "runtime/prompts/chat_setup.h"
+#include "runtime/prompts/openai_request.h"
 #include "scheduler/sampling_params.h"
 #include "tokenizer/tokenizer.h"
 
 enum prompt_format {
-    PROMPT_FORMAT_AUTO, /* JSON if the line's first character other than blanks is '{', or where prompt_read is told so
-                         */
+    PROMPT_FORMAT_AUTO, /* JSON if the line's first character other than blanks is '{' */
     PROMPT_FORMAT_TEXT,
     PROMPT_FORMAT_JSONL
 };
@@ -42,7 +38,7 @@ struct prompt_rules {
     enum prompt_format format;
     bool as_chat;                       /* a text is the question of a conversation */
     const char *system;                 /* ... that begins with this system message, or NULL */
-    bool warn_of_text;                  /* prompt_warning speaks of texts that are no conversations */
+    bool warn_of_text;                  /* a warning is due of texts that are no conversations (prompt_line.h) */
     const char *model_name;             /* of the model in lines of a batch; NULL: any */
     struct sampling_params defaults;    /* for the fields that a line does not give */
     bool max_tokens_given;              /* defaults.max_tokens counts for conversations, too */
@@ -50,30 +46,22 @@ struct prompt_rules {
                                             and of a line's sequences */
 };
 
-/* What rules need of a model. */
-struct prompt_model {
-    const struct tokenizer *tokenizer; /* referred to; may be NULL */
-    struct sampling_params defaults;   /* of the model; without lists */
-    bool max_tokens_given;             /* the default of max_tokens is the model's, for conversations, too */
-    int32_t vocab_size, num_ids, max_num_seqs;
-};
-struct prompt_model prompt_model_of(const struct engine *e);
-
-/* What the flags of a command say of its prompts. The strings are referred to. */
+/* What the flags of a command say of its prompts. What the pointers point to is referred to. */
 struct prompt_options {
-    const char *format; /* one of PROMPT_FORMAT_CHOICES */
-    const struct sampling_flags *sampling;
-    const struct template_flags *template; /* NULL: no flags */
-    int as_chat;                           /* texts are questions: 1, 0, or -1: they are not, and a warning says so if
-                                              there is a chat template */
-    const char *system;                    /* the system message of such a question, or NULL */
-    const char *model_name;                /* struct prompt_rules */
+    const char *format;                        /* one of PROMPT_FORMAT_CHOICES */
+    const struct sampling_params *sampling;    /* those of its fields that were given are the defaults of all prompts */
+    uint64_t sampling_given;                   /* bit i: sampling_fields[i] was given */
+    const struct chat_setup_options *template; /* NULL: the checkpoint's own templates */
+    int as_chat;            /* texts are questions: 1, 0, or -1: they are not, and a warning says so if there is a chat
+                               template */
+    const char *system;     /* the system message of such a question, or NULL */
+    const char *model_name; /* struct prompt_rules */
 };
 
 /* The rules of a command: the model's tokenizer, chat template and limits, and its sampling defaults with the flags
  * that were given in their place. INVALID: the flags do not fit the model. Free with prompt_rules_free, also after a
  * failure. */
-enum status prompt_rules_make(const struct prompt_model *model, const struct prompt_options *options,
+enum status prompt_rules_make(const struct engine_info *engine, const struct prompt_options *options,
                               struct prompt_rules *out, struct error *err);
 void prompt_rules_free(struct prompt_rules *rules); /* safe on a zeroed struct */
 
@@ -89,27 +77,19 @@ struct prompt {
 };
 void prompt_free(struct prompt *p); /* safe on a zeroed struct */
 
+/* The request for the prompt, which it refers to; whoever adds it says where its pieces go. INVALID: the prompt has
+ * more tokens than can be counted. */
+enum status prompt_request(const struct prompt *p, struct engine_request *out, struct error *err);
+
 /* A blank line is skipped. */
 bool prompt_line_is_blank(const char *line, size_t length);
+/* Its first character other than blanks is '{'. */
+bool prompt_line_is_object(const char *line, size_t length);
 
 /* Reads line[length], without its newline. On failure the sentence says what is wrong with the line, and out->id is set
  * if it could be read. *out is overwritten; free it with prompt_free either way. */
 enum status prompt_parse(const struct prompt_rules *rules, const char *line, size_t length, struct prompt *out,
                          struct error *err);
-
-/* As prompt_parse, of what inputs_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. A line
- * that should be an object (inputs_is_object) is no text. */
-enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
-                        size_t length, struct prompt *out, struct error *err);
-
-/* What a run says only once, however many prompts give reason for it. */
-struct prompt_warnings {
-    bool said_text, said_model;
-};
-/* Whether the prompt is the first that gives reason for a warning, which *sentence then is. To be called until it is
- * false. */
-bool prompt_warning(struct prompt_warnings *said, const struct prompt_rules *rules, const struct prompt *p,
-                    struct error *sentence);
 
 /* Whether text[length] can be given to a model: it is UTF-8 without NUL. If not, the sentence names the first byte that
  * is wrong. */

@@ -1,10 +1,11 @@
-/* The facts of quire inspect as JSON: the keys of config.json and vLLM's names where they have one. */
+#include "runtime/inspect/inspect_json.h"
+
 #include <math.h>
 
 #include "base/json.h"
+#include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
-#include "runtime/inspect.h"
 #include "runtime/profile/memory_report.h"
 
 /* null where nothing is wrong */
@@ -26,7 +27,7 @@ static json_t *stored_dtypes(const struct safetensors *file)
 
 static void set_checkpoint(json_t *json, const struct inspection *i)
 {
-    const struct model_config *config = &i->loaded.config;
+    const struct model_config *config = i->info.config;
     json_put_string(json, "model", i->options->model);
     json_put_string(json, "model_type", config->model_type);
     json_object_set_new(json, "architectures", json_pack("[s]", config->architecture));
@@ -36,9 +37,9 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_put_string(json, "dtype", dtype_name(config->spec.dtype));
     const struct quantization_words quantization = quantization_words(&config->spec);
     json_put_string(json, "quantization", quantization.text[0] ? quantization.text : NULL);
-    json_put_integer(json, "weights_bytes", i->loaded.weights.bytes);
+    json_put_integer(json, "weights_bytes", i->info.weights->bytes);
     json_put_integer(json, "unquantized_weights_bytes", i->float_bytes);
-    json_object_set_new(json, "stored_dtypes", stored_dtypes(i->loaded.weights.file));
+    json_object_set_new(json, "stored_dtypes", stored_dtypes(i->info.weights->file));
     json_put_integer(json, "num_files", i->num_files);
     json_put_integer(json, "file_bytes", i->file_bytes);
     set_error(json, "weights_error", &i->weights_error);
@@ -47,17 +48,17 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
-    json_put_string(json, "layer_type", l->window ? "sliding_attention" : "full_attention");
-    json_object_set_new(json, "sliding_window", l->window ? json_integer(l->window) : json_null());
-    json_put_integer(json, "rotary_dim", l->rotary_dim);
-    json_put_integer(json, "rope", l->rope);
-    json_put_real(json, "scaling", (double)l->attention_scale);
+    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : "full_attention");
+    json_object_set_new(json, "sliding_window", l->attention.window ? json_integer(l->attention.window) : json_null());
+    json_put_integer(json, "rotary_dim", l->attention.rotary_dim);
+    json_put_integer(json, "rope", l->attention.rope);
+    json_put_real(json, "scaling", (double)l->attention.scale);
     json_object_set_new(json, "attn_logit_softcapping",
-                        l->attention_soft_cap > 0 ? json_real((double)l->attention_soft_cap) : json_null());
-    json_object_set_new(json, "qkv_bias", json_boolean(l->qkv_bias));
-    json_object_set_new(json, "o_bias", json_boolean(l->o_bias));
-    json_object_set_new(json, "mlp_bias", json_boolean(l->mlp_bias));
-    json_put_string(json, "qk_norm", inspect_qk_norm(l->qk_norm));
+                        l->attention.soft_cap > 0 ? json_real((double)l->attention.soft_cap) : json_null());
+    json_object_set_new(json, "qkv_bias", json_boolean(l->attention.qkv_bias));
+    json_object_set_new(json, "o_bias", json_boolean(l->attention.o_bias));
+    json_object_set_new(json, "mlp_bias", json_boolean(l->mlp.bias));
+    json_put_string(json, "qk_norm", inspect_qk_norm(l->attention.qk_norm));
     json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
     json_put_string(json, "hidden_act", inspect_activation(l));
     json_put_real(json, "residual_multiplier", (double)l->residual_multiplier);
@@ -121,13 +122,14 @@ static void set_arithmetic(json_t *json, const struct model_spec *spec)
 
 static void set_sizes(json_t *json, const struct inspection *i)
 {
-    const struct model_spec *spec = &i->loaded.config.spec;
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct model_spec *spec = &i->info.config->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
+    const struct memory_profile *p = i->info.memory;
     json_put_integer(json, "hidden_size", spec->hidden_size);
-    json_put_integer(json, "intermediate_size", spec->intermediate_size);
-    json_put_integer(json, "num_attention_heads", spec->num_heads);
-    json_put_integer(json, "num_key_value_heads", spec->num_kv_heads);
-    json_put_integer(json, "head_dim", spec->head_size);
+    json_put_integer(json, "intermediate_size", largest.intermediate_size);
+    json_put_integer(json, "num_attention_heads", largest.num_heads);
+    json_put_integer(json, "num_key_value_heads", largest.num_kv_heads);
+    json_put_integer(json, "head_dim", largest.head_size);
     json_put_integer(json, "vocab_size", spec->vocab_size);
     json_put_integer(json, "max_position_embeddings", spec->max_position_embeddings);
     json_put_integer(json, "model_max_len", model_spec_max_length(spec));
@@ -149,10 +151,10 @@ static void set_tokenizer(json_t *json, const struct inspection *i)
     json_t *templates = json_array();
     for (size_t k = 0; k < i->tokenizer_config.num_templates; k++)
         json_array_append_new(templates, json_string(i->tokenizer_config.templates[k].name));
-    json_put_string(json, "tokenizer", i->loaded.tokenizer ? tokenizer_file(i->loaded.tokenizer) : NULL);
+    json_put_string(json, "tokenizer", i->info.tokenizer ? tokenizer_file(i->info.tokenizer) : NULL);
     set_error(json, "tokenizer_error", &i->tokenizer_error);
     json_object_set_new(json, "tokenizer_size",
-                        i->loaded.tokenizer ? json_integer(tokenizer_size(i->loaded.tokenizer)) : json_null());
+                        i->info.tokenizer ? json_integer(tokenizer_size(i->info.tokenizer)) : json_null());
     json_object_set_new(json, "bos_token_id", bos >= 0 ? json_integer(bos) : json_null());
     json_put_string(json, "bos_token", bos >= 0 ? inspect_token(i, bos).text : NULL);
     json_object_set_new(json, "eos_token_id", ids);
@@ -184,12 +186,12 @@ json_t *inspection_json(const struct inspection *i)
 {
     json_t *json = json_object(), *memory = json_object();
     set_checkpoint(json, i);
-    set_layers(json, &i->loaded.config.spec);
+    set_layers(json, &i->info.config->spec);
     set_sizes(json, i);
     set_tokenizer(json, i);
-    set_generation(json, &i->loaded.config.generation);
-    memory_report_add(memory, &i->loaded.profile, &i->loaded.limits);
-    json_put_string(memory, "device_description", i->loaded.backend->description);
+    set_generation(json, &i->info.config->generation);
+    memory_report_add(memory, i->info.memory, i->info.limits);
+    json_put_string(memory, "device_description", i->info.device_description);
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);
     json_object_set_new(json, "memory", memory);

@@ -1,12 +1,13 @@
-/* The facts of quire inspect as lines of a name and a value. */
+#include "runtime/inspect/inspect_text.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "runtime/commands.h"
-#include "runtime/inspect.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/table.h"
 
@@ -103,8 +104,8 @@ static void end_group(struct table *table)
 /* Files may hold another type than config.json says, or several. */
 static void dtype_rows(struct table *t, const struct inspection *i)
 {
-    const struct safetensors *file = i->loaded.weights.file;
-    const enum dtype dtype = i->loaded.config.spec.dtype;
+    const struct safetensors *file = i->info.weights->file;
+    const enum dtype dtype = i->info.config->spec.dtype;
     struct tally stored = {.thing = "tensor", .total = file ? safetensors_count(file) : 0};
     bool as_said = true;
     for (int64_t s = 0; s < stored.total; s++) {
@@ -120,9 +121,9 @@ static void dtype_rows(struct table *t, const struct inspection *i)
 /* Of the matrices but the embedding, which is never quantized. */
 static void quantization_rows(struct table *t, const struct inspection *i)
 {
-    const struct model_weights *w = &i->loaded.weights;
+    const struct model_weights *w = i->info.weights;
     struct tally schemes = {.thing = "weight", .has_commas = true};
-    if (!quantization_words(&i->loaded.config.spec).text[0]) return;
+    if (!quantization_words(&i->info.config->spec).text[0]) return;
     for (int32_t k = 0; k < w->table.count; k++) {
         const struct tensor *tensor = &w->table.tensors[k];
         if (tensor->kind != TENSOR_MATRIX || tensor->role == TENSOR_EMBEDDING) continue;
@@ -130,13 +131,13 @@ static void quantization_rows(struct table *t, const struct inspection *i)
         schemes.total++;
     }
     tally_row(t, "quantized", "", &schemes);
-    row(t, "  size", "%s; in %s %s", size_words(w->bytes).text, dtype_name(i->loaded.config.spec.dtype),
+    row(t, "  size", "%s; in %s %s", size_words(w->bytes).text, dtype_name(i->info.config->spec.dtype),
         size_words(i->float_bytes).text);
 }
 
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
-    const struct model_config *config = &i->loaded.config;
+    const struct model_config *config = i->info.config;
     row(t, "checkpoint", "%s", i->options->model);
     row(t, "family", "%s (%s)", config->model_type, config->architecture);
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
@@ -164,7 +165,7 @@ static void attention_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t window = spec->layers[i].window;
+        const int32_t window = spec->layers[i].attention.window;
         if (window)
             tally_add(&kinds, "sliding window %d", window);
         else
@@ -178,9 +179,9 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
 {
     struct tally kinds = layer_tally(spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t rotary_dim = spec->layers[i].rotary_dim;
-        if (rotary_dim)
-            tally_add(&kinds, "%d of %d elements of a head", rotary_dim, spec->head_size);
+        const struct attention_spec *a = &spec->layers[i].attention;
+        if (a->rotary_dim)
+            tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
         else
             tally_add(&kinds, "none");
     }
@@ -220,13 +221,13 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
-        const char *qk_norm = inspect_qk_norm(l->qk_norm);
+        const char *qk_norm = inspect_qk_norm(l->attention.qk_norm);
         tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
-        tally_add(&scores, "%s", scaling_words((double)l->attention_scale, (double)l->attention_soft_cap).text);
-        tally_add(&mlps, "%s %s a gate", inspect_activation(l), l->mlp == MLP_GATED ? "with" : "without");
-        if (l->qkv_bias) tally_add(&biases, "qkv");
-        if (l->o_bias) tally_add(&biases, "o");
-        if (l->mlp_bias) tally_add(&biases, "MLP");
+        tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
+        tally_add(&mlps, "%s %s a gate", inspect_activation(l), l->mlp.kind == MLP_GATED ? "with" : "without");
+        if (l->attention.qkv_bias) tally_add(&biases, "qkv");
+        if (l->attention.o_bias) tally_add(&biases, "o");
+        if (l->mlp.bias) tally_add(&biases, "MLP");
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
     }
@@ -254,7 +255,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
         for (int32_t i = 0; i < spec->num_layers; i++)
-            count += spec->layers[i].rope == r && spec->layers[i].rotary_dim > 0;
+            count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
         if (inspect_rope_has_original(rope))
             snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
@@ -266,16 +267,17 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
 
 static void model_rows(struct table *t, const struct inspection *i)
 {
-    const struct model_spec *spec = &i->loaded.config.spec;
-    const struct memory_profile *p = &i->loaded.profile;
+    const struct model_spec *spec = &i->info.config->spec;
+    const struct layer_sizes largest = model_spec_largest(spec);
+    const struct memory_profile *p = i->info.memory;
     attention_row(t, spec);
     rotation_row(t, spec);
     norm_row(t, spec);
     sublayer_rows(t, spec);
     merged_row(t, &spec->names);
     row(t, "hidden size", "%d", spec->hidden_size);
-    row(t, "intermediate", "%d", spec->intermediate_size);
-    row(t, "heads", "%d of %d elements, %d of K and V", spec->num_heads, spec->head_size, spec->num_kv_heads);
+    row(t, "intermediate", "%d", largest.intermediate_size);
+    row(t, "heads", "%d of %d elements, %d of K and V", largest.num_heads, largest.head_size, largest.num_kv_heads);
     row(t, "vocabulary", "%d", spec->vocab_size);
     if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);
     if (spec->logits_multiplier != 1 || spec->logits_soft_cap > 0)
@@ -284,7 +286,7 @@ static void model_rows(struct table *t, const struct inspection *i)
     rope_rows(t, spec);
     row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s",
         (long long)kv_cache_token_bytes(spec, p->cache_dtype), size_words(p->block_bytes).text,
-        i->loaded.limits.block_size, dtype_name(p->cache_dtype));
+        i->info.limits->block_size, dtype_name(p->cache_dtype));
     end_group(t);
 }
 
@@ -321,8 +323,8 @@ static void tokenizer_rows(struct table *t, const struct inspection *i)
     const int32_t bos = inspect_bos(i);
     int32_t eos[CONFIG_MAX_EOS];
     const int32_t num_eos = inspect_eos(i, eos);
-    if (i->loaded.tokenizer)
-        row(t, "tokenizer", "%s, %d tokens", tokenizer_file(i->loaded.tokenizer), tokenizer_size(i->loaded.tokenizer));
+    if (i->info.tokenizer)
+        row(t, "tokenizer", "%s, %d tokens", tokenizer_file(i->info.tokenizer), tokenizer_size(i->info.tokenizer));
     else
         row(t, "tokenizer", "cannot be used: %s", command_sentence(&i->tokenizer_error).text);
     token_row(t, i, "bos", &bos, bos >= 0);
@@ -361,7 +363,7 @@ static void sampling_row(struct table *t, const struct generation_config *g)
 static void groups_row(struct table *t, const struct inspection *i)
 {
     struct text groups = {0};
-    const bool ok = memory_report_groups(&groups, &i->loaded.profile, &i->loaded.limits);
+    const bool ok = memory_report_groups(&groups, i->info.memory, i->info.limits);
     row(t, "KV groups", "%s", ok ? groups.data : "");
     text_free(&groups);
 }
@@ -376,10 +378,10 @@ static void request_row(struct table *t, const struct batch_limits *limits)
 
 static void machine_rows(struct table *t, const struct inspection *i)
 {
-    const struct memory_profile *p = &i->loaded.profile;
-    const struct batch_limits *limits = &i->loaded.limits;
+    const struct memory_profile *p = i->info.memory;
+    const struct batch_limits *limits = i->info.limits;
     const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
-    const char *gpu = i->loaded.backend->description;
+    const char *gpu = i->info.device_description;
     row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
         size_words(p->total - p->others - p->context).text, size_words(p->total).text);
     if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
@@ -402,7 +404,7 @@ bool inspection_print(const struct inspection *i)
     checkpoint_rows(&t, i);
     model_rows(&t, i);
     tokenizer_rows(&t, i);
-    sampling_row(&t, &i->loaded.config.generation);
+    sampling_row(&t, &i->info.config->generation);
     machine_rows(&t, i);
     const bool ok = table_print(&t, stdout);
     table_free(&t);

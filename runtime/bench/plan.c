@@ -1,4 +1,4 @@
-#include "kernels/bench_plan.h"
+#include "runtime/bench/plan.h"
 
 #include <math.h>
 

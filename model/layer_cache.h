@@ -1,0 +1,41 @@
+/* What a layer keeps of a sequence in the KV cache, and what of it a token reads. KV cache groups (kv_groups.h), the
+ * sizes of blocks (kv_cache.h) and estimates of what a step reads ask it, and not the layer. */
+#ifndef QUIRE_MODEL_LAYER_CACHE_H
+#define QUIRE_MODEL_LAYER_CACHE_H
+
+#include "model/model_spec.h"
+
+/* FULL: K and V of every token, all of which are read. WINDOW: only those of the last `window` tokens are read. */
+enum cache_kind { CACHE_FULL, CACHE_WINDOW };
+
+struct layer_cache {
+    enum cache_kind kind;
+    int32_t window;         /* 0: not CACHE_WINDOW */
+    int64_t token_elements; /* of K for each token, and as many of V */
+};
+
+static inline struct layer_cache layer_cache_of(const struct layer_spec *l)
+{
+    const struct attention_spec *a = &l->attention;
+    return (struct layer_cache){a->window > 0 ? CACHE_WINDOW : CACHE_FULL, a->window, attention_kv_size(a)};
+}
+
+static inline bool layer_cache_equal(const struct layer_cache *a, const struct layer_cache *b)
+{
+    return a->kind == b->kind && a->window == b->window && a->token_elements == b->token_elements;
+}
+
+/* Bytes of the K and V of a token. */
+static inline int64_t layer_cache_token_bytes(const struct layer_cache *c, enum dtype dtype)
+{
+    return 2 * c->token_elements * dtype_size(dtype);
+}
+
+/* Of num_seqs sequences alike, which have `context` tokens together: those that their last tokens read. */
+static inline int64_t layer_cache_tokens_read(const struct layer_cache *c, int64_t context, int32_t num_seqs)
+{
+    const int64_t windows = (int64_t)c->window * num_seqs;
+    return c->kind == CACHE_WINDOW && windows < context ? windows : context;
+}
+
+#endif

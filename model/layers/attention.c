@@ -1,0 +1,136 @@
+/* Attention: from the residual stream to q, k and v, which are rotated, and K and V cached; softmax(q K) V of each
+ * head; and o, back to the residual stream. */
+#include "model/layers/layers.h"
+
+/* x = norm(x), where tokens are `stride` elements apart. */
+static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
+                          const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    const struct rms_norm_args args = {.out = x,
+                                       .x = x,
+                                       .out_stride = stride,
+                                       .x_stride = stride,
+                                       .norm = *norm,
+                                       .num_tokens = s->num_tokens,
+                                       .size = (int32_t)size,
+                                       .dtype = s->d->dtype};
+    b->rms_norm(b, &args);
+}
+
+/* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
+struct qkv {
+    char *q, *k, *v;
+    int64_t stride;
+};
+
+static struct qkv split_qkv(const struct decoder *d, const struct attention_spec *a)
+{
+    const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
+    char *q = d->act.qkv, *k = at_column(q, q_size, d->dtype);
+    return (struct qkv){q, k, at_column(k, kv_size, d->dtype), q_size + 2 * kv_size};
+}
+
+static struct rotary_args rotary_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
+    const bool norms_heads = a->qk_norm == QK_NORM_HEAD;
+    return (struct rotary_args){.query = qkv->q,
+                                .key = qkv->k,
+                                .query_stride = qkv->stride,
+                                .key_stride = qkv->stride,
+                                .positions = d->inputs->positions,
+                                .cos_sin = d->cos_sin[a->rope],
+                                .query_norm = norms_heads ? &w->q_norm : NULL,
+                                .key_norm = norms_heads ? &w->k_norm : NULL,
+                                .num_tokens = s->num_tokens,
+                                .num_heads = a->num_heads,
+                                .num_kv_heads = a->num_kv_heads,
+                                .head_size = a->head_size,
+                                .rotary_dim = a->rotary_dim,
+                                .interleaved = d->spec->rope_interleaved,
+                                .dtype = d->dtype};
+}
+
+static struct reshape_and_cache_args caching_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
+    const int64_t group = d->cache->groups.group[layer];
+    return (struct reshape_and_cache_args){.key = qkv->k,
+                                           .value = qkv->v,
+                                           .kv_stride = qkv->stride,
+                                           .k_cache = kv_cache_k(d->cache, layer),
+                                           .v_cache = kv_cache_v(d->cache, layer),
+                                           .slot_mapping = d->inputs->slot_mapping + group * s->num_tokens,
+                                           .num_tokens = s->num_tokens,
+                                           .num_kv_heads = a->num_kv_heads,
+                                           .head_size = a->head_size,
+                                           .block_size = d->cache->block_size,
+                                           .dtype = d->dtype,
+                                           .cache_dtype = d->cache->dtype,
+                                           .kv_scales = kv_cache_scales(d->cache, layer)};
+}
+
+static struct attention_args attention_of(const struct decoder *d, const struct qkv *qkv,
+                                          const struct step_shape *shape, int32_t layer)
+{
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
+    const int64_t group = d->cache->groups.group[layer];
+    return (struct attention_args){.out = d->act.attention,
+                                   .query = qkv->q,
+                                   .query_stride = qkv->stride,
+                                   .k_cache = kv_cache_k(d->cache, layer),
+                                   .v_cache = kv_cache_v(d->cache, layer),
+                                   .block_tables = d->block_tables + group * d->group_stride,
+                                   .block_table_stride = d->block_table_stride,
+                                   .seq_lens = d->inputs->seq_lens,
+                                   .query_start = d->inputs->query_start,
+                                   .state_indices = d->inputs->state_indices,
+                                   .num_seqs = shape->num_seqs,
+                                   .num_heads = a->num_heads,
+                                   .num_kv_heads = a->num_kv_heads,
+                                   .head_size = a->head_size,
+                                   .block_size = d->cache->block_size,
+                                   .max_query_len = shape->max_query_len,
+                                   .max_seq_len = shape->max_seq_len,
+                                   .dtype = d->dtype,
+                                   .cache_dtype = d->cache->dtype,
+                                   .params = &d->attention[layer]};
+}
+
+void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    struct backend *b = d->backend;
+    const struct attention_spec *a = &d->spec->layers[layer].attention;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct qkv qkv = split_qkv(d, a);
+    const struct decode_attention_args args = {
+        .rotary = rotary_of(s, &qkv, layer),
+        .cache = caching_of(s, &qkv, layer),
+        .attention = attention_of(d, &qkv, shape, layer),
+    };
+
+    residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    if (a->qk_norm == QK_NORM_PROJECTION) {
+        norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
+        norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
+    }
+    if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
+    if (!shape->measures_scales && fused_decode_attention(d, shape, &args)) return;
+    if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
+    if (shape->measures_scales) b->calculate_kv_scales(b, &args.cache);
+    b->reshape_and_cache(b, &args.cache);
+    if (layer_is_read(d, shape, layer)) paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
+}
+
+void attention_output(struct residual_stream *s, const void *x, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
+    residual_add(s, &in, &w->o, &w->post_attention_norm, d->spec->layers[layer].residual_multiplier);
+}

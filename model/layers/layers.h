@@ -1,0 +1,101 @@
+/* What the decoder (model/decoder.h) computes a layer with: its sublayers, one file for each kind, and the residual
+ * stream x, from which a sublayer reads and to which it adds:
+ *
+ *     x = x + multiplier * post_norm(last(inner(norm(x))))
+ *
+ * `last` is the last matmul of the sublayer, o or down, and `inner` what comes before it. They are two functions of a
+ * sublayer, because the decoder does other things between them: a parallel block computes the inner part of its MLP
+ * before the output of its attention is added, and the last layer drops the tokens that nothing is sampled from. */
+#ifndef QUIRE_MODEL_LAYERS_LAYERS_H
+#define QUIRE_MODEL_LAYERS_LAYERS_H
+
+#include "model/decoder.h"
+
+/* A sublayer's output stays pending in `hidden` until the next norm adds it to `residual`, which saves a pass over
+ * memory. The fused linear_residual adds the output as it computes it: then nothing is pending. */
+struct residual_stream {
+    const struct decoder *d;
+    void *hidden, *residual; /* [num_tokens, hidden_size] */
+    int32_t num_tokens;
+    bool pending;
+    float multiplier;                    /* of the pending output */
+    struct left_out_scales scales;       /* of the pending output */
+    const struct norm_params *post_norm; /* of the pending output; NULL: none */
+    const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
+    int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
+};
+
+/* The input of matmuls: floats, or the same in 8 bits. */
+struct matmul_input {
+    const void *x;
+    struct quantized_rows rows; /* data NULL: x */
+};
+
+static inline const struct quantized_rows *rows_of(const struct matmul_input *in)
+{
+    return in->rows.data ? &in->rows : NULL;
+}
+
+static inline char *at_column(void *row, int64_t column, enum dtype dtype)
+{
+    return (char *)row + column * dtype_size(dtype);
+}
+
+/* Whether anything reads the output of this layer: of the last one, only logits do. */
+static inline bool layer_is_read(const struct decoder *d, const struct step_shape *shape, int32_t layer)
+{
+    return layer < d->spec->num_layers - 1 || shape->num_samples > 0 || shape->num_targets > 0;
+}
+
+/* ---- residual.c: the residual stream, and all choices between fused and single operations, and between floats and
+ * quantized rows ---- */
+
+/* The input of a sublayer: the normed residual stream or, if the layer norms only outputs, the residual stream itself.
+ * Quantized if p, which reads it, wants that; p NULL: floats. */
+struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,
+                                   const struct projection *p);
+
+/* out = p(norm(residual stream)), the parts side by side for each token. */
+void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                      const struct norm_params *norm);
+
+/* residual += multiplier * post_norm(w(in)), at once or pending. */
+void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
+                  const struct norm_params *post_norm, float multiplier);
+
+/* out = p(in), the parts side by side for each token. If left_out is not NULL, scales of a p of one part may be left
+ * out. */
+void layer_project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                   const struct matmul_input *in, struct left_out_scales *left_out);
+
+/* The rows of w's input in the buffer, if the backend wants them; else none. An operation that can quantize writes
+ * them. Scales come first: an operation may read those that a matmul left out, and write those of its own rows to the
+ * same place. */
+struct quantized_rows layer_rows_for(const struct residual_stream *s, const struct weight *w, void *buffer);
+
+/* The same rows written now, of x: for what is computed by an operation that cannot quantize. */
+struct matmul_input layer_quantize_for(const struct residual_stream *s, const void *x, const struct weight *w,
+                                       void *buffer);
+
+/* Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
+ *
+ * act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */
+bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
+                   enum activation activation, const struct norm_params *norm);
+/* Rotation, caching and attention of a batch that has only decodes. */
+bool fused_decode_attention(const struct decoder *d, const struct step_shape *shape,
+                            const struct decode_attention_args *args);
+
+/* ---- The sublayers ---- */
+
+/* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from, whose
+ * attention is left out. */
+void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
+/* Adds o of x [num_tokens, num_heads * head_size]: act.attention, or some of its rows. */
+void attention_output(struct residual_stream *s, const void *x, int32_t layer);
+
+/* All of the MLP but down, whose input it returns. */
+struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer);
+void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer);
+
+#endif

@@ -1,0 +1,63 @@
+/* The MLP of a layer: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020; or down(xielu(up(x))). */
+#include "model/layers/layers.h"
+
+static const struct norm_params *input_norm(const struct residual_stream *s, int32_t layer)
+{
+    const struct layer_weights *w = &s->d->weights->layers[layer];
+    return s->d->spec->layers[layer].norm_placement == NORM_PARALLEL ? &w->attention_norm : &w->mlp_norm;
+}
+
+/* activation(gate(y)) * up(y), where y is the MLP's input; in act.gated. */
+static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    struct backend *b = d->backend;
+    const struct mlp_spec *m = &d->spec->layers[layer].mlp;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct norm_params *norm = input_norm(s, layer);
+    struct matmul_input out = {.x = d->act.gated};
+    const struct matmul_input residual = {.x = s->residual};
+    if (fused_gate_up(s, &residual, &w->gate_up, m->activation, norm)) return out;
+    const struct matmul_input in = residual_input(s, norm, &w->gate_up);
+    if (fused_gate_up(s, &in, &w->gate_up, m->activation, NULL)) return out;
+    struct left_out_scales scales = {0};
+    layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, &scales);
+    out.rows = layer_rows_for(s, &w->down, d->act.gated);
+    const struct act_and_mul_args args = {.out = d->act.gated,
+                                          .quantized = rows_of(&out),
+                                          .gate_up = d->act.gate_up,
+                                          .gate_up_scales = scales,
+                                          .activation = m->activation,
+                                          .num_tokens = s->num_tokens,
+                                          .size = m->intermediate_size,
+                                          .dtype = d->dtype};
+    b->act_and_mul(b, &args);
+    return out;
+}
+
+/* xielu(up(y)); in act.gated, or quantized in act.gate_up, which such an MLP does not need. */
+static struct matmul_input up_and_xielu(struct residual_stream *s, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct xielu_args args = {.out = d->act.gated,
+                                    .x = d->act.gated,
+                                    .params = w->xielu,
+                                    .num_tokens = s->num_tokens,
+                                    .size = d->spec->layers[layer].mlp.intermediate_size,
+                                    .dtype = d->dtype};
+    residual_project(s, d->act.gated, d->dtype, &w->gate_up, input_norm(s, layer));
+    d->backend->xielu(d->backend, &args);
+    return layer_quantize_for(s, d->act.gated, &w->down, d->act.gate_up);
+}
+
+struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer)
+{
+    return s->d->spec->layers[layer].mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
+}
+
+void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
+{
+    const struct layer_weights *w = &s->d->weights->layers[layer];
+    residual_add(s, in, &w->down, &w->post_mlp_norm, s->d->spec->layers[layer].residual_multiplier);
+}

@@ -1,0 +1,202 @@
+#include "model/layers/layers.h"
+
+/* out = w(in), contiguous. */
+static struct linear_args linear_of(const struct residual_stream *s, void *out, const struct matmul_input *in,
+                                    const struct weight *w)
+{
+    const enum dtype dtype = s->d->dtype;
+    return (struct linear_args){.out = out,
+                                .out_stride = w->out_features,
+                                .out_dtype = dtype,
+                                .x = in->x,
+                                .x_stride = w->in_features,
+                                .quantized_x = rows_of(in),
+                                .dtype = dtype,
+                                .num_tokens = s->num_tokens,
+                                .weight = w};
+}
+
+/* ---- Quantized rows: where the backend wants the input of a matmul in 8 bits, the operation that computes the input
+ * writes it so. ---- */
+
+struct quantized_rows layer_rows_for(const struct residual_stream *s, const struct weight *w, void *buffer)
+{
+    struct backend *b = s->d->backend;
+    if (!b->takes_quantized_rows || !b->takes_quantized_rows(b, w, s->num_tokens, s->d->dtype))
+        return (struct quantized_rows){0};
+    const int64_t groups = w->in_features / w->group_size;
+    const int64_t scales = quantized_rows_padded(s->num_tokens) * groups * (int64_t)sizeof(float);
+    return (struct quantized_rows){.data = (char *)buffer + scales, .scales = buffer, .group_size = w->group_size};
+}
+
+/* The same of a projection, all of whose parts must want the same. */
+static struct quantized_rows rows_for_all(const struct residual_stream *s, const struct projection *p, void *buffer)
+{
+    struct quantized_rows rows = {0};
+    for (int i = 0; i < p->num_parts; i++) {
+        const struct quantized_rows part = layer_rows_for(s, &p->parts[i], buffer);
+        if (!part.data || (i > 0 && part.group_size != rows.group_size)) return (struct quantized_rows){0};
+        rows = part;
+    }
+    return rows;
+}
+
+static void quantize(const struct residual_stream *s, const struct matmul_input *in, int64_t size)
+{
+    struct backend *b = s->d->backend;
+    const struct quantize_rows_args args = {
+        .out = &in->rows, .x = in->x, .num_tokens = s->num_tokens, .size = (int32_t)size, .dtype = s->d->dtype};
+    if (in->rows.data) b->quantize_rows(b, &args);
+}
+
+struct matmul_input layer_quantize_for(const struct residual_stream *s, const void *x, const struct weight *w,
+                                       void *buffer)
+{
+    const struct matmul_input in = {.x = x, .rows = layer_rows_for(s, w, buffer)};
+    quantize(s, &in, w->in_features);
+    return in;
+}
+
+/* ---- Fused operations ---- */
+
+/* out = p(rms_norm(residual)) */
+static bool fused_norm_linear(const struct residual_stream *s, void *out, enum dtype out_dtype,
+                              const struct projection *p, const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    if (!b->norm_linear || s->pending || !norm->gain || p->num_parts > 1) return false;
+    const struct matmul_input in = {.x = s->residual};
+    struct norm_linear_args args = {.linear = linear_of(s, out, &in, &p->parts[0]), .norm = *norm};
+    args.linear.out_dtype = out_dtype;
+    return b->norm_linear(b, &args);
+}
+
+/* residual += w(in) */
+static bool fused_linear_residual(const struct residual_stream *s, const struct matmul_input *in,
+                                  const struct weight *w, const struct norm_params *post_norm, float multiplier)
+{
+    struct backend *b = s->d->backend;
+    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1) return false;
+    const struct linear_args args = linear_of(s, s->residual, in, w);
+    return b->linear_residual(b, &args);
+}
+
+bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
+                   enum activation activation, const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    const struct weight *w = &p->parts[0];
+    if (!b->gate_up || in->rows.data || p->num_parts > 1) return false;
+    if (norm && (s->pending || s->normed == norm || !norm->gain)) return false;
+    struct gate_up_args args = {.linear = linear_of(s, s->d->act.gated, in, w), .norm = norm, .activation = activation};
+    args.linear.out_stride = w->out_features / 2;
+    return b->gate_up(b, &args);
+}
+
+bool fused_decode_attention(const struct decoder *d, const struct step_shape *shape,
+                            const struct decode_attention_args *args)
+{
+    struct backend *b = d->backend;
+    return b->decode_attention && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
+}
+
+/* ---- From the residual stream into a sublayer, and back ---- */
+
+/* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. With `rows` they are written
+ * instead of hidden. */
+static void add_pending(struct residual_stream *s, const struct norm_params *norm, const struct quantized_rows *rows)
+{
+    const struct decoder *d = s->d;
+    const struct fused_add_rms_norm_args args = {.out = norm ? s->hidden : NULL,
+                                                 .quantized = norm ? rows : NULL,
+                                                 .x = s->hidden,
+                                                 .x_scales = s->scales,
+                                                 .residual = s->residual,
+                                                 .multiplier = s->multiplier,
+                                                 .post_norm = s->post_norm,
+                                                 .norm = norm ? *norm : (struct norm_params){0},
+                                                 .num_tokens = s->num_tokens,
+                                                 .size = d->spec->hidden_size,
+                                                 .dtype = d->dtype};
+    d->backend->fused_add_rms_norm(d->backend, &args);
+    s->pending = false;
+}
+
+struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,
+                                   const struct projection *p)
+{
+    const struct decoder *d = s->d;
+    const int32_t size = d->spec->hidden_size;
+    struct matmul_input in = {.x = norm->gain ? s->hidden : s->residual};
+    if (p) in.rows = rows_for_all(s, p, d->act.quantized);
+    /* in a parallel block, which has one norm for attention and MLP */
+    if (s->normed == norm && s->normed_groups == in.rows.group_size) return in;
+    if (s->pending) {
+        add_pending(s, norm->gain ? norm : NULL, rows_of(&in));
+    } else if (norm->gain) {
+        const struct rms_norm_args args = {.out = s->hidden,
+                                           .x = s->residual,
+                                           .out_stride = size,
+                                           .x_stride = size,
+                                           .quantized = rows_of(&in),
+                                           .norm = *norm,
+                                           .num_tokens = s->num_tokens,
+                                           .size = size,
+                                           .dtype = d->dtype};
+        d->backend->rms_norm(d->backend, &args);
+    }
+    if (norm->gain) {
+        s->normed = norm;
+        s->normed_groups = in.rows.group_size;
+    } else {
+        quantize(s, &in, size);
+    }
+    return in;
+}
+
+void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
+                  const struct norm_params *post_norm, float multiplier)
+{
+    struct backend *b = s->d->backend;
+    s->normed = NULL;
+    if (fused_linear_residual(s, in, w, post_norm, multiplier)) return;
+    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    struct linear_args args = linear_of(s, s->hidden, in, w);
+    s->scales = (struct left_out_scales){0};
+    args.left_out = &s->scales;
+    b->linear(b, &args);
+    s->pending = true;
+    s->multiplier = multiplier;
+    s->post_norm = post_norm->gain ? post_norm : NULL;
+}
+
+static int64_t projection_size(const struct projection *p)
+{
+    int64_t size = 0;
+    for (int i = 0; i < p->num_parts; i++) size += p->parts[i].out_features;
+    return size;
+}
+
+void layer_project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                   const struct matmul_input *in, struct left_out_scales *left_out)
+{
+    struct backend *b = s->d->backend;
+    struct linear_args parts[LINEAR_MAX_PARTS];
+    const int64_t stride = projection_size(p);
+    for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features) {
+        parts[i] = linear_of(s, at_column(out, column, out_dtype), in, &p->parts[i]);
+        parts[i].out_stride = stride;
+        parts[i].out_dtype = out_dtype;
+        parts[i].left_out = p->num_parts == 1 ? left_out : NULL;
+    }
+    if (p->num_parts > 1 && b->linear_parts && b->linear_parts(b, parts, p->num_parts)) return;
+    for (int i = 0; i < p->num_parts; i++) b->linear(b, &parts[i]);
+}
+
+void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
+                      const struct norm_params *norm)
+{
+    if (fused_norm_linear(s, out, out_dtype, p, norm)) return;
+    const struct matmul_input in = residual_input(s, norm, out_dtype == s->d->dtype ? p : NULL);
+    layer_project(s, out, out_dtype, p, &in, NULL);
+}

@@ -1,0 +1,27 @@
+#include "model/model_spec.h"
+
+bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b)
+{
+    return a->storage == b->storage && a->is_quantized == b->is_quantized && a->quantize == b->quantize &&
+           a->format == b->format && a->group_size == b->group_size && a->blocks == b->blocks &&
+           a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros && a->zeros_less_one == b->zeros_less_one &&
+           a->ordered == b->ordered && a->quantize_x == b->quantize_x;
+}
+
+static void take_larger(int32_t *largest, int32_t size)
+{
+    if (size > *largest) *largest = size;
+}
+
+struct layer_sizes model_spec_largest(const struct model_spec *spec)
+{
+    struct layer_sizes largest = {0};
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_spec *l = &spec->layers[i];
+        take_larger(&largest.num_heads, l->attention.num_heads);
+        take_larger(&largest.num_kv_heads, l->attention.num_kv_heads);
+        take_larger(&largest.head_size, l->attention.head_size);
+        take_larger(&largest.intermediate_size, l->mlp.intermediate_size);
+    }
+    return largest;
+}

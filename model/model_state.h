@@ -1,0 +1,67 @@
+/* What a model is made of. Private to model.c, step.c and tests. */
+#ifndef QUIRE_MODEL_MODEL_STATE_H
+#define QUIRE_MODEL_MODEL_STATE_H
+
+#include "model/decoder.h"
+#include "model/graphs.h"
+#include "model/inputs.h"
+#include "model/kv_cache.h"
+#include "model/model.h"
+#include "model/swap.h"
+#include "model/upload.h"
+
+/* What a step finds: a row for each sample, or for each target. The arrays are those of struct sample_output. */
+struct token_results {
+    int32_t *token_ids;
+    float *logprobs;
+    int32_t *ranks;
+    int32_t *top_ids; /* this and the next have room for the most columns; a step uses as many as it needs */
+    float *top_logprobs;
+};
+
+/* What stays on the device from step to step, and what a step finds. S = max_num_seqs, T = max_num_tokens. */
+struct device_state {
+    int32_t *block_tables;           /* [num_groups, S, max_blocks] */
+    struct sampling_state *sampling; /* [S] by state_index */
+    int32_t *history;                /* [S, max_model_len] tokens by state_index */
+    float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */
+    struct token_results samples;    /* [S] of the last step; a step reads token_ids before it writes its own */
+    struct token_results targets;    /* [T] */
+    float *kept_logits;              /* [S, vocab_size] before sampling, with keep_logits; else NULL */
+};
+
+/* The results of a step in pinned host memory. */
+struct step_results {
+    int32_t num_samples, top_stride;
+    int32_t num_targets, target_top_stride;
+    bool any_logprobs; /* of the samples */
+    struct token_results samples, targets;
+    struct sample_output target_output; /* of model_collect */
+    backend_event done;
+};
+
+/* What the sampling state of a sequence asks for: a step skips what none of its sequences needs. */
+struct sampling_needs {
+    bool processing, random;
+    int32_t num_logprobs; /* as in struct sampling_state */
+};
+
+struct model {
+    struct backend *backend;
+    const struct model_spec *spec; /* the caller's */
+    struct model_options options;
+    struct arena arena;
+    struct model_weights device_weights; /* with copy_weights */
+    struct upload *upload;               /* of the weights, until model_wait_for_weights; else NULL */
+    struct kv_cache cache;
+    struct step_inputs inputs;
+    struct device_state state;
+    struct decoder decoder;
+    struct decode_graphs graphs;
+    struct swap_space swap;
+    struct step_results results[2];        /* by parity of the step, as the staging memory of inputs */
+    int64_t submitted, collected;          /* steps */
+    struct sampling_needs *sampling_needs; /* [S] by state_index */
+};
+
+#endif

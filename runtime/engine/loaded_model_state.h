@@ -1,0 +1,32 @@
+/* What a loaded_model is made of, and how the engine opens it. Private to runtime/engine/ and tests. */
+#ifndef QUIRE_RUNTIME_LOADED_MODEL_STATE_H
+#define QUIRE_RUNTIME_LOADED_MODEL_STATE_H
+
+#include "model/memory_profile.h"
+#include "model/model.h"
+#include "runtime/engine/loaded_model.h"
+
+/* A device with a model on it. The struct owns what it points to, but for `before`. */
+struct loaded_model {
+    struct backend *backend;
+    struct model_config config;
+    struct model_weights weights;
+    struct model *model;
+    struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
+    struct memory_profile profile;
+    struct batch_limits limits;
+    bool lowered_tokens, lowered_seqs; /* by the plan, because memory is short: limits has fewer than usual */
+    /* For plans of what is not loaded. */
+    int64_t dummy_to_come; /* bytes of dummy weights that the plan must leave room for on the CPU; 0: none */
+    const struct memory_profile *before; /* an earlier plan on this device: what it found out about the device is taken
+                                            from there; NULL: the device is asked */
+};
+
+int32_t loaded_model_num_ids(const struct loaded_model *l); /* num_ids of struct engine_info */
+
+/* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure *out is NULL. */
+enum status loaded_model_open(const struct engine_options *options, struct loaded_model **out, struct error *err);
+/* IO: a file of weights was changed since it was opened. */
+enum status loaded_model_check_files(const struct loaded_model *l, struct error *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* How a command renders conversations: the chat template, and what its options say. */
+#ifndef QUIRE_RUNTIME_CHAT_SETUP_H
+#define QUIRE_RUNTIME_CHAT_SETUP_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/array.h"
+#include "base/status.h"
+#include "tokenizer/chat_template.h"
+
+/* Zero: the checkpoint's own templates. Sentences name the flags of these (runtime/options/template_flags.h). */
+struct chat_setup_options {
+    const char *file;   /* that the template comes from; NULL: the checkpoint's own templates */
+    const char *kwargs; /* an object as JSON, or NULL */
+    bool allow_special;
+    struct text source; /* of the file: the template */
+};
+
+struct chat_setup {
+    struct chat_template *template; /* NULL: there is none that can be used, and `reason` says why */
+    json_t *kwargs;                 /* an object, or NULL */
+    bool allow_special;
+    enum status status; /* of opening the template */
+    struct error reason;
+};
+
+/* Opens the checkpoint's templates, or that of the options. Fails for options that are wrong; a checkpoint without a
+ * template is no failure until a conversation is rendered. Free with chat_setup_close, also after a failure. */
+enum status chat_setup_open(const struct tokenizer *t, const struct chat_setup_options *options, struct chat_setup *out,
+                            struct error *err);
+void chat_setup_close(struct chat_setup *setup); /* safe on a zeroed struct */
+
+/* The kwargs as an object, which the caller owns; NULL: none were given. */
+enum status chat_setup_read_kwargs(const struct chat_setup_options *options, json_t **out, struct error *err);
+
+/* {"role": role, "content": content[length]}; NULL if memory ran out. */
+json_t *chat_message(const char *role, const char *content, size_t length);
+
+/* STATUS_OK if there is a template; otherwise its reason. */
+enum status chat_setup_check(const struct chat_setup *setup, struct error *err);
+
+/* Renders `input`, in which allow_special and those kwargs that it does not have itself come from the setup, and parts
+ * are joined. */
+enum status chat_setup_render(const struct chat_setup *setup, struct chat_input input, struct marked_text *out,
+                              struct error *err);
+
+#endif

@@ -1,0 +1,2 @@
+/* test_includes_refused: nor may what turns JSON into requests. */
+#include "runtime/generate/journal.h"
