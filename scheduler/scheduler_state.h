@@ -8,18 +8,21 @@
  *     scheduler_layout.c    turns the step's choices into a batch
  *     scheduler_check.c     checks the invariants
  *
- * All of them may read every field. struct scheduler says which file writes which of its fields. Of requests and
- * sequences, block_manager.c writes what says which blocks are held (tables, num_writable, num_hashed, prefix) and
- * retry_gains, request_queue.c the places in queues, and these files the rest:
+ * All of them may read every field. struct scheduler says which file writes which of its fields. In requests and
+ * sequences, request_queue.c writes the places in queues, block_manager.c what follows from the blocks that a sequence
+ * holds (tables, num_writable, num_hashed, prefix, num_uploaded, retry_gains; num_computed and num_cached where it
+ * starts, forks or ends), and these files the rest:
  *
- *     scheduler.c           arrival, priority, cache_salt, prompt_logprobs; with a collected token: tokens, num_tokens,
- *                           num_pending, stop_token, stalled
- *     scheduler_choose.c    cache_namespace; num_computed (block_manager.c, where a sequence starts, forks and ends)
- *     scheduler_admit.c     leader, state_index, num_cached, and status of what starts
- *     scheduler_release.c   leader, state_index, status, finish_reason, num_preemptions, stalled, retry_gains of what
- *                           stops; the file that ends a request for want of room writes error
+ *     scheduler.c           arrival, priority, cache_salt; when it collects: tokens, num_tokens, num_pending,
+ *                           stop_token, stalled, the rows of prompt_logprobs
+ *     scheduler_choose.c    cache_namespace, num_computed
+ *     scheduler_admit.c     when something starts: status, leader, state_index, num_cached
+ *     scheduler_release.c   when something stops: status, leader, state_index, finish_reason, num_preemptions, stalled,
+ *                           retry_gains
  *     scheduler_beams.c     all that a beam takes over from another
- *     scheduler_layout.c    last_step, num_uploaded, pending_sample, num_pending of what is computed
+ *     scheduler_layout.c    last_step, pending_sample, num_pending, num_uploaded, prompt_logprobs->num_submitted
+ *
+ * The file that finds why a request fails writes its error.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_STATE_H
 #define QUIRE_SCHEDULER_SCHEDULER_STATE_H

@@ -10,7 +10,7 @@ how many operations of the random run the checker noticed, and with which senten
 and which unit tests noticed (-: they did not run). Exit status 1: a
 mutation was noticed by none, or the code has changed and a mutation no longer applies.
 
-It needs a C compiler, cmocka, jansson and xxhash, as the build does, and takes a few minutes."""
+It needs a C compiler, cmocka, jansson, utf8proc and xxhash, as the build does, and takes a few minutes."""
 
 import argparse
 import concurrent.futures
@@ -177,7 +177,7 @@ class Tree:
         for path in glob.glob(os.path.join(source, "tests/test_*.c")):
             shutil.copy(path, os.path.join(folder, "tests"))
         self.flags = ["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-w", "-I" + folder]
-        self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lm"]
+        self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lutf8proc", "-lm"]
         self.scheduler = {os.path.basename(p): self.compile(p) for p in glob.glob(folder + "/scheduler/*.c")}
         self.base = [self.compile(p) for p in glob.glob(folder + "/base/*.c")]
         support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES}
