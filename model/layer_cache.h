@@ -31,7 +31,7 @@ static inline int64_t layer_cache_token_bytes(const struct layer_cache *c, enum 
     return 2 * c->token_elements * dtype_size(dtype);
 }
 
-/* Of num_seqs sequences alike, which have `context` tokens together: those that their last tokens read. */
+/* How many tokens the last tokens of num_seqs sequences read, which are alike and have `context` tokens together. */
 static inline int64_t layer_cache_tokens_read(const struct layer_cache *c, int64_t context, int32_t num_seqs)
 {
     const int64_t windows = (int64_t)c->window * num_seqs;

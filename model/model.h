@@ -75,7 +75,7 @@ struct model_residence {
     int64_t reserved; /* bytes */
     int64_t resident; /* bytes of those that are in memory now; -1: the system does not tell */
 };
-/* Of a model on the CPU, where staging is a part of the state. Call it between steps. */
+/* Fills what a model on the CPU holds, where staging is a part of the state. Call it between steps. */
 void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES]);
 
 #endif

@@ -183,7 +183,7 @@ struct model_spec {
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
-/* Of each size the largest that a layer has: for what has one size for all layers. */
+/* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
     int32_t num_heads, num_kv_heads, head_size, intermediate_size;
 };

@@ -86,18 +86,13 @@ static const json_t *get_layer_types(struct json_reader *r, const struct model_s
     return NULL;
 }
 
-static bool is_type(const json_t *value, const char *type)
-{
-    return json_is_string(value) && strcmp(json_string_value(value), type) == 0;
-}
-
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec)
 {
     const json_t *list = get_layer_types(r, spec);
     for (int32_t i = 0; list && i < spec->num_layers; i++) {
         const json_t *value = json_array_get(list, (size_t)i);
-        const bool sliding = is_type(value, "sliding_attention");
-        if (!sliding && !is_type(value, "full_attention"))
+        const bool sliding = json_is_word(value, "sliding_attention");
+        if (!sliding && !json_is_word(value, "full_attention"))
             json_reader_fail(r, STATUS_UNSUPPORTED,
                              "layer_types[%d] is %s; quire computes \"sliding_attention\" and \"full_attention\"", i,
                              show_value(value).text);
@@ -166,7 +161,7 @@ void family_check_layer_types(struct json_reader *r, const struct model_spec *sp
     for (int32_t i = 0; list && i < spec->num_layers; i++) {
         const json_t *value = json_array_get(list, (size_t)i);
         const char *expected = spec->layers[i].attention.window ? "sliding_attention" : "full_attention";
-        if (!is_type(value, expected))
+        if (!json_is_word(value, expected))
             json_reader_fail(r, STATUS_UNSUPPORTED, "layer_types[%d] is %s, but this layer is computed with \"%s\"", i,
                              show_value(value).text, expected);
     }

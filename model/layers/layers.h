@@ -73,7 +73,7 @@ void layer_project(const struct residual_stream *s, void *out, enum dtype out_dt
  * same place. */
 struct quantized_rows layer_rows_for(const struct residual_stream *s, const struct weight *w, void *buffer);
 
-/* The same rows written now, of x: for what is computed by an operation that cannot quantize. */
+/* Writes these rows of x now, which an operation has computed that cannot quantize. */
 struct matmul_input layer_quantize_for(const struct residual_stream *s, const void *x, const struct weight *w,
                                        void *buffer);
 

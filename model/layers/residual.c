@@ -29,7 +29,7 @@ struct quantized_rows layer_rows_for(const struct residual_stream *s, const stru
     return (struct quantized_rows){.data = (char *)buffer + scales, .scales = buffer, .group_size = w->group_size};
 }
 
-/* The same of a projection, all of whose parts must want the same. */
+/* The rows of a projection's input, if all parts want the same. */
 static struct quantized_rows rows_for_all(const struct residual_stream *s, const struct projection *p, void *buffer)
 {
     struct quantized_rows rows = {0};

@@ -74,8 +74,7 @@ static void set_format(struct quantization_reader *q, const char *format, const 
 static bool has_known_blocks(const struct quantization_reader *q)
 {
     const json_t *size = json_reader_get(&q->json, "block_structure");
-    return quantization_is_128_by_128(size) ||
-           (json_is_string(size) && strcmp(json_string_value(size), "128x128") == 0);
+    return quantization_is_128_by_128(size) || json_is_word(size, "128x128");
 }
 
 /* Which elements share a scale. */

@@ -122,9 +122,10 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
 {
     struct engine_request request;
     const enum status status = prompt_request(prompt, &request, err);
+    if (status != STATUS_OK) return status;
     request.deliver = result_deliver;
     request.user = result;
-    return status == STATUS_OK ? engine_add(run->engine, &request, &result->request, err) : status;
+    return engine_add(run->engine, &request, &result->request, err);
 }
 
 static void warn(struct run *run, const struct prompt *prompt)

@@ -22,8 +22,8 @@ int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits);
  */
 void memory_report_add(json_t *json, const struct memory_profile *p, const struct batch_limits *limits);
 
-/* Of an engine on the CPU: what was reserved for each purpose, and how much of it is in memory now. A table on stdout
- * (false if it could not be written), and an object of {"reserved", "resident"} by the names above. */
+/* What an engine on the CPU reserved for each purpose, and how much of it is in memory now: as a table on stdout (false
+ * if it could not be written), and as an object of {"reserved", "resident"} by the names above. */
 bool residence_print(const struct engine *e);
 json_t *residence_json(const struct engine *e);
 

@@ -130,9 +130,11 @@ static void add_request(struct profile_run *run, struct profiled *r, struct engi
     struct engine_request request;
     r->run = run;
     enum status status = prompt_request(&r->prompt, &request, &err);
-    request.deliver = deliver;
-    request.user = r;
-    if (status == STATUS_OK) status = engine_add(e, &request, NULL, &err);
+    if (status == STATUS_OK) {
+        request.deliver = deliver;
+        request.user = r;
+        status = engine_add(e, &request, NULL, &err);
+    }
     if (status == STATUS_OK)
         run->prompt_tokens += request.prompt_len;
     else

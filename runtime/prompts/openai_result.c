@@ -16,7 +16,7 @@ static struct made_id make_id(const char *prefix, const struct result *r)
     return id;
 }
 
-/* ---- log-probabilities: from the list that results.c gathers ---- */
+/* ---- log-probabilities: from the list that result.c gathers ---- */
 
 /* The text of a token; without a tokenizer its number, as vLLM writes it. */
 static json_t *token_text(const json_t *token)

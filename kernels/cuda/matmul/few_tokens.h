@@ -55,8 +55,8 @@ CUDA_HOST_DEVICE int64_t few_tokens_tiles(const struct matmul *m, int tile)
     return m->result == MATMUL_GATE ? cuda_div_up(m->out_features / 2, tile / 2) : cuda_div_up(m->out_features, tile);
 }
 
-/* Of few_tokens.cu, or on 8.x of matmul_chain.cu. False: it cannot compute this matmul on this device, or with these
- * sizes and alignments. */
+/* How few_tokens.cu, or matmul_chain.cu on 8.x, splits the matmul. False: it cannot compute this matmul on this device,
+ * or with these sizes and alignments. */
 bool few_tokens_plan(const struct matmul_device *d, const struct matmul *m, struct few_tokens_plan *out);
 
 /* Whether few_tokens_quantized.cu can compute a matmul of a quantized weight without an input_order; and
