@@ -25,7 +25,7 @@
 #ifdef NDEBUG
 static int num_requests = 500;
 #elif defined(__SANITIZE_THREAD__)
-static int num_requests = 30;
+static int num_requests = 60;
 #elif defined(__SANITIZE_ADDRESS__)
 static int num_requests = 60;
 #else
