@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/matmul/few_tokens.h"
 #include "kernels/cuda/matmul/kernels.cuh"
-#include "kernels/cuda/matmul/matmul.cuh"
+#include "kernels/cuda/matmul/epilogue.cuh"
 
 /* The call of a matmul that few_tokens_plan takes. */
 static inline struct few_tokens_call few_tokens_call_of(struct backend *b, const struct matmul *m)

@@ -24,8 +24,8 @@
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/matmul/encoded.cuh"
+#include "kernels/cuda/matmul/epilogue.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
-#include "kernels/cuda/matmul/matmul.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -401,17 +401,14 @@ static __device__ __forceinline__ void write_tile(const mma_call &call, const ti
 {
     const matmul &m = call.matmul;
     const int row = threadIdx.x % 32 * 4, feature = part.feature + row, count = min(4, (int)m.out_features - feature);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
     if (count <= 0) return;
-    load_biases<T>(bias, m, feature, count);
+    const biases<T, 4> bias = load_biases<T, 4>(m, feature, count);
     Out *to = (Out *)m.out + part.first_token * m.out_stride + feature;
 #pragma unroll 4
     for (int token = threadIdx.x / 32; token < part.num_tokens; token += WARPS) {
-        Out *four = to + token * m.out_stride;
-        const float4 y = *(const float4 *)(shared_sums + token * SUMS_ROW + row);
-        const piece<Out, 4> before = add ? load_four(four, call.fours, count) : piece<Out, 4>{};
-        store_four(four, y, bias, call.fours, count, before, add);
+        const out_run<Out> run = {to + token * m.out_stride, count, call.fours};
+        const piece<float, 4> y = *(const piece<float, 4> *)(shared_sums + token * SUMS_ROW + row);
+        finish_sums<T>(m, run, y, bias, load_before<T, 4>(m, run));
     }
 }
 
@@ -451,21 +448,21 @@ static __global__ void __launch_bounds__(ADD_THREADS) add_partials_kernel(const 
     const matmul &m = call.matmul;
     const int fours = call.partial_row / 4, i = blockIdx.x * ADD_THREADS + threadIdx.x, all = m.num_tokens * fours;
     const int token = i / fours, feature = i % fours * 4, count = min(4, (int)m.out_features - feature);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
+    biases<T, 4> bias = {};
     let_next_start();
-    if (i < all) load_biases<T>(bias, m, feature, count);
+    if (i < all) bias = load_biases<T, 4>(m, feature, count);
     wait_for_previous();
     if (i >= all) return;
-    Out *to = (Out *)m.out + token * m.out_stride + feature;
-    const piece<Out, 4> before = add ? load_four(to, call.fours, count) : piece<Out, 4>{};
-    float4 y = {};
+    const out_run<Out> run = {(Out *)m.out + token * m.out_stride + feature, count, call.fours};
+    const piece<T, 4> before = load_before<T, 4>(m, run);
+    piece<float, 4> y = {};
 #pragma unroll 4
     for (int split = 0; split < call.splits; split++) {
-        const float4 part = ((const float4 *)call.partials)[(int64_t)split * all + i];
-        y.x += part.x, y.y += part.y, y.z += part.z, y.w += part.w;
+        const piece<float, 4> part = ((const piece<float, 4> *)call.partials)[(int64_t)split * all + i];
+#pragma unroll
+        for (int k = 0; k < 4; k++) y.values[k] += part.values[k];
     }
-    store_four(to, y, bias, call.fours, count, before, add);
+    finish_sums<T>(m, run, y, bias, before);
 }
 
 /* ---- the choice of the split, and the launches ---- */

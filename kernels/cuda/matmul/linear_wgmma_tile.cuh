@@ -9,7 +9,7 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/matmul/matmul.cuh"
+#include "kernels/cuda/matmul/epilogue.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -55,17 +55,18 @@ template <class L> static __device__ __forceinline__ void mma_warps_sync()
 /* y[i]: four output features of a token, summed over all parts. The sums of other blocks take long to load, so all
  * loads of a round are started before the first is used. */
 template <int COUNT>
-static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const float *const (&sums)[COUNT], int splits)
+static __device__ __forceinline__ void load_totals(piece<float, 4> (&y)[COUNT], const float *const (&sums)[COUNT],
+                                                   int splits)
 {
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) y[i] = splits == 1 ? *(const float4 *)sums[i] : float4{};
+    for (int i = 0; i < COUNT; i++) y[i] = splits == 1 ? *(const piece<float, 4> *)sums[i] : piece<float, 4>{};
     if (splits == 1) return;
 #pragma unroll 4
     for (int rank = 0; rank < splits; rank++) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
             const float4 part = cluster_load_4(cluster_address(sums[i], rank));
-            y[i].x += part.x, y[i].y += part.y, y[i].z += part.z, y[i].w += part.w;
+            y[i].values[0] += part.x, y[i].values[1] += part.y, y[i].values[2] += part.z, y[i].values[3] += part.w;
         }
     }
 }
@@ -91,76 +92,42 @@ static __device__ __forceinline__ tile_share share_of(const tiled_matmul &call, 
     return share;
 }
 
-/* MATMUL_GATE: a thread has four output features of the gate and those of up that belong to them. The exact GELU is
- * long and behind a branch. One branch for all four elements, not one for each, lets the compiler compute the four of
- * another activation side by side. */
-template <class T, class L>
-static __device__ __forceinline__ void write_gated_tile(const tiled_matmul &call, const block_part &part,
-                                                        const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 8, STEP = L::MMA_THREADS / FOURS, AT_ONCE = L::TOKENS_AT_ONCE / 2;
-    const matmul &m = call.matmul;
-    const int half = call.tile_rows / 2, size = (int)(m.out_features / 2);
-    const tile_share share = share_of(call, part, FOURS, half, size);
-    float gate_bias[4], up_bias[4], none[4] = {};
-    if (share.count <= 0) return;
-    load_biases<T>(gate_bias, m, share.feature, share.count);
-    load_biases<T>(up_bias, m, size + share.feature, share.count);
-    T *to = (T *)m.out + share.feature + part.first_token * m.out_stride;
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
-        const float *from[2 * AT_ONCE];
-        float4 y[2 * AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            from[2 * k] = sums + (token + k * STEP < share.end ? token + k * STEP : token) * L::SUMS_ROW + share.row;
-            from[2 * k + 1] = from[2 * k] + half;
-        }
-        load_totals(y, from, call.splits);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const float4 gate = y[2 * k], up = y[2 * k + 1];
-            auto gate_four = [&](enum activation activation) {
-                return float4{gate_times_up<T>(activation, gate.x + gate_bias[0], up.x + up_bias[0]),
-                              gate_times_up<T>(activation, gate.y + gate_bias[1], up.y + up_bias[1]),
-                              gate_times_up<T>(activation, gate.z + gate_bias[2], up.z + up_bias[2]),
-                              gate_times_up<T>(activation, gate.w + gate_bias[3], up.w + up_bias[3])};
-            };
-            const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
-            if (token + k * STEP < share.end)
-                store_four<T>(to + (token + k * STEP) * m.out_stride, gated, none, call.fours, share.count, {}, false);
-        }
-    }
-}
-
-/* The others. */
-template <class T, class L, class Out>
+/* By all threads that multiply. MATMUL_GATE: a thread has four output features of the gate and those of up that belong
+ * to them. */
+template <class T, class L, class Out, bool GATED>
 static __device__ __forceinline__ void write_tile(const tiled_matmul &call, const block_part &part, const float *sums)
 {
-    constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS, AT_ONCE = L::TOKENS_AT_ONCE;
+    constexpr int HALVES = GATED ? 2 : 1, FOURS = L::ROWS / HALVES / 4, STEP = L::MMA_THREADS / FOURS,
+                  AT_ONCE = L::TOKENS_AT_ONCE / HALVES;
     const matmul &m = call.matmul;
-    const tile_share share = share_of(call, part, FOURS, call.tile_rows, (int)m.out_features);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
+    const int rows = call.tile_rows / HALVES;
+    const tile_share share = share_of(call, part, FOURS, rows, (int)m.out_features / HALVES);
     if (share.count <= 0) return;
-    load_biases<T>(bias, m, share.feature, share.count);
+    const biases<T, 4> bias = load_biases<T, 4>(m, share.feature, share.count);
     Out *to = (Out *)m.out + share.feature + part.first_token * m.out_stride;
 #pragma unroll 1
     for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
-        const float *from[AT_ONCE];
-        piece<Out, 4> before[AT_ONCE];
-        float4 y[AT_ONCE];
+        const float *from[AT_ONCE * HALVES];
+        piece<T, 4> before[AT_ONCE];
+        piece<float, 4> y[AT_ONCE * HALVES];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const int at = token + k * STEP < share.end ? token + k * STEP : token;
-            from[k] = sums + at * L::SUMS_ROW + share.row;
-            if (add) before[k] = load_four(to + at * m.out_stride, call.fours, share.count);
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) from[HALVES * k + h] = sums + at * L::SUMS_ROW + share.row + h * rows;
+            const out_run<Out> run = {to + at * m.out_stride, share.count, call.fours};
+            if (!GATED) before[k] = load_before<T, 4>(m, run);
         }
         load_totals(y, from, call.splits);
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            if (token + k * STEP < share.end)
-                store_four(to + (token + k * STEP) * m.out_stride, y[k], bias, call.fours, share.count, before[k], add);
+        for (int k = 0; k < AT_ONCE; k++) {
+            const out_run<Out> run = {to + (token + k * STEP) * m.out_stride, share.count, call.fours};
+            if (token + k * STEP >= share.end) continue;
+            if constexpr (GATED)
+                finish_gated<T>(m, run, y[2 * k], y[2 * k + 1], bias);
+            else
+                finish_sums<T>(m, run, y[k], bias, before[k]);
+        }
     }
 }
 
@@ -178,11 +145,11 @@ static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, con
     }
     wait_for_previous();
     if (call.matmul.result == MATMUL_GATE) {
-        write_gated_tile<T, L>(call, part, sums);
+        write_tile<T, L, T, true>(call, part, sums);
     } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float>(call, part, sums);
+        write_tile<T, L, float, false>(call, part, sums);
     } else {
-        write_tile<T, L, T>(call, part, sums);
+        write_tile<T, L, T, false>(call, part, sums);
     }
 }
 
