@@ -115,7 +115,7 @@ static __device__ __forceinline__ piece<T, N> gate_rounded(enum activation activ
             out.values[i] = from_float<T>(activate<T>(a, to_float(gate.values[i])) * to_float(up.values[i]));
         return out;
     };
-    return activation == ACTIVATION_GELU ? gate_all(ACTIVATION_GELU) : gate_all(activation);
+    return N > 1 && activation == ACTIVATION_GELU ? gate_all(ACTIVATION_GELU) : gate_all(activation);
 }
 
 /* ---- all of it ---- */

@@ -36,6 +36,7 @@
 #include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum {
@@ -50,7 +51,7 @@ enum {
 };
 
 struct few_maps {
-    CUtensorMap weight; /* in boxes of box_rows and a step */
+    CUtensorMap weight; /* in boxes of `features` rows and a step */
     CUtensorMap x; /* [steps, tokens, 1, step], or [1, tokens, 1, in_features] if those are not whole steps; in boxes
                       of x_steps, all tokens and their places, and a step */
 };
@@ -63,11 +64,9 @@ template <class T> static constexpr int PLACES = places_of(std::is_same_v<T, __h
  * too many registers with 16 columns. */
 template <int N> static constexpr int CHAINS = N == 8 ? 2 : 1;
 
-/* What belongs to a step of a place: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
-template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
-
-/* What belongs to a step of a row: a scale, and of INT4 the scale times the zero. */
-template <enum weight_format FORMAT> using row_scale = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
+/* What belongs to a step: of a place the scale of its e4m3, and with INT4 the sum of x / INT4_FACTOR; of a row of the
+ * weight a scale, and of INT4 the scale times the zero. */
+template <enum weight_format FORMAT> using step_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
 
 template <enum weight_format FORMAT> static constexpr int STAGE_STEPS = BOXES *box_steps_of(FORMAT);
 
@@ -76,20 +75,12 @@ template <enum weight_format FORMAT, int N> struct few_tiling {
     static constexpr int MMA_GROUPS = mma_groups_of(FORMAT, N), MMA_THREADS = MMA_GROUPS * GROUP;
     static constexpr int GROUP_BOXES = BOXES / MMA_GROUPS, GROUP_STEPS = GROUP_BOXES * box_steps_of(FORMAT);
     static constexpr int SUMS = sums_of(FORMAT, N);
-    static_assert(sizeof(row_scale<FORMAT>) == scale_bytes_of(FORMAT) &&
-                      sizeof(x_factors<FORMAT>) == scale_bytes_of(FORMAT),
-                  "the layout has room for them");
+    static_assert(sizeof(step_factors<FORMAT>) == scale_bytes_of(FORMAT), "the layout has room for them");
 };
 
 template <enum weight_format FORMAT> static constexpr int STAGE_SCALES = STAGE_STEPS<FORMAT> *BOX_ROWS;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* Output features of a tile: with MATMUL_GATE gates. */
-static __device__ __forceinline__ int tile_features(const few_call &c)
-{
-    return c.matmul.result == MATMUL_GATE ? c.tile_rows / 2 : c.tile_rows;
-}
 
 struct weight_ring {
     uint8_t *data, *scales; /* scales: [stages, steps of a stage, BOX_ROWS], if has_stage_scales */
@@ -131,8 +122,8 @@ static __device__ __forceinline__ void prefetch_scales(const few_call &c, int ti
 {
     const matmul &m = c.matmul;
     const int lane = threadIdx.x % 32, lanes = m.result == MATMUL_GATE ? 2 : 1;
-    const int features = (int)m.out_features / lanes, first = tile * tile_features(c);
-    const int count = min(tile_features(c), features - first);
+    const int features = (int)m.out_features / lanes, first = tile * c.features;
+    const int count = min(c.features, features - first);
     if (lane >= lanes) return;
     prefetch_rows(m.scales, c.groups * c.scale_bytes, lane * features + first, count);
     if (m.zeros) prefetch_rows(m.zeros, c.groups, lane * features + first, count);
@@ -151,7 +142,7 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
     const bool prefetches = FORMAT == WEIGHT_INT4 && p.rank == 0;
     int in_flight = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        const int row = tile * tile_features(c) + up_row, next = tile + c.columns;
+        const int row = tile * c.features + up_row, next = tile + c.columns;
         if (prefetches && next < c.tiles) prefetch_scales(c, next);
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
@@ -162,7 +153,7 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
                 in_flight++;
             }
             if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], boxes * c.box_rows * BOX_ROW);
+            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], boxes * c.features * BOX_ROW);
             __syncwarp();
             if (lane < boxes)
                 box_copy_2d(to + at.stage * stage_bytes, &c.weight, ((p.begin + i) * BOXES + box) * (BOX_ROW / 2), row,
@@ -177,7 +168,7 @@ static __device__ __forceinline__ int feature_of(const few_call &c, int tile, in
 {
     const bool gated = c.matmul.result == MATMUL_GATE;
     const int features = (int)c.matmul.out_features;
-    int o = tile * tile_features(c) + (gated ? row % UP_ROW : row);
+    int o = tile * c.features + (gated ? row % UP_ROW : row);
     if (gated && row >= UP_ROW) o += features / 2;
     return o >= features ? features - 1 : o;
 }
@@ -213,20 +204,11 @@ static __device__ __forceinline__ raw_scales load_scales(const few_call &c, cons
     return raw;
 }
 
-static __device__ __forceinline__ void store_row_scale(float *out, float scale, uint32_t)
-{
-    *out = scale;
-}
-static __device__ __forceinline__ void store_row_scale(float2 *out, float scale, uint32_t zero)
-{
-    *out = make_float2(scale, scale * (float)zero);
-}
-
 /* The threads that fill the ring's scales; those of the next stage are loaded before these are stored. */
 template <enum weight_format FORMAT>
 static __device__ __forceinline__ void copy_scales(const few_call &c, const few_part &p, const weight_ring &ring)
 {
-    row_scale<FORMAT> *to = (row_scale<FORMAT> *)ring.scales + threadIdx.x % SCALE_THREADS;
+    step_factors<FORMAT> *to = (step_factors<FORMAT> *)ring.scales + threadIdx.x % SCALE_THREADS;
     ring_place at = {0, 0};
     raw_scales next = load_scales<FORMAT>(c, p, p.first_tile, 0);
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns)
@@ -238,10 +220,14 @@ static __device__ __forceinline__ void copy_scales(const few_call &c, const few_
             if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
 #pragma unroll
             for (int k = 0; k < STAGE_STEPS<FORMAT>; k++) {
+                step_factors<FORMAT> &out = to[at.stage * STAGE_SCALES<FORMAT> + k * BOX_ROWS];
                 const uint32_t bits = c.loads_eight ? raw.words[k / 2] >> k % 2 * 16 & 0xffff : raw.words[k];
-                store_row_scale(to + at.stage * STAGE_SCALES<FORMAT> + k * BOX_ROWS,
-                                to_scale(bits, c.matmul.scale_dtype),
-                                (k < 4 ? raw.zeros.x : raw.zeros.y) >> k % 4 * 8 & 255);
+                const float scale = to_scale(bits, c.matmul.scale_dtype);
+                if constexpr (FORMAT == WEIGHT_INT4) {
+                    out = make_float2(scale, scale * (float)((k < 4 ? raw.zeros.x : raw.zeros.y) >> k % 4 * 8 & 255));
+                } else {
+                    out = scale;
+                }
             }
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(&ring.full[at.stage]);
@@ -267,9 +253,9 @@ static __device__ __forceinline__ void copy_x(const few_call &c, const few_part 
                                               uint64_t *full)
 {
     if (threadIdx.x == 0) {
-        barrier_arrive_expect(full, steps_of(&c, FORMAT) * N * STEP + gain_bytes_of(&c.matmul));
+        barrier_arrive_expect(full, steps_of(&c, FORMAT) * N * STEP + few_tokens_gain_bytes(&c.matmul));
         tensor_map_prefetch(&c.x);
-        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(&c.matmul), full, evict_last_policy());
+        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, few_tokens_gain_bytes(&c.matmul), full, evict_last_policy());
     }
     __syncwarp();
     wait_for_previous();
@@ -401,13 +387,13 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ int piece
     return FORMAT == WEIGHT_INT4 ? (lane & 12) | (lane & 1) << 1 | (lane >> 1 & 1) : lane;
 }
 
-static __device__ __forceinline__ void store_scale(float *factor, float scale)
+template <class F> static __device__ __forceinline__ void store_scale(F &factors, float scale)
 {
-    *factor = scale;
-}
-static __device__ __forceinline__ void store_scale(float2 *factor, float scale)
-{
-    factor->x = scale;
+    if constexpr (std::is_same_v<F, float2>) {
+        factors.x = scale;
+    } else {
+        factors = scale;
+    }
 }
 
 /* Stores the sums of a step of COUNT tokens. */
@@ -452,7 +438,7 @@ static __device__ __forceinline__ void store_piece(uint8_t *rows, int i, int pie
 /* Makes two e4m3 of AT_ONCE tokens of a step, from token `first` on. */
 template <enum weight_format FORMAT, int N, int AT_ONCE>
 static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t *rows, int first, const float (&g)[8],
-                                                      bool has_gain, x_factors<FORMAT> *factors, float *square)
+                                                      bool has_gain, step_factors<FORMAT> *factors, float *square)
 {
     uint4 words[AT_ONCE];
 #pragma unroll
@@ -474,7 +460,7 @@ static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t 
     for (int t = 0; t < AT_ONCE; t++) {
         store_piece(rows, 2 * (first + t), at.piece, high[t]);
         store_piece(rows, 2 * (first + t) + 1, at.piece, low[t]);
-        if (at.lane == 0) store_scale(factors + first + t, scale_of(exponents[t]));
+        if (at.lane == 0) store_scale(factors[first + t], scale_of(exponents[t]));
     }
 }
 
@@ -518,7 +504,7 @@ static __device__ __forceinline__ uint32_t find_exponent(const float (&x)[8])
 /* Makes three e4m3 of a float16 token of a step. */
 template <enum weight_format FORMAT>
 static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *rows, int token, const float (&g)[8],
-                                                    bool has_gain, x_factors<FORMAT> *factors, float &square)
+                                                    bool has_gain, step_factors<FORMAT> *factors, float &square)
 {
     float x[8], sum = 0;
     uint2 parts[3];
@@ -538,14 +524,11 @@ static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *r
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < 3; i++) store_piece(rows, 4 * token + i, at.piece, parts[i]);
-    if (FORMAT == WEIGHT_INT4) sum -= sum_of(x); /* what is lost does not meet the zero either */
-    if (FORMAT == WEIGHT_INT4)
-#pragma unroll
-        for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    if (FORMAT == WEIGHT_INT4) sum = warp_sum<16>(sum - sum_of(x)); /* what is lost does not meet the zero either */
     if (at.lane > 0) return;
     const float scale = scale_of(exponent);
-    store_scale(factors + 2 * token, scale);
-    store_scale(factors + 2 * token + 1, scale);
+    store_scale(factors[2 * token], scale);
+    store_scale(factors[2 * token + 1], scale);
     if constexpr (FORMAT == WEIGHT_INT4)
         factors[2 * token].y = sum * scale * (1.0f / INT4_FACTOR), factors[2 * token + 1].y = 0;
 }
@@ -554,7 +537,7 @@ static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *r
  * factors: [steps, places]; squares: [half warps, tokens], of the elements before their gains. */
 template <class T, enum weight_format FORMAT, int N, int AT_ONCE>
 static __device__ __forceinline__ void convert_x(const few_call &c, const few_part &p, uint8_t *x, const uint8_t *gain,
-                                                 x_factors<FORMAT> *factors, float *squares)
+                                                 step_factors<FORMAT> *factors, float *squares)
 {
     constexpr int TOKENS = N / 2 / PLACES<T>, STRIDE = PLACES<T> == 1 ? AT_ONCE : 1;
     const x_lane at = find_lane<FORMAT>();
@@ -569,7 +552,7 @@ static __device__ __forceinline__ void convert_x(const few_call &c, const few_pa
         for (int first = 0; first < TOKENS; first += STRIDE) {
             if (first >= m.num_tokens) break;
             uint8_t *rows = x + step * N * STEP;
-            x_factors<FORMAT> *of_step = factors + step * (N / 2);
+            step_factors<FORMAT> *of_step = factors + step * (N / 2);
             if constexpr (PLACES<T> == 1) {
                 convert_tokens<FORMAT, N, AT_ONCE>(at, rows, first, g, m.gain != NULL, of_step, square + first);
             } else {
@@ -580,8 +563,7 @@ static __device__ __forceinline__ void convert_x(const few_call &c, const few_pa
     if (!m.gain) return;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
-#pragma unroll
-        for (int offset = 8; offset > 0; offset /= 2) square[t] += __shfl_xor_sync(~0u, square[t], offset);
+        square[t] = warp_sum<16>(square[t]);
         if (at.lane == 0) squares[at.half_warp * (N / 2) + t] = square[t];
     }
 }
@@ -596,10 +578,9 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ int row_o
     return threadIdx.x % GROUP / 32 * 16 + (FORMAT == WEIGHT_INT4 ? (quad & 1) << 2 | (quad & 2) | quad >> 2 : quad);
 }
 
-/* What all sums of an output feature are multiplied by. */
-template <enum weight_format FORMAT> static __device__ __forceinline__ float scale_of_all(const few_call &c, int o)
+/* What all sums of an output feature of FP8 are multiplied by; those of INT4 by INT4_FACTOR. */
+static __device__ __forceinline__ float row_scale(const few_call &c, int o)
 {
-    if (FORMAT == WEIGHT_INT4) return INT4_FACTOR;
     return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / (int)c.matmul.scale_rows];
 }
 
@@ -607,8 +588,8 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ float sca
  * thread's first row, the barrier for when the weights and their scales are not needed any more. */
 template <enum weight_format FORMAT> struct stage_part {
     uint32_t weights, x;
-    const x_factors<FORMAT> *factors;
-    const row_scale<FORMAT> *scales;
+    const step_factors<FORMAT> *factors;
+    const step_factors<FORMAT> *scales;
     uint64_t *empty;
 };
 
@@ -674,14 +655,14 @@ static __device__ __forceinline__ void decode_step(uint32_t (&a)[4][4], const ui
 }
 
 /* What the sums of a step are multiplied by: of the thread's two rows, and of x. */
-template <int N> struct step_factors {
+template <int N> struct stage_factors {
     float2 rows[2], x[N / 8];
 };
 
 template <int N>
-static __device__ __forceinline__ step_factors<N> load_factors(const stage_part<WEIGHT_INT4> &part, int s)
+static __device__ __forceinline__ stage_factors<N> load_factors(const stage_part<WEIGHT_INT4> &part, int s)
 {
-    step_factors<N> f;
+    stage_factors<N> f;
 #pragma unroll
     for (int i = 0; i < 2; i++) f.rows[i] = part.scales[s * BOX_ROWS + 8 * i];
 #pragma unroll
@@ -691,7 +672,7 @@ static __device__ __forceinline__ step_factors<N> load_factors(const stage_part<
 
 template <int N>
 static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], float (&sum)[CHAINS<N>][N / 2],
-                                                const step_factors<N> &f)
+                                                const stage_factors<N> &f)
 {
 #pragma unroll
     for (int i = 0; i < CHAINS<N>; i++) wgmma_pin(sum[i]);
@@ -719,7 +700,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         if (s >= 2) {
-            const step_factors<N> f = load_factors<N>(part, s - 2);
+            const stage_factors<N> f = load_factors<N>(part, s - 2);
             wgmma_wait<1>();
             add_step<N>(total, sum[s % 2], f);
         }
@@ -732,7 +713,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
             wgmma_e4m3_registers<N>(sum[s % 2][k % CHAINS<N>], a[s % 2][k], x + 2 * k, k >= CHAINS<N>);
         wgmma_commit();
     }
-    const step_factors<N> last[2] = {load_factors<N>(part, STEPS - 2), load_factors<N>(part, STEPS - 1)};
+    const stage_factors<N> last[2] = {load_factors<N>(part, STEPS - 2), load_factors<N>(part, STEPS - 1)};
     __syncwarp();
     barrier_arrive_if(part.empty, threadIdx.x % 32 == 0);
     wgmma_wait<1>();
@@ -741,47 +722,43 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
     add_step<N>(total, sum[(STEPS + 1) % 2], last[1]);
 }
 
-/* An element of a tile's result that a thread stores, and what it loads for that before the sum is there. Nothing is
- * converted yet, because that would wait for the load. */
+/* An element of a tile's result that a thread stores. */
 template <class T> struct out_place {
-    bool is_there;
-    T bias, up_bias, before;
-    int token, row; /* of the tile */
-    int64_t at;     /* in out */
-    float scale, up_scale;
+    int number;            /* token * output features of a tile + row; -1: there is none */
+    float scale, up_scale; /* of FP8 */
+    out_element<T> out;
 };
 
+static __device__ __forceinline__ int token_of(const few_call &c, int number)
+{
+    return (int)__umulhi((uint32_t)number, c.inverse);
+}
+
 template <class T, enum weight_format FORMAT>
-static __device__ __forceinline__ out_place<T> find_place(const few_call &c, int tile, int i)
+static __device__ __forceinline__ out_place<T> find_place(const few_call &c, int tile, int number)
 {
     const matmul &m = c.matmul;
-    const bool gated = m.result == MATMUL_GATE;
-    const int rows = tile_features(c), features = (int)(gated ? m.out_features / 2 : m.out_features);
-    const T zero = from_float<T>(0);
-    out_place<T> place = {false, zero, zero, zero};
-    place.token = (int)__umulhi((uint32_t)i, c.inverse);
-    place.row = i - place.token * rows;
-    const int o = tile * rows + place.row;
-    place.is_there = place.token < m.num_tokens && o < features;
-    if (!place.is_there) return place;
-    place.at = place.token * m.out_stride + o;
-    place.scale = scale_of_all<FORMAT>(c, o);
-    if (gated) place.up_scale = scale_of_all<FORMAT>(c, features + o);
-    if (m.bias) place.bias = ((const T *)m.bias)[o];
-    if (m.bias && gated) place.up_bias = ((const T *)m.bias)[features + o];
+    const int token = token_of(c, number), feature = tile * c.features + number - token * c.features;
+    const int features = (int)(m.result == MATMUL_GATE ? m.out_features / 2 : m.out_features);
+    if (token >= m.num_tokens || feature >= features) return {-1};
+    out_place<T> place = {number};
+    place.out = out_element_of<T>(m, token, feature);
+    if (FORMAT == WEIGHT_INT4) return place;
+    place.scale = row_scale(c, feature);
+    if (m.result == MATMUL_GATE) place.up_scale = row_scale(c, features + feature);
     return place;
 }
 
 /* Loads what MATMUL_ADD adds to, once the previous kernel has ended. */
 template <class T> static __device__ __forceinline__ void load_before(const few_call &c, out_place<T> &place)
 {
-    if (c.matmul.result == MATMUL_ADD && place.is_there) place.before = ((const T *)c.matmul.out)[place.at];
+    if (place.number >= 0) load_before(c.matmul, place.out);
 }
 
-template <class T, enum weight_format FORMAT, int N>
-static __device__ __forceinline__ out_place<T> first_place(const few_call &c, const few_part &p, int tile)
+/* The first element of each tile that the thread stores. */
+template <enum weight_format FORMAT, int N> static __device__ __forceinline__ int first_number(const few_part &p)
 {
-    return find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * few_tiling<FORMAT, N>::MMA_THREADS);
+    return threadIdx.x + p.rank * few_tiling<FORMAT, N>::MMA_THREADS;
 }
 
 /* The sum of a row over a token's places, the warpgroups and the blocks of the cluster. */
@@ -803,21 +780,16 @@ template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void write_place(const few_call &c, const out_place<T> &place, const float *sums,
                                                    const float *norms)
 {
-    const matmul &m = c.matmul;
-    const float norm = m.gain ? norms[place.token] : 1;
-    const float y =
-        total_of<T, FORMAT, N>(c, sums, place.token, place.row) * (place.scale * norm) + to_float(place.bias);
-    if (m.result == MATMUL_GATE) {
-        const float up = total_of<T, FORMAT, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) +
-                         to_float(place.up_bias);
-        ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
-    } else if (m.result == MATMUL_ADD) {
-        ((T *)m.out)[place.at] = from_float<T>(to_float(place.before) + to_float(from_float<T>(y)));
-    } else if (m.out_is_float) {
-        ((float *)m.out)[place.at] = y;
-    } else {
-        ((T *)m.out)[place.at] = from_float<T>(y);
-    }
+    if (place.number < 0) return;
+    const int token = token_of(c, place.number), row = place.number - token * c.features;
+    const float norm = c.matmul.gain ? norms[token] : 1;
+    auto total = [&](int from, float scale) {
+        if (FORMAT == WEIGHT_INT4) scale = INT4_FACTOR;
+        return total_of<T, FORMAT, N>(c, sums, token, from) * (scale * norm);
+    };
+    finish_element(
+        c.matmul, place.out, [&] { return total(row, place.scale); },
+        [&] { return total(UP_ROW + row, place.up_scale); });
 }
 
 /* Tells both blocks of the cluster that this block's sums are there. */
@@ -842,7 +814,7 @@ static __device__ __forceinline__ void wait_for_cluster(uint64_t *barrier, uint3
  * each tile is enough. */
 template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply_tiles(const few_call &c, const few_part &p, const weight_ring &ring,
-                                                      const uint8_t *x, const x_factors<FORMAT> *factors,
+                                                      const uint8_t *x, const step_factors<FORMAT> *factors,
                                                       float *all_sums, const float *norms, out_place<T> place,
                                                       uint64_t *sums_full)
 {
@@ -850,15 +822,15 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
     const int row = row_of_thread<FORMAT>();
     const int first_step = group * L::GROUP_STEPS;
-    const int elements = c.matmul.num_tokens * tile_features(c);
+    const int first = first_number<FORMAT, N>(p), elements = c.matmul.num_tokens * c.features;
     const uint32_t first_weights = shared_address(ring.data) + group * L::GROUP_BOXES * c.slot_bytes;
     const uint32_t first_x = shared_address(x) + first_step * N * STEP;
-    const row_scale<FORMAT> *first_scales = (const row_scale<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
+    const step_factors<FORMAT> *first_scales = (const step_factors<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
         if (tile != p.first_tile) {
-            place = first_place<T, FORMAT, N>(c, p, tile);
+            place = find_place<T, FORMAT>(c, tile, first);
             load_before(c, place);
         }
         float total[N / 8][2] = {}, *sums = all_sums + side * L::SUMS;
@@ -882,11 +854,12 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
             if (threadIdx.x == 0) arrive_at_all(&sums_full[side]);
             wait_for_cluster(&sums_full[side], round);
         }
-        if (place.is_there) write_place<T, FORMAT, N>(c, place, sums, norms);
-        for (int i = threadIdx.x + (p.rank + c.splits) * L::MMA_THREADS; i < elements; i += c.splits * L::MMA_THREADS) {
-            out_place<T> next = find_place<T, FORMAT>(c, tile, i);
-            load_before(c, next);
-            if (next.is_there) write_place<T, FORMAT, N>(c, next, sums, norms);
+        for (int number = first;;) {
+            write_place<T, FORMAT, N>(c, place, sums, norms);
+            number += c.splits * L::MMA_THREADS;
+            if (number >= elements) break;
+            place = find_place<T, FORMAT>(c, tile, number);
+            load_before(c, place);
         }
         side ^= 1;
         round ^= side == 0;
@@ -900,9 +873,7 @@ static __device__ __forceinline__ void find_norms(const few_call &c, const float
     static_assert(HALF_WARPS == 32, "a lane has the sum of a half warp");
     const int token = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (!c.matmul.gain || token >= N / 2) return;
-    float sum = squares[lane * (N / 2) + token];
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    const float sum = warp_sum(squares[lane * (N / 2) + token]);
     if (lane == 0) norms[token] = rsqrtf(__fdividef(sum, (float)(int)c.matmul.in_features) + c.matmul.eps);
 }
 
@@ -921,12 +892,12 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
                                                 uint8_t *data, uint64_t *x_full, uint64_t *sums_full, float *norms)
 {
     uint8_t *x = data + c.x_at, *gain = data + c.gain_at;
-    x_factors<FORMAT> *factors = (x_factors<FORMAT> *)(data + c.factors_at);
+    step_factors<FORMAT> *factors = (step_factors<FORMAT> *)(data + c.factors_at);
     float *squares = (float *)(data + c.squares_at);
     const bool multiplies = threadIdx.x < few_tiling<FORMAT, N>::MMA_THREADS;
     out_place<T> place = {};
     read_parameters(c);
-    if (multiplies) place = first_place<T, FORMAT, N>(c, p, p.first_tile);
+    if (multiplies) place = find_place<T, FORMAT>(c, p.first_tile, first_number<FORMAT, N>(p));
     if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
     wait_for_previous();
     if (multiplies) load_before(c, place);
@@ -987,18 +958,6 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel
 
 /* ---- the host's side ---- */
 
-template <class T, enum weight_format FORMAT, int N>
-static void launch(struct backend *b, const char *operation, const struct few_call *call)
-{
-    auto *kernel = few_tokens_wgmma_kernel<T, FORMAT, N>;
-    const struct cuda_state *s = cuda_use(b);
-    const dim3 blocks(call->columns * call->splits);
-    const int threads = call->has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
-    if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
-    cuda_launch_dependent(s, kernel, {blocks, threads, call->shared_bytes, call->splits}, *call);
-    cuda_check_launch(b, operation);
-}
-
 /* The weight's bytes count as 16-bit elements. */
 static bool map_operands(struct few_call *c)
 {
@@ -1008,7 +967,7 @@ static bool map_operands(struct few_call *c)
                                            2,
                                            {row, m->out_features},
                                            {row},
-                                           {BOX_ROW / 2, c->box_rows},
+                                           {BOX_ROW / 2, c->features},
                                            CU_TENSOR_MAP_SWIZZLE_128B,
                                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     const bool whole = m->in_features % STEP == 0;
@@ -1024,23 +983,9 @@ static bool map_operands(struct few_call *c)
     return tensor_map_encode(&c->weight, &weight) && tensor_map_encode(&c->x, &x);
 }
 
-template <class T, enum weight_format FORMAT>
-static void launch_tokens(struct backend *b, const char *operation, const struct few_call *call)
+template <class T, enum weight_format FORMAT> static auto kernel_of(const struct matmul *m)
 {
-    if (columns_of(&call->matmul) == 8) {
-        launch<T, FORMAT, 8>(b, operation, call);
-    } else {
-        launch<T, FORMAT, 16>(b, operation, call);
-    }
-}
-
-template <class T> static void launch_format(struct backend *b, const char *operation, const struct few_call *call)
-{
-    if (call->matmul.format == WEIGHT_FP8) {
-        launch_tokens<T, WEIGHT_FP8>(b, operation, call);
-    } else {
-        launch_tokens<T, WEIGHT_INT4>(b, operation, call);
-    }
+    return columns_of(m) == 8 ? few_tokens_wgmma_kernel<T, FORMAT, 8> : few_tokens_wgmma_kernel<T, FORMAT, 16>;
 }
 
 bool few_tokens_wgmma(struct backend *b, const char *operation, const struct matmul *m)
@@ -1048,10 +993,12 @@ bool few_tokens_wgmma(struct backend *b, const char *operation, const struct mat
     const struct matmul_device device = matmul_device_of(b);
     struct few_call call = {};
     if (!few_tokens_wgmma_lay_out(&device, m, &call) || !map_operands(&call)) return false;
-    if (m->dtype == DTYPE_FLOAT16) {
-        launch_format<__half>(b, operation, &call);
-    } else {
-        launch_format<__nv_bfloat16>(b, operation, &call);
-    }
+    const int threads = call.has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
+    matmul_dispatch(m, [&](auto zero) {
+        using T = decltype(zero);
+        cuda_run_dependent(b, operation,
+                           m->format == WEIGHT_FP8 ? kernel_of<T, WEIGHT_FP8>(m) : kernel_of<T, WEIGHT_INT4>(m),
+                           {dim3(call.columns * call.splits), threads, call.shared_bytes, call.splits}, call);
+    });
     return true;
 }

@@ -22,7 +22,7 @@ enum {
 struct few_tokens_wgmma_layout {
     int32_t x_steps; /* of a box of x */
     struct matmul matmul;
-    int32_t tiles, tile_rows, box_rows;
+    int32_t tiles, tile_rows, features;
     uint32_t inverse;    /* of a tile's output features: i / features is __umulhi(i, inverse) */
     int32_t splits;      /* parts of a tile: 1, or one for each block of a cluster */
     int32_t columns;     /* blocks of a part */
@@ -69,11 +69,6 @@ CUDA_HOST_DEVICE int scale_bytes_of(enum weight_format format)
 CUDA_HOST_DEVICE int steps_of(const struct few_tokens_wgmma_layout *c, enum weight_format format)
 {
     return c->part_stages * BOXES * box_steps_of(format);
-}
-
-CUDA_HOST_DEVICE int gain_bytes_of(const struct matmul *m)
-{
-    return m->gain ? (int)m->in_features * (m->gain_is_float ? 4 : 2) : 0;
 }
 
 /* Columns of x as e4m3: 8 or 16. */
