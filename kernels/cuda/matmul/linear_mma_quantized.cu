@@ -234,18 +234,10 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
     return r;
 }
 
-/* One unit of a step has no branches, so that the compiler can mix this with what follows. Branches keep it from mixing
- * several units, which takes more registers than there are. */
-template <class T, enum weight_format FORMAT, int UNITS>
+template <class T, enum weight_format FORMAT>
 static __device__ __forceinline__ float scale_of(uint32_t bits, enum dtype dtype)
 {
-    const bool is_float = dtype == DTYPE_FLOAT32, is_half = dtype == DTYPE_FLOAT16;
-    const float half = __half2float(__ushort_as_half((uint16_t)bits));
-    const float other = __uint_as_float(bits << (is_float ? 0 : 16)); /* a bfloat16 is the upper half of a float32 */
-    const float scale = UNITS == 1 ? (is_half ? half : other)
-                        : is_float ? __uint_as_float(bits)
-                        : is_half  ? half
-                                   : __uint_as_float(bits << 16);
+    const float scale = to_scale(bits, dtype);
     return FORMAT == WEIGHT_FP8 && std::is_same_v<T, __half> ? scale * FP8_FACTOR<T> : scale;
 }
 
@@ -258,7 +250,7 @@ static __device__ __forceinline__ unit_scales next_scales(scale_reader &r, const
     for (int i = 0; i < ROW_BLOCKS; i++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            s.scales[i][j] = scale_of<T, FORMAT, UNITS>(r.scales[i][j], call.matmul.scale_dtype);
+            s.scales[i][j] = scale_of<T, FORMAT>(r.scales[i][j], call.matmul.scale_dtype);
             s.offsets[i][j] = INT4_BITS<T> + r.zeros[i][j] * 0x10001;
         }
     if (--r.units_left == 0) {
@@ -551,7 +543,7 @@ static bool launch_tokens(struct backend *b, const char *operation, struct mma_c
 {
     const struct matmul *m = &call->matmul;
     const bool small_groups = call->groups > 1 && m->group_size < STEP;
-    if (tokens_of_weight(m) <= 32)
+    if (matmul_weight_tokens(m) <= 32)
         return small_groups ? launch<T, FORMAT, 32, 4>(b, operation, call)
                             : launch<T, FORMAT, 32, 1>(b, operation, call);
     return small_groups ? launch<T, FORMAT, 64, 4>(b, operation, call) : launch<T, FORMAT, 64, 1>(b, operation, call);

@@ -168,7 +168,7 @@ static bool launch(struct backend *b, const char *operation, struct tiled_matmul
     call->token_tiles = token_tiles_of(&m->segments, m->num_tokens, N);
     plan_tiles<L>(cuda_use(b), call, L::BOXES * BOX_FEATURES, false);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
-    if (!map_matrix(&call->weight, m->weight, weight_rows(m), m->in_features, m->in_features, box_rows) ||
+    if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
     launch_tiles<L>(b, operation, linear_wgmma_kernel<E, T, N, GROUPS>, call);
@@ -190,7 +190,7 @@ template <class E, class T> static bool launch_tokens(struct backend *b, const c
 {
     struct tiled_matmul call = {};
     set_matmul(&call, m);
-    const int32_t tokens = tokens_of_weight(m);
+    const int32_t tokens = matmul_weight_tokens(m);
     return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, &call)
            : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, &call)
            : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, &call)

@@ -45,7 +45,7 @@ static bool map_operands(struct quantized_wgmma_call *call, int32_t box_tokens)
     const int64_t elements = m->in_features / (is_int4 ? 4 : 2);
     const struct tensor_map_args args = {m->weight,
                                          2,
-                                         {elements, weight_rows(m)},
+                                         {elements, matmul_weight_rows(m)},
                                          {elements},
                                          {is_int4 ? STEP / 4 : STEP / 2, box_rows},
                                          is_int4 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,

@@ -243,8 +243,8 @@ static bool launch(struct backend *b, const char *operation, struct quantized_wg
 template <class T>
 static bool launch_tokens(struct backend *b, const char *operation, struct quantized_wgmma_call *call)
 {
-    return tokens_of_weight(&call->matmul) <= 16 ? launch<T, 16>(b, operation, call)
-                                                 : launch<T, 32>(b, operation, call);
+    return matmul_weight_tokens(&call->matmul) <= 16 ? launch<T, 16>(b, operation, call)
+                                                     : launch<T, 32>(b, operation, call);
 }
 
 bool linear_wgmma_int4(struct backend *b, const char *operation, const struct matmul *m)

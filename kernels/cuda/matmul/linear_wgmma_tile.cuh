@@ -282,12 +282,6 @@ static inline bool map_matrix(CUtensorMap *out, const void *data, int64_t rows, 
     return tensor_map_encode(out, &args);
 }
 
-/* The rows of all weights. */
-static inline int64_t weight_rows(const struct matmul *m)
-{
-    return m->out_features * (m->segments.count > 0 ? m->segments.count : 1);
-}
-
 static inline void set_matmul(struct tiled_matmul *call, const struct matmul *m)
 {
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;

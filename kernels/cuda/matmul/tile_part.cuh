@@ -12,12 +12,6 @@ static inline int32_t token_tiles_of(const struct row_segments *segments, int32_
     return num_tokens / n + (segments->count < num_tokens ? segments->count : num_tokens);
 }
 
-/* Tokens that a tile is best made for: all of them, or those that a segment has on the average. */
-static inline int32_t tokens_of_weight(const struct matmul *m)
-{
-    return m->segments.count > 0 ? (int32_t)cuda_div_up(m->num_tokens, m->segments.count) : m->num_tokens;
-}
-
 /* Steps begin .. end - 1 of the input features, which are the `rank`-th part of them, of a tile of output features and
  * of a tile of tokens; num_tokens 0: of none. */
 struct tile_part {
