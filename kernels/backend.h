@@ -84,6 +84,8 @@ int64_t weight_groups(const struct weight *w);         /* of a row; 1 without gr
 int64_t weight_scale_count(const struct weight *w);    /* elements of scales; 0 if w is not quantized */
 int64_t weight_row_bytes(const struct weight *w);      /* of a row of data */
 int64_t weight_bytes(const struct weight *w);          /* of data, scales, zeros and input_order; without the bias */
+/* Weight `index` of those that lie one behind the other (struct row_segments), the first of which is w. */
+struct weight weight_of_segment(const struct weight *w, int32_t index);
 /* What element [o][i] of data stands for. Not for inner loops. */
 float weight_element(const struct weight *w, int64_t o, int64_t i);
 
@@ -221,6 +223,19 @@ struct xielu_args {
 
 /* ---- matmuls ---- */
 
+/* Rows that are multiplied by different weights: rows starts[s], ..., starts[s + 1] - 1 of x and out by weight s.
+ *
+ *     x, out      | rows of weight 0 | rows of weight 2      | rows of weight 3 |        weight 1 has none
+ *                 starts[0]          starts[1], starts[2]    starts[3]          starts[4]
+ *
+ * The `count` weights have the same shape and format, and lie one behind the other: struct weight describes weight 0,
+ * and data, bias, scales and zeros of weight s begin s times as many rows later, out_features of them, which is a
+ * multiple of scale_rows. There is no input_order. Rows before starts[0] and from starts[count] on are not written. */
+struct row_segments {
+    const int32_t *starts; /* [count + 1] on the device, ascending, 0 to num_tokens */
+    int32_t count;         /* 0: all rows are multiplied by the same weight */
+};
+
 /* out[t][o] = sum over i of x[t][i] * weight[o][i], + bias[o]; accumulated in float32. The strides let parts of a fused
  * QKV lie side by side. */
 struct linear_args {
@@ -235,6 +250,7 @@ struct linear_args {
     enum dtype dtype;
     int32_t num_tokens;
     const struct weight *weight;
+    struct row_segments segments; /* without quantized_x */
 };
 
 enum { LINEAR_MAX_PARTS = 3 }; /* matmuls of the same x at a time: q, k and v */

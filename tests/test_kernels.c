@@ -171,6 +171,46 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
     tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out);
 }
 
+/* Rows by several weights that lie one behind the other; two rows at either end belong to none. */
+static void check_segments(struct test_backend *tb, struct random *random, const struct linear_case *c,
+                           const int32_t *sizes, int32_t count)
+{
+    enum { MAX_SEGMENTS = 64 };
+    struct backend *b = tb->b;
+    int32_t starts[MAX_SEGMENTS + 1] = {2};
+    for (int32_t s = 0; s < count; s++) starts[s + 1] = starts[s] + sizes[s];
+    const int32_t num_tokens = starts[count] + 2;
+    const int64_t n = c->in_features, m = c->out_features;
+    struct tensor x = tensor_random(b, c->dtype, num_tokens * n, 1, random);
+    struct tensor w = tensor_random(b, c->w_dtype, count * m * n, 1, random);
+    struct tensor bias = tensor_random(b, c->bias_dtype, count * m, 3, random);
+    struct tensor out = tensor_poison(b, c->out_dtype, num_tokens * m);
+    struct tensor device_starts = tensor_bytes(b, starts, (count + 1) * (int64_t)sizeof *starts);
+    struct weight weight = weight_of(&w, n, c->bias ? &bias : NULL);
+    weight.out_features = m;
+    struct linear_args args = linear_of(&out, &x, &weight);
+    args.segments = (struct row_segments){device_starts.data, count};
+    b->linear(b, &args);
+    tensor_download(&out);
+    double *xs = tensor_doubles(&x), *ws = tensor_doubles(&w), *biases = tensor_doubles(&bias);
+    double *sums = malloc(sizeof *sums * (size_t)out.count);
+    for (int32_t s = 0; s < count; s++)
+        reference_linear(sums + starts[s] * m, xs + starts[s] * n, ws + s * m * n, c->bias ? biases + s * m : NULL,
+                         sizes[s], m, n);
+    for (int64_t i = 0; i < out.count; i++) {
+        if (i / m >= starts[0] && i / m < starts[count]) continue;
+        assert_true(isnan(tensor_get(&out, i)));
+        tensor_set(&out, i, sums[i] = 0);
+    }
+    char what[200];
+    snprintf(what, sizeof what, "linear of %d segments of %d rows, %lld x %lld, %s %s to %s", count, num_tokens,
+             (long long)m, (long long)n, dtype_name(c->dtype), dtype_name(c->w_dtype), dtype_name(c->out_dtype));
+    check_close(tb, what, &out, sums, out.count, c->out_dtype);
+    check_workspace(tb);
+    free(xs), free(ws), free(biases), free(sums);
+    tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out), tensor_free(&device_starts);
+}
+
 /* Numbers of tokens on both sides of every kernel's limit. */
 static void linear_of_few_and_many_tokens(struct test_backend *tb, struct random *random)
 {
@@ -189,6 +229,26 @@ static void linear_of_few_and_many_tokens(struct test_backend *tb, struct random
                                           .out_pad = i % 4};
             check_linear(tb, random, &c);
         }
+}
+
+/* Segments of no row, of all rows, and more segments than rows. */
+static void linear_of_segments(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[][40] = {
+        {0, 1, 7, 130}, {0, 0, 138, 0}, {70}, {[3] = 1, [17] = 2, [39] = 1}, {3, 1, 0, 5}};
+    static const int32_t counts[] = {4, 4, 1, 40, 4};
+    workspace_for(tb, 160, 520);
+    for (int i = 0; i < 5 * 3 * 2; i++) {
+        const enum dtype dtype = types[i % 3], other = i % 5 == 4 ? DTYPE_FLOAT32 : dtype;
+        const struct linear_case c = {.out_features = i % 2 ? 200 : 77,
+                                      .in_features = i % 7 == 6 ? 515 : 520,
+                                      .dtype = dtype,
+                                      .w_dtype = i % 11 == 10 ? DTYPE_BFLOAT16 : dtype,
+                                      .bias_dtype = dtype,
+                                      .out_dtype = other,
+                                      .bias = i % 4 == 1};
+        check_segments(tb, random, &c, sizes[i / 6], counts[i / 6]);
+    }
 }
 
 static void linear_of_odd_sizes(struct test_backend *tb, struct random *random)
@@ -1060,6 +1120,7 @@ static void empty_calls(struct test_backend *tb, struct random *random)
 EVERY_BACKEND_TEST(allocates_and_copies)
 EVERY_BACKEND_TEST(orders_streams)
 EVERY_BACKEND_TEST(linear_of_few_and_many_tokens)
+EVERY_BACKEND_TEST(linear_of_segments)
 EVERY_BACKEND_TEST(linear_of_odd_sizes)
 EVERY_BACKEND_TEST(linear_of_large_sizes)
 EVERY_BACKEND_TEST(linear_keeps_infinity)
@@ -1092,6 +1153,7 @@ int main(void)
         cmocka_unit_test(test_allocates_and_copies),
         cmocka_unit_test(test_orders_streams),
         cmocka_unit_test(test_linear_of_few_and_many_tokens),
+        cmocka_unit_test(test_linear_of_segments),
         cmocka_unit_test(test_linear_of_odd_sizes),
         cmocka_unit_test(test_linear_of_large_sizes),
         cmocka_unit_test(test_linear_keeps_infinity),

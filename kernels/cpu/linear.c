@@ -462,8 +462,25 @@ static struct matmul matmul_of(struct backend *b, const struct linear_args *args
     return m;
 }
 
+static void linear_of_segments(struct backend *b, const struct linear_args *args)
+{
+    const struct row_segments *segments = &args->segments;
+    for (int32_t s = 0; s < segments->count; s++) {
+        const int32_t first = segments->starts[s];
+        const struct weight weight = weight_of_segment(args->weight, s);
+        struct linear_args part = *args;
+        part.weight = &weight;
+        part.x = cpu_element(args->x, args->dtype, first * args->x_stride);
+        part.out = cpu_element_out(args->out, args->out_dtype, first * args->out_stride);
+        part.num_tokens = segments->starts[s + 1] - first;
+        part.segments.count = 0;
+        if (part.num_tokens > 0) cpu_linear(b, &part);
+    }
+}
+
 void cpu_linear(struct backend *b, const struct linear_args *args)
 {
+    if (args->segments.count > 0) return linear_of_segments(b, args);
     const struct matmul m = matmul_of(b, args);
     if (m.tile_tokens > 0 && m.num_tokens > m.few_tokens && many_tokens(&m)) return;
     few_tokens(&(struct matmul_parts){&m, 1});
@@ -482,7 +499,8 @@ bool cpu_linear_parts(struct backend *b, const struct linear_args *parts, int co
     if (count > LINEAR_MAX_PARTS) return false;
     for (int i = 0; i < count; i++) {
         m[i] = matmul_of(b, &parts[i]);
-        if (m[i].num_tokens > m[i].few_tokens || !are_alike(m[i].w, m[0].w)) return false;
+        if (parts[i].segments.count > 0 || m[i].num_tokens > m[i].few_tokens || !are_alike(m[i].w, m[0].w))
+            return false;
     }
     few_tokens(&(struct matmul_parts){m, count});
     return true;

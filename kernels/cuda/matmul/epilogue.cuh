@@ -36,7 +36,7 @@ template <class T, int N> struct biases {
     piece<T, N> own, up;
 };
 
-template <class T, int N> static __device__ __forceinline__ piece<T, N> load_run(const out_run<T> &run)
+template <class T, int N> static __device__ __forceinline__ piece<T, N> load_run(const out_run<const T> &run)
 {
     piece<T, N> x = {};
     if (run.as_one) return *(const piece<T, N> *)run.to;
@@ -62,14 +62,11 @@ static __device__ __forceinline__ void store_run(const out_run<T> &run, const pi
 template <class T, int N>
 static __device__ __forceinline__ biases<T, N> load_biases(const matmul &m, int64_t feature, int count)
 {
-    const T *from = (const T *)m.bias + feature;
+    const out_run<const T> own = {(const T *)m.bias + feature, count, false};
     biases<T, N> out = {};
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        if (!m.bias || i >= count) continue;
-        out.own.values[i] = from[i];
-        if (m.result == MATMUL_GATE) out.up.values[i] = from[m.out_features / 2 + i];
-    }
+    if (!m.bias) return out;
+    out.own = load_run<T, N>(own);
+    if (m.result == MATMUL_GATE) out.up = load_run<T, N>({own.to + m.out_features / 2, count, false});
     return out;
 }
 
@@ -78,7 +75,7 @@ template <class T, int N, class Out>
 static __device__ __forceinline__ piece<T, N> load_before(const matmul &m, const out_run<Out> &run)
 {
     if constexpr (std::is_same_v<T, Out>)
-        if (m.result == MATMUL_ADD) return load_run<T, N>(run);
+        if (m.result == MATMUL_ADD) return load_run<T, N>({run.to, run.count, run.as_one});
     return {};
 }
 

@@ -22,10 +22,10 @@
  * writes its sums to the workspace, and a second kernel adds them. */
 #include "kernels/cuda/cache_policy.cuh"
 #include "kernels/cuda/copy_async.cuh"
-#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/matmul/encoded.cuh"
 #include "kernels/cuda/matmul/epilogue.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/tile_part.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -65,22 +65,17 @@ template <enum weight_format FORMAT, int N> struct mma_tiling {
     static constexpr int PLACES = N <= 32 ? 3 : 2; /* blocks of a multiprocessor that there are registers for */
 };
 
-/* A block's part of the matmul: steps begin .. end - 1 of a tile. */
-struct tile_part {
-    int split, feature, first_token, num_tokens, begin, end;
-};
-
 template <int N> static __device__ __forceinline__ tile_part find_part(const mma_call &call)
 {
-    tile_part part;
     const int index = blockIdx.x / call.token_tiles;
-    part.split = index % call.splits;
-    part.feature = index / call.splits * ROWS;
-    part.first_token = blockIdx.x % call.token_tiles * N;
-    part.num_tokens = min(N, call.matmul.num_tokens - part.first_token);
-    part.begin = call.steps * part.split / call.splits;
-    part.end = call.steps * (part.split + 1) / call.splits;
-    return part;
+    return find_part<N>(call.matmul, index / call.splits, blockIdx.x % call.token_tiles, index % call.splits,
+                        call.splits, call.steps);
+}
+
+/* The tile's first output feature. */
+static __device__ __forceinline__ int first_feature(const tile_part &part)
+{
+    return part.tile * ROWS;
 }
 
 /* ---- the ring ---- */
@@ -106,9 +101,10 @@ static __device__ __forceinline__ tile_copies copies_of(const mma_call &call, co
     const int density = FORMAT == WEIGHT_INT4 ? 2 : 1, row_bytes = (int)m.in_features / density;
     const int row = threadIdx.x / L::PIECES, piece = threadIdx.x % L::PIECES;
     const int token = threadIdx.x / (TOKEN_ROW / 16), x_piece = threadIdx.x % (TOKEN_ROW / 16);
-    const int last_row = (int)m.out_features - 1 - part.feature, last_token = part.num_tokens - 1;
+    const int last_row = (int)m.out_features - 1 - first_feature(part), last_token = part.num_tokens - 1;
     tile_copies c;
-    c.weight = (const uint8_t *)m.weight + (int64_t)(part.feature + min(row, last_row)) * row_bytes +
+    c.weight = (const uint8_t *)m.weight +
+               (int64_t)(part.first_row + first_feature(part) + min(row, last_row)) * row_bytes +
                part.begin * L::ROW_BYTES + piece * 16;
     c.x = (const uint8_t *)m.x + (part.first_token + min(token, last_token)) * m.x_stride * 2 + part.begin * TOKEN_ROW +
           x_piece * 16;
@@ -221,7 +217,7 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
                                                            int units_of_step)
 {
     const matmul &m = call.matmul;
-    const int unit = part.begin * units_of_step, first = part.feature + threadIdx.x / 32 * WARP_ROWS;
+    const int unit = part.begin * units_of_step, first = first_feature(part) + threadIdx.x / 32 * WARP_ROWS;
     scale_reader r;
     r.group = unit / call.units_of_group;
     r.units_left = call.units_of_group - unit % call.units_of_group;
@@ -230,7 +226,7 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             const int row = first + i * 16 + j * 8 + threadIdx.x % 32 / 4;
-            const int feature = min(row, (int)m.out_features - 1);
+            const int feature = part.first_row + min(row, (int)m.out_features - 1);
             r.first[i][j] = (FORMAT == WEIGHT_INT4 ? feature : feature / (int)m.scale_rows) * call.groups;
             r.zeros[i][j] = 8;
         }
@@ -238,18 +234,10 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
     return r;
 }
 
-/* One unit of a step has no branches, so that the compiler can mix this with what follows. Branches keep it from mixing
- * several units, which takes more registers than there are. */
-template <class T, enum weight_format FORMAT, int UNITS>
+template <class T, enum weight_format FORMAT>
 static __device__ __forceinline__ float scale_of(uint32_t bits, enum dtype dtype)
 {
-    const bool is_float = dtype == DTYPE_FLOAT32, is_half = dtype == DTYPE_FLOAT16;
-    const float half = __half2float(__ushort_as_half((uint16_t)bits));
-    const float other = __uint_as_float(bits << (is_float ? 0 : 16)); /* a bfloat16 is the upper half of a float32 */
-    const float scale = UNITS == 1 ? (is_half ? half : other)
-                        : is_float ? __uint_as_float(bits)
-                        : is_half  ? half
-                                   : __uint_as_float(bits << 16);
+    const float scale = to_scale(bits, dtype);
     return FORMAT == WEIGHT_FP8 && std::is_same_v<T, __half> ? scale * FP8_FACTOR<T> : scale;
 }
 
@@ -262,7 +250,7 @@ static __device__ __forceinline__ unit_scales next_scales(scale_reader &r, const
     for (int i = 0; i < ROW_BLOCKS; i++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            s.scales[i][j] = scale_of<T, FORMAT, UNITS>(r.scales[i][j], call.matmul.scale_dtype);
+            s.scales[i][j] = scale_of<T, FORMAT>(r.scales[i][j], call.matmul.scale_dtype);
             s.offsets[i][j] = INT4_BITS<T> + r.zeros[i][j] * 0x10001;
         }
     if (--r.units_left == 0) {
@@ -400,9 +388,10 @@ template <class T, class Out>
 static __device__ __forceinline__ void write_tile(const mma_call &call, const tile_part &part, const float *shared_sums)
 {
     const matmul &m = call.matmul;
-    const int row = threadIdx.x % 32 * 4, feature = part.feature + row, count = min(4, (int)m.out_features - feature);
+    const int row = threadIdx.x % 32 * 4, feature = first_feature(part) + row,
+              count = min(4, (int)m.out_features - feature);
     if (count <= 0) return;
-    const biases<T, 4> bias = load_biases<T, 4>(m, feature, count);
+    const biases<T, 4> bias = load_biases<T, 4>(m, part.first_row + feature, count);
     Out *to = (Out *)m.out + part.first_token * m.out_stride + feature;
 #pragma unroll 4
     for (int token = threadIdx.x / 32; token < part.num_tokens; token += WARPS) {
@@ -415,9 +404,9 @@ static __device__ __forceinline__ void write_tile(const mma_call &call, const ti
 static __device__ __forceinline__ void write_partials(const mma_call &call, const tile_part &part,
                                                       const float *shared_sums)
 {
-    const int row = threadIdx.x % 32 * 4, first = part.split * call.matmul.num_tokens + part.first_token;
-    if (part.feature + row >= call.partial_row) return;
-    float *to = call.partials + (int64_t)first * call.partial_row + part.feature + row;
+    const int row = threadIdx.x % 32 * 4, first = part.rank * call.matmul.num_tokens + part.first_token;
+    if (first_feature(part) + row >= call.partial_row) return;
+    float *to = call.partials + (int64_t)first * call.partial_row + first_feature(part) + row;
 #pragma unroll 4
     for (int token = threadIdx.x / 32; token < part.num_tokens; token += WARPS)
         *(float4 *)(to + (int64_t)token * call.partial_row) = *(const float4 *)(shared_sums + token * SUMS_ROW + row);
@@ -429,9 +418,10 @@ static __global__ void __launch_bounds__(THREADS, (mma_tiling<FORMAT, N>::PLACES
 {
     extern __shared__ uint4 mma_ring[];
     float *shared_sums = (float *)mma_ring;
-    const tile_part part = find_part<N>(call);
-    tile_sums<N> total = {};
     let_next_start();
+    const tile_part part = find_part<N>(call);
+    if (part.num_tokens == 0) return;
+    tile_sums<N> total = {};
     multiply_part<T, FORMAT, N, UNITS>(total, call, part, shared_address(mma_ring));
     __syncthreads(); /* no warp reads the ring any more */
     share_sums<N>(total, shared_sums);
@@ -497,6 +487,7 @@ template <int N> static int64_t cost_of(int64_t places, int64_t tiles, int64_t s
 static int32_t most_splits(const struct cuda_state *s, struct mma_call *call)
 {
     const struct matmul *m = &call->matmul;
+    if (m->segments.count > 0) return 1; /* the second kernel does not know which rows belong to a weight */
     const struct cuda_region *region = &s->regions[CUDA_USER_DEQUANTIZE];
     const int64_t x_bytes = m->x == region->data ? m->num_tokens * m->x_stride * dtype_size(m->dtype) : 0;
     const int64_t start = cuda_div_up(x_bytes, ALIGNMENT) * ALIGNMENT;
@@ -534,7 +525,7 @@ static bool launch(struct backend *b, const char *operation, struct mma_call *ca
     using L = mma_tiling<FORMAT, N>;
     static_assert(L::SUMS_BYTES <= 2 * L::STAGE, "the ring holds the sums at the end");
     const struct cuda_state *s = cuda_use(b);
-    call->token_tiles = (int32_t)cuda_div_up(call->matmul.num_tokens, N);
+    call->token_tiles = token_tiles_of(&call->matmul.segments, call->matmul.num_tokens, N);
     const int32_t blocks = plan_ring<L>(s, call), shared_bytes = call->stages * L::STAGE;
     if (blocks == 0) return false;
     plan_splits<N>(s, call, blocks);
@@ -552,7 +543,7 @@ static bool launch_tokens(struct backend *b, const char *operation, struct mma_c
 {
     const struct matmul *m = &call->matmul;
     const bool small_groups = call->groups > 1 && m->group_size < STEP;
-    if (m->num_tokens <= 32)
+    if (matmul_weight_tokens(m) <= 32)
         return small_groups ? launch<T, FORMAT, 32, 4>(b, operation, call)
                             : launch<T, FORMAT, 32, 1>(b, operation, call);
     return small_groups ? launch<T, FORMAT, 64, 4>(b, operation, call) : launch<T, FORMAT, 64, 1>(b, operation, call);
