@@ -138,27 +138,21 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
     const int boxes = gated ? 2 * BOXES : BOXES, up_row = is_up ? (int)(c.matmul.out_features / 2) : 0;
     const uint64_t policy = evict_first_policy();
     uint8_t *to = ring.data + box * c.slot_bytes + (is_up ? UP_ROW * BOX_ROW : 0);
-    ring_place at = {0, 0}, arrived = {0, 0};
+    ring_filler filler = {};
     const bool prefetches = FORMAT == WEIGHT_INT4 && p.rank == 0;
-    int in_flight = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
         const int row = tile * c.features + up_row, next = tile + c.columns;
         if (prefetches && next < c.tiles) prefetch_scales(c, next);
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
-            if (in_flight == c.in_flight) {
-                barrier_wait(&ring.full[arrived.stage], arrived.round & 1);
-                ring_step(arrived, c.stages);
-            } else {
-                in_flight++;
-            }
-            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], boxes * c.features * BOX_ROW);
+            const int stage = filler.next.stage;
+            ring_wait_empty(filler, ring.full, ring.empty, c.stages, c.in_flight);
+            if (lane == 0) barrier_arrive_expect(&ring.full[stage], boxes * c.features * BOX_ROW);
             __syncwarp();
             if (lane < boxes)
-                box_copy_2d(to + at.stage * stage_bytes, &c.weight, ((p.begin + i) * BOXES + box) * (BOX_ROW / 2), row,
-                            &ring.full[at.stage], policy);
-            ring_step(at, c.stages);
+                box_copy_2d(to + stage * stage_bytes, &c.weight, ((p.begin + i) * BOXES + box) * (BOX_ROW / 2), row,
+                            &ring.full[stage], policy);
+            ring_step(filler.next, c.stages);
         }
     }
 }
