@@ -252,13 +252,13 @@ struct x_facts {
     float squares[FEW_TOKENS_MAX][MMA_WARPS], largest[FEW_TOKENS_MAX][MMA_WARPS], gain[MMA_WARPS];
 };
 
-/* The largest magnitude of eight elements. */
+/* The largest magnitude of 16 bytes of elements. */
 template <class T> static __device__ __forceinline__ float largest_of(uint4 words)
 {
     const T *x = (const T *)&words;
     float largest = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(to_float(x[i])));
+    for (int i = 0; i < (int)(sizeof words / sizeof *x); i++) largest = fmaxf(largest, fabsf(to_float(x[i])));
     return largest;
 }
 
@@ -266,16 +266,11 @@ template <class T> static __device__ __forceinline__ float largest_of(uint4 word
 template <class T>
 static __device__ __forceinline__ void find_largest_gain(const matmul &m, const block_work &work, x_facts *facts)
 {
-    const int begin = work.begin / 8, size = work.size / 8;
+    const int pieces = m.gain_is_float ? 2 : 1; /* of eight gains */
+    const uint4 *gain = (const uint4 *)m.gain + pieces * (work.begin / 8);
     float largest = 0;
-    for (int i = threadIdx.x; i < (m.gain_is_float ? 2 * size : size); i += MMA_THREADS) {
-        if (m.gain_is_float) {
-            const float4 g = ((const float4 *)m.gain)[2 * begin + i];
-            largest = fmaxf(fmaxf(largest, fmaxf(fabsf(g.x), fabsf(g.y))), fmaxf(fabsf(g.z), fabsf(g.w)));
-        } else {
-            largest = fmaxf(largest, largest_of<T>(((const uint4 *)m.gain)[begin + i]));
-        }
-    }
+    for (int i = threadIdx.x; i < pieces * (work.size / 8); i += MMA_THREADS)
+        largest = fmaxf(largest, m.gain_is_float ? largest_of<float>(gain[i]) : largest_of<T>(gain[i]));
     largest = warp_max(largest);
     if (threadIdx.x % 32 == 0) facts->gain[threadIdx.x / 32] = largest;
 }
@@ -609,6 +604,20 @@ static __device__ __forceinline__ shared_parts shared_of(const quantized_call &c
     return s;
 }
 
+/* The sums of x that multiply_int4 needs of all units. */
+template <int GROUPS, bool SMALL>
+static __device__ __forceinline__ void sum_units(const quantized_call &c, const block_work &work, const shared_parts &s)
+{
+    const int folds = SMALL ? 4 / c.fold_words : 1;
+    uint32_t first[GROUPS], x[GROUPS];
+    find_x<WEIGHT_INT4, GROUPS>(first, c, work, s.x);
+    for (int unit = threadIdx.x / 32; unit < work.chunks; unit += MMA_WARPS) {
+#pragma unroll
+        for (int n = 0; n < GROUPS; n++) x[n] = first[n] + unit * 2 * INT4_SEGMENT;
+        sum_x<GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * folds * GROUPS * 8);
+    }
+}
+
 /* A warp's place in the ring and in the blocks of scales. */
 struct unit_reader {
     int stage, scale_slot, scale_block;
@@ -786,14 +795,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2)
     prepare_x<T, F>(c, work, s.x, s.gain, facts, inverses);
     mma_warps_sync();
     if (F == WEIGHT_INT4) {
-        const int folds = SMALL ? 4 / c.fold_words : 1;
-        uint32_t first[GROUPS], x[GROUPS];
-        find_x<F, GROUPS>(first, c, work, s.x);
-        for (int unit = warp; unit < work.chunks; unit += MMA_WARPS) {
-#pragma unroll
-            for (int n = 0; n < GROUPS; n++) x[n] = first[n] + unit * 2 * INT4_SEGMENT;
-            sum_x<GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * folds * GROUPS * 8);
-        }
+        sum_units<GROUPS, SMALL>(c, work, s);
         mma_warps_sync();
     }
     multiply_batches<T, F, GROUPS, SMALL>(c, k, work, s, copies, ends, inverses);

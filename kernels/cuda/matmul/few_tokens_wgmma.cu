@@ -786,6 +786,20 @@ static __device__ __forceinline__ void write_place(const few_call &c, const out_
         [&] { return total(UP_ROW + row, place.up_scale); });
 }
 
+/* All elements of a tile that the thread stores; place: the first one. */
+template <class T, enum weight_format FORMAT, int N>
+static __device__ __forceinline__ void write_tile(const few_call &c, int tile, out_place<T> place, int first,
+                                                  const float *sums, const float *norms)
+{
+    for (int number = first;;) {
+        write_place<T, FORMAT, N>(c, place, sums, norms);
+        number += c.splits * few_tiling<FORMAT, N>::MMA_THREADS;
+        if (number >= c.matmul.num_tokens * c.features) break;
+        place = find_place<T, FORMAT>(c, tile, number);
+        load_before(c, place);
+    }
+}
+
 /* Tells both blocks of the cluster that this block's sums are there. */
 static __device__ __forceinline__ void arrive_at_all(uint64_t *barrier)
 {
@@ -814,9 +828,8 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
 {
     using L = few_tiling<FORMAT, N>;
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
-    const int row = row_of_thread<FORMAT>();
-    const int first_step = group * L::GROUP_STEPS;
-    const int first = first_number<FORMAT, N>(p), elements = c.matmul.num_tokens * c.features;
+    const int row = row_of_thread<FORMAT>(), first_step = group * L::GROUP_STEPS;
+    const int first = first_number<FORMAT, N>(p);
     const uint32_t first_weights = shared_address(ring.data) + group * L::GROUP_BOXES * c.slot_bytes;
     const uint32_t first_x = shared_address(x) + first_step * N * STEP;
     const step_factors<FORMAT> *first_scales = (const step_factors<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
@@ -848,13 +861,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
             if (threadIdx.x == 0) arrive_at_all(&sums_full[side]);
             wait_for_cluster(&sums_full[side], round);
         }
-        for (int number = first;;) {
-            write_place<T, FORMAT, N>(c, place, sums, norms);
-            number += c.splits * L::MMA_THREADS;
-            if (number >= elements) break;
-            place = find_place<T, FORMAT>(c, tile, number);
-            load_before(c, place);
-        }
+        write_tile<T, FORMAT, N>(c, tile, place, first, sums, norms);
         side ^= 1;
         round ^= side == 0;
     }
