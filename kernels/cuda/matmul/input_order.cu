@@ -4,6 +4,7 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/warp.cuh"
 
 enum { THREADS = 32 * INPUT_ORDER_WARPS, EACH = INPUT_ORDER_PIECE, KEPT = 4, BLOCKS_OF_SM = 3 };
 
@@ -24,14 +25,10 @@ struct order_sums {
 
 static __device__ __forceinline__ float sum_of_block(float x, struct order_sums *sums)
 {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+    x = warp_sum(x);
     if (threadIdx.x % 32 == 0) sums->of_warps[threadIdx.x / 32] = x;
     __syncthreads();
-    x = threadIdx.x % 32 < THREADS / 32 ? sums->of_warps[threadIdx.x % 32] : 0;
-#pragma unroll
-    for (int offset = THREADS / 64; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-    return __shfl_sync(~0u, x, 0);
+    return warp_sum<THREADS / 32>(sums->of_warps[threadIdx.x % (THREADS / 32)]);
 }
 
 /* A token to shared memory. */
@@ -98,16 +95,11 @@ template <class T> static void launch(struct backend *b, const char *operation, 
                                       m->input_order, m->gain,         m->gain_is_float ? DTYPE_FLOAT32 : m->dtype,
                                       m->eps,         m->num_tokens,   (int32_t)m->in_features};
     const int bytes = (int)(m->in_features * sizeof(T)), most = BLOCKS_OF_SM * s->num_sms;
-    if (!cuda_allow_shared(b, operation, input_order_kernel<T>, bytes)) return;
     const dim3 grid(m->num_tokens < most ? m->num_tokens : most);
-    cuda_launch_dependent(s, input_order_kernel<T>, {grid, THREADS, bytes}, call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, input_order_kernel<T>, {grid, THREADS, bytes}, call);
 }
 
 void input_order_gather(struct backend *b, const char *operation, const struct matmul *m, void *out)
 {
-    if (m->dtype == DTYPE_FLOAT16)
-        launch<__half>(b, operation, m, out);
-    else
-        launch<__nv_bfloat16>(b, operation, m, out);
+    matmul_dispatch(m, [&](auto zero) { launch<decltype(zero)>(b, operation, m, out); });
 }

@@ -515,8 +515,7 @@ template <class T> static void add_partials(struct backend *b, const char *opera
     const struct matmul *m = &call->matmul;
     const dim3 grid((unsigned)cuda_div_up((int64_t)m->num_tokens * call->partial_row / 4, ADD_THREADS));
     auto *kernel = m->out_is_float ? add_partials_kernel<T, float> : add_partials_kernel<T, T>;
-    cuda_launch_dependent(cuda_state(b), kernel, {grid, ADD_THREADS}, *call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, kernel, {grid, ADD_THREADS}, *call);
 }
 
 template <class T, enum weight_format FORMAT, int N, int UNITS>

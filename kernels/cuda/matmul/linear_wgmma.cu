@@ -25,8 +25,9 @@
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
  */
 template <int N, int GROUPS> struct tiling {
-    static constexpr int ROWS = 64 * GROUPS, PLACES = 2; /* output features of a tile, at most */
-    static constexpr int BOXES = ROWS + N > 96 ? 1 : 2;  /* of each operand in a step */
+    static constexpr int TOKENS = N, PLACES = 2;
+    static constexpr int ROWS = 64 * GROUPS;            /* output features of a tile, at most */
+    static constexpr int BOXES = ROWS + N > 96 ? 1 : 2; /* of each operand in a step */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 64;
     static constexpr int WEIGHT_BOX = ROWS * BOX_ROW, TOKEN_BOX = N * BOX_ROW;
     static constexpr int STAGE = BOXES * (WEIGHT_BOX + TOKEN_BOX);
@@ -165,7 +166,6 @@ static bool launch(struct backend *b, const char *operation, struct tiled_matmul
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
-    call->token_tiles = token_tiles_of(&m->segments, m->num_tokens, N);
     plan_tiles<L>(cuda_use(b), call, L::BOXES * BOX_FEATURES, false);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||

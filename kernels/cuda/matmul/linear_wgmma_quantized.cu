@@ -21,7 +21,7 @@ enum {
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
  * PLACES of its blocks fit on a multiprocessor. */
 template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int MAX_PLACES> struct quantized_tiling {
-    static constexpr int PLACES = MAX_PLACES;
+    static constexpr int TOKENS = N, PLACES = MAX_PLACES;
     static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
@@ -419,7 +419,6 @@ template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS,
 static bool launch(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
-    call->token_tiles = token_tiles_of(&call->matmul.segments, call->matmul.num_tokens, N);
     plan_tiles<L>(cuda_use(b), call, STEP, true);
     plan_rings<L>(call);
     if (!map_operands(call, N)) return false;

@@ -307,6 +307,7 @@ static void plan_tiles(const struct cuda_state *s, struct tiled_matmul *call, in
     const int64_t places = (int64_t)L::PLACES * s->num_sms, tiles = cuda_div_up(m->out_features, L::ROWS);
     const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
+    call->token_tiles = token_tiles_of(&m->segments, m->num_tokens, L::TOKENS);
     call->splits = splits_of(places, tiles * call->token_tiles, m->in_features, prefers_two);
     call->steps = (int32_t)cuda_div_up(m->in_features, step);
     const bool whole = call->splits > 1 || call->token_tiles > 1;
@@ -318,9 +319,7 @@ static void launch_tiles(struct backend *b, const char *operation, void (*kernel
 {
     const int64_t tiles = cuda_div_up(call->matmul.out_features, call->tile_rows) * call->token_tiles;
     const dim3 grid((unsigned)(tiles * call->splits));
-    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return;
-    cuda_launch_dependent(cuda_state(b), kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
 }
 
 #endif
