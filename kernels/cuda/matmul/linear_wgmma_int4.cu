@@ -29,7 +29,7 @@ template <int N> struct int4_tiling {
 
 /* By one thread. The first weights are copied while the kernel before may still write the tokens. */
 template <class L>
-static __device__ __forceinline__ void copy_tile(const tiled_matmul &call, const tile_part &part, const step_ring &ring)
+static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
     const uint64_t first_out = evict_first_policy(), last_out = evict_last_policy();
     const operand weights = weights_of_tile(call, part, STEP / 2, STEP / 4);
