@@ -90,6 +90,13 @@ static __device__ __forceinline__ piece<Out, N> round_sums(const piece<float, N>
     return y;
 }
 
+/* Those that have been rounded already, with their bias. */
+template <class T, int N>
+static __device__ __forceinline__ piece<T, N> round_sums(const piece<T, N> &y, const piece<T, N> &)
+{
+    return y;
+}
+
 template <class T, int N>
 static __device__ __forceinline__ piece<T, N> add_rounded(const piece<T, N> &before, const piece<T, N> &y)
 {
@@ -118,10 +125,9 @@ static __device__ __forceinline__ piece<T, N> gate_rounded(enum activation activ
 /* ---- all of it ---- */
 
 /* MATMUL_STORE and MATMUL_ADD. */
-template <class T, class Out, int N>
-static __device__ __forceinline__ void finish_sums(const matmul &m, const out_run<Out> &run,
-                                                   const piece<float, N> &sums, const biases<T, N> &bias,
-                                                   const piece<T, N> &before)
+template <class T, class Out, class Y, int N>
+static __device__ __forceinline__ void finish_sums(const matmul &m, const out_run<Out> &run, const piece<Y, N> &sums,
+                                                   const biases<T, N> &bias, const piece<T, N> &before)
 {
     piece<Out, N> y = round_sums<Out>(sums, bias.own);
     if constexpr (std::is_same_v<T, Out>)
@@ -130,10 +136,9 @@ static __device__ __forceinline__ void finish_sums(const matmul &m, const out_ru
 }
 
 /* MATMUL_GATE. */
-template <class T, int N>
-static __device__ __forceinline__ void finish_gated(const matmul &m, const out_run<T> &run,
-                                                    const piece<float, N> &gates, const piece<float, N> &ups,
-                                                    const biases<T, N> &bias)
+template <class T, class Y, int N>
+static __device__ __forceinline__ void finish_gated(const matmul &m, const out_run<T> &run, const piece<Y, N> &gates,
+                                                    const piece<Y, N> &ups, const biases<T, N> &bias)
 {
     store_run(run, gate_rounded(m.activation, round_sums<T>(gates, bias.own), round_sums<T>(ups, bias.up)));
 }

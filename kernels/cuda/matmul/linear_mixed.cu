@@ -2,7 +2,7 @@
  * those of row segments that no other kernel takes, of quantized weights as well. The operands are converted to float32
  * on the way into shared memory. This is correct for every case, but slow. */
 #include "kernels/cuda/matmul/dequantize.cuh"
-#include "kernels/cuda/matmul/tile_part.cuh"
+#include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 

@@ -23,9 +23,8 @@
 #include "kernels/cuda/cache_policy.cuh"
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/matmul/encoded.cuh"
-#include "kernels/cuda/matmul/epilogue.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
-#include "kernels/cuda/matmul/tile_part.cuh"
+#include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -46,17 +45,16 @@ enum {
  * starting and ending a block, writing and reading the sums of 16 tokens of a part, launching the second kernel. */
 enum { MAX_SPLITS = 16, MIN_PART = 4, START_STEPS = 3, SUMS_STEPS = 1, ADD_STEPS = 3 };
 
-struct mma_call {
-    struct matmul matmul;
+struct mma_call : tiled_matmul {
     float *partials;     /* [splits, num_tokens, partial_row], if splits > 1 */
     int32_t partial_row; /* out_features rounded up to a multiple of 4 */
-    int32_t splits, token_tiles, steps, stages;
+    int32_t stages;
     int32_t groups;         /* of a row */
     int32_t units_of_group; /* a number larger than any for the whole row */
-    bool fours;             /* four elements of a row of out can be moved as one */
 };
 
 template <enum weight_format FORMAT, int N> struct mma_tiling {
+    static constexpr int ROWS = ::ROWS, MMA_THREADS = THREADS;                /* for write_tile */
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP; /* of a row of a step of the weight */
     static constexpr int WEIGHT_BYTES = ROWS * ROW_BYTES, STAGE = WEIGHT_BYTES + N * TOKEN_ROW;
     static constexpr int PIECES = ROW_BYTES / 16, ROWS_OF_ROUND = THREADS / PIECES;
@@ -65,11 +63,11 @@ template <enum weight_format FORMAT, int N> struct mma_tiling {
     static constexpr int PLACES = N <= 32 ? 3 : 2; /* blocks of a multiprocessor that there are registers for */
 };
 
+/* Tiles of the same output features follow each other, because they read the same weights. */
 template <int N> static __device__ __forceinline__ tile_part find_part(const mma_call &call)
 {
     const int index = blockIdx.x / call.token_tiles;
-    return find_part<N>(call.matmul, index / call.splits, blockIdx.x % call.token_tiles, index % call.splits,
-                        call.splits, call.steps);
+    return find_part<N>(call, index / call.splits, blockIdx.x % call.token_tiles, index % call.splits);
 }
 
 /* The tile's first output feature. */
@@ -383,22 +381,12 @@ template <int N> static __device__ __forceinline__ void share_sums(const tile_su
                 shared_sums[(n * 8 + token + i % 2) * SUMS_ROW + row + m * 16 + i / 2 * 8] = total[m][n][i];
 }
 
-/* A lane has four output features of every WARPS-th token. */
-template <class T, class Out>
-static __device__ __forceinline__ void write_tile(const mma_call &call, const tile_part &part, const float *shared_sums)
+/* Writes a tile that is not split. */
+template <class T, class Out, class L>
+static __device__ __forceinline__ void write_whole_tile(const mma_call &call, const tile_part &part,
+                                                        const float *shared_sums)
 {
-    const matmul &m = call.matmul;
-    const int row = threadIdx.x % 32 * 4, feature = first_feature(part) + row,
-              count = min(4, (int)m.out_features - feature);
-    if (count <= 0) return;
-    const biases<T, 4> bias = load_biases<T, 4>(m, part.first_row + feature, count);
-    Out *to = (Out *)m.out + part.first_token * m.out_stride + feature;
-#pragma unroll 4
-    for (int token = threadIdx.x / 32; token < part.num_tokens; token += WARPS) {
-        const out_run<Out> run = {to + token * m.out_stride, count, call.fours};
-        const piece<float, 4> y = *(const piece<float, 4> *)(shared_sums + token * SUMS_ROW + row);
-        finish_sums<T>(m, run, y, bias, load_before<T, 4>(m, run));
-    }
+    write_tile<T, L, Out, false, 4, 4>(call, part, shared_sums, SUMS_ROW, 1, call.fours);
 }
 
 static __device__ __forceinline__ void write_partials(const mma_call &call, const tile_part &part,
@@ -427,8 +415,8 @@ static __global__ void __launch_bounds__(THREADS, (mma_tiling<FORMAT, N>::PLACES
     share_sums<N>(total, shared_sums);
     __syncthreads();
     if (call.splits > 1) return write_partials(call, part, shared_sums);
-    if (call.matmul.out_is_float) return write_tile<T, float>(call, part, shared_sums);
-    write_tile<T, T>(call, part, shared_sums);
+    if (call.matmul.out_is_float) return write_whole_tile<T, float, mma_tiling<FORMAT, N>>(call, part, shared_sums);
+    write_whole_tile<T, T, mma_tiling<FORMAT, N>>(call, part, shared_sums);
 }
 
 /* Adds the sums of all parts, four output features of a token a thread. */
@@ -515,8 +503,7 @@ template <class T> static void add_partials(struct backend *b, const char *opera
     const struct matmul *m = &call->matmul;
     const dim3 grid((unsigned)cuda_div_up((int64_t)m->num_tokens * call->partial_row / 4, ADD_THREADS));
     auto *kernel = m->out_is_float ? add_partials_kernel<T, float> : add_partials_kernel<T, T>;
-    cuda_launch_dependent(cuda_state(b), kernel, {grid, ADD_THREADS}, *call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, kernel, {grid, ADD_THREADS}, *call);
 }
 
 template <class T, enum weight_format FORMAT, int N, int UNITS>
@@ -561,6 +548,7 @@ bool linear_mma_quantized(struct backend *b, const char *operation, const struct
     const int64_t unit = m->group_size < STEP ? 32 : STEP;
     struct mma_call call = {};
     call.matmul = *m;
+    call.tile_rows = ROWS;
     call.partial_row = (int32_t)cuda_div_up(m->out_features, 4) * 4;
     call.steps = (int32_t)cuda_div_up(m->in_features, STEP);
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);

@@ -25,8 +25,9 @@
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
  */
 template <int N, int GROUPS> struct tiling {
-    static constexpr int ROWS = 64 * GROUPS, PLACES = 2; /* output features of a tile, at most */
-    static constexpr int BOXES = ROWS + N > 96 ? 1 : 2;  /* of each operand in a step */
+    static constexpr int TOKENS = N, PLACES = 2;
+    static constexpr int ROWS = 64 * GROUPS;            /* output features of a tile, at most */
+    static constexpr int BOXES = ROWS + N > 96 ? 1 : 2; /* of each operand in a step */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 64;
     static constexpr int WEIGHT_BOX = ROWS * BOX_ROW, TOKEN_BOX = N * BOX_ROW;
     static constexpr int STAGE = BOXES * (WEIGHT_BOX + TOKEN_BOX);
@@ -116,7 +117,7 @@ static __device__ __forceinline__ void multiply_tile(const tiled_matmul &call, c
 /* The two warps that copy; one lane of each does it. Tiles begin at different steps, so that they do not all read the
  * same part of x at the same time. */
 template <class L>
-static __device__ __forceinline__ void copy_tile(const tiled_matmul &call, const tile_part &part, const step_ring &ring)
+static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
     const int first = part.begin + part.tile % (part.end - part.begin);
@@ -136,7 +137,7 @@ static __device__ __forceinline__ void copy_tile(const tiled_matmul &call, const
 /* E: the type of the operands, T that of out. */
 template <class E, class T, int N, int GROUPS>
 static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
-    linear_wgmma_kernel(const __grid_constant__ tiled_matmul call)
+    linear_wgmma_kernel(const __grid_constant__ wgmma_call call)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using L = tiling<N, GROUPS>;
@@ -161,11 +162,10 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
 }
 
 template <class E, class T, int N, int GROUPS>
-static bool launch(struct backend *b, const char *operation, struct tiled_matmul *call)
+static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
-    call->token_tiles = token_tiles_of(&m->segments, m->num_tokens, N);
     plan_tiles<L>(cuda_use(b), call, L::BOXES * BOX_FEATURES, false);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||
@@ -177,8 +177,7 @@ static bool launch(struct backend *b, const char *operation, struct tiled_matmul
 
 /* If there are more tiles of 64 output features than fit on the device at once, tiles twice as large read x half as
  * often. */
-template <class E, class T, int N>
-static bool launch_rows(struct backend *b, const char *operation, struct tiled_matmul *call)
+template <class E, class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
 {
     return cuda_div_up(call->matmul.out_features, 64) > 2 * cuda_state(b)->num_sms
                ? launch<E, T, N, 2>(b, operation, call)
@@ -188,7 +187,7 @@ static bool launch_rows(struct backend *b, const char *operation, struct tiled_m
 /* E is T or, of pairs of quantized rows, e4m3. */
 template <class E, class T> static bool launch_tokens(struct backend *b, const char *operation, const struct matmul *m)
 {
-    struct tiled_matmul call = {};
+    wgmma_call call = {};
     set_matmul(&call, m);
     const int32_t tokens = matmul_weight_tokens(m);
     return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, &call)

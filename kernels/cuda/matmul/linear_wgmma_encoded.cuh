@@ -6,7 +6,7 @@
 #include "kernels/cuda/matmul/encoded.cuh"
 #include "kernels/cuda/matmul/linear_wgmma_tile.cuh"
 
-struct quantized_wgmma_call : tiled_matmul {
+struct quantized_wgmma_call : wgmma_call {
     int32_t groups;         /* of a row */
     int32_t scales_of_step; /* 1, 2 or 4 for each row */
     int32_t groups_of_step; /* 1, or 0 if a row is one group: of linear_wgmma_int4.cu */

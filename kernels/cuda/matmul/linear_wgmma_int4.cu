@@ -12,7 +12,7 @@
 enum { MAX_STAGES = 12 };
 
 template <int N> struct int4_tiling {
-    static constexpr int ROWS = 128, MMA_THREADS = 2 * GROUP, THREADS = MMA_THREADS + 32, PLACES = 2;
+    static constexpr int TOKENS = N, ROWS = 128, MMA_THREADS = 2 * GROUP, THREADS = MMA_THREADS + 32, PLACES = 2;
     static constexpr int WEIGHT_BYTES = ROWS * STEP / 2, TOKEN_BOX = N * BOX_ROW;
     static constexpr int STAGE = WEIGHT_BYTES + 2 * TOKEN_BOX, RING = 110 << 10;
     static constexpr int STAGES = RING / STAGE < MAX_STAGES ? RING / STAGE : MAX_STAGES;
@@ -29,7 +29,7 @@ template <int N> struct int4_tiling {
 
 /* By one thread. The first weights are copied while the kernel before may still write the tokens. */
 template <class L>
-static __device__ __forceinline__ void copy_tile(const tiled_matmul &call, const tile_part &part, const step_ring &ring)
+static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
     const uint64_t first_out = evict_first_policy(), last_out = evict_last_policy();
     const operand weights = weights_of_tile(call, part, STEP / 2, STEP / 4);
@@ -233,7 +233,6 @@ template <class T, int N>
 static bool launch(struct backend *b, const char *operation, struct quantized_wgmma_call *call)
 {
     using L = int4_tiling<N>;
-    call->token_tiles = token_tiles_of(&call->matmul.segments, call->matmul.num_tokens, N);
     plan_tiles<L>(cuda_use(b), call, STEP, true);
     if (!map_operands(call, N)) return false;
     launch_tiles<L>(b, operation, linear_wgmma_int4_kernel<T, N>, call);

@@ -21,7 +21,7 @@ enum {
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
  * PLACES of its blocks fit on a multiprocessor. */
 template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int MAX_PLACES> struct quantized_tiling {
-    static constexpr int PLACES = MAX_PLACES;
+    static constexpr int TOKENS = N, PLACES = MAX_PLACES;
     static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
@@ -277,40 +277,6 @@ static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLO
     }
 }
 
-/* Writes the tile. A thread has eight output features of some tokens. */
-template <class T, bool GATED, class L>
-static __device__ __forceinline__ void write_results(const quantized_wgmma_call &call, const tile_part &part,
-                                                     const T *results)
-{
-    using eight = piece<T, 8>;
-    constexpr int EIGHTS = L::ROWS / (GATED ? 16 : 8), TOKENS = L::MMA_THREADS / EIGHTS, AT_ONCE = 4;
-    const matmul &m = call.matmul;
-    const bool add = !GATED && m.result == MATMUL_ADD;
-    const int rows = GATED ? call.tile_rows / 2 : call.tile_rows, row = threadIdx.x % EIGHTS * 8;
-    const int feature = part.tile * rows + row, features = (int)(GATED ? m.out_features / 2 : m.out_features);
-    if (row >= rows || feature >= features) return;
-    T *to = (T *)m.out + feature + part.first_token * m.out_stride;
-#pragma unroll 1
-    for (int token = threadIdx.x / EIGHTS; token < part.num_tokens; token += AT_ONCE * TOKENS) {
-        eight y[AT_ONCE], before[AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int at = token + k * TOKENS < part.num_tokens ? token + k * TOKENS : token;
-            const T *from = results + at * L::RESULTS_ROW + row;
-            y[k] = *(const eight *)from;
-            if (GATED) before[k] = *(const eight *)(from + rows); /* up */
-            if (add) before[k] = *(const eight *)(to + at * m.out_stride);
-        }
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            if (token + k * TOKENS >= part.num_tokens) continue;
-            if (GATED) y[k] = gate_rounded(m.activation, y[k], before[k]);
-            if (add) y[k] = add_rounded(before[k], y[k]);
-            *(eight *)(to + (token + k * TOKENS) * m.out_stride) = y[k];
-        }
-    }
-}
-
 /* By all threads that multiply. */
 template <class T, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void finish_whole_tile(const float (&sums)[ROW_BLOCKS][N / 2],
@@ -321,9 +287,9 @@ static __device__ __forceinline__ void finish_whole_tile(const float (&sums)[ROW
     mma_warps_sync<L>();
     wait_for_previous();
     if (call.matmul.result == MATMUL_GATE) {
-        write_results<T, true, L>(call, part, results);
+        write_tile<T, L, T, true, 8, 4>(call, part, results, L::RESULTS_ROW, 1, true);
     } else {
-        write_results<T, false, L>(call, part, results);
+        write_tile<T, L, T, false, 8, 4>(call, part, results, L::RESULTS_ROW, 1, true);
     }
 }
 
@@ -419,7 +385,6 @@ template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS,
 static bool launch(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
-    call->token_tiles = token_tiles_of(&call->matmul.segments, call->matmul.num_tokens, N);
     plan_tiles<L>(cuda_use(b), call, STEP, true);
     plan_rings<L>(call);
     if (!map_operands(call, N)) return false;

@@ -8,9 +8,7 @@
 #define QUIRE_KERNELS_CUDA_MATMUL_LINEAR_WGMMA_TILE_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/matmul/epilogue.cuh"
-#include "kernels/cuda/matmul/tile_part.cuh"
+#include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -23,16 +21,9 @@ enum {
     ALIGNMENT = 1024 /* of a box: the swizzle's period */
 };
 
-/* A matmul that is computed in tiles. With MATMUL_GATE half of a tile are features of the gate, and the other half are
- * the features of up that belong to them. */
-struct tiled_matmul {
-    struct matmul matmul;
+/* The parts of a tile are the blocks of a cluster. */
+struct wgmma_call : tiled_matmul {
     CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of the tokens of a tile */
-    int32_t tile_rows;     /* output features of a tile: a multiple of 8, with MATMUL_GATE of 16 */
-    int32_t token_tiles;
-    int32_t splits; /* parts of a tile, which are the blocks of a cluster */
-    int32_t steps;  /* of all parts together */
-    bool fours;     /* four elements of a row of out can be moved as one */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -43,14 +34,7 @@ struct tiled_matmul {
 template <int N> static __device__ __forceinline__ tile_part find_part(const tiled_matmul &call)
 {
     const int index = blockIdx.x / call.splits;
-    return find_part<N>(call.matmul, index / call.token_tiles, index % call.token_tiles, blockIdx.x % call.splits,
-                        call.splits, call.steps);
-}
-
-/* Output features of a box of the weight. */
-static __device__ __forceinline__ int box_rows(const tiled_matmul &call)
-{
-    return call.matmul.result == MATMUL_GATE ? call.tile_rows / 2 : call.tile_rows;
+    return find_part<N>(call, index / call.token_tiles, index % call.token_tiles, blockIdx.x % call.splits);
 }
 
 /* The rows of a tile that a thread has in each of its row blocks: this one and the one 8 behind it. */
@@ -99,15 +83,15 @@ struct operand {
     int columns;         /* of the map, from a box to the next */
 };
 
-static __device__ __forceinline__ operand weights_of_tile(const tiled_matmul &call, const tile_part &part,
-                                                          int row_bytes, int columns)
+static __device__ __forceinline__ operand weights_of_tile(const wgmma_call &call, const tile_part &part, int row_bytes,
+                                                          int columns)
 {
     const int rows = box_rows(call), row = part.first_row + part.tile * rows;
     const int up_row = call.matmul.result == MATMUL_GATE ? (int)(call.matmul.out_features / 2) + row : -1;
     return {&call.weight, row, up_row, rows * row_bytes, columns};
 }
 
-static __device__ __forceinline__ operand tokens_of_tile(const tiled_matmul &call, const tile_part &part, int bytes)
+static __device__ __forceinline__ operand tokens_of_tile(const wgmma_call &call, const tile_part &part, int bytes)
 {
     return {&call.x, part.first_token, -1, bytes, BOX_FEATURES};
 }
@@ -163,85 +147,6 @@ static __device__ __forceinline__ void leave_sums(float *shared_sums, const floa
         shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = sums[i] * scales[i % 4 / 2];
 }
 
-/* y[i]: four output features of a token, summed over all parts. The sums of other blocks take long to load, so all
- * loads of a round are started before the first is used. */
-template <int COUNT>
-static __device__ __forceinline__ void load_totals(piece<float, 4> (&y)[COUNT], const float *const (&sums)[COUNT],
-                                                   int splits)
-{
-#pragma unroll
-    for (int i = 0; i < COUNT; i++) y[i] = splits == 1 ? *(const piece<float, 4> *)sums[i] : piece<float, 4>{};
-    if (splits == 1) return;
-#pragma unroll 4
-    for (int rank = 0; rank < splits; rank++) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            const float4 part = cluster_load_4(cluster_address(sums[i], rank));
-            y[i].values[0] += part.x, y[i].values[1] += part.y, y[i].values[2] += part.z, y[i].values[3] += part.w;
-        }
-    }
-}
-
-/* A thread's share of writing a tile: four output features of some of this block's tokens. */
-struct tile_share {
-    int row;        /* of the tile: the first of the four */
-    int feature;    /* the same as an output feature */
-    int count;      /* how many of the four exist; 0 or less: none */
-    int token, end; /* tokens token, token + threads / fours, ... below end */
-};
-
-/* `fours` threads share a token, `rows` output features make a tile, and there are `features` in all. */
-static __device__ __forceinline__ tile_share share_of(const tiled_matmul &call, const tile_part &part, int fours,
-                                                      int rows, int features)
-{
-    tile_share share;
-    share.row = threadIdx.x % fours * 4;
-    share.feature = part.tile * rows + share.row;
-    share.count = share.row >= rows ? 0 : features - share.feature < 4 ? features - share.feature : 4;
-    share.token = part.num_tokens * part.rank / call.splits + threadIdx.x / fours;
-    share.end = part.num_tokens * (part.rank + 1) / call.splits;
-    return share;
-}
-
-/* By all threads that multiply. MATMUL_GATE: a thread has four output features of the gate and those of up that belong
- * to them. */
-template <class T, class L, class Out, bool GATED>
-static __device__ __forceinline__ void write_tile(const tiled_matmul &call, const tile_part &part, const float *sums)
-{
-    constexpr int HALVES = GATED ? 2 : 1, FOURS = L::ROWS / HALVES / 4, STEP = L::MMA_THREADS / FOURS,
-                  AT_ONCE = L::TOKENS_AT_ONCE / HALVES;
-    const matmul &m = call.matmul;
-    const int rows = box_rows(call);
-    const tile_share share = share_of(call, part, FOURS, rows, (int)m.out_features / HALVES);
-    if (share.count <= 0) return;
-    const biases<T, 4> bias = load_biases<T, 4>(m, part.first_row + share.feature, share.count);
-    Out *to = (Out *)m.out + share.feature + part.first_token * m.out_stride;
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
-        const float *from[AT_ONCE * HALVES];
-        piece<T, 4> before[AT_ONCE];
-        piece<float, 4> y[AT_ONCE * HALVES];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int at = token + k * STEP < share.end ? token + k * STEP : token;
-#pragma unroll
-            for (int h = 0; h < HALVES; h++) from[HALVES * k + h] = sums + at * L::SUMS_ROW + share.row + h * rows;
-            const out_run<Out> run = {to + at * m.out_stride, share.count, call.fours};
-            if (!GATED) before[k] = load_before<T, 4>(m, run);
-        }
-        load_totals(y, from, call.splits);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const out_run<Out> run = {to + (token + k * STEP) * m.out_stride, share.count, call.fours};
-            if (token + k * STEP >= share.end) continue;
-            if constexpr (GATED)
-                finish_gated<T>(m, run, y[2 * k], y[2 * k + 1], bias);
-            else
-                finish_sums<T>(m, run, y[k], bias, before[k]);
-        }
-    }
-}
-
 /* Once each thread has put its sums into the shared memory of its block: adds the sums of the parts, and writes the
  * tile. By all threads that multiply. */
 template <class T, class L>
@@ -256,11 +161,11 @@ static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, con
     }
     wait_for_previous();
     if (call.matmul.result == MATMUL_GATE) {
-        write_tile<T, L, T, true>(call, part, sums);
+        write_tile<T, L, T, true, 4, L::TOKENS_AT_ONCE / 2>(call, part, sums, L::SUMS_ROW, call.splits, call.fours);
     } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float, false>(call, part, sums);
+        write_tile<T, L, float, false, 4, L::TOKENS_AT_ONCE>(call, part, sums, L::SUMS_ROW, call.splits, call.fours);
     } else {
-        write_tile<T, L, T, false>(call, part, sums);
+        write_tile<T, L, T, false, 4, L::TOKENS_AT_ONCE>(call, part, sums, L::SUMS_ROW, call.splits, call.fours);
     }
 }
 
@@ -307,6 +212,7 @@ static void plan_tiles(const struct cuda_state *s, struct tiled_matmul *call, in
     const int64_t places = (int64_t)L::PLACES * s->num_sms, tiles = cuda_div_up(m->out_features, L::ROWS);
     const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
     const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
+    call->token_tiles = token_tiles_of(&m->segments, m->num_tokens, L::TOKENS);
     call->splits = splits_of(places, tiles * call->token_tiles, m->in_features, prefers_two);
     call->steps = (int32_t)cuda_div_up(m->in_features, step);
     const bool whole = call->splits > 1 || call->token_tiles > 1;
@@ -318,9 +224,7 @@ static void launch_tiles(struct backend *b, const char *operation, void (*kernel
 {
     const int64_t tiles = cuda_div_up(call->matmul.out_features, call->tile_rows) * call->token_tiles;
     const dim3 grid((unsigned)(tiles * call->splits));
-    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return;
-    cuda_launch_dependent(cuda_state(b), kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
 }
 
 #endif
