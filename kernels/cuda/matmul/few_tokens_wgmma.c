@@ -47,7 +47,8 @@ static bool lay_out(const struct matmul_device *d, struct few_tokens_wgmma_layou
     return true;
 }
 
-/* With tiles in so many parts, of a size that gives all blocks the same to do. False: x does not fit. */
+/* Cuts the matmul into tiles of so many parts, of a size that gives all blocks the same to do. False: x does not fit.
+ */
 static bool plan_with(const struct matmul_device *d, int splits, struct few_tokens_wgmma_layout *c)
 {
     const struct matmul *m = &c->matmul;
