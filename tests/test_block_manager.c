@@ -79,10 +79,12 @@ static void compute_to(struct fixture *f, struct sequence *seq, int32_t end)
 {
     struct error err;
     for (; seq->num_computed < end; seq->num_computed++)
-        for (int32_t g = 0; g < f->m.limits.num_groups; g++)
-            assert_int_equal(block_pool_fill(&f->m.pool, seq->tables[g].blocks[seq->num_computed / SIZE],
-                                             seq->num_computed % SIZE, 1, &err),
+        for (int32_t g = 0; g < f->m.limits.num_groups; g++) {
+            const int32_t size = batch_block_size(&f->m.limits, g);
+            assert_int_equal(block_pool_fill(&f->m.pool, seq->tables[g].blocks[seq->num_computed / size], size,
+                                             seq->num_computed % size, 1, &err),
                              STATUS_OK);
+        }
     block_manager_hash(&f->m, seq);
     check(f);
 }
