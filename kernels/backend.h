@@ -308,13 +308,16 @@ struct attention_params {
  *   dims 0..7   |8 elements|8 elements|...|8 elements|              dim 0          |  |  |  | ... |  |
  *   dims 8..15  |8 elements|8 elements|...|8 elements|              dim 1          |  |  |  | ... |  |
  *   ...                                                             ...
- */
+ *
+ * A block of a tensor may be larger than the block of a layer that it serves (model/kv_cache.h): block_stride is at
+ * least num_kv_heads * head_size * block_size, and what lies behind these elements is neither read nor written. */
 struct reshape_and_cache_args {
     const void *key, *value; /* [num_tokens, num_kv_heads, head_size] dtype */
     int64_t kv_stride;       /* of key and value */
     void *k_cache, *v_cache;
     const int64_t *slot_mapping; /* [num_tokens] block * block_size + offset; -1: the token is not stored */
     int32_t num_tokens, num_kv_heads, head_size, block_size;
+    int64_t block_stride; /* elements from a block to the next, of K and of V; a multiple of 16 bytes */
     enum dtype dtype, cache_dtype;
     /* [2] on the device, of K and of V, as in attention_params. An fp8 cache stores value / scale, and the largest
      * number of its type where that is more; others read none. calculate_kv_scales writes them. */
@@ -351,6 +354,7 @@ struct attention_args {
     const int32_t *state_indices; /* [seqs of the batch] */
     int32_t first_seq, num_seqs;
     int32_t num_heads, num_kv_heads, head_size, block_size; /* heads of this rank */
+    int64_t block_stride;                                   /* as in reshape_and_cache_args */
     int32_t max_query_len, max_seq_len;                     /* bounds, for choosing a kernel and a grid */
     enum dtype dtype, cache_dtype;
     const struct attention_params *params; /* host */

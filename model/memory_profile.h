@@ -32,6 +32,8 @@ struct memory_profile {
                             what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
+    int64_t group_unused[KV_MAX_GROUPS]; /* [num_groups] of block_bytes, what the group leaves empty: see
+                                            kv_cache_unused_bytes */
     int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override;         /* 0: computed */
     int64_t kv_cache;                    /* num_blocks * block_bytes */

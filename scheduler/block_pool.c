@@ -184,14 +184,6 @@ int32_t block_pool_num_in_use(const struct block_pool *pool)
     return block_pool_num_total(pool) - pool->num_free;
 }
 
-int64_t block_pool_num_filled(const struct block_pool *pool)
-{
-    int64_t filled = 0;
-    for (int32_t i = pool->first; i < pool->untaken; i++)
-        if (pool->blocks[i].ref_count > 0) filled += pool->blocks[i].filled;
-    return filled;
-}
-
 static enum status check_list(const struct block_pool *pool, struct error *err)
 {
     int32_t length = 0, cached = 0, oldest = BLOCK_NONE, previous = BLOCK_NONE;

@@ -77,7 +77,6 @@ enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t bloc
 
 int32_t block_pool_num_total(const struct block_pool *pool);
 int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */
-int64_t block_pool_num_filled(const struct block_pool *pool); /* slots of the blocks in use; walks all blocks */
 
 /* Walks everything and checks rule 1 of ARCHITECTURE.md (free + cached + in use = total, each in one state, the list
  * sound). For debug builds and tests. */

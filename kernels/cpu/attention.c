@@ -119,6 +119,14 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     return true;
 }
 
+/* The part of a physical block of K or V that is of the tile's KV head: [head_size, block_size] elements. */
+static const void *head_of_block(const struct tile *tile, const void *cache, int64_t block)
+{
+    const struct attention_args *args = tile->args;
+    return cpu_element(cache, args->cache_dtype,
+                       block * args->block_stride + (int64_t)tile->kv_head * args->head_size * args->block_size);
+}
+
 /* The inner loops take K in groups of 4 or 8 elements. */
 static int key_group(enum dtype cache_dtype)
 {
@@ -144,8 +152,7 @@ static const float *block_keys(const struct tile *tile, int64_t block)
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in =
-        cpu_element(args->k_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    const void *in = head_of_block(tile, args->k_cache, block);
     if (args->cache_dtype == DTYPE_FLOAT32) return in;
     if (dtype_size(args->cache_dtype) == 1) {
         convert_fp8_keys(tile->k, tile, in);
@@ -172,8 +179,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in =
-        cpu_element(args->v_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    const void *in = head_of_block(tile, args->v_cache, block);
     bool all_seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
     if (args->cache_dtype == DTYPE_FLOAT32 && all_seen) return in;
     tile->kernels->to_float(scratch, in, args->cache_dtype, count);
