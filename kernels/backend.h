@@ -284,14 +284,22 @@ struct scale_logits_args {
 
 /* ---- attention ---- */
 
-/* What varies in attention from layer to layer and from model to model. */
+/* What varies in attention from layer to layer and from model to model.
+ *
+ * ALiBi (Press et al., 2022) stands for positions in BLOOM, MPT and falcon-rw: score += slope * (key position - query
+ * position). Block-sparse attention is that of phi-3-small, as vLLM computes it. Tokens are in sparse blocks of
+ * sparse_block_size, a multiple of block_size. A query in sparse block qb reads the keys of sparse block kb if
+ *
+ *     (kb + head_offset + 1) % vertical_stride == 0   or   kb > qb - local_blocks
+ *
+ * where head_offset is head * head_sliding_step, or kv_head * -head_sliding_step if that is negative. Every backend has
+ * both, and tests call them; no family of model/families/ sets them. */
 struct attention_params {
-    float scale;    /* scores are scale * q.k */
-    int32_t window; /* > 0: a query attends only to the last `window` tokens, itself included */
-    float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) */
-    const float
-        *alibi_slopes; /* [num_heads] on the device, or NULL: score += slope * (key position - query position) */
-    /* Block-sparse attention, by blocks of sparse_block_size tokens. vertical_stride <= 1 turns it off. */
+    float scale;               /* scores are scale * q.k */
+    int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
+    const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
     const float *kv_scales;

@@ -55,8 +55,8 @@ static bool is_sparse(const struct attention_args *args)
     return args->params->sparse_vertical_stride > 1;
 }
 
-/* In block-sparse attention each row masks different tokens. With one row in a tile, V can be zeroed where the row
- * masks it. */
+/* In block-sparse attention (struct attention_params) each row masks different tokens. With one row in a tile, V can be
+ * zeroed where the row masks it. */
 static int32_t rows_per_tile(const struct attention_args *args)
 {
     return is_sparse(args) ? 1 : TILE_ROWS;
@@ -187,7 +187,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
     return scratch;
 }
 
-/* Block-sparse attention: whether a row reads the key at `token`. */
+/* Block-sparse attention (struct attention_params): whether a row reads the key at `token`. */
 static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
 {
     const struct attention_params *params = tile->args->params;

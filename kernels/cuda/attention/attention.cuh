@@ -75,7 +75,7 @@ static inline __host__ __device__ bool attention_is_sparse(const struct attentio
     return params->sparse_vertical_stride > 1;
 }
 
-/* Block-sparse attention: whether the query at `position` attends to `token`. */
+/* Block-sparse attention (struct attention_params): whether the query at `position` attends to `token`. */
 static __device__ __forceinline__ bool attention_sparse_reads(const struct attention_params *params, int32_t head,
                                                               int32_t kv_head, int32_t position, int32_t token)
 {
