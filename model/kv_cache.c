@@ -6,7 +6,7 @@
 #include "kernels/kv_scale.h"
 #include "model/layer_cache.h"
 
-/* Of the K of a block of the layer. */
+/* What the K of a block of the layer takes. */
 static int64_t layer_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                                  const struct batch_limits *limits, int32_t layer, enum dtype dtype)
 {

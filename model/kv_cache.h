@@ -30,7 +30,7 @@ struct kv_cache {
 /* Bytes of one block in all tensors: 2 * groups->num_tensors * the most that a layer's K of a block takes. */
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                              const struct batch_limits *limits, enum dtype dtype);
-/* Of these, the bytes that a group's layers have and do not fill, because they store fewer elements than the largest,
+/* The bytes of a block that a group's layers have and do not fill, because they store fewer elements than the largest,
  * and not a power of two times fewer. */
 int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                               const struct batch_limits *limits, int32_t group, enum dtype dtype);
@@ -71,7 +71,7 @@ static inline int64_t kv_cache_block_stride(const struct kv_cache *cache)
     return cache->tensor_block_bytes / dtype_size(cache->dtype);
 }
 
-/* As in struct attention_params. */
+/* The layer's attention_params.kv_scales. */
 static inline float *kv_cache_scales(const struct kv_cache *cache, int32_t layer)
 {
     return cache->scales ? cache->scales + (int64_t)2 * layer : NULL;

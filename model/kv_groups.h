@@ -19,7 +19,7 @@ struct kv_groups {
     int32_t count;
     int32_t num_tensors;               /* of K, and as many of V: the layers of the largest group */
     int32_t num_layers[KV_MAX_GROUPS]; /* [count] */
-    /* Of each layer, [spec->num_layers]: its group, and the tensor that serves it there. Of layers in one group, the
+    /* [spec->num_layers] The group of each layer, and the tensor that serves it there. Of layers in one group, the
      * later one has the higher index. */
     int16_t group[MODEL_MAX_LAYERS], index[MODEL_MAX_LAYERS];
 };

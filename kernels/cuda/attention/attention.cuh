@@ -29,7 +29,7 @@ void cuda_attention_generic(struct backend *b, const struct attention_args *args
 /* prefill_mma.cu: any call that prefill.cu takes. */
 void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args);
 
-/* Of the cache: real value = stored value * scale. */
+/* The scales of the cache: real value = stored value * scale. */
 struct kv_scales {
     float k, v;
 };
