@@ -300,14 +300,22 @@ struct scale_logits_args {
 
 /* ---- attention ---- */
 
-/* What varies in attention from layer to layer and from model to model. */
+/* What varies in attention from layer to layer and from model to model.
+ *
+ * ALiBi (Press et al., 2022) stands for positions in BLOOM, MPT and falcon-rw: score += slope * (key position - query
+ * position). Block-sparse attention is that of phi-3-small, as vLLM computes it. Tokens are in sparse blocks of
+ * sparse_block_size, a multiple of block_size. A query in sparse block qb reads the keys of sparse block kb if
+ *
+ *     (kb + head_offset + 1) % vertical_stride == 0   or   kb > qb - local_blocks
+ *
+ * where head_offset is head * head_sliding_step, or kv_head * -head_sliding_step if that is negative. Every backend has
+ * both, and tests call them; no family of model/families/ sets them. */
 struct attention_params {
-    float scale;    /* scores are scale * q.k */
-    int32_t window; /* > 0: a query attends only to the last `window` tokens, itself included */
-    float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) */
-    const float
-        *alibi_slopes; /* [num_heads] on the device, or NULL: score += slope * (key position - query position) */
-    /* Block-sparse attention, by blocks of sparse_block_size tokens. vertical_stride <= 1 turns it off. */
+    float scale;               /* scores are scale * q.k */
+    int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
+    const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
     const float *kv_scales;
@@ -324,13 +332,16 @@ struct attention_params {
  *   dims 0..7   |8 elements|8 elements|...|8 elements|              dim 0          |  |  |  | ... |  |
  *   dims 8..15  |8 elements|8 elements|...|8 elements|              dim 1          |  |  |  | ... |  |
  *   ...                                                             ...
- */
+ *
+ * A block of a tensor may be larger than the block of a layer that it serves (model/kv_cache.h): block_stride is at
+ * least num_kv_heads * head_size * block_size, and what lies behind these elements is neither read nor written. */
 struct reshape_and_cache_args {
     const void *key, *value; /* [num_tokens, num_kv_heads, head_size] dtype */
     int64_t kv_stride;       /* of key and value */
     void *k_cache, *v_cache;
     const int64_t *slot_mapping; /* [num_tokens] block * block_size + offset; -1: the token is not stored */
     int32_t num_tokens, num_kv_heads, head_size, block_size;
+    int64_t block_stride; /* elements from a block to the next, of K and of V; a multiple of 16 bytes */
     enum dtype dtype, cache_dtype;
     /* [2] on the device, of K and of V, as in attention_params. An fp8 cache stores value / scale, and the largest
      * number of its type where that is more; others read none. calculate_kv_scales writes them. */
@@ -367,6 +378,7 @@ struct attention_args {
     const int32_t *state_indices; /* [seqs of the batch] */
     int32_t first_seq, num_seqs;
     int32_t num_heads, num_kv_heads, head_size, block_size; /* heads of this rank */
+    int64_t block_stride;                                   /* as in reshape_and_cache_args */
     int32_t max_query_len, max_seq_len;                     /* bounds, for choosing a kernel and a grid */
     enum dtype dtype, cache_dtype;
     const struct attention_params *params; /* host */

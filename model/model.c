@@ -79,7 +79,7 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
         .max_model_len = limits->max_model_len,
         .num_heads = largest.num_heads,
         .head_size = largest.head_size,
-        .block_size = limits->block_size,
+        .block_size = batch_largest_block_size(limits),
         .vocab_size = spec->vocab_size,
     };
     for (int32_t i = 0; i < table->count; i++) {

@@ -131,7 +131,7 @@ struct mlp_spec {
     enum activation activation; /* of a gated MLP */
 };
 
-/* Layers of a model may differ in everything but what the KV cache stores of a token (kv_groups.h). */
+/* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;

@@ -897,6 +897,7 @@ enum { STORED_TOKENS = 21, STORED_HEADS = 2, STORED_BLOCKS = 9 };
 struct stored {
     enum dtype dtype, cache;
     int32_t head_size, block_size;
+    int64_t block_stride;
     float kv_scales[2];
     struct tensor fused; /* query, key and value of each token */
     struct tensor k, v;
@@ -935,10 +936,11 @@ static void expect_token(struct stored *s, int64_t t)
     const int64_t row = STORED_HEADS * head_size, block = s->slots[t] / block_size, offset = s->slots[t] % block_size;
     for (int64_t h = 0; h < STORED_HEADS && s->slots[t] >= 0; h++)
         for (int64_t d = 0; d < head_size; d++) {
-            const int64_t head = block * STORED_HEADS + h, from = t * stored_stride(s) + row + h * head_size + d;
-            expect_element(&s->k, s->k_expected, ((head * (head_size / x) + d / x) * block_size + offset) * x + d % x,
+            const int64_t head = block * s->block_stride + h * head_size * block_size;
+            const int64_t from = t * stored_stride(s) + row + h * head_size + d;
+            expect_element(&s->k, s->k_expected, head + (d / x * block_size + offset) * x + d % x,
                            tensor_get(&s->fused, from) / (double)s->kv_scales[0]);
-            expect_element(&s->v, s->v_expected, (head * head_size + d) * block_size + offset,
+            expect_element(&s->v, s->v_expected, head + d * block_size + offset,
                            tensor_get(&s->fused, from + row) / (double)s->kv_scales[1]);
         }
 }
@@ -958,6 +960,7 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
                                                 .num_kv_heads = STORED_HEADS,
                                                 .head_size = s->head_size,
                                                 .block_size = s->block_size,
+                                                .block_stride = s->block_stride,
                                                 .dtype = s->dtype,
                                                 .cache_dtype = s->cache,
                                                 .kv_scales = scales.data};
@@ -966,10 +969,10 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
     tensor_free(&slots), tensor_free(&scales);
 }
 
-/* Slots that no token is stored in stay as they were. */
+/* Slots that no token is stored in stay as they were, and so does what lies between blocks. */
 static void check_reshape(struct test_backend *tb, struct random *random, struct stored *s)
 {
-    const int64_t count = (int64_t)STORED_BLOCKS * STORED_HEADS * s->head_size * s->block_size;
+    const int64_t count = STORED_BLOCKS * s->block_stride;
     s->kv_scales[0] = dtype_size(s->cache) == 1 ? 0.25f : 1;
     s->kv_scales[1] = dtype_size(s->cache) == 1 ? 0.5f : 1;
     s->fused = tensor_random(tb->b, s->dtype, STORED_TOKENS * stored_stride(s), 1, random);
@@ -997,6 +1000,7 @@ static void stores_keys_and_values(struct test_backend *tb, struct random *rando
         if (head_size % 16 != 0 && dtype_size(cache) == 1) continue;
         struct stored s = {
             .dtype = types[i / 5 % 3], .cache = cache, .head_size = head_size, .block_size = block_sizes[i / 8]};
+        s.block_stride = (int64_t)STORED_HEADS * head_size * s.block_size + i % 3 * 64;
         check_reshape(tb, random, &s);
     }
 }

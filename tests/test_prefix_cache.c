@@ -720,7 +720,7 @@ static void test_a_cached_block_costs_less_than_100_bytes(void **state)
         struct prefix_cache cache;
         struct block_pool pool;
         struct error err;
-        assert_int_equal(block_pool_init(&pool, 1, num_blocks, 16, &err), STATUS_OK);
+        assert_int_equal(block_pool_init(&pool, 1, num_blocks, &err), STATUS_OK);
         assert_int_equal(prefix_cache_init(&cache, num_blocks, 16, 1, &err), STATUS_OK);
         const size_t bytes = malloc_usable_size(pool.blocks) + malloc_usable_size(cache.prefixes) +
                              malloc_usable_size(cache.tokens) + malloc_usable_size(cache.blocks) +

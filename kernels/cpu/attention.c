@@ -55,8 +55,8 @@ static bool is_sparse(const struct attention_args *args)
     return args->params->sparse_vertical_stride > 1;
 }
 
-/* In block-sparse attention each row masks different tokens. With one row in a tile, V can be zeroed where the row
- * masks it. */
+/* In block-sparse attention (struct attention_params) each row masks different tokens. With one row in a tile, V can be
+ * zeroed where the row masks it. */
 static int32_t rows_per_tile(const struct attention_args *args)
 {
     return is_sparse(args) ? 1 : TILE_ROWS;
@@ -77,7 +77,7 @@ static void tile_scratch(struct tile *tile, const struct cpu_state *s, const str
     tile->v = tile->k + block_size * head_size;
 }
 
-/* Of K (0) or V (1): real value = stored value * scale. */
+/* The scale of K (0) or V (1): real value = stored value * scale. */
 static float kv_scale(const struct attention_args *args, int i)
 {
     return dtype_size(args->cache_dtype) == 1 ? args->params->kv_scales[i] : 1;
@@ -119,6 +119,14 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     return true;
 }
 
+/* The part of a physical block of K or V that is of the tile's KV head: [head_size, block_size] elements. */
+static const void *head_of_block(const struct tile *tile, const void *cache, int64_t block)
+{
+    const struct attention_args *args = tile->args;
+    return cpu_element(cache, args->cache_dtype,
+                       block * args->block_stride + (int64_t)tile->kv_head * args->head_size * args->block_size);
+}
+
 /* The inner loops take K in groups of 4 or 8 elements. */
 static int key_group(enum dtype cache_dtype)
 {
@@ -144,8 +152,7 @@ static const float *block_keys(const struct tile *tile, int64_t block)
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in =
-        cpu_element(args->k_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    const void *in = head_of_block(tile, args->k_cache, block);
     if (args->cache_dtype == DTYPE_FLOAT32) return in;
     if (dtype_size(args->cache_dtype) == 1) {
         convert_fp8_keys(tile->k, tile, in);
@@ -172,8 +179,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in =
-        cpu_element(args->v_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    const void *in = head_of_block(tile, args->v_cache, block);
     bool all_seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
     if (args->cache_dtype == DTYPE_FLOAT32 && all_seen) return in;
     tile->kernels->to_float(scratch, in, args->cache_dtype, count);
@@ -181,7 +187,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
     return scratch;
 }
 
-/* Block-sparse attention: whether a row reads the key at `token`. */
+/* Block-sparse attention (struct attention_params): whether a row reads the key at `token`. */
 static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
 {
     const struct attention_params *params = tile->args->params;

@@ -315,6 +315,7 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .num_kv_heads = s->num_kv_heads,
                                            .head_size = s->head_size,
                                            .block_size = s->block_size,
+                                           .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                            .dtype = s->activations,
                                            .cache_dtype = s->cache,
                                            .kv_scales = fixed(call, call->plan->kv_scales)};
@@ -398,6 +399,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .num_kv_heads = s->num_kv_heads,
                                    .head_size = s->head_size,
                                    .block_size = s->block_size,
+                                   .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                    .max_query_len = q.query_len,
                                    .max_seq_len = q.seq_len,
                                    .dtype = s->activations,

@@ -596,10 +596,10 @@ void engine_stats(struct engine *e, struct scheduler_stats *stats)
     pthread_mutex_unlock(&e->schedule_lock);
 }
 
-int64_t engine_slots_filled(struct engine *e)
+double engine_blocks_filled(struct engine *e)
 {
     pthread_mutex_lock(&e->schedule_lock);
-    const int64_t filled = scheduler_slots_filled(e->scheduler);
+    const double filled = scheduler_blocks_filled(e->scheduler);
     pthread_mutex_unlock(&e->schedule_lock);
     return filled;
 }

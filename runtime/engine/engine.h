@@ -178,7 +178,7 @@ struct engine_info {
 const struct engine_info *engine_info(const struct engine *e);
 
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
-int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */
+double engine_blocks_filled(struct engine *e);    /* scheduler_blocks_filled */
 int64_t engine_blocks_unshared(struct engine *e); /* scheduler_blocks_unshared */
 /* [NUM_PURPOSES] model_residence, on the CPU. A call of the loop's thread. */
 void engine_residence(const struct engine *e, struct model_residence *out);

@@ -30,7 +30,9 @@ static void memory_row(struct memory_table *t, const char *label, int64_t bytes,
 
 int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits)
 {
-    return limits->num_groups * batch_max_blocks(limits);
+    int32_t blocks = 0;
+    for (int32_t g = 0; g < limits->num_groups; g++) blocks += batch_num_blocks(limits, g, limits->max_model_len);
+    return blocks;
 }
 
 static int64_t report_sum(const struct memory_profile *p)
@@ -89,17 +91,23 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
 
+/* Whether the groups g and h are alike in all that is said of them. */
+static bool are_alike(const struct memory_profile *p, const struct batch_limits *limits, int32_t g, int32_t h)
+{
+    return limits->windows[g] == limits->windows[h] && limits->block_shifts[g] == limits->block_shifts[h] &&
+           p->group_layers[g] == p->group_layers[h];
+}
+
 bool memory_report_groups(struct text *out, const struct memory_profile *p, const struct batch_limits *limits)
 {
     bool ok = true;
     for (int32_t g = 0, same; g < limits->num_groups && ok; g += same) {
         const int32_t window = limits->windows[g];
-        for (same = 1; g + same < limits->num_groups && limits->windows[g + same] == window &&
-                       p->group_layers[g + same] == p->group_layers[g];)
-            same++;
+        for (same = 1; g + same < limits->num_groups && are_alike(p, limits, g, g + same);) same++;
         ok = text_printf(out, "%s%d of %d layer%s, ", g ? "; " : "", same, p->group_layers[g],
                          plural(p->group_layers[g])) &&
-             (window ? text_printf(out, "window %d", window) : text_append_string(out, "no window"));
+             (window ? text_printf(out, "window %d", window) : text_append_string(out, "no window")) &&
+             (limits->block_shifts[g] == 0 || text_printf(out, ", %d tokens in a block", batch_block_size(limits, g)));
     }
     return ok;
 }
@@ -112,6 +120,18 @@ static void groups_row(struct table *t, const struct memory_profile *p, const st
     table_cell(t, "%d", limits->num_groups);
     table_cell(t, "%s", ok ? note.data : "");
     text_free(&note);
+}
+
+/* The part of its blocks that a group leaves empty, of the group that leaves the largest; no row if it is none. */
+static void unused_row(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
+{
+    int32_t worst = 0;
+    for (int32_t g = 1; g < limits->num_groups; g++)
+        if (p->group_unused[g] > p->group_unused[worst]) worst = g;
+    if (p->group_unused[worst] == 0) return;
+    table_cell(t, "unused of a block");
+    table_cell(t, "%.1f %%", 100 * (double)p->group_unused[worst] / (double)p->block_bytes);
+    table_cell(t, "at most, where %d tokens of a layer do not fill it", batch_block_size(limits, worst));
 }
 
 /* The most blocks that a request of max_model_len tokens holds, and what it would hold without windows. */
@@ -131,6 +151,7 @@ static void block_rows(struct table *t, const struct memory_profile *p, const st
     table_cell(t, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
                limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
     groups_row(t, p, limits);
+    unused_row(t, p, limits);
     table_cell(t, "blocks");
     table_cell(t, "%d", p->num_blocks);
     table_cell(t, "%s", "");
@@ -194,6 +215,8 @@ static json_t *groups_json(const struct memory_profile *p, const struct batch_li
         json_put_integer(group, "num_layers", p->group_layers[g]);
         json_object_set_new(group, "sliding_window",
                             limits->windows[g] ? json_integer(limits->windows[g]) : json_null());
+        json_put_integer(group, "block_size", batch_block_size(limits, g));
+        json_put_integer(group, "unused_block_bytes", p->group_unused[g]);
         json_put_integer(group, "max_request_blocks", batch_group_blocks(limits, g, limits->max_model_len));
         json_array_append_new(groups, group);
     }

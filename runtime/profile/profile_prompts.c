@@ -151,7 +151,7 @@ static void note_step(struct profile_run *run, struct engine *e, const struct sc
     if (stats->num_swapped > run->most_swapped) run->most_swapped = stats->num_swapped;
     if (stats->blocks_in_use <= run->peak_blocks) return;
     run->peak_blocks = stats->blocks_in_use;
-    run->peak_slots_filled = engine_slots_filled(e);
+    run->peak_blocks_filled = engine_blocks_filled(e);
 }
 
 static void show_progress(struct progress *progress, const struct profile_run *run)

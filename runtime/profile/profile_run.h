@@ -28,11 +28,12 @@ struct profile_run {
     int32_t num_errors;                   /* requests that ended with one */
     struct error first_error;             /* the first of those, or of the bad lines */
     struct samples gaps;                  /* seconds between two tokens of an answer */
-    /* After a step: the most requests of each state, the most blocks in use and what of their slots was filled then,
+    /* After a step: the most requests of each state, the most blocks in use and what of them was filled then,
      * and the most blocks that the same sequences would take without sharing. */
     int32_t most_running, most_waiting, most_swapped;
     int32_t peak_blocks;
-    int64_t peak_slots_filled, peak_unshared;
+    double peak_blocks_filled; /* of them, by the part of each that is */
+    int64_t peak_unshared;
     int64_t most_step_tokens;
     struct series series;
     struct scheduler_stats stats; /* at the end */

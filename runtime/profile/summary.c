@@ -52,8 +52,7 @@ static double hit_rate(const struct scheduler_stats *s)
 
 static void report_cache(struct report *r, const struct profile_run *run, const struct scheduler_stats *s)
 {
-    const int64_t slots = (int64_t)run->peak_blocks * run->block_size;
-    const double used = slots ? (double)run->peak_slots_filled / (double)slots : 0;
+    const double used = run->peak_blocks ? run->peak_blocks_filled / run->peak_blocks : 0;
     report_integer(r, "peak_blocks", "most blocks in use", run->peak_blocks);
     json_put_real(r->json, "peak_blocks_filled", used);
     report_number(r, NULL, "filled", 100 * used, "% of their slots");

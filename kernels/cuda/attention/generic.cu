@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(WARPS *LANES)
     const int64_t tile = (int64_t)head_size * args.block_size;
     lane_state<C> s = {(const C *)args.k_cache + kv_head * tile,
                        (const C *)args.v_cache + kv_head * tile,
-                       args.num_kv_heads * tile,
+                       args.block_stride,
                        -INFINITY,
                        0,
                        {}};
