@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "model/find_weights.h"
-#include "model/quantize.h"
+#include "model/checkpoint/quantize.h"
 
 /* The types that a tensor may have: floats, or the one of that name. */
 static const char FLOATS[] = "F32, F16 or BF16", WORDS[] = "I32", FP8[] = "F8_E4M3", INT8[] = "I8";
@@ -28,15 +28,15 @@ static int element_bits(const struct tensor *t)
 
 /* ---- checks ---- */
 
-static bool is_float(const struct safetensor *found)
+static bool is_float(const struct stored_tensor *found)
 {
     enum dtype dtype;
-    return safetensors_to_dtype(found->dtype, &dtype) == 0 && dtype_size(dtype) > 1;
+    return element_type_to_dtype(found->dtype, &dtype) == 0 && dtype_size(dtype) > 1;
 }
 
 static enum status missing(const struct finder *f, const struct tensor *t, const char *name)
 {
-    const struct safetensor *floats = find_by_name(f->weights->file, t->name);
+    const struct stored_tensor *floats = find_by_name(f->weights->file, t->name);
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
                      "config.json this matrix is quantized%s",
@@ -44,9 +44,9 @@ static enum status missing(const struct finder *f, const struct tensor *t, const
                      floats && is_float(floats) ? ", but the files have it as floats" : "");
 }
 
-static enum status check_dtype(const struct finder *f, const struct safetensor *found, const char *expected)
+static enum status check_dtype(const struct finder *f, const struct stored_tensor *found, const char *expected)
 {
-    const char *name = safetensors_dtype_name(found->dtype);
+    const char *name = element_type_name(found->dtype);
     if (expected == FLOATS ? is_float(found) : strcmp(name, expected) == 0) return STATUS_OK;
     return error_set(f->err, STATUS_INVALID,
                      "%s: tensor \"%s\" has dtype %s, but by the \"quantization_config\" of config.json it is %s",
@@ -55,9 +55,9 @@ static enum status check_dtype(const struct finder *f, const struct safetensor *
 
 /* *out is NULL if the file does not have an optional part. */
 static enum status find_part(struct finder *f, const struct tensor *t, const struct part *part,
-                             const struct safetensor **out)
+                             const struct stored_tensor **out)
 {
-    const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, part->name).text);
+    const struct stored_tensor *found = find_by_name(f->weights->file, tensor_name_ending(t, part->name).text);
     const int num_dims = part->shape[1] > 0 ? 2 : 1;
     *out = found;
     if (!found) return part->optional ? STATUS_OK : missing(f, t, part->name);
@@ -117,7 +117,7 @@ static enum status find_data(struct finder *f, const struct tensor *t, struct we
 
 /* Of a whole matrix: [], [1] or [1, 1]; of the parts of one that the file has merged: [parts] or [parts, 1]. Sets
  * one_scale. */
-static bool is_scale_of_matrix(const struct tensor *t, const struct safetensor *found, struct weight_source *s)
+static bool is_scale_of_matrix(const struct tensor *t, const struct stored_tensor *found, struct weight_source *s)
 {
     int64_t count = 1;
     for (int i = 0; i < found->num_dims; i++) count *= found->shape[i];
@@ -134,7 +134,7 @@ static enum status find_scales(struct finder *f, const struct tensor *t, struct 
     const int64_t rows = (file_rows(t) + s->weight.scale_rows - 1) / s->weight.scale_rows;
     const int64_t groups = weight_groups(&s->weight);
     const int64_t shape[2] = {transposed ? groups : rows, transposed ? rows : groups}, one = 1;
-    const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, name).text);
+    const struct stored_tensor *found = find_by_name(f->weights->file, tensor_name_ending(t, name).text);
     if (!found && !transposed) found = find_by_name(f->weights->file, tensor_name_ending(t, ".weight_scale_inv").text);
     if (!found) return missing(f, t, name);
     mark_used(f, found);
@@ -147,11 +147,11 @@ static enum status find_scales(struct finder *f, const struct tensor *t, struct 
 
 /* ---- zero points ---- */
 
-enum status all_bytes_zero(const struct finder *f, const struct safetensor *t, bool *zero)
+enum status all_bytes_zero(const struct finder *f, const struct stored_tensor *t, bool *zero)
 {
     char *bytes = malloc(t->bytes + 1);
     if (!bytes) return error_set(f->err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    enum status status = safetensors_read(f->weights->file, t->data, t->bytes, bytes, f->err);
+    enum status status = tensor_file_read(f->weights->file, t->data, t->bytes, bytes, f->err);
     *zero = true;
     for (uint64_t i = 0; i < t->bytes && status == STATUS_OK; i++) *zero &= bytes[i] == 0;
     free(bytes);
@@ -161,7 +161,8 @@ enum status all_bytes_zero(const struct finder *f, const struct safetensor *t, b
 /* Some programs store the zero points of symmetric quantization, too. */
 static enum status check_no_zero_points(struct finder *f, const struct tensor *t)
 {
-    const struct safetensor *found = find_by_name(f->weights->file, tensor_name_ending(t, ".weight_zero_point").text);
+    const struct stored_tensor *found =
+        find_by_name(f->weights->file, tensor_name_ending(t, ".weight_zero_point").text);
     bool zero = true;
     if (!found) return STATUS_OK;
     mark_used(f, found);
@@ -175,9 +176,9 @@ static enum status check_no_zero_points(struct finder *f, const struct tensor *t
 }
 
 /* compressed-tensors did not pack zero points at first: it stored each as an int8. */
-static enum status check_packed_zeros(const struct finder *f, const struct safetensor *found)
+static enum status check_packed_zeros(const struct finder *f, const struct stored_tensor *found)
 {
-    if (!found || found->dtype != SAFETENSORS_I8) return STATUS_OK;
+    if (!found || found->dtype != ELEMENT_I8) return STATUS_OK;
     return error_set(f->err, STATUS_UNSUPPORTED,
                      "%s: tensor \"%s\" holds zero points that are not packed, as early versions of compressed-tensors "
                      "stored them; quantize the model again with a later one, or use it in bfloat16 or float16, which "
@@ -203,7 +204,7 @@ static enum status find_zeros(struct finder *f, const struct tensor *t, struct w
 /* ---- order of the input features ---- */
 
 /* Each group has group_size input features, the last one perhaps fewer. */
-static enum status check_groups(const struct finder *f, const struct safetensor *found, const struct weight *w,
+static enum status check_groups(const struct finder *f, const struct stored_tensor *found, const struct weight *w,
                                 const int32_t *group_of, int32_t *counts)
 {
     const int64_t groups = weight_groups(w), n = w->in_features;
@@ -238,13 +239,13 @@ static bool is_identity(const struct weight *w, const int32_t *group_of)
 
 /* Sets the order in which the input features of a group follow each other, unless they do so already.
  * work: [in_features + groups] zeros. */
-static enum status sort_by_group(const struct finder *f, const struct safetensor *found, int32_t *work,
+static enum status sort_by_group(const struct finder *f, const struct stored_tensor *found, int32_t *work,
                                  struct weight_source *s)
 {
     struct weight *w = &s->weight;
     const int64_t n = w->in_features;
     int32_t *group_of = work, *next = work + n;
-    enum status status = safetensors_read(f->weights->file, found->data, found->bytes, group_of, f->err);
+    enum status status = tensor_file_read(f->weights->file, found->data, found->bytes, group_of, f->err);
     if (status != STATUS_OK || is_identity(w, group_of)) return status;
     status = check_groups(f, found, w, group_of, next);
     if (status != STATUS_OK) return status;
@@ -262,7 +263,7 @@ static enum status find_order(struct finder *f, const struct tensor *t, struct w
                               .shape = {t->in_features},
                               .dtype = WORDS,
                               .optional = !t->scheme.ordered};
-    const struct safetensor *found;
+    const struct stored_tensor *found;
     enum status status = find_part(f, t, &part, &found);
     if (status != STATUS_OK || !found) return status;
     int32_t *work = calloc((size_t)(t->in_features + weight_groups(&s->weight)), sizeof *work);
@@ -283,7 +284,7 @@ static void use_in_place(const struct tensor *t, struct weight_source *s)
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
     if ((rows || (packed && w->format == WEIGHT_INT4)) && !w->input_order)
         w->data = (const char *)s->data->data + before.data;
-    safetensors_to_dtype(s->scales->dtype, &stored);
+    element_type_to_dtype(s->scales->dtype, &stored);
     if ((rows || packed) && s->one_scale < 0 && stored == w->scale_dtype)
         w->scales = (const char *)s->scales->data + before.scales;
 }
@@ -296,7 +297,7 @@ static enum status find_parts(struct finder *f, const struct tensor *t, struct w
     if (status == STATUS_OK) status = find_zeros(f, t, s);
     if (status == STATUS_OK && (c->storage == STORED_GPTQ || c->storage == STORED_PACKED)) status = find_order(f, t, s);
     if (status != STATUS_OK) return status;
-    if (c->format == WEIGHT_INT4) safetensors_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
+    if (c->format == WEIGHT_INT4) element_type_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
     use_in_place(t, s);
     return STATUS_OK;
 }

@@ -6,26 +6,26 @@
 
 #include "base/json.h"
 #include "model/find_weights.h"
-#include "model/foreign_checkpoint.h"
+#include "model/checkpoint/foreign_checkpoint.h"
 #include "model/kv_scales.h"
 
-const struct safetensor *find_by_name(const struct safetensors *file, const char *name)
+const struct stored_tensor *find_by_name(const struct tensor_file *file, const char *name)
 {
     static const char prefix[] = "model.";
     const size_t length = sizeof prefix - 1;
-    const struct safetensor *found = safetensors_find(file, name);
-    if (!found && strncmp(name, prefix, length) == 0) found = safetensors_find(file, name + length);
+    const struct stored_tensor *found = tensor_file_find(file, name);
+    if (!found && strncmp(name, prefix, length) == 0) found = tensor_file_find(file, name + length);
     return found;
 }
 
-void mark_used(const struct finder *f, const struct safetensor *found)
+void mark_used(const struct finder *f, const struct stored_tensor *found)
 {
-    f->used[safetensors_index(f->weights->file, found)] = true;
+    f->used[tensor_file_index(f->weights->file, found)] = true;
 }
 
 /* ---- checks ---- */
 
-bool has_shape(const struct safetensor *found, const int64_t *shape, int num_dims)
+bool has_shape(const struct stored_tensor *found, const int64_t *shape, int num_dims)
 {
     bool same = found->num_dims == num_dims;
     for (int i = 0; same && i < num_dims; i++) same = found->shape[i] == shape[i];
@@ -47,7 +47,7 @@ static struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
-enum status check_shape(const struct finder *f, const struct safetensor *found, const int64_t *shape, int num_dims)
+enum status check_shape(const struct finder *f, const struct stored_tensor *found, const int64_t *shape, int num_dims)
 {
     if (has_shape(found, shape, num_dims)) return STATUS_OK;
     return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" has shape %s, but config.json makes it %s", found->path,
@@ -71,29 +71,30 @@ static enum status missing(const struct finder *f, const struct tensor *t)
                      t->name, hint);
 }
 
-static enum status check_shape_of_floats(const struct finder *f, const struct tensor *t, const struct safetensor *found)
+static enum status check_shape_of_floats(const struct finder *f, const struct tensor *t,
+                                         const struct stored_tensor *found)
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const int64_t shape[2] = {t->merged_in_file ? t->merged_rows : t->out_features, t->in_features};
     return check_shape(f, found, shape, num_dims);
 }
 
-static enum status check_dtype(const struct finder *f, const struct safetensor *found, enum dtype *dtype)
+static enum status check_dtype(const struct finder *f, const struct stored_tensor *found, enum dtype *dtype)
 {
-    if (found->dtype == SAFETENSORS_F64)
+    if (found->dtype == ELEMENT_F64)
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: tensor \"%s\" has dtype F64, which quire does not read; load the model in float32 or "
                          "bfloat16 with transformers (from_pretrained, dtype), and save it (save_pretrained)",
                          found->path, found->name);
-    if (safetensors_to_dtype(found->dtype, dtype) != 0 || dtype_size(*dtype) == 1)
+    if (element_type_to_dtype(found->dtype, dtype) != 0 || dtype_size(*dtype) == 1)
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: tensor \"%s\" has dtype %s, but config.json makes it F32, F16 or BF16: its "
                          "\"quantization_config\" says which matrices are quantized",
-                         found->path, found->name, safetensors_dtype_name(found->dtype));
+                         found->path, found->name, element_type_name(found->dtype));
     return STATUS_OK;
 }
 
-enum status find_floats(const struct finder *f, const struct tensor *t, const struct safetensor **found,
+enum status find_floats(const struct finder *f, const struct tensor *t, const struct stored_tensor **found,
                         enum dtype *dtype)
 {
     *found = find_by_name(f->weights->file, t->name);
@@ -111,13 +112,13 @@ static enum status out_of_memory(const struct finder *f)
 }
 
 /* The gain is spec->gain_offset plus what the file holds, added in float32. */
-static enum status convert_gain(struct finder *f, const struct tensor *t, const struct safetensor *found,
+static enum status convert_gain(struct finder *f, const struct tensor *t, const struct stored_tensor *found,
                                 enum dtype dtype)
 {
     const int64_t count = tensor_elements(t);
     void *stored = malloc(found->bytes + 1);
     if (!stored) return out_of_memory(f);
-    enum status status = safetensors_read(f->weights->file, found->data, found->bytes, stored, f->err);
+    enum status status = tensor_file_read(f->weights->file, found->data, found->bytes, stored, f->err);
     for (int64_t i = 0; i < count && status == STATUS_OK; i++)
         f->next_gain[i] = (float)f->spec->gain_offset + dtype_load(stored, dtype, i);
     free(stored);
@@ -127,11 +128,11 @@ static enum status convert_gain(struct finder *f, const struct tensor *t, const 
     return status;
 }
 
-static enum status read_scalar(struct finder *f, const struct tensor *t, const struct safetensor *found,
+static enum status read_scalar(struct finder *f, const struct tensor *t, const struct stored_tensor *found,
                                enum dtype dtype)
 {
     float stored = 0; /* of any dtype */
-    enum status status = safetensors_read(f->weights->file, found->data, found->bytes, &stored, f->err);
+    enum status status = tensor_file_read(f->weights->file, found->data, found->bytes, &stored, f->err);
     if (status == STATUS_OK) model_weights_set_scalar(f->weights, t, dtype_load(&stored, dtype, 0));
     return status;
 }
@@ -145,7 +146,7 @@ static bool is_constant(const struct tensor *t)
 static enum status find_tensor(struct finder *f, const struct tensor *t)
 {
     struct model_weights *w = f->weights;
-    const struct safetensor *found;
+    const struct stored_tensor *found;
     enum dtype dtype;
     if (t->scheme.is_quantized) return find_quantized(f, t);
     if (is_constant(t) && !find_by_name(w->file, t->name)) return STATUS_OK;
@@ -174,7 +175,7 @@ static enum status find_all(struct finder *f)
 {
     struct model_weights *w = f->weights;
     enum status status = STATUS_OK;
-    f->used = calloc((size_t)safetensors_count(w->file) + 1, sizeof *f->used);
+    f->used = calloc((size_t)tensor_file_count(w->file) + 1, sizeof *f->used);
     w->sources = calloc((size_t)w->table.count, sizeof *w->sources);
     if (!f->used || !w->sources) return out_of_memory(f);
     if (f->spec->gain_offset != 0) status = allocate_gains(f);
@@ -184,8 +185,8 @@ static enum status find_all(struct finder *f)
 
 /* ---- lm_head ---- */
 
-static enum status same_bytes(const struct safetensors *file, const struct safetensor *a, const struct safetensor *b,
-                              bool *same, struct error *err)
+static enum status same_bytes(const struct tensor_file *file, const struct stored_tensor *a,
+                              const struct stored_tensor *b, bool *same, struct error *err)
 {
     enum { CHUNK = 1 << 20 };
     char *buffers = malloc(2 * CHUNK);
@@ -193,9 +194,9 @@ static enum status same_bytes(const struct safetensors *file, const struct safet
     *same = true;
     for (uint64_t first = 0; first < a->bytes && *same && status == STATUS_OK; first += CHUNK) {
         const uint64_t bytes = a->bytes - first < CHUNK ? a->bytes - first : CHUNK;
-        status = safetensors_read(file, (const char *)a->data + first, bytes, buffers, err);
+        status = tensor_file_read(file, (const char *)a->data + first, bytes, buffers, err);
         if (status == STATUS_OK)
-            status = safetensors_read(file, (const char *)b->data + first, bytes, buffers + CHUNK, err);
+            status = tensor_file_read(file, (const char *)b->data + first, bytes, buffers + CHUNK, err);
         *same = status == STATUS_OK && memcmp(buffers, buffers + CHUNK, bytes) == 0;
     }
     free(buffers);
@@ -203,12 +204,12 @@ static enum status same_bytes(const struct safetensors *file, const struct safet
 }
 
 /* Whether lm_head is the embedding. Where the spec says so, a stored lm_head is used all the same if it is another. */
-static enum status find_tie(const struct model_spec *spec, const struct safetensors *file, bool *tied,
+static enum status find_tie(const struct model_spec *spec, const struct tensor_file *file, bool *tied,
                             struct error *err)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.weight", spec->names.embedding);
-    const struct safetensor *head = safetensors_find(file, "lm_head.weight"), *embedding = find_by_name(file, name);
+    const struct stored_tensor *head = tensor_file_find(file, "lm_head.weight"), *embedding = find_by_name(file, name);
     *tied = spec->tie_word_embeddings;
     if (!*tied || !head || !embedding) return STATUS_OK;
     *tied = head->dtype == embedding->dtype && head->bytes == embedding->bytes;
@@ -219,7 +220,7 @@ static enum status find_tie(const struct model_spec *spec, const struct safetens
 static void name_tied_embedding(struct model_weights *w)
 {
     struct tensor *embedding = &w->table.tensors[0];
-    if (!find_by_name(w->file, embedding->name) && safetensors_find(w->file, "lm_head.weight"))
+    if (!find_by_name(w->file, embedding->name) && tensor_file_find(w->file, "lm_head.weight"))
         snprintf(embedding->name, sizeof embedding->name, "lm_head.weight");
 }
 
@@ -232,7 +233,7 @@ static bool ends_with(const char *name, const char *end)
 }
 
 /* Programs that write GPTQ checkpoints give every matrix a bias, which is zero where the model has none. */
-static bool is_zero_bias(const struct finder *f, const struct safetensor *t)
+static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
 {
     bool zero = false;
     return ends_with(t->name, ".bias") && all_bytes_zero(f, t, &zero) == STATUS_OK && zero;
@@ -240,7 +241,7 @@ static bool is_zero_bias(const struct finder *f, const struct safetensor *t)
 
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
  * the cache. */
-static bool harmless(const struct finder *f, const struct safetensor *t)
+static bool harmless(const struct finder *f, const struct stored_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq",
                                        ".weight_shape",
@@ -266,8 +267,8 @@ static void warn_unused(const struct finder *f, const struct log *log)
 {
     enum { NAMED = 8 }; /* a wrong config can leave hundreds */
     int64_t unused = 0;
-    for (int64_t i = 0; i < safetensors_count(f->weights->file); i++) {
-        const struct safetensor *t = safetensors_at(f->weights->file, i);
+    for (int64_t i = 0; i < tensor_file_count(f->weights->file); i++) {
+        const struct stored_tensor *t = tensor_file_at(f->weights->file, i);
         if (f->used[i] || harmless(f, t)) continue;
         if (unused++ < NAMED)
             log_write(log, LOG_WARNING, "%s: tensor \"%s\" is not used", t->path, show_string(t->name).text);
@@ -281,14 +282,14 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
                                struct model_weights *weights, struct error *err)
 {
     struct finder f = {.weights = weights, .spec = spec, .folder = folder, .err = err};
-    struct safetensors *file = NULL;
+    struct tensor_file *file = NULL;
     bool tied = false;
     *weights = (struct model_weights){0};
-    enum status status = safetensors_open_folder(folder, &file, err);
+    enum status status = tensor_file_open(folder, &file, err);
     if (status == STATUS_OK) status = find_tie(spec, file, &tied, err);
     if (status == STATUS_OK) status = model_weights_init(spec, tied, weights, err);
     if (status != STATUS_OK) {
-        safetensors_close(file);
+        tensor_file_close(file);
         return status;
     }
     weights->file = file;

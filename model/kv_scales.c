@@ -14,18 +14,18 @@ static const char *const names[][2] = {{"k_scale", "v_scale"},
 enum { NUM_NAMES = sizeof names / sizeof *names };
 
 /* Sets *scale if the file has the tensor. */
-static enum status read_scale(const struct safetensors *file, const char *name, bool *used, float *scale,
+static enum status read_scale(const struct tensor_file *file, const char *name, bool *used, float *scale,
                               struct error *err)
 {
-    const struct safetensor *found = safetensors_find(file, name);
+    const struct stored_tensor *found = tensor_file_find(file, name);
     float stored = 0; /* of any dtype */
     enum dtype dtype;
-    if (!found || safetensors_to_dtype(found->dtype, &dtype) != 0 || dtype_size(dtype) == 1 ||
+    if (!found || element_type_to_dtype(found->dtype, &dtype) != 0 || dtype_size(dtype) == 1 ||
         found->bytes != (uint64_t)dtype_size(dtype))
         return STATUS_OK;
-    enum status status = safetensors_read(file, found->data, found->bytes, &stored, err);
+    enum status status = tensor_file_read(file, found->data, found->bytes, &stored, err);
     *scale = dtype_load(&stored, dtype, 0);
-    used[safetensors_index(file, found)] = true;
+    used[tensor_file_index(file, found)] = true;
     return status;
 }
 

@@ -7,7 +7,7 @@
 #include "model/weights.h"
 
 /* Sets layer_weights.kv_scales to what weights->file holds under any of the names that quantizing programs give them,
- * and marks those tensors in used[safetensors_count]. A tensor of more than one number is left alone: scales of single
+ * and marks those tensors in used[tensor_file_count]. A tensor of more than one number is left alone: scales of single
  * heads are not used. */
 enum status kv_scales_find(struct model_weights *weights, const struct model_spec *spec, bool *used, struct error *err);
 

@@ -87,7 +87,7 @@ static enum status fetch(const struct transfer *t, int64_t first, int64_t count,
     void *raw = t->from == t->to ? out : lane->raw;
     if (status != STATUS_OK) return status;
     if (t->file)
-        status = safetensors_read(t->file, source, (uint64_t)bytes, raw, err);
+        status = tensor_file_read(t->file, source, (uint64_t)bytes, raw, err);
     else
         memcpy(raw, source, (size_t)bytes);
     for (int64_t i = 0; raw != out && i < count && status == STATUS_OK; i++)

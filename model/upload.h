@@ -5,14 +5,14 @@
 #define QUIRE_MODEL_UPLOAD_H
 
 #include "kernels/backend.h"
-#include "model/safetensors.h"
-#include "model/weight_source.h"
+#include "model/checkpoint/tensor_file.h"
+#include "model/checkpoint/weight_source.h"
 
 /* One contiguous piece: `count` elements of type `from`, stored on the device as `to`. Bytes that are no numbers have
  * the same type of one byte in both. */
 struct transfer {
     const void *source;
-    const struct safetensors *file; /* that the source points into; NULL: memory */
+    const struct tensor_file *file; /* that the source points into; NULL: memory */
     void *destination;              /* on the device */
     int64_t count;
     enum dtype from, to;

@@ -216,12 +216,12 @@ static bool may_ask_for_pages(const char *path)
     return stat(path, &info) == 0 && (info.st_uid == geteuid() || access(path, W_OK) == 0);
 }
 
-static int64_t file_resident(const struct safetensors *file)
+static int64_t file_resident(const struct tensor_file *file)
 {
     int64_t sum = 0;
     const char *last = "";
-    for (int64_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensor *t = safetensors_at(file, i);
+    for (int64_t i = 0; i < tensor_file_count(file); i++) {
+        const struct stored_tensor *t = tensor_file_at(file, i);
         if (strcmp(t->path, last) != 0 && !may_ask_for_pages(t->path)) return -1;
         last = t->path;
         const int64_t resident = host_memory_resident(t->data, (int64_t)t->bytes);
@@ -235,7 +235,7 @@ void model_weights_resident(const struct model_weights *w, int64_t *bytes, int64
 {
     const int64_t of_file = w->file ? file_resident(w->file) : 0;
     const int64_t of_memory = w->memory ? host_memory_resident(w->memory, w->memory_bytes) : 0;
-    *bytes = (w->file ? (int64_t)safetensors_total_bytes(w->file) : 0) + w->memory_bytes;
+    *bytes = (w->file ? (int64_t)tensor_file_bytes(w->file) : 0) + w->memory_bytes;
     *resident = of_file < 0 || of_memory < 0 ? -1 : of_file + of_memory;
 }
 
@@ -244,7 +244,7 @@ void model_weights_close(struct model_weights *w)
     if (w->memory) munmap(w->memory, (size_t)w->memory_bytes);
     for (int32_t i = 0; w->sources && i < w->table.count; i++) free((void *)w->sources[i].weight.input_order);
     free(w->sources);
-    safetensors_close(w->file);
+    tensor_file_close(w->file);
     free(w->gains);
     free(w->layers);
     tensor_table_free(&w->table);

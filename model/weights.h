@@ -10,9 +10,9 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "model/model_spec.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/tensor_file.h"
 #include "model/tensors.h"
-#include "model/weight_source.h"
+#include "model/checkpoint/weight_source.h"
 
 /* Matrices with the same input, whose outputs lie side by side: q, k, v or gate, up. In a file they are several, whose
  * types may differ; a device merges them into one. */
@@ -42,7 +42,7 @@ struct model_weights {
     struct norm_params final_norm; /* [hidden_size] */
     struct layer_weights *layers;  /* [num_layers] */
     int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct safetensors *file;      /* that matrices and biases point into; NULL for dummy weights and on a device */
+    struct tensor_file *file;      /* that matrices and biases point into; NULL for dummy weights and on a device */
     float *gains; /* all gains, if the spec's gain_offset was added to them; NULL: they are where the matrices are */
     struct weight_source *sources; /* [table.count] of matrices that are quantized, in the files; NULL without files */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */

@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "model/device_weights.h"
 #include "model/quantization.h"
-#include "model/quantize.h"
+#include "model/checkpoint/quantize.h"
 #include "tests/support/must.h"
 #include "tests/support/quantized_checkpoint.h"
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "model/config.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/tensor_file.h"
 #include "model/tensors.h"
 #include "tests/support/golden.h"
 
@@ -334,18 +334,18 @@ static void test_golden(void **state)
     (void)state;
     for (int i = 0; i < golden_num_checkpoints; i++) {
         struct model_config config;
-        struct safetensors *file;
+        struct tensor_file *file;
         struct tensor_table table;
         struct error err;
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", golden_checkpoints[i]);
         assert_int_equal(model_config_load(folder, NULL, NULL, &config, &err), STATUS_OK);
-        assert_int_equal(safetensors_open_folder(folder, &file, &err), STATUS_OK);
+        assert_int_equal(tensor_file_open(folder, &file, &err), STATUS_OK);
         assert_int_equal(tensor_table_make(&config.spec, config.spec.tie_word_embeddings, &table, &err), STATUS_OK);
         int64_t elements = 0, stored = 0, in_file = 0;
         for (int32_t k = 0; k < table.count; k++) {
             const struct tensor *t = &table.tensors[k];
-            const struct safetensor *found = safetensors_find(file, t->name);
+            const struct stored_tensor *found = tensor_file_find(file, t->name);
             if (!found) fail_msg("%s: there is no %s", golden_checkpoints[i], t->name);
             elements += tensor_elements(t);
             in_file += !t->merged_in_file || t->first_row == 0;
@@ -354,12 +354,12 @@ static void test_golden(void **state)
             assert_int_equal(found->shape[0], t->merged_in_file ? t->merged_rows : t->out_features);
             if (t->kind == TENSOR_MATRIX) assert_int_equal(found->shape[1], t->in_features);
         }
-        for (int64_t k = 0; k < safetensors_count(file); k++)
-            stored += (int64_t)safetensors_at(file, k)->bytes / safetensors_dtype_bytes(safetensors_at(file, k)->dtype);
-        assert_int_equal(in_file, safetensors_count(file));
+        for (int64_t k = 0; k < tensor_file_count(file); k++)
+            stored += (int64_t)tensor_file_at(file, k)->bytes / element_type_bytes(tensor_file_at(file, k)->dtype);
+        assert_int_equal(in_file, tensor_file_count(file));
         assert_int_equal(elements, stored);
         tensor_table_free(&table);
-        safetensors_close(file);
+        tensor_file_close(file);
     }
 }
 

@@ -8,7 +8,7 @@
 #include "base/processors.h"
 #include "base/clock.h"
 #include "model/quantization.h"
-#include "model/weight_source.h"
+#include "model/checkpoint/weight_source.h"
 #include "runtime/bench/setting.h"
 #include "runtime/report.h"
 #include "runtime/commands.h"

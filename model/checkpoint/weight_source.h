@@ -6,7 +6,7 @@
 #ifndef QUIRE_MODEL_WEIGHT_SOURCE_H
 #define QUIRE_MODEL_WEIGHT_SOURCE_H
 
-#include "model/safetensors.h"
+#include "model/checkpoint/tensor_file.h"
 #include "model/tensors.h"
 
 /* Rows are read in bands that begin at a multiple of this. */
@@ -17,10 +17,10 @@ struct weight_source {
     /* What is read: its data, scales and zeros point into the file, or are NULL where they must be read by rows.
      * input_order is owned by the source. */
     struct weight weight;
-    bool has_zeros;                                 /* the weight has zeros, which are read by rows */
-    const struct safetensors *file;                 /* not owned */
-    const struct safetensor *data, *scales, *zeros; /* in the file; scales NULL: of floats; zeros NULL: none there */
-    int64_t first_row;                              /* of the tensors: where the matrix begins */
+    bool has_zeros;                                    /* the weight has zeros, which are read by rows */
+    const struct tensor_file *file;                    /* not owned */
+    const struct stored_tensor *data, *scales, *zeros; /* in the file; scales NULL: of floats; zeros NULL: none there */
+    int64_t first_row;                                 /* of the tensors: where the matrix begins */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
 };
 

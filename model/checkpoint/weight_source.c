@@ -1,10 +1,10 @@
-#include "model/weight_source.h"
+#include "model/checkpoint/weight_source.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
-#include "model/quantize.h"
+#include "model/checkpoint/quantize.h"
 
 enum { BAND_BYTES = 4 << 20, TILE_WORDS = 16 };
 
@@ -64,19 +64,6 @@ static enum status out_of_memory(struct error *err)
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
 }
 
-/* The stored rows [first, first + count) of a tensor, or of each the `bytes` from `offset` on: [count, bytes]. */
-static enum status read_strips(const struct weight_source *s, const struct safetensor *t, int64_t first, int64_t count,
-                               int64_t offset, int64_t bytes, void *out, struct error *err)
-{
-    const int64_t stored = (int64_t)t->bytes / t->shape[0];
-    const char *from = (const char *)t->data + first * stored + offset;
-    enum status status = STATUS_OK;
-    if (bytes == stored) return safetensors_read(s->file, from, (uint64_t)(count * bytes), out, err);
-    for (int64_t i = 0; i < count && status == STATUS_OK; i++)
-        status = safetensors_read(s->file, from + i * stored, (uint64_t)bytes, (char *)out + i * bytes, err);
-    return status;
-}
-
 /* ---- data ---- */
 
 /* out[row * out_stride + j] = tile[j * stride + row], j < columns. Blocks of 4 x 4 go through registers. */
@@ -110,7 +97,7 @@ static enum status read_gptq(const struct weight_source *s, int64_t first, int64
     enum status status = tile ? STATUS_OK : out_of_memory(err);
     for (int64_t k = 0; k < words && status == STATUS_OK; k += TILE_WORDS) {
         const int64_t wide = words - k < TILE_WORDS ? words - k : TILE_WORDS;
-        status = read_strips(s, s->data, k, wide, (s->first_row + first) * 4, count * 4, tile, err);
+        status = tensor_file_read_strips(s->file, s->data, k, wide, (s->first_row + first) * 4, count * 4, tile, err);
         if (status == STATUS_OK) transpose(out + k, words, tile, count, count, wide);
     }
     free(tile);
@@ -153,7 +140,8 @@ static enum status read_awq(const struct weight_source *s, int64_t first, int64_
     enum status status = tile ? STATUS_OK : out_of_memory(err);
     for (int64_t k = 0; k < words && status == STATUS_OK; k += TILE_WORDS) {
         const int64_t wide = words - k < TILE_WORDS ? words - k : TILE_WORDS;
-        status = read_strips(s, s->data, 8 * k, 8 * wide, (s->first_row + first) / 2, count / 2, tile, err);
+        status = tensor_file_read_strips(s->file, s->data, 8 * k, 8 * wide, (s->first_row + first) / 2, count / 2, tile,
+                                         err);
         if (status != STATUS_OK) break;
         for (int64_t j = 0; j < wide; j++) transpose_words(tile + 8 * j * columns, columns);
         for (int i = 0; i < 8; i++)
@@ -193,7 +181,7 @@ static enum status read_data(const struct weight_source *s, int64_t first, int64
     else if (s->scheme.storage == STORED_AWQ)
         status = read_awq(s, first, count, out, err);
     else
-        status = read_strips(s, s->data, s->first_row + first, count, 0, bytes, out, err);
+        status = tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0, bytes, out, err);
     /* In words, 8 bits are stored as a number from 0 to 255 whose zero is 128. */
     if (s->weight.format == WEIGHT_INT8 && s->scheme.storage != STORED_ROWS)
         for (int64_t i = 0; i < count * bytes && status == STATUS_OK; i++) ((uint8_t *)out)[i] ^= 0x80;
@@ -217,7 +205,7 @@ static enum status read_one_scale(const struct weight_source *s, int64_t count, 
     const int64_t size = dtype_size(stored), elements = count * weight_groups(&s->weight);
     float one = 0; /* of any dtype */
     const char *from = (const char *)s->scales->data + s->one_scale * size;
-    enum status status = safetensors_read(s->file, from, (uint64_t)size, &one, err);
+    enum status status = tensor_file_read(s->file, from, (uint64_t)size, &one, err);
     for (int64_t i = 0; i < elements && status == STATUS_OK; i++)
         convert(out, s->weight.scale_dtype, i, &one, stored, 0);
     return status;
@@ -232,13 +220,14 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     const int64_t groups = weight_groups(w), rows = (count + w->scale_rows - 1) / w->scale_rows;
     const int64_t row = (s->first_row + first) / w->scale_rows;
     enum dtype stored;
-    safetensors_to_dtype(s->scales->dtype, &stored);
+    element_type_to_dtype(s->scales->dtype, &stored);
     const int64_t size = dtype_size(stored);
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
     if (!raw) return out_of_memory(err);
-    enum status status = transposed ? read_strips(s, s->scales, 0, groups, row * size, rows * size, raw, err)
-                                    : read_strips(s, s->scales, row, rows, 0, groups * size, raw, err);
+    enum status status = transposed
+                             ? tensor_file_read_strips(s->file, s->scales, 0, groups, row * size, rows * size, raw, err)
+                             : tensor_file_read_strips(s->file, s->scales, row, rows, 0, groups * size, raw, err);
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
@@ -259,8 +248,9 @@ static enum status read_zeros(const struct weight_source *s, int64_t first, int6
     int place[8]; /* of an output feature in its word */
     if (!raw) return out_of_memory(err);
     for (int i = 0; i < 8; i++) place[awq ? awq_order[i] : i] = i * bits;
-    enum status status = rows_first ? read_strips(s, s->zeros, word, words, 0, groups * 4, raw, err)
-                                    : read_strips(s, s->zeros, 0, groups, word * 4, words * 4, raw, err);
+    enum status status = rows_first
+                             ? tensor_file_read_strips(s->file, s->zeros, word, words, 0, groups * 4, raw, err)
+                             : tensor_file_read_strips(s->file, s->zeros, 0, groups, word * 4, words * 4, raw, err);
     for (int64_t row = 0; row < count && status == STATUS_OK; row++)
         for (int64_t g = 0; g < groups; g++) {
             const int64_t i = row / in_word;
@@ -301,15 +291,15 @@ struct weight_quantize_args weight_source_quantizing(const struct weight_source 
                                         .data = out->data,
                                         .scales = out->scales,
                                         .zeros = out->zeros};
-    safetensors_to_dtype(s->data->dtype, &args.dtype);
+    element_type_to_dtype(s->data->dtype, &args.dtype);
     return args;
 }
 
 enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
                                       struct error *err)
 {
-    return read_strips(s, s->data, s->first_row + first, count, 0, (int64_t)s->data->bytes / s->data->shape[0], out,
-                       err);
+    return tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0,
+                                   (int64_t)s->data->bytes / s->data->shape[0], out, err);
 }
 
 /* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */
