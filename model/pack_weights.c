@@ -13,110 +13,79 @@ struct job {
     struct weight_rows out;
 };
 
-struct jobs {
-    struct job *jobs;
-    int64_t count;
+struct packing {
+    struct weights_memory memory;
+    struct job *jobs; /* [num_jobs]; NULL: they are only counted, as the memory is */
+    int64_t num_jobs;
     pthread_mutex_t lock; /* of the failure */
     enum status status;
     struct error err;
 };
 
-/* Bytes of the parts that the weight does not have yet. */
-static struct weight_part_bytes missing_parts(const struct weight_source *s, const struct weight *w)
+/* Gives the parts that a matrix lacks their memory, and adds the jobs that fill them. */
+static void place(struct packing *p, const struct weight_source *s, struct weight *w)
 {
-    struct weight_part_bytes bytes = weight_part_bytes(w, s->has_zeros && !w->zeros, w->out_features);
-    if (w->data) bytes.data = 0;
-    if (w->scales) bytes.scales = 0;
-    return bytes;
+    const int64_t band = weight_source_band(s), before = p->memory.bytes;
+    const struct weight_rows taken = weights_memory_take_parts(&p->memory, w, s->scheme->has_zeros);
+    for (int64_t first = 0; first < w->out_features && p->memory.bytes > before; first += band) {
+        const int64_t rows = first + band < w->out_features ? band : w->out_features - first;
+        if (p->jobs) p->jobs[p->num_jobs] = (struct job){s, first, rows, weight_rows_at(w, &taken, first)};
+        p->num_jobs++;
+    }
+}
+
+static void place_all(struct packing *p, const struct model_weights *w)
+{
+    p->memory.bytes = p->num_jobs = 0;
+    for (int32_t i = 0; w->sources && i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        if (t->scheme.is_quantized) place(p, &w->sources[i], model_weights_matrix(w, t));
+    }
 }
 
 int64_t model_weights_to_pack(const struct model_weights *w)
 {
-    int64_t bytes = 0;
-    if (!w->sources || w->memory) return 0;
-    for (int32_t i = 0; i < w->table.count; i++) {
-        const struct tensor *t = &w->table.tensors[i];
-        if (!t->scheme.is_quantized) continue;
-        const struct weight_part_bytes parts = missing_parts(&w->sources[i], model_weights_matrix(w, t));
-        bytes += model_weights_aligned_parts(&parts);
-    }
-    return bytes;
+    struct packing p = {0};
+    place_all(&p, w);
+    return p.memory.bytes;
 }
 
-static void *take(char **memory, int64_t bytes)
-{
-    char *taken = *memory;
-    *memory += model_weights_aligned(bytes);
-    return bytes > 0 ? taken : NULL;
-}
-
-/* Gives the missing parts of a matrix their memory, and adds the jobs that fill it. */
-static void place(const struct weight_source *s, struct weight *w, char **memory, struct jobs *jobs)
-{
-    const struct weight_part_bytes bytes = missing_parts(s, w);
-    const int64_t band = weight_source_band(s);
-    struct weight_rows parts;
-    parts.data = take(memory, bytes.data);
-    parts.scales = take(memory, bytes.scales);
-    parts.zeros = take(memory, bytes.zeros);
-    if (parts.data) w->data = parts.data;
-    if (parts.scales) w->scales = parts.scales;
-    if (parts.zeros) w->zeros = parts.zeros;
-    for (int64_t first = 0; first < w->out_features && (parts.data || parts.scales || parts.zeros); first += band)
-        jobs->jobs[jobs->count++] =
-            (struct job){.source = s,
-                         .first = first,
-                         .rows = first + band < w->out_features ? band : w->out_features - first,
-                         .out = weight_rows_at(w, &parts, first)};
-}
-
-static int64_t count_bands(const struct model_weights *w)
-{
-    int64_t bands = 0;
-    for (int32_t i = 0; i < w->table.count; i++)
-        if (w->table.tensors[i].scheme.is_quantized)
-            bands += w->sources[i].weight.out_features / weight_source_band(&w->sources[i]) + 1;
-    return bands;
-}
-
-static void run_job(void *all, int64_t index, int thread)
+static void run_job(void *packing, int64_t index, int thread)
 {
     (void)thread;
-    struct jobs *jobs = all;
-    const struct job *job = &jobs->jobs[index];
+    struct packing *p = packing;
+    const struct job *job = &p->jobs[index];
     struct error failure;
     const enum status status = weight_source_read(job->source, job->first, job->rows, &job->out, &failure);
     if (status == STATUS_OK) return;
-    pthread_mutex_lock(&jobs->lock);
-    jobs->status = error_set(&jobs->err, status, "%s", failure.text);
-    pthread_mutex_unlock(&jobs->lock);
+    pthread_mutex_lock(&p->lock);
+    p->status = error_set(&p->err, status, "%s", failure.text);
+    pthread_mutex_unlock(&p->lock);
 }
 
-static enum status run_jobs(struct jobs *jobs, struct error *err)
+static enum status run_jobs(struct packing *p, struct error *err)
 {
     struct pool *pool = pool_open_allowed();
-    pthread_mutex_init(&jobs->lock, NULL);
-    pool_run(pool, INT_MAX, jobs->count, run_job, jobs);
-    pthread_mutex_destroy(&jobs->lock);
+    pthread_mutex_init(&p->lock, NULL);
+    pool_run(pool, INT_MAX, p->num_jobs, run_job, p);
+    pthread_mutex_destroy(&p->lock);
     pool_close(pool);
-    return jobs->status == STATUS_OK ? STATUS_OK : error_set(err, jobs->status, "%s", jobs->err.text);
+    return p->status == STATUS_OK ? STATUS_OK : error_set(err, p->status, "%s", p->err.text);
 }
 
 enum status model_weights_pack(struct model_weights *w, struct error *err)
 {
-    const int64_t bytes = model_weights_to_pack(w);
-    if (bytes == 0) return STATUS_OK;
-    struct jobs jobs = {.jobs = malloc((size_t)count_bands(w) * sizeof *jobs.jobs)};
-    if (!jobs.jobs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    enum status status = model_weights_allocate(w, bytes, "the quantized weights", err);
+    struct packing p = {0};
+    place_all(&p, w);
+    if (p.memory.bytes == 0) return STATUS_OK;
+    p.jobs = malloc((size_t)p.num_jobs * sizeof *p.jobs);
+    if (!p.jobs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    enum status status = model_weights_allocate(w, p.memory.bytes, "the quantized weights", err);
     if (status == STATUS_OK) {
-        char *memory = w->memory;
-        for (int32_t i = 0; i < w->table.count; i++) {
-            const struct tensor *t = &w->table.tensors[i];
-            if (t->scheme.is_quantized) place(&w->sources[i], model_weights_matrix(w, t), &memory, &jobs);
-        }
-        status = run_jobs(&jobs, err);
+        p.memory.at = w->memory;
+        place_all(&p, w);
+        status = run_jobs(&p, err);
     }
-    free(jobs.jobs);
+    free(p.jobs);
     return status;
 }

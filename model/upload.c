@@ -76,8 +76,7 @@ static void send_buffer(struct backend *b, struct lane *lane, void *destination,
 
 /* ---- a piece ---- */
 
-/* Elements [first, first + count) of a transfer, into a buffer. The file is read rather than touched through the
- * mapping, so that a file which another program has made shorter is an error and not a signal. */
+/* Elements [first, first + count) of a transfer, into a buffer. */
 static enum status fetch(const struct transfer *t, int64_t first, int64_t count, struct lane *lane, void *out,
                          struct error *err)
 {
@@ -130,15 +129,15 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
     const struct weight *w = &t->matrix->weight;
     const struct weight_rows to = weight_rows_at(w, &t->rows, first);
     const struct weight_part_bytes bytes = weight_part_bytes(w, true, count);
-    const int64_t data = (bytes.data + 63) / 64 * 64, scales = (bytes.scales + 63) / 64 * 64;
-    enum status status = reserve_raw(lane, data + scales + bytes.zeros, err);
-    const struct weight_rows band = {.data = to.data ? lane->raw : NULL,
-                                     .scales = to.scales ? lane->raw + data : NULL,
-                                     .zeros = to.zeros ? (uint8_t *)lane->raw + data + scales : NULL};
+    int64_t offset[NUM_WEIGHT_PARTS + 1] = {0};
+    struct weight_rows band = {{NULL}};
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) offset[i + 1] = offset[i] + (bytes.of[i] + 63) / 64 * 64;
+    enum status status = reserve_raw(lane, offset[NUM_WEIGHT_PARTS], err);
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
+        if (to.at[i]) band.at[i] = lane->raw + offset[i];
     if (status == STATUS_OK) status = weight_source_read(t->matrix, first, count, &band, err);
-    if (status == STATUS_OK && to.data) status = send_bytes(b, lane, to.data, band.data, bytes.data, err);
-    if (status == STATUS_OK && to.scales) status = send_bytes(b, lane, to.scales, band.scales, bytes.scales, err);
-    if (status == STATUS_OK && to.zeros) status = send_bytes(b, lane, to.zeros, band.zeros, bytes.zeros, err);
+    for (int i = 0; i < NUM_WEIGHT_PARTS && status == STATUS_OK; i++)
+        if (to.at[i]) status = send_bytes(b, lane, to.at[i], band.at[i], bytes.of[i], err);
     return status;
 }
 
@@ -147,8 +146,8 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
 /* Those that a buffer holds; 0 if the host quantizes them, or none fits. */
 static int64_t rows_to_quantize(const struct backend *b, const struct transfer *t)
 {
-    if (!b->weight_quantize || !t->matrix->scheme.quantize) return 0;
-    const struct weight_rows none = {0};
+    if (!b->weight_quantize || !t->matrix->scheme->quantize) return 0;
+    const struct weight_rows none = {{NULL}};
     const struct weight_quantize_args args = weight_source_quantizing(t->matrix, &none);
     return CHUNK_BYTES / (args.in_features * dtype_size(args.dtype));
 }

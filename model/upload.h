@@ -5,7 +5,6 @@
 #define QUIRE_MODEL_UPLOAD_H
 
 #include "kernels/backend.h"
-#include "model/checkpoint/tensor_file.h"
 #include "model/checkpoint/weight_source.h"
 
 /* One contiguous piece: `count` elements of type `from`, stored on the device as `to`. Bytes that are no numbers have

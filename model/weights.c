@@ -100,27 +100,22 @@ struct norm_params *model_weights_norm(const struct model_weights *w, const stru
     }
 }
 
-void model_weights_set(struct model_weights *w, const struct tensor *t, const void *data, enum dtype dtype)
+struct weights_vector model_weights_vector(const struct model_weights *w, const struct tensor *t)
 {
-    struct weight *matrix = model_weights_matrix(w, t);
     struct norm_params *norm = model_weights_norm(w, t);
-    switch (t->kind) {
-    case TENSOR_MATRIX:
-        *matrix = (struct weight){.format = weight_format_of(dtype),
-                                  .out_features = t->out_features,
-                                  .in_features = t->in_features,
-                                  .data = data};
-        break;
-    case TENSOR_BIAS:
-        matrix->bias = data;
-        matrix->bias_dtype = dtype;
-        break;
-    case TENSOR_GAIN:
-        norm->gain = data;
-        norm->gain_dtype = dtype;
-        break;
-    case TENSOR_SCALAR:
-        break;
+    struct weight *matrix = model_weights_matrix(w, t);
+    return norm ? (struct weights_vector){&norm->gain, &norm->gain_dtype}
+                : (struct weights_vector){&matrix->bias, &matrix->bias_dtype};
+}
+
+void model_weights_set(struct model_weights *w, const struct tensor *t, const struct weight *from)
+{
+    if (t->kind == TENSOR_MATRIX) {
+        *model_weights_matrix(w, t) = *from;
+    } else {
+        const struct weights_vector to = model_weights_vector(w, t);
+        *to.data = from->data;
+        *to.dtype = weight_dtype(from);
     }
 }
 
@@ -131,8 +126,15 @@ static float softplus(float x)
 
 void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, float value)
 {
-    struct xielu_params *xielu = &w->layers[t->layer].xielu;
+    struct layer_weights *layer = &w->layers[t->layer];
+    struct xielu_params *xielu = &layer->xielu;
     switch (t->role) {
+    case TENSOR_K_SCALE:
+        layer->kv_scales[0] = value;
+        break;
+    case TENSOR_V_SCALE:
+        layer->kv_scales[1] = value;
+        break;
     case TENSOR_XIELU_BETA:
         xielu->beta = value;
         break;
@@ -152,18 +154,24 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
 
 const struct weight_source *model_weights_source(const struct model_weights *w, const struct tensor *t)
 {
-    return w->sources && t->scheme.is_quantized ? &w->sources[t - w->table.tensors] : NULL;
+    return w->sources ? &w->sources[t - w->table.tensors] : NULL;
 }
 
-int64_t model_weights_aligned(int64_t bytes)
+void *weights_memory_take(struct weights_memory *memory, int64_t bytes)
 {
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    char *taken = memory->at && bytes > 0 ? memory->at + memory->bytes : NULL;
+    memory->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return taken;
 }
 
-int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes)
+struct weight_rows weights_memory_take_parts(struct weights_memory *memory, struct weight *w, bool has_zeros)
 {
-    return model_weights_aligned(bytes->data) + model_weights_aligned(bytes->scales) +
-           model_weights_aligned(bytes->zeros);
+    const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
+    struct weight_rows parts = weight_parts(w), taken = {{NULL}};
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
+        if (!parts.at[i]) parts.at[i] = taken.at[i] = weights_memory_take(memory, bytes.of[i]);
+    weight_set_parts(w, &parts);
+    return taken;
 }
 
 /* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
@@ -186,26 +194,24 @@ enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const
                      (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
-static int64_t set_size(const struct model_spec *spec, struct model_weights *w, const struct tensor *t)
+enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
     const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-    const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
-    if (t->kind == TENSOR_SCALAR) return 0; /* is no weight on a device */
-    if (t->scheme.is_quantized) {
-        const struct weight weight = weight_of_scheme(t);
-        const int64_t order = weight_is_ordered(t) ? t->in_features * (int64_t)sizeof *weight.input_order : 0;
-        *model_weights_matrix(w, t) = weight;
-        return weight_bytes_of_parts(&weight, t->scheme.has_zeros) + order;
-    }
-    model_weights_set(w, t, NULL, dtype);
-    return tensor_elements(t) * dtype_size(dtype);
+    return converted ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)
 {
     enum status status = model_weights_init(spec, spec->tie_word_embeddings, w, err);
     if (status != STATUS_OK) return status;
-    for (int32_t i = 0; i < w->table.count; i++) w->bytes += set_size(spec, w, &w->table.tensors[i]);
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        const struct weight weight = weight_of_tensor(t, model_weights_dtype(spec, t));
+        if (t->kind == TENSOR_SCALAR || t->kind == TENSOR_CACHE_SCALE) continue; /* is no weight on a device */
+        model_weights_set(w, t, &weight);
+        w->bytes += weight_bytes_of_tensor(t, &weight);
+        if (weight_is_ordered(t)) w->bytes += t->in_features * (int64_t)sizeof *weight.input_order;
+    }
     return STATUS_OK;
 }
 
@@ -242,10 +248,9 @@ void model_weights_resident(const struct model_weights *w, int64_t *bytes, int64
 void model_weights_close(struct model_weights *w)
 {
     if (w->memory) munmap(w->memory, (size_t)w->memory_bytes);
-    for (int32_t i = 0; w->sources && i < w->table.count; i++) free((void *)w->sources[i].weight.input_order);
+    for (int32_t i = 0; w->sources && i < w->table.count; i++) weight_source_close(&w->sources[i]);
     free(w->sources);
     tensor_file_close(w->file);
-    free(w->gains);
     free(w->layers);
     tensor_table_free(&w->table);
     *w = (struct model_weights){0};

@@ -308,6 +308,7 @@ static void test_golden_families(void **state)
         int64_t bytes = 0;
         for (int32_t k = 0; k < w.table.count; k++) {
             const struct tensor *t = &w.table.tensors[k];
+            if (t->kind == TENSOR_CACHE_SCALE) continue;
             const struct stored_tensor *stored = tensor_file_find(w.file, t->name);
             assert_non_null(stored);
             if (t->kind != TENSOR_GAIN) {
@@ -624,6 +625,7 @@ static void check_dtypes(const struct model_weights *w, const char *retype, enum
     int changed = 0;
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
+        if (t->kind == TENSOR_CACHE_SCALE) continue;
         const bool is_changed = strstr(t->name, retype) != NULL;
         const enum dtype expected = is_changed ? other : DTYPE_BFLOAT16;
         changed += is_changed;

@@ -189,3 +189,15 @@ enum status tensor_file_read_strips(const struct tensor_file *f, const struct st
         status = tensor_file_read(f, from + i * stored, (uint64_t)bytes, (char *)out + i * bytes, err);
     return status;
 }
+
+enum status tensor_file_is_zero(const struct tensor_file *f, const struct stored_tensor *t, bool *zero,
+                                struct error *err)
+{
+    char *bytes = malloc(t->bytes + 1);
+    if (!bytes) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    enum status status = tensor_file_read(f, t->data, t->bytes, bytes, err);
+    *zero = true;
+    for (uint64_t i = 0; i < t->bytes && status == STATUS_OK; i++) *zero &= bytes[i] == 0;
+    free(bytes);
+    return status;
+}

@@ -14,6 +14,7 @@
 #ifndef QUIRE_MODEL_CHECKPOINT_TENSOR_FILE_H
 #define QUIRE_MODEL_CHECKPOINT_TENSOR_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -76,6 +77,10 @@ enum status tensor_file_read(const struct tensor_file *f, const void *data, uint
  * matrix, or some of its columns. */
 enum status tensor_file_read_strips(const struct tensor_file *f, const struct stored_tensor *t, int64_t first,
                                     int64_t count, int64_t offset, int64_t bytes, void *out, struct error *err);
+
+/* Whether all bytes of the tensor are 0. */
+enum status tensor_file_is_zero(const struct tensor_file *f, const struct stored_tensor *t, bool *zero,
+                                struct error *err);
 
 /* IO: a file was written or cut short since it was opened, so what was read of it may be of two checkpoints. Costs a
  * system call for each file. */
