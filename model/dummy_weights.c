@@ -15,10 +15,7 @@ struct dummy {
     struct model_weights *weights;
     enum dtype dtype;
     uint64_t seed;
-    union {
-        uint16_t half[DUMMY_VALUES];
-        float single[DUMMY_VALUES];
-    } values; /* of dtype: what each sum of four bytes stands for */
+    _Alignas(float) char values[DUMMY_VALUES * sizeof(float)]; /* of dtype: what each sum of four bytes stands for */
 };
 
 /* The sums of the four bytes of each half of x: 0 to 1020, nearly normal. */
@@ -49,50 +46,46 @@ static void fill(const struct dummy *d, pool_body *body, struct filling *f)
     pool_run(d->pool, INT_MAX, (f->count + PIECE - 1) / PIECE, body, f);
 }
 
-static void fill_piece16(void *filling, int64_t piece, int thread)
+/* Two numbers of `size` bytes from each random one. */
+static inline __attribute__((always_inline)) void fill_piece(const struct filling *f, int64_t piece, int size)
 {
-    (void)thread;
-    const struct filling *f = filling;
-    const uint16_t *values = f->values;
-    uint16_t *out = f->out;
+    const char *values = f->values;
+    char *out = f->out;
     for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
         uint32_t low, high;
         byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
-        out[2 * i] = values[low];
-        out[2 * i + 1] = values[high];
+        memcpy(out + 2 * i * size, values + low * (uint32_t)size, (size_t)size);
+        memcpy(out + (2 * i + 1) * size, values + high * (uint32_t)size, (size_t)size);
     }
+}
+
+static void fill_piece16(void *filling, int64_t piece, int thread)
+{
+    (void)thread;
+    fill_piece(filling, piece, 2);
 }
 
 static void fill_piece32(void *filling, int64_t piece, int thread)
 {
     (void)thread;
-    const struct filling *f = filling;
-    const float *values = f->values;
-    float *out = f->out;
-    for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
-        uint32_t low, high;
-        byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
-        out[2 * i] = values[low];
-        out[2 * i + 1] = values[high];
-    }
+    fill_piece(filling, piece, 4);
 }
 
 /* `count` numbers of d->dtype, two at a time. */
 static void fill_random(const struct dummy *d, void *out, int64_t count, uint64_t seed)
 {
     const int size = dtype_size(d->dtype);
-    struct filling f = {.out = out, .count = count / 2, .seed = seed, .values = &d->values};
+    struct filling f = {.out = out, .count = count / 2, .seed = seed, .values = d->values};
     fill(d, size == 2 ? fill_piece16 : fill_piece32, &f);
     const uint64_t last = random_mix(seed) % DUMMY_VALUES;
-    if (count % 2)
-        memcpy((char *)out + (count - 1) * size, (const char *)&d->values + last * (uint64_t)size, (size_t)size);
+    if (count % 2) memcpy((char *)out + (count - 1) * size, d->values + last * (uint64_t)size, (size_t)size);
 }
 
 static void prepare_values(struct dummy *d)
 {
     /* Four bytes, each uniform on 0..255: mean 510, variance 4 * (256^2 - 1) / 12 = 147.8^2. */
     const float deviation = (float)DEVIATION / 147.801f;
-    for (int i = 0; i < DUMMY_VALUES; i++) dtype_store(&d->values, d->dtype, i, (float)(i - 510) * deviation);
+    for (int i = 0; i < DUMMY_VALUES; i++) dtype_store(d->values, d->dtype, i, (float)(i - 510) * deviation);
 }
 
 /* ---- quantized matrices ---- */

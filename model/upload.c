@@ -1,5 +1,6 @@
 #include "model/upload.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,13 +14,14 @@
 enum { MAX_LANES = 14, BUFFERS = 2, CHUNK_BYTES = 1 << 20 };
 
 struct upload {
-    struct backend *backend;
+    struct backend *backend;    /* NULL: host memory is filled */
     struct transfer *transfers; /* [count] */
     size_t count;
     int num_lanes;
-    atomic_long next;   /* the number of the step that is taken next */
-    char *buffers;      /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
-    enum status status; /* the first failure */
+    atomic_long next;     /* the number of the step that is taken next */
+    char *buffers;        /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
+    pthread_mutex_t lock; /* of the first failure: */
+    enum status status;
     struct error err;
     pthread_t thread;
 };
@@ -146,7 +148,7 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
 /* Those that a buffer holds; 0 if the host quantizes them, or none fits. */
 static int64_t rows_to_quantize(const struct backend *b, const struct transfer *t)
 {
-    if (!b->weight_quantize || !t->matrix->scheme->quantize) return 0;
+    if (!b || !b->weight_quantize || !t->matrix->scheme->quantize) return 0;
     const struct weight_rows none = {{NULL}};
     const struct weight_quantize_args args = weight_source_quantizing(t->matrix, &none);
     return CHUNK_BYTES / (args.in_features * dtype_size(args.dtype));
@@ -190,56 +192,95 @@ static enum status send(struct backend *b, struct lane *lane, const struct trans
     return send_band(b, lane, t, first, count, err);
 }
 
-/* The lanes share the steps of all transfers: each takes the next that no other has taken. */
-static enum status run_lane(struct upload *u, struct lane *lane, struct error *err)
-{
-    struct backend *b = u->backend;
-    int64_t number = 0, mine = atomic_fetch_add(&u->next, 1);
-    enum status status = STATUS_OK;
-    for (size_t i = 0; i < u->count; i++) {
-        const struct transfer *t = &u->transfers[i];
-        const int64_t step = step_of(b, t);
-        for (int64_t first = 0; first < t->count; first += step) {
-            if (number++ != mine) continue;
-            const int64_t count = first + step < t->count ? step : t->count - first;
-            status = send(b, lane, t, first, count, err);
-            if (status != STATUS_OK) return status;
-            mine = atomic_fetch_add(&u->next, 1);
-        }
-    }
-    return b->stream_synchronize(b, lane->stream, err);
-}
+/* ---- threads ---- */
 
-struct lanes {
-    struct upload *upload;
-    enum status results[MAX_LANES];
-    struct error errors[MAX_LANES];
+/* Where a thread is among the steps of all transfers. */
+struct cursor {
+    size_t transfer;
+    int64_t first, number;
 };
 
-static void open_and_run_lane(void *all, int64_t i, int thread)
+/* The next step that no other thread has taken: `count` elements or rows from `first` on of the transfer that it
+ * returns. NULL: there is none. */
+static const struct transfer *next_step(struct upload *u, struct cursor *c, int64_t *first, int64_t *count)
+{
+    const int64_t mine = atomic_fetch_add(&u->next, 1);
+    for (; c->transfer < u->count; c->transfer++, c->first = 0) {
+        const struct transfer *t = &u->transfers[c->transfer];
+        const int64_t step = step_of(u->backend, t);
+        while (c->first < t->count) {
+            *first = c->first;
+            *count = *first + step < t->count ? step : t->count - *first;
+            c->first += step;
+            if (c->number++ == mine) return t;
+        }
+    }
+    return NULL;
+}
+
+/* Keeps the first failure. */
+static void note_failure(struct upload *u, enum status status, const struct error *failure)
+{
+    pthread_mutex_lock(&u->lock);
+    if (u->status == STATUS_OK && status != STATUS_OK) u->status = error_set(&u->err, status, "%s", failure->text);
+    pthread_mutex_unlock(&u->lock);
+}
+
+static void run_lane(void *upload, int64_t i, int thread)
 {
     (void)thread;
-    struct lanes *lanes = all;
-    struct upload *u = lanes->upload;
+    struct upload *u = upload;
+    struct backend *b = u->backend;
     struct lane lane = {.buffers = u->buffers + i * BUFFERS * CHUNK_BYTES};
-    lanes->results[i] = lane_open(u->backend, &lane, &lanes->errors[i]);
-    if (lanes->results[i] == STATUS_OK) lanes->results[i] = run_lane(u, &lane, &lanes->errors[i]);
-    lane_close(u->backend, &lane);
+    struct cursor cursor = {0};
+    const struct transfer *t;
+    int64_t first, count;
+    struct error err;
+    enum status status = lane_open(b, &lane, &err);
+    while (status == STATUS_OK && (t = next_step(u, &cursor, &first, &count)))
+        status = send(b, &lane, t, first, count, &err);
+    if (status == STATUS_OK) status = b->stream_synchronize(b, lane.stream, &err);
+    lane_close(b, &lane);
+    note_failure(u, status, &err);
 }
 
 /* The upload's own thread: it runs the lanes, a thread each. */
 static void *run_lanes(void *upload)
 {
     struct upload *u = upload;
-    struct lanes lanes = {.upload = u};
     struct pool *pool;
     u->status = pool_open(u->num_lanes, &pool, &u->err);
     if (u->status != STATUS_OK) return NULL;
-    pool_run(pool, u->num_lanes, u->num_lanes, open_and_run_lane, &lanes);
+    pool_run(pool, u->num_lanes, u->num_lanes, run_lane, u);
     pool_close(pool);
-    for (int i = 0; i < u->num_lanes && u->status == STATUS_OK; i++)
-        if (lanes.results[i] != STATUS_OK) u->status = error_set(&u->err, lanes.results[i], "%s", lanes.errors[i].text);
     return NULL;
+}
+
+static void read_steps(void *upload, int64_t i, int thread)
+{
+    (void)i, (void)thread;
+    struct upload *u = upload;
+    struct cursor cursor = {0};
+    const struct transfer *t;
+    int64_t first, count;
+    struct error err;
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && (t = next_step(u, &cursor, &first, &count))) {
+        const struct weight_rows rows = weight_rows_at(&t->matrix->weight, &t->rows, first);
+        status = weight_source_read(t->matrix, first, count, &rows, &err);
+    }
+    note_failure(u, status, &err);
+}
+
+enum status upload_to_host(struct transfer *transfers, size_t count, struct error *err)
+{
+    struct upload u = {.transfers = transfers, .count = count};
+    struct pool *pool = pool_open_allowed();
+    pthread_mutex_init(&u.lock, NULL);
+    pool_run(pool, INT_MAX, pool_threads(pool), read_steps, &u);
+    pthread_mutex_destroy(&u.lock);
+    pool_close(pool);
+    return u.status == STATUS_OK ? STATUS_OK : error_set(err, u.status, "%s", u.err.text);
 }
 
 static int64_t buffers_bytes(const struct upload *u)
@@ -267,6 +308,7 @@ static enum status close_upload(struct upload *u, struct error *err)
     const enum status status = u->status;
     if (u->buffers) b->memory_free(b, MEMORY_HOST_PINNED, u->buffers, buffers_bytes(u));
     if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
+    pthread_mutex_destroy(&u->lock);
     free(u->transfers);
     free(u);
     return status;
@@ -284,6 +326,7 @@ enum status upload_begin(struct backend *b, struct transfer *transfers, size_t c
     u->backend = b;
     u->transfers = transfers;
     u->count = count;
+    pthread_mutex_init(&u->lock, NULL);
     u->status = prepare_lanes(u, &u->err);
     if (u->status != STATUS_OK) return close_upload(u, err);
     if (pthread_create(&u->thread, NULL, run_lanes, u) != 0) {

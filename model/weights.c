@@ -10,8 +10,6 @@
 #include "base/host_memory.h"
 #include "base/plural.h"
 
-enum { ALIGNMENT = 64 }; /* bytes */
-
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
 static struct xielu_params initial_xielu(enum mlp_kind mlp)
 {
@@ -155,43 +153,6 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
 const struct weight_source *model_weights_source(const struct model_weights *w, const struct tensor *t)
 {
     return w->sources ? &w->sources[t - w->table.tensors] : NULL;
-}
-
-void *weights_memory_take(struct weights_memory *memory, int64_t bytes)
-{
-    char *taken = memory->at && bytes > 0 ? memory->at + memory->bytes : NULL;
-    memory->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    return taken;
-}
-
-struct weight_rows weights_memory_take_parts(struct weights_memory *memory, struct weight *w, bool has_zeros)
-{
-    const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
-    struct weight_rows parts = weight_parts(w), taken = {{NULL}};
-    for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
-        if (!parts.at[i]) parts.at[i] = taken.at[i] = weights_memory_take(memory, bytes.of[i]);
-    weight_set_parts(w, &parts);
-    return taken;
-}
-
-/* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
- * is available first. */
-enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const char *what, struct error *err)
-{
-    struct host_memory memory;
-    enum status status = host_memory_read(&memory, err);
-    if (status != STATUS_OK) return status;
-    if (bytes <= memory.free_bytes) {
-        void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data != MAP_FAILED) {
-            madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* fewer page faults; no harm where refused */
-            w->memory = data;
-            w->memory_bytes = bytes;
-            return STATUS_OK;
-        }
-    }
-    return error_set(err, STATUS_OUT_OF_MEMORY, "%s take %.1f GiB of host memory, and %.1f GiB are available", what,
-                     (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
