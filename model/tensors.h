@@ -35,8 +35,8 @@ struct tensor {
 };
 
 struct tensor_table {
-    struct tensor
-        *tensors; /* [count] in the order of the forward pass, a bias after its matrix; then the cache scales */
+    /* [count] in the order of the forward pass, a bias after its matrix; then the scales of all caches */
+    struct tensor *tensors;
     int32_t count;
 };
 
@@ -52,7 +52,7 @@ int64_t tensor_elements(const struct tensor *t);
 struct tensor_name {
     char text[128];
 };
-/* Of a matrix, whose name ends in ".weight": its name with another end, such as ".qweight" or "". */
+/* The name of a matrix, which ends in ".weight", with another end, such as ".qweight" or "". */
 struct tensor_name tensor_name_ending(const struct tensor *matrix, const char *end);
 
 #endif

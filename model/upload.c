@@ -68,7 +68,7 @@ static enum status next_buffer(struct backend *b, const struct lane *lane, char 
     return lane->sent >= BUFFERS ? b->event_synchronize(b, lane->done[index], err) : STATUS_OK;
 }
 
-/* The first `bytes` of the buffer that next_buffer gave. */
+/* Sends the first `bytes` of the buffer that next_buffer gave. */
 static void send_buffer(struct backend *b, struct lane *lane, void *destination, int64_t bytes)
 {
     const int64_t index = lane->sent++ % BUFFERS;
@@ -78,7 +78,7 @@ static void send_buffer(struct backend *b, struct lane *lane, void *destination,
 
 /* ---- a piece ---- */
 
-/* Elements [first, first + count) of a transfer, into a buffer. */
+/* Reads elements [first, first + count) of a transfer into a buffer. */
 static enum status fetch(const struct transfer *t, int64_t first, int64_t count, struct lane *lane, void *out,
                          struct error *err)
 {
@@ -145,7 +145,7 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
 
 /* ---- rows of floats that the device quantizes ---- */
 
-/* Those that a buffer holds; 0 if the host quantizes them, or none fits. */
+/* How many rows of a transfer a buffer holds for the device to quantize; 0 if the host quantizes them, or none fits. */
 static int64_t rows_to_quantize(const struct backend *b, const struct transfer *t)
 {
     if (!b || !b->weight_quantize || !t->matrix->scheme->quantize) return 0;
@@ -175,7 +175,7 @@ static enum status send_rows(struct backend *b, struct lane *lane, const struct 
 
 /* ---- */
 
-/* The elements or rows of a transfer that a lane sends at a time. */
+/* How many elements or rows of a transfer a thread takes at a time. */
 static int64_t step_of(const struct backend *b, const struct transfer *t)
 {
     if (t->matrix && rows_to_quantize(b, t) > 0) return rows_to_quantize(b, t);

@@ -14,7 +14,7 @@ struct weight_rows {
 struct weight_rows weight_parts(const struct weight *w);
 void weight_set_parts(struct weight *w, const struct weight_rows *parts);
 
-/* Bytes of each part, for `rows` rows from a multiple of WEIGHT_SOURCE_ROWS on, or for all the rest. */
+/* Bytes of each part, for `rows` rows from a multiple of scale_rows on. */
 struct weight_part_bytes {
     int64_t of[NUM_WEIGHT_PARTS];
 };

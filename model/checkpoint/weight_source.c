@@ -76,8 +76,8 @@ static inline void swap_blocks(uint32_t *words, int64_t columns, int step, uint3
     }
 }
 
-/* Of words [8, columns]: bits 4 j of word i become bits 4 i of word j. Blocks of 4 x 4 change places, in each of them
- * those of 2 x 2, and in those the elements (Warren, Hacker's Delight, 7-3). */
+/* Transposes words [8, columns]: bits 4 j of word i become bits 4 i of word j. Blocks of 4 x 4 change places, in each
+ * of them those of 2 x 2, and in those the elements (Warren, Hacker's Delight, 7-3). */
 static void transpose_words(uint32_t *words, int64_t columns)
 {
     swap_blocks(words, columns, 4, 0x0000ffff);
@@ -108,7 +108,7 @@ static enum status read_transposed(const struct weight_source *s, int64_t first,
     return status;
 }
 
-/* The columns of each row in the order of the groups. */
+/* Puts the columns of each row into the order of the groups. */
 static enum status permute(const struct weight *w, int64_t count, uint8_t *data, struct error *err)
 {
     const int64_t n = w->in_features, bytes = weight_row_bytes(w);
@@ -142,6 +142,16 @@ static enum status read_data(const struct weight_source *s, int64_t first, int64
 
 /* ---- scales and zero points ---- */
 
+/* Reads rows [first, first + count) of scales or words of zero points, each of `size` bytes: [count, groups], or
+ * [groups, count] if the storage is transposed. */
+static enum status read_grid(const struct weight_source *s, const struct stored_tensor *t, int64_t first, int64_t count,
+                             int64_t size, void *out, struct error *err)
+{
+    const int64_t groups = weight_groups(&s->weight);
+    return s->storage->transposed ? tensor_file_read_strips(s->file, t, 0, groups, first * size, count * size, out, err)
+                                  : tensor_file_read_strips(s->file, t, first, count, 0, groups * size, out, err);
+}
+
 static void convert(void *out, enum dtype to, int64_t i, const void *in, enum dtype from, int64_t k)
 {
     const int size = dtype_size(from);
@@ -163,7 +173,7 @@ static enum status read_one_scale(const struct weight_source *s, int64_t count, 
     return status;
 }
 
-/* Rows of scales: one for each scale_rows rows of data. GPTQ and AWQ store them as [groups, rows]. */
+/* There is a row of scales for each scale_rows rows of data. */
 static enum status read_scales(const struct weight_source *s, int64_t first, int64_t count, void *out,
                                struct error *err)
 {
@@ -177,9 +187,7 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
     if (!raw) return out_of_memory(err);
-    enum status status = transposed
-                             ? tensor_file_read_strips(s->file, s->scales, 0, groups, row * size, rows * size, raw, err)
-                             : tensor_file_read_strips(s->file, s->scales, row, rows, 0, groups * size, raw, err);
+    enum status status = read_grid(s, s->scales, row, rows, size, raw, err);
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
@@ -201,9 +209,7 @@ static enum status read_zeros(const struct weight_source *s, int64_t first, int6
     int place[8]; /* of an output feature in its word */
     if (!raw) return out_of_memory(err);
     for (int i = 0; i < 8; i++) place[order ? order[i] : i] = i * bits;
-    enum status status = transposed
-                             ? tensor_file_read_strips(s->file, s->zeros, 0, groups, word * 4, words * 4, raw, err)
-                             : tensor_file_read_strips(s->file, s->zeros, word, words, 0, groups * 4, raw, err);
+    enum status status = read_grid(s, s->zeros, word, words, sizeof *raw, raw, err);
     for (int64_t row = 0; row < count && status == STATUS_OK; row++)
         for (int64_t g = 0; g < groups; g++) {
             const int64_t i = row / in_word;
