@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -42,60 +43,51 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     return STATUS_OK;
 }
 
+/* Where a role leads to: a place in struct layer_weights or, for what is in no layer, in struct model_weights. */
+enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_NORM };
+static const struct {
+    enum place_kind kind;
+    size_t offset;
+} places[NUM_TENSOR_ROLES] = {
+    [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
+    [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
+    [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
+    [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
+    [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
+    [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
+    [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
+    [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
+    [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
+    [TENSOR_POST_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_mlp_norm)},
+    [TENSOR_FINAL_NORM] = {PLACE_NORM, offsetof(struct model_weights, final_norm)},
+    [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
+};
+
+static void *find_place(const struct model_weights *w, const struct tensor *t, enum place_kind kind)
+{
+    char *base = t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w;
+    return places[t->role].kind == kind ? base + places[t->role].offset : NULL;
+}
+
 struct projection *model_weights_projection(const struct model_weights *w, const struct tensor *t)
 {
-    switch (t->role) {
-    case TENSOR_Q:
-    case TENSOR_K:
-    case TENSOR_V:
-        return &w->layers[t->layer].qkv;
-    case TENSOR_GATE:
-    case TENSOR_UP:
-        return &w->layers[t->layer].gate_up;
-    default:
-        return NULL;
-    }
+    return find_place(w, t, PLACE_PROJECTION);
 }
 
 struct weight *model_weights_matrix(const struct model_weights *w, const struct tensor *t)
 {
     struct projection *projection = model_weights_projection(w, t);
     if (projection) return &projection->parts[projection->num_parts > 1 ? t->part : 0];
-    switch (t->role) {
-    case TENSOR_EMBEDDING:
-        return (struct weight *)&w->embedding;
-    case TENSOR_O:
-        return &w->layers[t->layer].o;
-    case TENSOR_DOWN:
-        return &w->layers[t->layer].down;
-    case TENSOR_LM_HEAD:
-        return (struct weight *)&w->lm_head;
-    default:
-        return NULL;
-    }
+    return find_place(w, t, PLACE_MATRIX);
 }
 
 struct norm_params *model_weights_norm(const struct model_weights *w, const struct tensor *t)
 {
-    struct layer_weights *layer = t->layer >= 0 ? &w->layers[t->layer] : NULL;
-    switch (t->role) {
-    case TENSOR_ATTENTION_NORM:
-        return &layer->attention_norm;
-    case TENSOR_Q_NORM:
-        return &layer->q_norm;
-    case TENSOR_K_NORM:
-        return &layer->k_norm;
-    case TENSOR_POST_ATTENTION_NORM:
-        return &layer->post_attention_norm;
-    case TENSOR_MLP_NORM:
-        return &layer->mlp_norm;
-    case TENSOR_POST_MLP_NORM:
-        return &layer->post_mlp_norm;
-    case TENSOR_FINAL_NORM:
-        return (struct norm_params *)&w->final_norm;
-    default:
-        return NULL;
-    }
+    return find_place(w, t, PLACE_NORM);
 }
 
 struct weights_vector model_weights_vector(const struct model_weights *w, const struct tensor *t)
