@@ -179,7 +179,7 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
                                 struct error *err)
 {
     struct weights_memory memory = {0};
-    enum status status = model_weights_sizes(spec, weights, err);
+    enum status status = model_weights_init(spec, spec->tie_word_embeddings, weights, err);
     if (status != STATUS_OK) return status;
     struct dummy d = {.weights = weights, .dtype = spec->dtype, .seed = seed};
     prepare_values(&d);

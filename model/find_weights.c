@@ -88,7 +88,6 @@ static enum status find_tensor(const struct opening *o, const struct tensor *t, 
     if (status == STATUS_OK && t->kind == TENSOR_GAIN && o->spec->gain_offset != 0) status = convert_gain(o, s);
     if (status != STATUS_OK) return status;
     model_weights_set(o->weights, t, &s->weight);
-    o->weights->bytes += weight_bytes_of_tensor(t, &s->weight);
     return STATUS_OK;
 }
 

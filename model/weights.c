@@ -100,6 +100,7 @@ struct weights_vector model_weights_vector(const struct model_weights *w, const 
 
 void model_weights_set(struct model_weights *w, const struct tensor *t, const struct weight *from)
 {
+    w->bytes += weight_bytes_of_tensor(t, from);
     if (t->kind == TENSOR_MATRIX) {
         *model_weights_matrix(w, t) = *from;
     } else {
@@ -162,7 +163,6 @@ enum status model_weights_sizes(const struct model_spec *spec, struct model_weig
         const struct weight weight = weight_of_tensor(t, model_weights_dtype(spec, t));
         if (t->kind == TENSOR_SCALAR || t->kind == TENSOR_CACHE_SCALE) continue; /* is no weight on a device */
         model_weights_set(w, t, &weight);
-        w->bytes += weight_bytes_of_tensor(t, &weight);
         if (weight_is_ordered(t)) w->bytes += t->in_features * (int64_t)sizeof *weight.input_order;
     }
     return STATUS_OK;

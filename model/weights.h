@@ -102,7 +102,7 @@ struct weight_rows weights_memory_take_parts(struct weights_memory *memory, stru
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
 /* The type of a tensor that is not quantized, in weights without files. */
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t);
-/* Points the place of a tensor, which is no scalar, to what `from` has. */
+/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. */
 void model_weights_set(struct model_weights *weights, const struct tensor *t, const struct weight *from);
 /* What the tensor is made of in the files; NULL without files. */
 const struct weight_source *model_weights_source(const struct model_weights *weights, const struct tensor *t);

@@ -78,10 +78,10 @@ static enum status check_shape(const struct finder *f, const struct stored_tenso
                      found->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
 }
 
-static bool is_float(const struct stored_tensor *found)
+/* *dtype is that of the floats. */
+static bool is_float(const struct stored_tensor *found, enum dtype *dtype)
 {
-    enum dtype dtype;
-    return element_type_to_dtype(found->dtype, &dtype) == 0 && dtype_size(dtype) > 1;
+    return element_type_to_dtype(found->dtype, dtype) == 0 && dtype_size(*dtype) > 1;
 }
 
 /* ---- floats ---- */
@@ -103,9 +103,9 @@ static enum status missing(const struct finder *f, const struct tensor *t)
                      t->name, hint);
 }
 
-static enum status check_floats(const struct finder *f, const struct stored_tensor *found)
+static enum status check_floats(const struct finder *f, const struct stored_tensor *found, enum dtype *dtype)
 {
-    if (is_float(found)) return STATUS_OK;
+    if (is_float(found, dtype)) return STATUS_OK;
     if (found->dtype == ELEMENT_F64)
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: tensor \"%s\" has dtype F64, which quire does not read; load the model in float32 or "
@@ -121,14 +121,13 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
 {
     const struct stored_tensor *found = finder_find(f, t->name);
     const int64_t shape[2] = {file_rows(t), t->in_features};
+    enum dtype dtype;
     if (!found) return missing(f, t);
     s->data = found;
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     enum status status = check_shape(f, found, shape, num_dims);
-    if (status == STATUS_OK) status = check_floats(f, found);
+    if (status == STATUS_OK) status = check_floats(f, found, &dtype);
     if (status != STATUS_OK || t->scheme.quantize) return status;
-    enum dtype dtype;
-    element_type_to_dtype(found->dtype, &dtype);
     s->weight = weight_of_tensor(t, dtype);
     s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
@@ -139,17 +138,19 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
 static enum status missing_part(const struct finder *f, const struct tensor *t, const char *name)
 {
     const struct stored_tensor *floats = finder_find(f, t->name);
+    enum dtype dtype;
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
                      "config.json this matrix is quantized%s",
                      f->folder, tensor_name_ending(t, name).text,
-                     floats && is_float(floats) ? ", but the files have it as floats" : "");
+                     floats && is_float(floats, &dtype) ? ", but the files have it as floats" : "");
 }
 
 static enum status check_type(const struct finder *f, const struct stored_tensor *found, const char *types)
 {
     const char *name = element_type_name(found->dtype);
-    if (types == FLOATS ? is_float(found) : strcmp(name, types) == 0) return STATUS_OK;
+    enum dtype dtype;
+    if (types == FLOATS ? is_float(found, &dtype) : strcmp(name, types) == 0) return STATUS_OK;
     return error_set(f->err, STATUS_INVALID,
                      "%s: tensor \"%s\" has dtype %s, but by the \"quantization_config\" of config.json it is %s",
                      found->path, found->name, name, types);
@@ -377,11 +378,12 @@ enum status weight_source_find(const struct finder *f, const struct tensor *t, s
 {
     *s = (struct weight_source){.scheme = &t->scheme,
                                 .storage = &storages[t->scheme.storage],
-                                .weight = weight_of_tensor(t, DTYPE_FLOAT32),
                                 .file = f->file,
                                 .first_row = t->merged_in_file ? t->first_row : 0,
                                 .one_scale = -1};
-    enum status status = t->scheme.is_quantized ? check_sizes(f, t, s) : STATUS_OK;
+    if (!t->scheme.is_quantized) return find_floats(f, t, s);
+    s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
+    enum status status = check_sizes(f, t, s);
     if (status != STATUS_OK) return status;
-    return t->scheme.is_quantized && !t->scheme.quantize ? find_quantized(f, t, s) : find_floats(f, t, s);
+    return t->scheme.quantize ? find_floats(f, t, s) : find_quantized(f, t, s);
 }
