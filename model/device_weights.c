@@ -30,20 +30,6 @@ static int64_t order_bytes(const struct weight *w)
 
 /* ---- merging ---- */
 
-/* Where a tensor goes: to its rows of a merged matrix, or to all of its own. */
-struct place {
-    struct weight *matrix;
-    int64_t first_row, num_rows; /* of the matrix */
-};
-
-static struct place place_of(const struct model_weights *device, const struct tensor *t)
-{
-    const struct projection *projection = model_weights_projection(device, t);
-    struct weight *matrix = model_weights_matrix(device, t);
-    if (projection && projection->num_parts == 1) return (struct place){matrix, t->first_row, t->merged_rows};
-    return (struct place){matrix, 0, t->out_features};
-}
-
 static bool same_order(const struct weight *a, const struct weight *b)
 {
     if (!a->input_order || !b->input_order) return a->input_order == b->input_order;
@@ -65,7 +51,7 @@ static void choose_merging(struct placement *p)
     for (int32_t i = 0; i < p->host->table.count; i++) {
         const struct tensor *t = &p->host->table.tensors[i];
         if (t->kind != TENSOR_MATRIX || t->merged == MERGED_NONE) continue;
-        struct projection *projection = model_weights_projection(p->device, t);
+        struct projection *projection = model_weights_place(p->device, t).projection;
         if (t->part == 0) {
             first = t;
             projection->num_parts = 1;
@@ -95,7 +81,7 @@ static enum status allocate_matrix(struct placement *p, const struct tensor *t, 
     to->bias = NULL;
     const struct weight_part_bytes bytes = weight_part_bytes(to, t->scheme.has_zeros, rows);
     for (int i = 0; i < NUM_WEIGHT_PARTS && status == STATUS_OK; i++)
-        status = allocate(p, bytes.of[i], &parts.at[i], err);
+        if (bytes.of[i] > 0) status = allocate(p, bytes.of[i], &parts.at[i], err);
     weight_set_parts(to, &parts);
     return status;
 }
@@ -114,20 +100,19 @@ static enum status place_order(struct placement *p, const struct weight *from, s
 
 /* The first part of a merged matrix allocates all of it; each part is copied to its own rows. Of a quantized matrix,
  * what the host has as it is wanted is copied, the rest read by rows. */
-static enum status place_matrix(struct placement *p, const struct tensor *t, struct error *err)
+static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
+                                const struct weights_place *place, struct error *err)
 {
-    const struct weight *from = model_weights_matrix(p->host, t);
-    const struct place place = place_of(p->device, t);
-    struct weight *to = place.matrix;
+    struct weight *to = place->matrix;
     enum status status = STATUS_OK;
-    if (place.first_row == 0) status = allocate_matrix(p, t, from, place.num_rows, to, err);
+    if (place->first_row == 0) status = allocate_matrix(p, t, from, place->num_rows, to, err);
     if (status == STATUS_OK) status = place_order(p, from, to, err);
     if (status != STATUS_OK) return status;
     const bool quantized = t->scheme.is_quantized;
     const enum dtype from_dtype = quantized ? BYTE : weight_dtype(from), to_dtype = quantized ? BYTE : p->dtype;
     const struct weight_part_bytes bytes = weight_part_bytes(from, t->scheme.has_zeros, t->out_features);
     const struct weight_rows parts = weight_parts(to), there = weight_parts(from);
-    struct weight_rows rows = weight_rows_at(to, &parts, place.first_row);
+    struct weight_rows rows = weight_rows_at(to, &parts, place->first_row);
     bool read = false;
     for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
         read |= rows.at[i] && !there.at[i];
@@ -142,34 +127,29 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, str
 }
 
 /* A bias is merged as its matrix is, and gets the type of the activations; a gain keeps its own. */
-static enum status place_vector(struct placement *p, const struct tensor *t, struct error *err)
+static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
+                                const struct weights_place *to, struct error *err)
 {
-    const struct weights_vector from = model_weights_vector(p->host, t), to = model_weights_vector(p->device, t);
-    const struct place place = place_of(p->device, t);
-    const enum dtype dtype = t->kind == TENSOR_BIAS ? p->dtype : *from.dtype;
-    if (place.first_row == 0) {
+    const enum dtype dtype = t->kind == TENSOR_BIAS ? p->dtype : *from->vector_dtype;
+    if (to->first_row == 0) {
         void *data;
-        enum status status = allocate(p, place.num_rows * dtype_size(dtype), &data, err);
+        enum status status = allocate(p, to->num_rows * dtype_size(dtype), &data, err);
         if (status != STATUS_OK) return status;
-        *to.data = data;
-        *to.dtype = dtype;
+        *to->vector = data;
+        *to->vector_dtype = dtype;
     }
-    add_transfer(p, *from.data, (char *)*to.data + place.first_row * dtype_size(dtype), tensor_elements(t), *from.dtype,
-                 dtype);
+    add_transfer(p, *from->vector, (char *)*to->vector + to->first_row * dtype_size(dtype), t->out_features,
+                 *from->vector_dtype, dtype);
     return STATUS_OK;
 }
 
+/* Scalars stay on the host. */
 static enum status place(struct placement *p, const struct tensor *t, struct error *err)
 {
-    switch (t->kind) {
-    case TENSOR_MATRIX:
-        return place_matrix(p, t, err);
-    case TENSOR_BIAS:
-    case TENSOR_GAIN:
-        return place_vector(p, t, err);
-    default: /* scalars stay on the host */
-        return STATUS_OK;
-    }
+    const struct weights_place from = model_weights_place(p->host, t), to = model_weights_place(p->device, t);
+    if (t->kind == TENSOR_MATRIX) return place_matrix(p, t, from.matrix, &to, err);
+    if (t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN) return place_vector(p, t, &from, &to, err);
+    return STATUS_OK;
 }
 
 static enum status place_all(struct placement *p, const struct model_spec *spec, struct error *err)
@@ -204,10 +184,11 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
 
 static int64_t tensor_bytes(const struct model_weights *host, const struct tensor *t, enum dtype dtype)
 {
+    const struct weights_place place = model_weights_place(host, t);
     if (t->kind == TENSOR_SCALAR) return 0;
-    if (t->kind == TENSOR_GAIN) dtype = *model_weights_vector(host, t).dtype;
-    if (!t->scheme.is_quantized) return tensor_elements(t) * dtype_size(dtype);
-    return weight_bytes_of_tensor(t, model_weights_matrix(host, t));
+    if (t->kind == TENSOR_GAIN) dtype = *place.vector_dtype;
+    return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
+                                  : tensor_elements(t) * dtype_size(dtype);
 }
 
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
@@ -223,7 +204,7 @@ void device_weights_prepare(struct backend *b, const struct model_weights *devic
     for (int32_t i = 0; i < device->table.count; i++) {
         const struct tensor *t = &device->table.tensors[i];
         if (t->kind != TENSOR_MATRIX) continue;
-        const struct place place = place_of(device, t);
+        const struct weights_place place = model_weights_place(device, t);
         if (place.first_row == 0 && weight_is_quantized(place.matrix)) b->weight_prepare(b, place.matrix);
     }
 }

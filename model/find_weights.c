@@ -42,10 +42,8 @@ static enum status convert_gain(const struct opening *o, struct weight_source *s
 static enum status set_scalar(const struct opening *o, const struct tensor *t, const struct stored_tensor *found)
 {
     float stored = 0; /* of any dtype */
-    enum dtype dtype;
-    element_type_to_dtype(found->dtype, &dtype);
     enum status status = tensor_file_read(o->finder.file, found->data, found->bytes, &stored, o->finder.err);
-    if (status == STATUS_OK) model_weights_set_scalar(o->weights, t, dtype_load(&stored, dtype, 0));
+    if (status == STATUS_OK) model_weights_set_scalar(o->weights, t, dtype_load(&stored, found->type->dtype, 0));
     return status;
 }
 
@@ -67,12 +65,9 @@ static enum status find_cache_scale(const struct opening *o, const struct tensor
     enum status status = STATUS_OK;
     for (int n = 0; n < NUM_CACHE_SCALE_NAMES && status == STATUS_OK; n++) {
         char name[sizeof t->name + 32];
-        enum dtype dtype;
         snprintf(name, sizeof name, "%.*s.%s", length, t->name, cache_scale_names[n][t->role == TENSOR_V_SCALE]);
         const struct stored_tensor *found = finder_find(&o->finder, name);
-        if (!found || element_type_to_dtype(found->dtype, &dtype) != 0 || dtype_size(dtype) == 1 ||
-            found->bytes != (uint64_t)dtype_size(dtype))
-            continue;
+        if (!found || !element_is_float(found->type) || found->bytes != (uint64_t)found->type->bytes) continue;
         status = set_scalar(o, t, found);
     }
     return status;
@@ -120,7 +115,7 @@ static enum status find_tie(const struct opening *o, bool *tied)
     const struct stored_tensor *head = tensor_file_find(f->file, "lm_head.weight"), *embedding = finder_find(f, name);
     *tied = o->spec->tie_word_embeddings;
     if (!*tied || !head || !embedding) return STATUS_OK;
-    *tied = head->dtype == embedding->dtype && head->bytes == embedding->bytes;
+    *tied = head->type == embedding->type && head->bytes == embedding->bytes;
     return *tied ? same_bytes(f->file, head, embedding, tied, f->err) : STATUS_OK;
 }
 

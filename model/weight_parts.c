@@ -51,8 +51,3 @@ bool weight_is_ordered(const struct tensor *t)
     const int64_t group = t->scheme.group_size;
     return t->scheme.is_quantized && t->scheme.ordered && group > 0 && group < t->in_features;
 }
-
-int64_t weight_bytes_of_tensor(const struct tensor *t, const struct weight *w)
-{
-    return weight_bytes(w) + (t->scheme.has_zeros && !w->zeros ? w->out_features * weight_groups(w) : 0);
-}

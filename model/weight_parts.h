@@ -30,7 +30,4 @@ struct weight weight_of_tensor(const struct tensor *t, enum dtype floats);
 /* Whether the weight has an order of input features, unless the order in the file changes nothing. */
 bool weight_is_ordered(const struct tensor *t);
 
-/* Bytes of the tensor's weight, which may lack its zeros yet, with its input_order and without the bias. */
-int64_t weight_bytes_of_tensor(const struct tensor *t, const struct weight *w);
-
 #endif

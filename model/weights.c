@@ -35,10 +35,9 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
-        struct projection *projection = model_weights_projection(w, t);
-        if (projection) projection->num_parts = t->num_parts;
-        if (t->kind == TENSOR_GAIN)
-            *model_weights_norm(w, t) = (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
+        const struct weights_place place = model_weights_place(w, t);
+        if (place.projection) place.projection->num_parts = t->num_parts;
+        if (place.norm) *place.norm = (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
     }
     return STATUS_OK;
 }
@@ -67,46 +66,53 @@ static const struct {
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
 };
 
-static void *find_place(const struct model_weights *w, const struct tensor *t, enum place_kind kind)
+struct weights_place model_weights_place(const struct model_weights *w, const struct tensor *t)
 {
-    char *base = t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w;
-    return places[t->role].kind == kind ? base + places[t->role].offset : NULL;
-}
-
-struct projection *model_weights_projection(const struct model_weights *w, const struct tensor *t)
-{
-    return find_place(w, t, PLACE_PROJECTION);
+    struct weights_place place = {.num_rows = t->out_features};
+    void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
+    if (places[t->role].kind == PLACE_NORM) {
+        place.norm = found;
+        place.vector = &place.norm->gain;
+        place.vector_dtype = &place.norm->gain_dtype;
+        return place;
+    }
+    if (places[t->role].kind == NO_PLACE) return place;
+    place.matrix = found;
+    if (places[t->role].kind == PLACE_PROJECTION) {
+        place.projection = found;
+        const bool merged = place.projection->num_parts == 1;
+        if (merged) place.first_row = t->first_row, place.num_rows = t->merged_rows;
+        place.matrix = &place.projection->parts[merged ? 0 : t->part];
+    }
+    place.vector = &place.matrix->bias;
+    place.vector_dtype = &place.matrix->bias_dtype;
+    return place;
 }
 
 struct weight *model_weights_matrix(const struct model_weights *w, const struct tensor *t)
 {
-    struct projection *projection = model_weights_projection(w, t);
-    if (projection) return &projection->parts[projection->num_parts > 1 ? t->part : 0];
-    return find_place(w, t, PLACE_MATRIX);
+    return model_weights_place(w, t).matrix;
 }
 
 struct norm_params *model_weights_norm(const struct model_weights *w, const struct tensor *t)
 {
-    return find_place(w, t, PLACE_NORM);
+    return model_weights_place(w, t).norm;
 }
 
-struct weights_vector model_weights_vector(const struct model_weights *w, const struct tensor *t)
+int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w)
 {
-    struct norm_params *norm = model_weights_norm(w, t);
-    struct weight *matrix = model_weights_matrix(w, t);
-    return norm ? (struct weights_vector){&norm->gain, &norm->gain_dtype}
-                : (struct weights_vector){&matrix->bias, &matrix->bias_dtype};
+    return weight_bytes(w) + (t->scheme.has_zeros && !w->zeros ? w->out_features * weight_groups(w) : 0);
 }
 
 void model_weights_set(struct model_weights *w, const struct tensor *t, const struct weight *from)
 {
-    w->bytes += weight_bytes_of_tensor(t, from);
+    const struct weights_place to = model_weights_place(w, t);
+    w->bytes += model_weights_tensor_bytes(t, from);
     if (t->kind == TENSOR_MATRIX) {
-        *model_weights_matrix(w, t) = *from;
+        *to.matrix = *from;
     } else {
-        const struct weights_vector to = model_weights_vector(w, t);
-        *to.data = from->data;
-        *to.dtype = weight_dtype(from);
+        *to.vector = from->data;
+        *to.vector_dtype = weight_dtype(from);
     }
 }
 

@@ -109,17 +109,21 @@ const struct weight_source *model_weights_source(const struct model_weights *wei
 /* Sets a scalar, or a scale of the cache, to what the file holds. Those of a layer are set in the order of the table:
  * the alphas follow from beta and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* Where a tensor's role and layer lead to: the projection that a matrix is a part of; the matrix, which is the merged
- * one where the projection has been merged into one part (a bias has its matrix's role); the norm with that gain. NULL
- * for other roles. As const as the weights are. */
-struct projection *model_weights_projection(const struct model_weights *weights, const struct tensor *t);
+/* Where a tensor's role and layer lead to. As const as the weights are. */
+struct weights_place {
+    struct projection *projection; /* that the matrix is a part of; NULL: none */
+    struct weight *matrix;         /* the merged one, where the projection has been merged into one part; a bias has its
+                                      matrix's role. NULL for other roles */
+    struct norm_params *norm;      /* with that gain; NULL for other roles */
+    const void **vector;           /* of a bias or a gain: its data, and their type */
+    enum dtype *vector_dtype;
+    int64_t first_row,
+        num_rows; /* of the matrix, or of its bias: where the tensor begins, and how many there are in all */
+};
+struct weights_place model_weights_place(const struct model_weights *weights, const struct tensor *t);
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
 struct norm_params *model_weights_norm(const struct model_weights *weights, const struct tensor *t);
-/* The place of a bias or a gain. */
-struct weights_vector {
-    const void **data;
-    enum dtype *dtype;
-};
-struct weights_vector model_weights_vector(const struct model_weights *weights, const struct tensor *t);
+/* Bytes of the tensor's weight, which may lack its zeros yet, with its input_order and without the bias. */
+int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w);
 
 #endif

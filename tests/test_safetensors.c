@@ -111,7 +111,7 @@ static void test_two_tensors(void **state)
     assert_null(tensor_file_find(s, ""));
     assert_string_equal(a->name, "a");
     assert_non_null(strstr(a->path, "/" FILE_NAME));
-    assert_int_equal(a->dtype, ELEMENT_BF16);
+    assert_ptr_equal(a->type, &element_types[ELEMENT_BF16]);
     assert_int_equal(a->num_dims, 1);
     assert_int_equal(a->shape[0], 2);
     assert_int_equal(a->bytes, 4);
@@ -278,11 +278,10 @@ static void test_dtypes(void **state)
         write_simple(folder, FILE_NAME, header, 3 * (size_t)all[i].bytes);
         struct tensor_file *s = open_good(folder);
         const struct stored_tensor *t = tensor_file_find(s, "t");
-        assert_string_equal(element_type_name(t->dtype), all[i].name);
-        assert_int_equal(element_type_bytes(t->dtype), all[i].bytes);
-        enum dtype dtype = DTYPE_FLOAT32;
-        assert_int_equal(element_type_to_dtype(t->dtype, &dtype), all[i].dtype < 0 ? -1 : 0);
-        if (all[i].dtype >= 0) assert_int_equal((int)dtype, all[i].dtype);
+        assert_string_equal(t->type->name, all[i].name);
+        assert_int_equal(t->type->bytes, all[i].bytes);
+        assert_int_equal(t->type->has_dtype, all[i].dtype >= 0);
+        if (all[i].dtype >= 0) assert_int_equal(t->type->dtype, all[i].dtype);
         tensor_file_close(s);
     }
 }

@@ -374,7 +374,7 @@ static void test_golden(void **state)
             if (t->kind == TENSOR_MATRIX) assert_int_equal(found->shape[1], t->in_features);
         }
         for (int64_t k = 0; k < tensor_file_count(file); k++)
-            stored += (int64_t)tensor_file_at(file, k)->bytes / element_type_bytes(tensor_file_at(file, k)->dtype);
+            stored += (int64_t)tensor_file_at(file, k)->bytes / tensor_file_at(file, k)->type->bytes;
         assert_int_equal(in_file, tensor_file_count(file));
         assert_int_equal(elements, stored);
         tensor_table_free(&table);

@@ -108,8 +108,8 @@ void tensor_file_check_finite(const struct tensor_file *file, const struct log *
     struct pool *pool = pool_open_allowed();
     for (int64_t i = 0; i < num_tensors; i++) {
         const struct stored_tensor *t = tensor_file_at(file, i);
-        enum dtype dtype;
-        if (element_type_to_dtype(t->dtype, &dtype) != 0 || dtype == DTYPE_FP8_E5M2) continue;
+        const enum dtype dtype = t->type->dtype;
+        if (!t->type->has_dtype || dtype == DTYPE_FP8_E5M2) continue;
         const int64_t count = (int64_t)(t->bytes / (uint64_t)dtype_size(dtype));
         const struct tally found = count_tensor(pool, t->data, dtype, count);
         if (found.nan == 0 && found.infinite == 0) continue;

@@ -78,12 +78,6 @@ static enum status check_shape(const struct finder *f, const struct stored_tenso
                      found->name, shape_text(found->shape, found->num_dims).text, shape_text(shape, num_dims).text);
 }
 
-/* *dtype is that of the floats. */
-static bool is_float(const struct stored_tensor *found, enum dtype *dtype)
-{
-    return element_type_to_dtype(found->dtype, dtype) == 0 && dtype_size(*dtype) > 1;
-}
-
 /* ---- floats ---- */
 
 /* Whether the files have a matrix of floats in packed form. */
@@ -103,10 +97,10 @@ static enum status missing(const struct finder *f, const struct tensor *t)
                      t->name, hint);
 }
 
-static enum status check_floats(const struct finder *f, const struct stored_tensor *found, enum dtype *dtype)
+static enum status check_floats(const struct finder *f, const struct stored_tensor *found)
 {
-    if (is_float(found, dtype)) return STATUS_OK;
-    if (found->dtype == ELEMENT_F64)
+    if (element_is_float(found->type)) return STATUS_OK;
+    if (found->type == &element_types[ELEMENT_F64])
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: tensor \"%s\" has dtype F64, which quire does not read; load the model in float32 or "
                          "bfloat16 with transformers (from_pretrained, dtype), and save it (save_pretrained)",
@@ -114,21 +108,20 @@ static enum status check_floats(const struct finder *f, const struct stored_tens
     return error_set(f->err, STATUS_UNSUPPORTED,
                      "%s: tensor \"%s\" has dtype %s, but config.json makes it F32, F16 or BF16: its "
                      "\"quantization_config\" says which matrices are quantized",
-                     found->path, found->name, element_type_name(found->dtype));
+                     found->path, found->name, found->type->name);
 }
 
 static enum status find_floats(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct stored_tensor *found = finder_find(f, t->name);
     const int64_t shape[2] = {file_rows(t), t->in_features};
-    enum dtype dtype;
     if (!found) return missing(f, t);
     s->data = found;
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     enum status status = check_shape(f, found, shape, num_dims);
-    if (status == STATUS_OK) status = check_floats(f, found, &dtype);
+    if (status == STATUS_OK) status = check_floats(f, found);
     if (status != STATUS_OK || t->scheme.quantize) return status;
-    s->weight = weight_of_tensor(t, dtype);
+    s->weight = weight_of_tensor(t, found->type->dtype);
     s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
 }
@@ -138,19 +131,17 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
 static enum status missing_part(const struct finder *f, const struct tensor *t, const char *name)
 {
     const struct stored_tensor *floats = finder_find(f, t->name);
-    enum dtype dtype;
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
                      "config.json this matrix is quantized%s",
                      f->folder, tensor_name_ending(t, name).text,
-                     floats && is_float(floats, &dtype) ? ", but the files have it as floats" : "");
+                     floats && element_is_float(floats->type) ? ", but the files have it as floats" : "");
 }
 
 static enum status check_type(const struct finder *f, const struct stored_tensor *found, const char *types)
 {
-    const char *name = element_type_name(found->dtype);
-    enum dtype dtype;
-    if (types == FLOATS ? is_float(found, &dtype) : strcmp(name, types) == 0) return STATUS_OK;
+    const char *name = found->type->name;
+    if (types == FLOATS ? element_is_float(found->type) : strcmp(name, types) == 0) return STATUS_OK;
     return error_set(f->err, STATUS_INVALID,
                      "%s: tensor \"%s\" has dtype %s, but by the \"quantization_config\" of config.json it is %s",
                      found->path, found->name, name, types);
@@ -257,7 +248,7 @@ static enum status check_no_zero_points(const struct finder *f, const struct ten
 /* compressed-tensors did not pack zero points at first: it stored each as an int8. */
 static enum status check_packed_zeros(const struct finder *f, const struct stored_tensor *found)
 {
-    if (!found || found->dtype != ELEMENT_I8) return STATUS_OK;
+    if (!found || found->type != &element_types[ELEMENT_I8]) return STATUS_OK;
     return error_set(f->err, STATUS_UNSUPPORTED,
                      "%s: tensor \"%s\" holds zero points that are not packed, as early versions of compressed-tensors "
                      "stored them; quantize the model again with a later one, or use it in bfloat16 or float16, which "
@@ -352,13 +343,11 @@ static enum status find_order(const struct finder *f, const struct tensor *t, st
 static void use_in_place(struct weight_source *s)
 {
     struct weight *w = &s->weight;
-    enum dtype stored;
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
     if (s->storage->transposed) return;
     if ((!s->storage->in_words || w->format == WEIGHT_INT4) && !w->input_order)
         w->data = (const char *)s->data->data + before.of[WEIGHT_DATA];
-    element_type_to_dtype(s->scales->dtype, &stored);
-    if (s->one_scale < 0 && stored == w->scale_dtype)
+    if (s->one_scale < 0 && s->scales->type->dtype == w->scale_dtype)
         w->scales = (const char *)s->scales->data + before.of[WEIGHT_SCALES];
 }
 
@@ -369,7 +358,7 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
     if (status == STATUS_OK) status = find_zeros(f, t, s);
     if (status == STATUS_OK && s->storage->input_order) status = find_order(f, t, s);
     if (status != STATUS_OK) return status;
-    if (t->scheme.format == WEIGHT_INT4) element_type_to_dtype(s->scales->dtype, &s->weight.scale_dtype);
+    if (t->scheme.format == WEIGHT_INT4) s->weight.scale_dtype = s->scales->type->dtype;
     use_in_place(s);
     return STATUS_OK;
 }

@@ -43,9 +43,9 @@ static enum status parse_dtype(const struct header *h, const char *name, const j
     const json_t *value = json_object_get(info, "dtype");
     if (!json_is_string(value))
         return bad_tensor(h, name, STATUS_INVALID, "\"dtype\" must be a string such as \"BF16\"");
-    for (int i = 0; i < NUM_ELEMENT_TYPES; i++)
-        if (strcmp(json_string_value(value), element_type_name((enum element_type)i)) == 0) {
-            tensor->dtype = (enum element_type)i;
+    for (int i = 0; i < NUM_ELEMENTS; i++)
+        if (strcmp(json_string_value(value), element_types[i].name) == 0) {
+            tensor->type = &element_types[i];
             return STATUS_OK;
         }
     struct shown shown = show_string(name), found = show_string(json_string_value(value));
@@ -63,7 +63,7 @@ static enum status parse_shape(const struct header *h, const char *name, const j
     if (json_array_size(value) > TENSOR_FILE_MAX_DIMS)
         return bad_tensor(h, name, STATUS_UNSUPPORTED, "more than 8 dimensions");
     tensor->num_dims = (int)json_array_size(value);
-    uint64_t bytes = (uint64_t)element_type_bytes(tensor->dtype);
+    uint64_t bytes = (uint64_t)tensor->type->bytes;
     for (int i = 0; i < tensor->num_dims; i++) {
         const json_t *dim = json_array_get(value, (size_t)i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
@@ -180,7 +180,7 @@ static enum status align_tensors(const struct header *h, size_t first)
     struct tensor_file *set = h->set;
     for (size_t i = first; i < set->num_tensors; i++) {
         struct stored_tensor *t = &set->tensors[i];
-        if ((uintptr_t)t->data % (uintptr_t)element_type_bytes(t->dtype) == 0) continue;
+        if ((uintptr_t)t->data % (uintptr_t)t->type->bytes == 0) continue;
         void *copy = NULL;
         if (!array_reserve(&set->copies, &set->copies_capacity, set->num_copies + 1, sizeof *set->copies) ||
             posix_memalign(&copy, 64, t->bytes ? t->bytes : 64) != 0)

@@ -8,44 +8,23 @@
 #include "model/checkpoint/safetensors.h"
 #include "model/checkpoint/tensor_file_state.h"
 
-static const struct {
-    const char *name;
-    int bytes;
-    int dtype; /* enum dtype, or -1 */
-} types[NUM_ELEMENT_TYPES] = {
-    [ELEMENT_BOOL] = {"BOOL", 1, -1},
-    [ELEMENT_U8] = {"U8", 1, -1},
-    [ELEMENT_I8] = {"I8", 1, -1},
-    [ELEMENT_F8_E5M2] = {"F8_E5M2", 1, DTYPE_FP8_E5M2},
-    [ELEMENT_F8_E4M3] = {"F8_E4M3", 1, DTYPE_FP8_E4M3},
-    [ELEMENT_I16] = {"I16", 2, -1},
-    [ELEMENT_U16] = {"U16", 2, -1},
-    [ELEMENT_F16] = {"F16", 2, DTYPE_FLOAT16},
-    [ELEMENT_BF16] = {"BF16", 2, DTYPE_BFLOAT16},
-    [ELEMENT_I32] = {"I32", 4, -1},
-    [ELEMENT_U32] = {"U32", 4, -1},
-    [ELEMENT_F32] = {"F32", 4, DTYPE_FLOAT32},
-    [ELEMENT_F64] = {"F64", 8, -1},
-    [ELEMENT_I64] = {"I64", 8, -1},
-    [ELEMENT_U64] = {"U64", 8, -1},
+const struct element_type element_types[NUM_ELEMENTS] = {
+    [ELEMENT_BOOL] = {"BOOL", 1},
+    [ELEMENT_U8] = {"U8", 1},
+    [ELEMENT_I8] = {"I8", 1},
+    [ELEMENT_F8_E5M2] = {"F8_E5M2", 1, true, DTYPE_FP8_E5M2},
+    [ELEMENT_F8_E4M3] = {"F8_E4M3", 1, true, DTYPE_FP8_E4M3},
+    [ELEMENT_I16] = {"I16", 2},
+    [ELEMENT_U16] = {"U16", 2},
+    [ELEMENT_F16] = {"F16", 2, true, DTYPE_FLOAT16},
+    [ELEMENT_BF16] = {"BF16", 2, true, DTYPE_BFLOAT16},
+    [ELEMENT_I32] = {"I32", 4},
+    [ELEMENT_U32] = {"U32", 4},
+    [ELEMENT_F32] = {"F32", 4, true, DTYPE_FLOAT32},
+    [ELEMENT_F64] = {"F64", 8},
+    [ELEMENT_I64] = {"I64", 8},
+    [ELEMENT_U64] = {"U64", 8},
 };
-
-const char *element_type_name(enum element_type type)
-{
-    return types[type].name;
-}
-
-int element_type_bytes(enum element_type type)
-{
-    return types[type].bytes;
-}
-
-int element_type_to_dtype(enum element_type type, enum dtype *out)
-{
-    if (types[type].dtype < 0) return -1;
-    *out = (enum dtype)types[type].dtype;
-    return 0;
-}
 
 static enum status out_of_memory(const char *path, struct error *err)
 {

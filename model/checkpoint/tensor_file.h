@@ -23,7 +23,7 @@
 #define TENSOR_FILE_MAX_DIMS 8
 
 /* What the elements of a stored tensor may be. */
-enum element_type {
+enum element {
     ELEMENT_BOOL,
     ELEMENT_U8,
     ELEMENT_I8,
@@ -39,12 +39,25 @@ enum element_type {
     ELEMENT_F64,
     ELEMENT_I64,
     ELEMENT_U64,
-    NUM_ELEMENT_TYPES
+    NUM_ELEMENTS
 };
+struct element_type {
+    const char *name; /* "BF16", as safetensors calls it */
+    int bytes;
+    bool has_dtype;   /* kernels have such a type: all but integers, F64 and BOOL */
+    enum dtype dtype; /* if so: which */
+};
+extern const struct element_type element_types[NUM_ELEMENTS];
+
+/* Whether these are floats of 16 or 32 bits. */
+static inline bool element_is_float(const struct element_type *type)
+{
+    return type->has_dtype && dtype_size(type->dtype) > 1;
+}
 
 struct stored_tensor {
     const char *name; /* owned by the tensor file */
-    enum element_type dtype;
+    const struct element_type *type;
     int num_dims; /* 0 for a scalar */
     int64_t shape[TENSOR_FILE_MAX_DIMS];
     const void *data; /* [bytes] aligned to the element size; never NULL, though empty tensors have nothing to read */
@@ -85,10 +98,5 @@ enum status tensor_file_is_zero(const struct tensor_file *f, const struct stored
 /* IO: a file was written or cut short since it was opened, so what was read of it may be of two checkpoints. Costs a
  * system call for each file. */
 enum status tensor_file_check_unchanged(const struct tensor_file *f, struct error *err);
-
-const char *element_type_name(enum element_type type); /* "BF16", as safetensors calls it */
-int element_type_bytes(enum element_type type);
-/* The type as kernels know it: 0, or -1 where kernels have no such type (integers, F64, BOOL). */
-int element_type_to_dtype(enum element_type type, enum dtype *out);
 
 #endif

@@ -181,8 +181,7 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     const struct weight *w = &s->weight;
     const int64_t groups = weight_groups(w), rows = (count + w->scale_rows - 1) / w->scale_rows;
     const int64_t row = (s->first_row + first) / w->scale_rows;
-    enum dtype stored;
-    element_type_to_dtype(s->scales->dtype, &stored);
+    const enum dtype stored = s->scales->type->dtype;
     const int64_t size = dtype_size(stored);
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
@@ -243,15 +242,14 @@ static enum status check_zeros(const struct weight_source *s, int64_t first, int
 struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out)
 {
     const struct weight *w = &s->weight;
-    struct weight_quantize_args args = {.in_features = w->in_features,
-                                        .format = w->format,
-                                        .group_size = w->group_size,
-                                        .scale_dtype = w->scale_dtype,
-                                        .data = out->at[WEIGHT_DATA],
-                                        .scales = out->at[WEIGHT_SCALES],
-                                        .zeros = out->at[WEIGHT_ZEROS]};
-    element_type_to_dtype(s->data->dtype, &args.dtype);
-    return args;
+    return (struct weight_quantize_args){.dtype = s->data->type->dtype,
+                                         .in_features = w->in_features,
+                                         .format = w->format,
+                                         .group_size = w->group_size,
+                                         .scale_dtype = w->scale_dtype,
+                                         .data = out->at[WEIGHT_DATA],
+                                         .scales = out->at[WEIGHT_SCALES],
+                                         .zeros = out->at[WEIGHT_ZEROS]};
 }
 
 enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,

@@ -19,7 +19,7 @@ static json_t *stored_dtypes(const struct tensor_file *file)
 {
     json_t *json = json_object();
     for (int64_t t = 0; file && t < tensor_file_count(file); t++) {
-        const char *name = element_type_name(tensor_file_at(file, t)->dtype);
+        const char *name = tensor_file_at(file, t)->type->name;
         json_put_integer(json, name, json_integer_value(json_object_get(json, name)) + 1);
     }
     return json;

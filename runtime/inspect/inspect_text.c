@@ -109,10 +109,9 @@ static void dtype_rows(struct table *t, const struct inspection *i)
     struct tally stored = {.thing = "tensor", .total = file ? tensor_file_count(file) : 0};
     bool as_said = true;
     for (int64_t s = 0; s < stored.total; s++) {
-        const enum element_type found = tensor_file_at(file, s)->dtype;
-        enum dtype same;
-        tally_add(&stored, "%s", element_type_name(found));
-        as_said = as_said && element_type_to_dtype(found, &same) == 0 && same == dtype;
+        const struct element_type *found = tensor_file_at(file, s)->type;
+        tally_add(&stored, "%s", found->name);
+        as_said = as_said && found->has_dtype && found->dtype == dtype;
     }
     row(t, "dtype", "%s", dtype_name(dtype));
     if (!as_said) tally_row(t, "  stored", "", &stored);

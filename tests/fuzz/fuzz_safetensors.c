@@ -15,7 +15,7 @@ static void touch(const struct tensor_file *s)
     for (int64_t i = 0; i < tensor_file_count(s); i++) {
         const struct stored_tensor *t = tensor_file_at(s, i);
         if (tensor_file_find(s, t->name) != t) abort();
-        if ((uintptr_t)t->data % (uintptr_t)element_type_bytes(t->dtype) != 0) abort();
+        if ((uintptr_t)t->data % (uintptr_t)t->type->bytes != 0) abort();
         for (uint64_t j = 0; j < t->bytes; j++) sum = (uint8_t)(sum + ((const uint8_t *)t->data)[j]);
     }
 }
