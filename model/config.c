@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/families/families.h"
-#include "model/foreign_checkpoint.h"
+#include "model/checkpoint/foreign_checkpoint.h"
 #include "model/generation_config.h"
 #include "model/quantization.h"
 

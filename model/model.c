@@ -27,7 +27,7 @@ static enum status allocate_token_results(struct model *m, enum memory_purpose p
     return arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
 }
 
-/* Of the samples and of the targets of a step. */
+/* Allocates the results of a step's samples and of its targets. */
 static enum status allocate_both(struct model *m, enum memory_purpose purpose, struct token_results *samples,
                                  struct token_results *targets, struct error *err)
 {

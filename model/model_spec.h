@@ -98,6 +98,8 @@ enum tensor_role {
     TENSOR_POST_MLP_NORM,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
+    TENSOR_K_SCALE,
+    TENSOR_V_SCALE,
     NUM_TENSOR_ROLES
 };
 

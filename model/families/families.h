@@ -23,8 +23,8 @@ struct family {
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
     int32_t original_max_position;  /* the same; 0: max_position_embeddings */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
-    /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
-     * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
+    /* Some keys are known to change the arithmetic (known_keys.h): read() honours the first of these, and the others
+     * change nothing in this family. NULL-terminated; NULL: none. A file that gives another known key is refused. */
     const char *const *reads, *const *ignores;
 };
 

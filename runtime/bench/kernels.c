@@ -8,7 +8,7 @@
 #include "base/processors.h"
 #include "base/clock.h"
 #include "model/quantization.h"
-#include "model/weight_source.h"
+#include "model/weight_parts.h"
 #include "runtime/bench/setting.h"
 #include "runtime/report.h"
 #include "runtime/commands.h"
@@ -41,7 +41,7 @@ static void use_llama_1b(struct model_spec *spec)
 static struct bench_quantization quantization_of(const struct weight_scheme *s)
 {
     const struct tensor matrix = {.scheme = *s};
-    const struct weight w = weight_of_scheme(&matrix);
+    const struct weight w = weight_of_tensor(&matrix, DTYPE_FLOAT32);
     if (!s->is_quantized) return (struct bench_quantization){WEIGHT_FLOAT32};
     return (struct bench_quantization){.format = w.format,
                                        .scale_dtype = w.scale_dtype,

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/plural.h"
-#include "model/check_weights.h"
+#include "model/checkpoint/check_finite.h"
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan_advice.h"
@@ -127,7 +127,7 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
         status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
-    if (status == STATUS_OK) model_weights_check_finite(&l->weights, o->log);
+    if (status == STATUS_OK) tensor_file_check_finite(l->weights.file, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer) report_tokenizer(o, l->tokenizer);
     if (status == STATUS_OK) warn_of_vocabulary(o, l);
@@ -311,7 +311,7 @@ enum status loaded_model_plan_again(const struct engine_options *options, const 
 
 enum status loaded_model_check_files(const struct loaded_model *l, struct error *err)
 {
-    return l->weights.file ? safetensors_check_unchanged(l->weights.file, err) : STATUS_OK;
+    return l->weights.file ? tensor_file_check_unchanged(l->weights.file, err) : STATUS_OK;
 }
 
 void loaded_model_close(struct loaded_model *l)

@@ -104,15 +104,14 @@ static void end_group(struct table *table)
 /* Files may hold another type than config.json says, or several. */
 static void dtype_rows(struct table *t, const struct inspection *i)
 {
-    const struct safetensors *file = i->info.weights->file;
+    const struct tensor_file *file = i->info.weights->file;
     const enum dtype dtype = i->info.config->spec.dtype;
-    struct tally stored = {.thing = "tensor", .total = file ? safetensors_count(file) : 0};
+    struct tally stored = {.thing = "tensor", .total = file ? tensor_file_count(file) : 0};
     bool as_said = true;
     for (int64_t s = 0; s < stored.total; s++) {
-        const enum safetensors_dtype found = safetensors_at(file, s)->dtype;
-        enum dtype same;
-        tally_add(&stored, "%s", safetensors_dtype_name(found));
-        as_said = as_said && safetensors_to_dtype(found, &same) == 0 && same == dtype;
+        const struct element_type *found = tensor_file_at(file, s)->type;
+        tally_add(&stored, "%s", found->name);
+        as_said = as_said && found->has_dtype && found->dtype == dtype;
     }
     row(t, "dtype", "%s", dtype_name(dtype));
     if (!as_said) tally_row(t, "  stored", "", &stored);

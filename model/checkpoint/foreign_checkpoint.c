@@ -1,4 +1,4 @@
-#include "model/foreign_checkpoint.h"
+#include "model/checkpoint/foreign_checkpoint.h"
 
 #include <fnmatch.h>
 #include <limits.h>

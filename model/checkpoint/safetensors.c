@@ -1,83 +1,29 @@
-#include "model/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/json.h"
-#include "model/foreign_checkpoint.h"
+#include "model/checkpoint/foreign_checkpoint.h"
+#include "model/checkpoint/tensor_file_state.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian, and so is its data");
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define SINGLE_NAME "model.safetensors"
 
-struct source { /* one file of the set */
-    struct mapped_file map;
-    char *path;
-};
-
-struct safetensors {
-    struct source *sources; /* [num_sources] */
-    size_t num_sources, sources_capacity;
-    struct safetensor *tensors; /* [num_tensors] by file and offset */
-    size_t num_tensors, tensors_capacity;
-    struct safetensor **by_name; /* [num_tensors] sorted by name */
-    void **copies;               /* [num_copies] data of misaligned tensors */
-    size_t num_copies, copies_capacity;
-    uint64_t total_bytes;
-};
+enum { MAX_HEADER = 100000000 }; /* bytes; the limit of the reference implementation */
 
 /* What parsing one header needs to know. */
 struct header {
-    struct safetensors *set;
+    struct tensor_file *set;
     const char *path;
     const uint8_t *data; /* [data_bytes] what follows the header */
     uint64_t data_bytes;
     struct error *err;
 };
-
-static const struct {
-    const char *name;
-    int bytes;
-    int dtype; /* enum dtype, or -1 */
-} dtypes[] = {
-    [SAFETENSORS_BOOL] = {"BOOL", 1, -1},
-    [SAFETENSORS_U8] = {"U8", 1, -1},
-    [SAFETENSORS_I8] = {"I8", 1, -1},
-    [SAFETENSORS_F8_E5M2] = {"F8_E5M2", 1, DTYPE_FP8_E5M2},
-    [SAFETENSORS_F8_E4M3] = {"F8_E4M3", 1, DTYPE_FP8_E4M3},
-    [SAFETENSORS_I16] = {"I16", 2, -1},
-    [SAFETENSORS_U16] = {"U16", 2, -1},
-    [SAFETENSORS_F16] = {"F16", 2, DTYPE_FLOAT16},
-    [SAFETENSORS_BF16] = {"BF16", 2, DTYPE_BFLOAT16},
-    [SAFETENSORS_I32] = {"I32", 4, -1},
-    [SAFETENSORS_U32] = {"U32", 4, -1},
-    [SAFETENSORS_F32] = {"F32", 4, DTYPE_FLOAT32},
-    [SAFETENSORS_F64] = {"F64", 8, -1},
-    [SAFETENSORS_I64] = {"I64", 8, -1},
-    [SAFETENSORS_U64] = {"U64", 8, -1},
-};
-
-const char *safetensors_dtype_name(enum safetensors_dtype dtype)
-{
-    return dtypes[dtype].name;
-}
-
-int safetensors_dtype_bytes(enum safetensors_dtype dtype)
-{
-    return dtypes[dtype].bytes;
-}
-
-int safetensors_to_dtype(enum safetensors_dtype dtype, enum dtype *out)
-{
-    if (dtypes[dtype].dtype < 0) return -1;
-    *out = (enum dtype)dtypes[dtype].dtype;
-    return 0;
-}
 
 static enum status out_of_memory(const char *path, struct error *err)
 {
@@ -91,14 +37,15 @@ static enum status bad_tensor(const struct header *h, const char *name, enum sta
     return error_set(h->err, status, "%s: tensor \"%s\": %s", h->path, shown.text, what);
 }
 
-static enum status parse_dtype(const struct header *h, const char *name, const json_t *info, struct safetensor *tensor)
+static enum status parse_dtype(const struct header *h, const char *name, const json_t *info,
+                               struct stored_tensor *tensor)
 {
     const json_t *value = json_object_get(info, "dtype");
     if (!json_is_string(value))
         return bad_tensor(h, name, STATUS_INVALID, "\"dtype\" must be a string such as \"BF16\"");
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(json_string_value(value), dtypes[i].name) == 0) {
-            tensor->dtype = (enum safetensors_dtype)i;
+    for (int i = 0; i < NUM_ELEMENTS; i++)
+        if (strcmp(json_string_value(value), element_types[i].name) == 0) {
+            tensor->type = &element_types[i];
             return STATUS_OK;
         }
     struct shown shown = show_string(name), found = show_string(json_string_value(value));
@@ -108,14 +55,15 @@ static enum status parse_dtype(const struct header *h, const char *name, const j
                      h->path, shown.text, found.text);
 }
 
-static enum status parse_shape(const struct header *h, const char *name, const json_t *info, struct safetensor *tensor)
+static enum status parse_shape(const struct header *h, const char *name, const json_t *info,
+                               struct stored_tensor *tensor)
 {
     const json_t *value = json_object_get(info, "shape");
     if (!json_is_array(value)) return bad_tensor(h, name, STATUS_INVALID, "\"shape\" must be an array of integers");
-    if (json_array_size(value) > SAFETENSORS_MAX_DIMS)
+    if (json_array_size(value) > TENSOR_FILE_MAX_DIMS)
         return bad_tensor(h, name, STATUS_UNSUPPORTED, "more than 8 dimensions");
     tensor->num_dims = (int)json_array_size(value);
-    uint64_t bytes = (uint64_t)dtypes[tensor->dtype].bytes;
+    uint64_t bytes = (uint64_t)tensor->type->bytes;
     for (int i = 0; i < tensor->num_dims; i++) {
         const json_t *dim = json_array_get(value, (size_t)i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
@@ -128,7 +76,8 @@ static enum status parse_shape(const struct header *h, const char *name, const j
     return STATUS_OK;
 }
 
-static enum status parse_span(const struct header *h, const char *name, const json_t *info, struct safetensor *tensor)
+static enum status parse_span(const struct header *h, const char *name, const json_t *info,
+                              struct stored_tensor *tensor)
 {
     const json_t *value = json_object_get(info, "data_offsets");
     const json_t *first = json_array_get(value, 0), *last = json_array_get(value, 1);
@@ -171,10 +120,10 @@ static enum status check_metadata(const struct header *h, json_t *metadata)
 
 static enum status parse_tensor(const struct header *h, const char *name, const json_t *info)
 {
-    struct safetensors *set = h->set;
+    struct tensor_file *set = h->set;
     if (!json_is_map(info))
         return bad_tensor(h, name, STATUS_INVALID, "expected an object with dtype, shape and data_offsets");
-    struct safetensor tensor = {.path = h->path};
+    struct stored_tensor tensor = {.path = h->path};
     enum status status = parse_dtype(h, name, info, &tensor);
     if (status == STATUS_OK) status = parse_shape(h, name, info, &tensor);
     if (status == STATUS_OK) status = parse_span(h, name, info, &tensor);
@@ -191,7 +140,7 @@ static enum status parse_tensor(const struct header *h, const char *name, const 
 /* By start, then by end: an empty tensor comes before the one that starts where it lies. */
 static int compare_spans(const void *a, const void *b)
 {
-    const struct safetensor *x = a, *y = b;
+    const struct stored_tensor *x = a, *y = b;
     const uintptr_t xs = (uintptr_t)x->data, ys = (uintptr_t)y->data;
     if (xs != ys) return xs < ys ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
@@ -200,12 +149,12 @@ static int compare_spans(const void *a, const void *b)
 /* The tensors [first, num_tensors), just parsed, must tile the data. */
 static enum status check_tiling(const struct header *h, size_t first)
 {
-    struct safetensors *set = h->set;
+    struct tensor_file *set = h->set;
     if (set->num_tensors > first)
         qsort(set->tensors + first, set->num_tensors - first, sizeof *set->tensors, compare_spans);
     uint64_t reached = 0;
     for (size_t i = first; i < set->num_tensors; i++) {
-        const struct safetensor *t = &set->tensors[i];
+        const struct stored_tensor *t = &set->tensors[i];
         const uint64_t begin = (uint64_t)((const uint8_t *)t->data - h->data);
         if (begin != reached) {
             struct shown shown = show_string(t->name);
@@ -228,10 +177,10 @@ static enum status check_tiling(const struct header *h, size_t first)
 /* A file may put its data at any byte; C may not read a float there. */
 static enum status align_tensors(const struct header *h, size_t first)
 {
-    struct safetensors *set = h->set;
+    struct tensor_file *set = h->set;
     for (size_t i = first; i < set->num_tensors; i++) {
-        struct safetensor *t = &set->tensors[i];
-        if ((uintptr_t)t->data % (uintptr_t)dtypes[t->dtype].bytes == 0) continue;
+        struct stored_tensor *t = &set->tensors[i];
+        if ((uintptr_t)t->data % (uintptr_t)t->type->bytes == 0) continue;
         void *copy = NULL;
         if (!array_reserve(&set->copies, &set->copies_capacity, set->num_copies + 1, sizeof *set->copies) ||
             posix_memalign(&copy, 64, t->bytes ? t->bytes : 64) != 0)
@@ -256,7 +205,7 @@ static enum status locate_header(struct header *h, const struct mapped_file *map
     memcpy(&n, map->data, 8);
     enum status status = file_refuse_lfs_pointer(h->path, map->data, map->size, h->err);
     if (status != STATUS_OK) return status;
-    if (n > SAFETENSORS_MAX_HEADER)
+    if (n > MAX_HEADER)
         return error_set(h->err, STATUS_INVALID,
                          "%s: the header length %llu is more than the format's 100 MB; is this a safetensors file?",
                          h->path, (unsigned long long)n);
@@ -290,7 +239,7 @@ static enum status parse_entries(const struct header *h, json_t *root)
     return STATUS_OK;
 }
 
-static enum status parse_file(struct safetensors *set, const struct source *source, struct error *err)
+static enum status parse_file(struct tensor_file *set, const struct tensor_source *source, struct error *err)
 {
     struct header h = {.set = set, .path = source->path, .err = err};
     const size_t first = set->num_tensors;
@@ -308,52 +257,15 @@ static enum status parse_file(struct safetensors *set, const struct source *sour
     return status;
 }
 
-static enum status add_file(struct safetensors *set, const char *path, struct error *err)
+enum status safetensors_add_file(struct tensor_file *set, const char *path, struct error *err)
 {
     if (!array_reserve(&set->sources, &set->sources_capacity, set->num_sources + 1, sizeof *set->sources))
         return out_of_memory(path, err);
-    struct source source = {.path = strdup(path)};
+    struct tensor_source source = {.path = strdup(path)};
     if (!source.path) return out_of_memory(path, err);
     enum status status = mapped_file_open(path, &source.map, err);
     set->sources[set->num_sources++] = source;
     return status == STATUS_OK ? parse_file(set, &source, err) : status;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    const struct safetensor *const *x = a, *const *y = b;
-    return strcmp((*x)->name, (*y)->name);
-}
-
-/* Once all files are read: the array no longer moves. Within a file JSON_REJECT_DUPLICATES saw to unique names. */
-static enum status sort_names(struct safetensors *set, struct error *err)
-{
-    set->by_name = malloc((set->num_tensors + 1) * sizeof *set->by_name);
-    if (!set->by_name) return out_of_memory(set->sources[0].path, err);
-    for (size_t i = 0; i < set->num_tensors; i++) set->by_name[i] = &set->tensors[i];
-    qsort(set->by_name, set->num_tensors, sizeof *set->by_name, compare_names);
-    for (size_t i = 1; i < set->num_tensors; i++) {
-        const struct safetensor *a = set->by_name[i - 1], *b = set->by_name[i];
-        if (strcmp(a->name, b->name) != 0) continue;
-        return error_set(err, STATUS_INVALID, "%s: tensor \"%s\" lies in %s too; each must be in one file", a->path,
-                         show_string(a->name).text, b->path);
-    }
-    return STATUS_OK;
-}
-
-enum status safetensors_open_file(const char *path, struct safetensors **out, struct error *err)
-{
-    *out = NULL;
-    struct safetensors *set = calloc(1, sizeof *set);
-    if (!set) return out_of_memory(path, err);
-    enum status status = add_file(set, path, err);
-    if (status == STATUS_OK) status = sort_names(set, err);
-    if (status == STATUS_OK) {
-        *out = set;
-    } else {
-        safetensors_close(set);
-    }
-    return status;
 }
 
 /* --- An index and its files --- */
@@ -398,7 +310,7 @@ static enum status collect_files(const char *index_path, json_t *map, const char
     return STATUS_OK;
 }
 
-static enum status add_files(struct safetensors *set, const char *folder, const char *index_path, const char **names,
+static enum status add_files(struct tensor_file *set, const char *folder, const char *index_path, const char **names,
                              size_t count, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
@@ -409,14 +321,14 @@ static enum status add_files(struct safetensors *set, const char *folder, const 
         if (!file_exists(path))
             return error_set(err, STATUS_IO, "%s: weight_map names %s, which is not there; was the download complete?",
                              index_path, show_string(names[i]).text);
-        enum status status = add_file(set, path, err);
+        enum status status = safetensors_add_file(set, path, err);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
 }
 
-static enum status open_map(struct safetensors *set, const char *folder, const char *index_path, json_t *map,
-                            struct error *err)
+static enum status add_map(struct tensor_file *set, const char *folder, const char *index_path, json_t *map,
+                           struct error *err)
 {
     if (!json_is_map(map) || json_object_size(map) == 0)
         return error_set(err, STATUS_INVALID, "%s: \"weight_map\" must be an object of tensor and file names",
@@ -425,32 +337,23 @@ static enum status open_map(struct safetensors *set, const char *folder, const c
     size_t count;
     enum status status = collect_files(index_path, map, &names, &count, err);
     if (status == STATUS_OK) status = add_files(set, folder, index_path, names, count, err);
-    if (status == STATUS_OK) status = sort_names(set, err);
     free(names);
     return status;
 }
 
-static enum status open_index(const char *folder, const char *index_path, struct safetensors **out, struct error *err)
+static enum status add_index(struct tensor_file *set, const char *folder, const char *index_path, struct error *err)
 {
     json_t *root;
     enum status status = json_object_read(index_path, &root, err);
     if (status != STATUS_OK) return status;
-    struct safetensors *set = calloc(1, sizeof *set);
-    status = set ? open_map(set, folder, index_path, json_object_get(root, "weight_map"), err)
-                 : out_of_memory(index_path, err);
+    status = add_map(set, folder, index_path, json_object_get(root, "weight_map"), err);
     json_decref(root);
-    if (status == STATUS_OK) {
-        *out = set;
-    } else {
-        safetensors_close(set);
-    }
     return status;
 }
 
-enum status safetensors_open_folder(const char *folder, struct safetensors **out, struct error *err)
+enum status safetensors_add_folder(struct tensor_file *set, const char *folder, struct error *err)
 {
     char path[PATH_MAX], index_path[PATH_MAX];
-    *out = NULL;
     if (!folder_exists(folder)) return error_set(err, STATUS_IO, "%s: no such folder", folder);
     if (!path_join(path, sizeof path, folder, SINGLE_NAME) ||
         !path_join(index_path, sizeof index_path, folder, INDEX_NAME))
@@ -458,87 +361,9 @@ enum status safetensors_open_folder(const char *folder, struct safetensors **out
     bool found;
     enum status status = file_find(path, &found, err);
     if (status != STATUS_OK) return status;
-    if (found) return safetensors_open_file(path, out, err);
+    if (found) return safetensors_add_file(set, path, err);
     status = file_find(index_path, &found, err);
     if (status != STATUS_OK) return status;
-    if (found) return open_index(folder, index_path, out, err);
+    if (found) return add_index(set, folder, index_path, err);
     return foreign_checkpoint_refuse(folder, SINGLE_NAME " or " INDEX_NAME, err);
-}
-
-void safetensors_close(struct safetensors *s)
-{
-    if (!s) return;
-    for (size_t i = 0; i < s->num_tensors; i++) free((char *)s->tensors[i].name);
-    for (size_t i = 0; i < s->num_copies; i++) free(s->copies[i]);
-    for (size_t i = 0; i < s->num_sources; i++) {
-        mapped_file_close(&s->sources[i].map);
-        free(s->sources[i].path);
-    }
-    free(s->by_name);
-    free(s->copies);
-    free(s->tensors);
-    free(s->sources);
-    free(s);
-}
-
-int64_t safetensors_count(const struct safetensors *s)
-{
-    return (int64_t)s->num_tensors;
-}
-
-const struct safetensor *safetensors_at(const struct safetensors *s, int64_t index)
-{
-    return &s->tensors[index];
-}
-
-int64_t safetensors_index(const struct safetensors *s, const struct safetensor *t)
-{
-    return t - s->tensors;
-}
-
-const struct safetensor *safetensors_find(const struct safetensors *s, const char *name)
-{
-    size_t low = 0, high = s->num_tensors;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const int order = strcmp(name, s->by_name[middle]->name);
-        if (order == 0) return s->by_name[middle];
-        if (order < 0) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return NULL;
-}
-
-uint64_t safetensors_total_bytes(const struct safetensors *s)
-{
-    return s->total_bytes;
-}
-
-enum status safetensors_check_unchanged(const struct safetensors *set, struct error *err)
-{
-    for (size_t i = 0; i < set->num_sources; i++)
-        if (mapped_file_changed(&set->sources[i].map))
-            return error_set(err, STATUS_IO,
-                             "%s: the file was changed while its weights were in use; start again, once it is complete",
-                             set->sources[i].path);
-    return STATUS_OK;
-}
-
-enum status safetensors_read(const struct safetensors *s, const void *data, uint64_t bytes, void *out,
-                             struct error *err)
-{
-    for (size_t i = 0; i < s->num_sources; i++) {
-        const struct mapped_file *map = &s->sources[i].map;
-        const uintptr_t offset = (uintptr_t)data - (uintptr_t)map->data;
-        if (offset >= map->size) continue;
-        if (mapped_file_read(map, offset, out, bytes)) return STATUS_OK;
-        return error_set(err, STATUS_IO, "%s: cannot read %llu bytes at %llu: %s", s->sources[i].path,
-                         (unsigned long long)bytes, (unsigned long long)offset,
-                         errno ? strerror(errno) : "the file has become shorter");
-    }
-    memcpy(out, data, bytes); /* an aligned copy */
-    return STATUS_OK;
 }

@@ -1,4 +1,4 @@
-#include "model/check_weights.h"
+#include "model/checkpoint/check_finite.h"
 
 #include <limits.h>
 #include <math.h>
@@ -99,17 +99,17 @@ static struct tally count_tensor(struct pool *pool, const void *data, enum dtype
     return (struct tally){tally.nan, tally.infinite};
 }
 
-void model_weights_check_finite(const struct model_weights *weights, const struct log *log)
+void tensor_file_check_finite(const struct tensor_file *file, const struct log *log)
 {
-    if (!weights->file || !log || log->level < LOG_INFO) return;
+    if (!file || !log || log->level < LOG_INFO) return;
     const double started = clock_seconds();
-    const int64_t num_tensors = safetensors_count(weights->file);
+    const int64_t num_tensors = tensor_file_count(file);
     int64_t damaged = 0;
     struct pool *pool = pool_open_allowed();
     for (int64_t i = 0; i < num_tensors; i++) {
-        const struct safetensor *t = safetensors_at(weights->file, i);
-        enum dtype dtype;
-        if (safetensors_to_dtype(t->dtype, &dtype) != 0 || dtype == DTYPE_FP8_E5M2) continue;
+        const struct stored_tensor *t = tensor_file_at(file, i);
+        const enum dtype dtype = t->type->dtype;
+        if (!t->type->has_dtype || dtype == DTYPE_FP8_E5M2) continue;
         const int64_t count = (int64_t)(t->bytes / (uint64_t)dtype_size(dtype));
         const struct tally found = count_tensor(pool, t->data, dtype, count);
         if (found.nan == 0 && found.infinite == 0) continue;

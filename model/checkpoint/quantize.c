@@ -1,4 +1,4 @@
-#include "model/quantize.h"
+#include "model/checkpoint/quantize.h"
 
 #include <assert.h>
 #include <float.h>
