@@ -119,7 +119,7 @@ static __device__ __forceinline__ piece<T, N> gate_rounded(enum activation activ
             out.values[i] = from_float<T>(activate<T>(a, to_float(gate.values[i])) * to_float(up.values[i]));
         return out;
     };
-    return activation == ACTIVATION_GELU ? gate_all(ACTIVATION_GELU) : gate_all(activation);
+    return N > 1 && activation == ACTIVATION_GELU ? gate_all(ACTIVATION_GELU) : gate_all(activation);
 }
 
 /* ---- all of it ---- */
@@ -141,13 +141,6 @@ static __device__ __forceinline__ void finish_gated(const matmul &m, const out_r
                                                     const piece<Y, N> &ups, const biases<T, N> &bias)
 {
     store_run(run, gate_rounded(m.activation, round_sums<T>(gates, bias.own), round_sums<T>(ups, bias.up)));
-}
-
-/* An element of MATMUL_GATE. */
-template <class T>
-static __device__ __forceinline__ float gate_times_up(enum activation activation, float gate, float up)
-{
-    return activate<T>(activation, to_float(from_float<T>(gate))) * to_float(from_float<T>(up));
 }
 
 /* ---- one element ---- */
@@ -179,7 +172,7 @@ static __device__ __forceinline__ void finish_element(const matmul &m, const out
     const out_run<T> run = {(T *)m.out + element.at, 1, false};
     const piece<float, 1> y = {sum()};
     if (m.result == MATMUL_GATE) {
-        finish_gated<T, 1>(m, run, y, {up_sum()}, element.bias);
+        finish_gated(m, run, y, piece<float, 1>{up_sum()}, element.bias);
     } else if (m.out_is_float) {
         finish_sums<T>(m, out_run<float>{(float *)m.out + element.at, 1, false}, y, element.bias, element.before);
     } else {

@@ -56,27 +56,21 @@ static __device__ __forceinline__ void copy_weights(const few_tokens_call &c, co
     const int lane = threadIdx.x % 32, row_bytes = 2 * plan.chunk + SKEW;
     const int row = (threadIdx.x - MMA_THREADS) / 32 * COPY_WARP_ROWS + lane;
     const uint64_t policy = evict_first_policy();
-    ring_place at = {0, 0}, arrived = {0, 0};
-    int in_flight = 0;
+    ring_filler filler = {};
     for (int tile = p.first_tile; tile < plan.tiles; tile += plan.columns) {
         const int feature = lane < COPY_WARP_ROWS ? feature_of<TILE>(m, tile, row) : -1;
         const int rows = __popc(__ballot_sync(~0u, feature >= 0));
         const T *from = (const T *)m.weight + (int64_t)feature * m.in_features + p.begin;
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int left = p.size - chunk * plan.chunk, features = left < plan.chunk ? left : plan.chunk;
-            if (in_flight == plan.in_flight) {
-                barrier_wait(&ring.full[arrived.stage], arrived.round & 1);
-                ring_step(arrived, plan.stages);
-            } else {
-                in_flight++;
-            }
-            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], (uint32_t)(rows * features * 2));
+            const int stage = filler.next.stage;
+            ring_wait_empty(filler, ring.full, ring.empty, plan.stages, plan.in_flight);
+            if (lane == 0) barrier_arrive_expect(&ring.full[stage], (uint32_t)(rows * features * 2));
             __syncwarp();
             if (feature >= 0)
-                bulk_copy(ring.data + (at.stage * TILE + row) * row_bytes, from + chunk * plan.chunk,
-                          (uint32_t)features * 2, &ring.full[at.stage], policy);
-            ring_step(at, plan.stages);
+                bulk_copy(ring.data + (stage * TILE + row) * row_bytes, from + chunk * plan.chunk,
+                          (uint32_t)features * 2, &ring.full[stage], policy);
+            ring_step(filler.next, plan.stages);
         }
     }
 }

@@ -66,7 +66,8 @@ static int64_t lay_out(int32_t stages, struct quantized_call *c)
     return bytes;
 }
 
-/* With so many blocks on a multiprocessor, and each tile in so many parts; with the longest ring that fits. */
+/* Plans for so many blocks on a multiprocessor and each tile in so many parts, with the longest ring that fits. False:
+ * no ring fits, or no workspace for the parts. */
 static bool plan_with(const struct matmul_device *d, int per_sm, int splits, struct quantized_call *c)
 {
     static const int32_t stages[] = {8, 5, 3}; /* wait_oldest knows these */

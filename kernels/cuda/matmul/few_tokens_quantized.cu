@@ -1,5 +1,5 @@
 /* Matmuls of quantized weights with few tokens (quantized.cuh has the formats). The cost is to read the weights once,
- * at the speed of memory, and to decode them meanwhile.
+ * at the speed of memory, and to unpack them meanwhile.
  *
  * Two blocks run on each multiprocessor. A block walks batches of tiles of 16 output features. What a warp multiplies
  * at a time is a unit: 64 bytes of each row of a tile, which are 128 input features of INT4 and 64 of the others. Each
@@ -10,7 +10,7 @@
  *     tile 1   | . . . . . . | warp 2 . . . . . . .  |          warp 1 leaves two sums: one of each tile
  *     tile 2   | . . | warp 3 . . . . . . . . . . .  |
  *
- * A unit comes through a ring that is the warp's own. Even less is shared: a lane copies the very bytes that it decodes
+ * A unit comes through a ring that is the warp's own. Even less is shared: a lane copies the very bytes that it unpacks
  * itself, so a unit that has arrived needs no barrier.
  *
  *     a unit:    row  g    | 16 bytes: lane (g, 0) | lane (g, 1) | lane (g, 2) | lane (g, 3) |        g = 0 .. 7
@@ -20,13 +20,13 @@
  * go on while x is copied and normed. A block that ends makes room for one of the next kernel.
  *
  * The matmul runs on tensor cores (mma.cuh) with the rows of a tile as M and 8 tokens as N, in float16 whatever the
- * type of x: it holds all the elements of the formats, and decoding to it takes the fewest instructions. Each token is
+ * type of x: it holds all the elements of the formats, and unpacking to it takes the fewest instructions. Each token is
  * multiplied by a power of two that takes its largest element close to the largest float16. Elements 2^24 times smaller
  * are still exact, and what is lost of those below is less than the rounding of a sum in float32.
  *
  * The order in which a lane multiplies input features does not matter as long as it is the same for both operands. INT4
- * was reordered, so x is in its natural order. Of FP8 and INT8 a lane has 16 consecutive input features; where decoding
- * makes pairs of the bytes 0 and 2, 1 and 3 of a word, x is put into that order on its way to shared memory.
+ * was reordered, so x is in its natural order. Of FP8 and INT8 a lane has 16 consecutive input features; where
+ * unpacking makes pairs of the bytes 0 and 2, 1 and 3 of a word, x is put into that order on its way to shared memory.
  *
  * What can be done for a whole unit is done to its sums:
  * - INT4 is multiplied as v 2^-24, a subnormal float16, or as 16 v 2^-24 with x made 16 times smaller. The zero, times
@@ -37,9 +37,9 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/matmul/few_tokens_quantized.h"
 #include "kernels/cuda/matmul/few_tokens_tile.cuh"
+#include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/matmul/quantized.cuh"
 
 /* a / b by multiplication (inverse_of in few_tokens_quantized.c). */
 static __device__ __forceinline__ int divide(int a, uint32_t inverse)
@@ -226,7 +226,7 @@ static __device__ __forceinline__ void copy_next(unit_copies &copies, const quan
 
 /* ---- x ---- */
 
-/* Whether decoding makes pairs of neighbours; else of the bytes 0 and 2, 1 and 3 of a word. */
+/* Whether unpacking makes pairs of neighbours; else it makes pairs of the bytes 0 and 2, 1 and 3 of a word. */
 #if __CUDA_ARCH__ >= 890
 template <enum weight_format F> static constexpr bool NATURAL_ORDER = F != WEIGHT_INT8;
 #else
@@ -252,13 +252,13 @@ struct x_facts {
     float squares[FEW_TOKENS_MAX][MMA_WARPS], largest[FEW_TOKENS_MAX][MMA_WARPS], gain[MMA_WARPS];
 };
 
-/* The largest magnitude of eight elements. */
+/* The largest magnitude of 16 bytes of elements. */
 template <class T> static __device__ __forceinline__ float largest_of(uint4 words)
 {
     const T *x = (const T *)&words;
     float largest = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(to_float(x[i])));
+    for (int i = 0; i < (int)(sizeof words / sizeof *x); i++) largest = fmaxf(largest, fabsf(to_float(x[i])));
     return largest;
 }
 
@@ -266,16 +266,11 @@ template <class T> static __device__ __forceinline__ float largest_of(uint4 word
 template <class T>
 static __device__ __forceinline__ void find_largest_gain(const matmul &m, const block_work &work, x_facts *facts)
 {
-    const int begin = work.begin / 8, size = work.size / 8;
+    const int pieces = m.gain_is_float ? 2 : 1; /* of eight gains */
+    const uint4 *gain = (const uint4 *)m.gain + pieces * (work.begin / 8);
     float largest = 0;
-    for (int i = threadIdx.x; i < (m.gain_is_float ? 2 * size : size); i += MMA_THREADS) {
-        if (m.gain_is_float) {
-            const float4 g = ((const float4 *)m.gain)[2 * begin + i];
-            largest = fmaxf(fmaxf(largest, fmaxf(fabsf(g.x), fabsf(g.y))), fmaxf(fabsf(g.z), fabsf(g.w)));
-        } else {
-            largest = fmaxf(largest, largest_of<T>(((const uint4 *)m.gain)[begin + i]));
-        }
-    }
+    for (int i = threadIdx.x; i < pieces * (work.size / 8); i += MMA_THREADS)
+        largest = fmaxf(largest, m.gain_is_float ? largest_of<float>(gain[i]) : largest_of<T>(gain[i]));
     largest = warp_max(largest);
     if (threadIdx.x % 32 == 0) facts->gain[threadIdx.x / 32] = largest;
 }
@@ -609,6 +604,20 @@ static __device__ __forceinline__ shared_parts shared_of(const quantized_call &c
     return s;
 }
 
+/* The sums of x that multiply_int4 needs of all units. */
+template <int GROUPS, bool SMALL>
+static __device__ __forceinline__ void sum_units(const quantized_call &c, const block_work &work, const shared_parts &s)
+{
+    const int folds = SMALL ? 4 / c.fold_words : 1;
+    uint32_t first[GROUPS], x[GROUPS];
+    find_x<WEIGHT_INT4, GROUPS>(first, c, work, s.x);
+    for (int unit = threadIdx.x / 32; unit < work.chunks; unit += MMA_WARPS) {
+#pragma unroll
+        for (int n = 0; n < GROUPS; n++) x[n] = first[n] + unit * 2 * INT4_SEGMENT;
+        sum_x<GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * folds * GROUPS * 8);
+    }
+}
+
 /* A warp's place in the ring and in the blocks of scales. */
 struct unit_reader {
     int stage, scale_slot, scale_block;
@@ -786,14 +795,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2)
     prepare_x<T, F>(c, work, s.x, s.gain, facts, inverses);
     mma_warps_sync();
     if (F == WEIGHT_INT4) {
-        const int folds = SMALL ? 4 / c.fold_words : 1;
-        uint32_t first[GROUPS], x[GROUPS];
-        find_x<F, GROUPS>(first, c, work, s.x);
-        for (int unit = warp; unit < work.chunks; unit += MMA_WARPS) {
-#pragma unroll
-            for (int n = 0; n < GROUPS; n++) x[n] = first[n] + unit * 2 * INT4_SEGMENT;
-            sum_x<GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * folds * GROUPS * 8);
-        }
+        sum_units<GROUPS, SMALL>(c, work, s);
         mma_warps_sync();
     }
     multiply_batches<T, F, GROUPS, SMALL>(c, k, work, s, copies, ends, inverses);
