@@ -98,28 +98,31 @@ static __device__ __forceinline__ void copy_x(const few_tokens_call &c, const bl
         bulk_copy_to_cluster(x + lane * c.plan.x_row, from, (uint32_t)p.size * 2, full, 3, policy);
 }
 
-/* A warp's share of one chunk. stage and x: the chunk's input features, of which `left` are in the matmul, of 16 rows
- * of the weight and of the tokens. */
+/* A warp's share of one chunk: `left` of the chunk's input features are in the matmul. */
+struct chunk_operands {
+    const uint8_t *stage, *x; /* the chunk's input features of 16 rows of the weight, and of the tokens */
+    int stage_row, x_row;     /* bytes from row to row, and from token to token */
+    int num_tokens, size, left;
+};
+
 template <class T, int GROUPS>
-static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], const few_tokens_call &c,
-                                                      const uint8_t *stage, const uint8_t *x, int left)
+static __device__ __forceinline__ void multiply_chunk(float (&sum)[GROUPS][4], const chunk_operands &c)
 {
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const int share = c.plan.chunk / MMA_WARPS, begin = warp * share, end = begin + share;
-    const int stage_row = 2 * c.plan.chunk + SKEW;
     const uint4 zero = make_uint4(0, 0, 0, 0);
+    const int begin = warp * (c.size / MMA_WARPS), end = begin + c.size / MMA_WARPS;
 #pragma unroll 2
     for (int group = begin; group < end; group += 32) {
         const int feature = group + 8 * t;
-        const bool there = feature < left;
-        const uint4 low = there ? *(const uint4 *)(stage + g * stage_row + feature * 2) : zero;
-        const uint4 high = there ? *(const uint4 *)(stage + (g + 8) * stage_row + feature * 2) : zero;
+        const bool there = feature < c.left;
+        const uint4 low = there ? *(const uint4 *)(c.stage + g * c.stage_row + feature * 2) : zero;
+        const uint4 high = there ? *(const uint4 *)(c.stage + (g + 8) * c.stage_row + feature * 2) : zero;
         const uint32_t first[4] = {low.x, high.x, low.y, high.y}, second[4] = {low.z, high.z, low.w, high.w};
 #pragma unroll
         for (int n = 0; n < GROUPS; n++) {
             const int token = 8 * n + g;
             const uint4 y =
-                there && token < c.matmul.num_tokens ? *(const uint4 *)(x + token * c.plan.x_row + feature * 2) : zero;
+                there && token < c.num_tokens ? *(const uint4 *)(c.x + token * c.x_row + feature * 2) : zero;
             multiply_add<T>(sum[n], first, y.x, y.y);
             multiply_add<T>(sum[n], second, y.z, y.w);
         }
@@ -143,7 +146,8 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int begin = chunk * c.plan.chunk;
             barrier_wait(&ring.full[at.stage], at.round & 1);
-            multiply_chunk<T, GROUPS>(sum, c, ring.data + at.stage * TILE * stage_row, x + begin * 2, p.size - begin);
+            multiply_chunk<T, GROUPS>(sum, {ring.data + at.stage * TILE * stage_row, x + begin * 2, stage_row,
+                                            c.plan.x_row, c.matmul.num_tokens, c.plan.chunk, p.size - begin});
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[at.stage]);
             ring_step(at, c.plan.stages);
