@@ -83,16 +83,11 @@ template <class T> static void launch(struct backend *b, const char *operation, 
                                       m->input_order, m->gain,         m->gain_is_float ? DTYPE_FLOAT32 : m->dtype,
                                       m->eps,         m->num_tokens,   (int32_t)m->in_features};
     const int bytes = (int)(m->in_features * sizeof(T)), most = BLOCKS_OF_SM * s->num_sms;
-    if (!cuda_allow_shared(b, operation, input_order_kernel<T>, bytes)) return;
     const dim3 grid(m->num_tokens < most ? m->num_tokens : most);
-    cuda_launch_dependent(s, input_order_kernel<T>, {grid, THREADS, bytes}, call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, input_order_kernel<T>, {grid, THREADS, bytes}, call);
 }
 
 void input_order_gather(struct backend *b, const char *operation, const struct matmul *m, void *out)
 {
-    if (m->dtype == DTYPE_FLOAT16)
-        launch<__half>(b, operation, m, out);
-    else
-        launch<__nv_bfloat16>(b, operation, m, out);
+    matmul_dispatch(m, [&](auto zero) { launch<decltype(zero)>(b, operation, m, out); });
 }

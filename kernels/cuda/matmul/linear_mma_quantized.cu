@@ -232,10 +232,18 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
     return r;
 }
 
-template <class T, enum weight_format FORMAT>
+/* One unit of a step has no branches, so that the compiler can mix this with what follows. Branches keep it from mixing
+ * several units, which takes more registers than there are. */
+template <class T, enum weight_format FORMAT, int UNITS>
 static __device__ __forceinline__ float scale_of(uint32_t bits, enum dtype dtype)
 {
-    const float scale = to_scale(bits, dtype);
+    const bool is_float = dtype == DTYPE_FLOAT32, is_half = dtype == DTYPE_FLOAT16;
+    const float half = __half2float(__ushort_as_half((uint16_t)bits));
+    const float other = __uint_as_float(bits << (is_float ? 0 : 16)); /* a bfloat16 is the upper half of a float32 */
+    const float scale = UNITS == 1 ? (is_half ? half : other)
+                        : is_float ? __uint_as_float(bits)
+                        : is_half  ? half
+                                   : __uint_as_float(bits << 16);
     return FORMAT == WEIGHT_FP8 && std::is_same_v<T, __half> ? scale * FP8_FACTOR<T> : scale;
 }
 
@@ -248,7 +256,7 @@ static __device__ __forceinline__ unit_scales next_scales(scale_reader &r, const
     for (int i = 0; i < ROW_BLOCKS; i++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            s.scales[i][j] = scale_of<T, FORMAT>(r.scales[i][j], call.matmul.scale_dtype);
+            s.scales[i][j] = scale_of<T, FORMAT, UNITS>(r.scales[i][j], call.matmul.scale_dtype);
             s.offsets[i][j] = INT4_BITS<T> + r.zeros[i][j] * 0x10001;
         }
     if (--r.units_left == 0) {
