@@ -6,12 +6,6 @@ enum {
     MAX_PARTS = 16
 };
 
-bool few_tokens_is_aligned(const struct matmul *m)
-{
-    return cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
-           (!m->gain || cuda_is_aligned(m->gain));
-}
-
 struct few_tokens_plan few_tokens_split(const struct matmul *m, int32_t places, int32_t splits, int32_t chunk,
                                         int32_t tile, int32_t skew)
 {
@@ -42,7 +36,7 @@ static bool can_compute(const struct matmul *m)
 {
     return m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_MAX && m->in_features > 0 && m->in_features % 8 == 0 &&
            m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
-           few_tokens_tiles(m, FEW_TOKENS_TILE) <= INT32_MAX / 64 && few_tokens_is_aligned(m);
+           few_tokens_tiles(m, FEW_TOKENS_TILE) <= INT32_MAX / 64 && matmul_is_aligned(m);
 }
 
 /* Finishes a plan of one of the two kernels, with the longest ring that fits, at most of `stages` stages. A block keeps

@@ -63,9 +63,6 @@ CUDA_HOST_DEVICE int few_tokens_gain_bytes(const struct matmul *m)
     return m->gain ? (int)m->in_features * (m->gain_is_float ? 4 : 2) : 0;
 }
 
-/* Whether all that these kernels read lies at multiples of 16 bytes. */
-bool few_tokens_is_aligned(const struct matmul *m);
-
 /* A plan without a ring: the matmul in so many splits, by `places` blocks at most. */
 struct few_tokens_plan few_tokens_split(const struct matmul *m, int32_t places, int32_t splits, int32_t chunk,
                                         int32_t tile, int32_t skew);

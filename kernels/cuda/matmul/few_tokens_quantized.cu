@@ -384,11 +384,6 @@ static __device__ __forceinline__ uint4 load_shared(uint32_t address)
     return out;
 }
 
-static __device__ __forceinline__ uint32_t word_of(const uint4 &words, int i)
-{
-    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-}
-
 /* Pair i of a prepared word, as v 2^-24 if i is even and 16 v 2^-24 if it is odd: subnormal float16. */
 static __device__ __forceinline__ uint32_t raw_pair(uint32_t word, int i)
 {
@@ -516,7 +511,7 @@ static __device__ __forceinline__ void multiply_int4(float (&total)[GROUPS][4], 
     group_scales g = load_group<WEIGHT_INT4>(k, scales, group);
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        const uint32_t l = word_of(low, w), h = word_of(high, w);
+        const uint32_t l = ((const uint32_t *)&low)[w], h = ((const uint32_t *)&high)[w];
         const uint32_t first[4] = {raw_pair(l, 0), raw_pair(h, 0), raw_pair(l, 1), raw_pair(h, 1)};
         const uint32_t second[4] = {raw_pair(l, 2), raw_pair(h, 2), raw_pair(l, 3), raw_pair(h, 3)};
 #pragma unroll
@@ -571,7 +566,7 @@ static __device__ __forceinline__ void multiply_bytes(float (&sum)[GROUPS][4], u
     for (int n = 0; n < GROUPS; n++) y[n][0] = load_shared(x[n]), y[n][1] = load_shared(x[n] + 16);
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        const uint32_t l = word_of(low, w), h = word_of(high, w);
+        const uint32_t l = ((const uint32_t *)&low)[w], h = ((const uint32_t *)&high)[w];
         uint32_t a[4];
         byte_pairs<F>(l, a[0], a[2]);
         byte_pairs<F>(h, a[1], a[3]);

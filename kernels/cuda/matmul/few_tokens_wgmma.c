@@ -18,7 +18,7 @@ static bool takes(const struct matmul_device *d, const struct matmul *m)
     const bool shape = m->num_tokens >= 1 && m->num_tokens * places_of(m->dtype) <= FEW_TOKENS_WGMMA_MAX &&
                        m->in_features > 0 && m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 64 &&
                        m->out_features > 0 && m->out_features <= INT32_MAX / 64;
-    return d->has_wgmma && takes_format(m) && shape && few_tokens_is_aligned(m);
+    return d->has_wgmma && takes_format(m) && shape && matmul_is_aligned(m);
 }
 
 /* Shared memory, with the longest ring that fits. False: it is too short. */

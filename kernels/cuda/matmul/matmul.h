@@ -58,6 +58,13 @@ static inline int32_t matmul_weight_tokens(const struct matmul *m)
     return count > 0 ? m->num_tokens / count + (m->num_tokens % count > 0) : m->num_tokens;
 }
 
+/* Whether rows of the operands, and gains, begin at multiples of 16 bytes. */
+static inline bool matmul_is_aligned(const struct matmul *m)
+{
+    return cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
+           (!m->gain || cuda_is_aligned(m->gain));
+}
+
 static inline bool matmul_is_quantized(const struct matmul *m)
 {
     return m->format >= WEIGHT_FP8;

@@ -29,11 +29,6 @@ enum { MMA_MAX_FEATURES = 1 << 21 /* of linear_mma_quantized, so that offsets in
 
 /* ---- what each kernel takes ---- */
 
-static bool operands_are_aligned(const struct matmul *m)
-{
-    return cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0;
-}
-
 /* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized. */
 static bool takes_types(const struct matmul_question *q)
 {
@@ -53,7 +48,7 @@ static bool linear_wgmma_takes(const struct matmul_device *d, const struct matmu
     const bool few = m->segments.count > 0 || m->num_tokens <= LINEAR_WGMMA_MAX;
     const bool shape = m->num_tokens >= 1 && few && m->out_features > 0 && matmul_weight_rows(m) <= INT32_MAX / 16 &&
                        m->in_features > 0 && m->in_features % 8 == 0 && m->in_features <= INT32_MAX / 16;
-    return d->has_wgmma && shape && operands_are_aligned(m) && !m->gain;
+    return d->has_wgmma && shape && matmul_is_aligned(m) && !m->gain;
 }
 
 /* Quantized rows by a weight in FP8 with a scale for each output feature. Pairs of its elements count as elements. */
@@ -95,7 +90,7 @@ static bool wgmma_takes(const struct matmul_device *d, const struct matmul *m)
 {
     const bool size = m->num_tokens >= 1 && m->out_features > 0 && matmul_weight_rows(m) <= INT32_MAX / 16 &&
                       m->in_features > 0 && m->in_features <= INT32_MAX / 16;
-    return d->has_wgmma && size && has_whole_pieces(m) && has_groups_of_steps(m) && operands_are_aligned(m);
+    return d->has_wgmma && size && has_whole_pieces(m) && has_groups_of_steps(m) && matmul_is_aligned(m);
 }
 
 /* linear_wgmma_int4, of what linear_wgmma_quantized takes. */
@@ -116,7 +111,7 @@ static bool mma_takes(const struct matmul *m)
                       m->in_features <= MMA_MAX_FEATURES && m->x_stride <= MMA_MAX_FEATURES &&
                       m->out_features <= INT32_MAX / MMA_MAX / 4 && matmul_weight_rows(m) * groups <= INT32_MAX;
     return size && has_whole_pieces(m) && has_groups_of_steps(m) && (m->format != WEIGHT_INT4 || m->scale_rows == 1) &&
-           operands_are_aligned(m);
+           matmul_is_aligned(m);
 }
 
 /* ---- the choice ---- */
