@@ -14,6 +14,9 @@
  * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
  * rings early than if this kernel has more blocks.
  *
+ * Row segments are cut into tiles of N tokens, each of one segment. A block looks for its tile in the starts, so its
+ * weights wait for the previous kernel, too; blocks that there is no tile for end at once.
+ *
  * Quantized rows by a weight in FP8 (W8A8) go the same way: two e4m3 are copied as one 16-bit element, wgmma multiplies
  * them as e4m3, and the sums are multiplied by the scales of their token and output feature. Counts of input features
  * are counts of 16-bit elements. */

@@ -295,7 +295,7 @@ template <class T> static auto kernel_of(int32_t stages)
 
 void cuda_launch_chain(struct backend *b)
 {
-    static const char operation[] = "a matmul of few tokens";
+    const char *operation = "a matmul of few tokens";
     struct cuda_state *s = cuda_state(b);
     struct matmul_chain *chain = s->chain;
     const struct few_tokens_call *first = &chain->calls[0];
