@@ -20,6 +20,7 @@ struct placement {
 
 static enum status allocate(struct placement *p, int64_t bytes, void **out, struct error *err)
 {
+    p->device->bytes += bytes;
     return arena_alloc(p->arena, PURPOSE_WEIGHTS, bytes, out, err);
 }
 
@@ -158,7 +159,6 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     const bool tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
     enum status status = model_weights_init(spec, tied, p->device, err);
     if (status != STATUS_OK) return status;
-    p->device->bytes = device_weights_bytes(p->host, p->dtype);
     p->transfers = malloc((size_t)table->count * MAX_TRANSFERS * sizeof *p->transfers);
     if (!p->transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     for (int32_t i = 0; i < spec->num_layers; i++) p->device->layers[i].xielu = p->host->layers[i].xielu;

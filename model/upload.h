@@ -17,7 +17,7 @@ struct transfer {
     int64_t count;
     enum dtype from, to;
     /* Where this is set, the transfer is of the `count` rows of a quantized matrix, and only this and `rows` are used:
-     * the parts of the matrix that are read, on the device. */
+     * where the parts that are read go. */
     const struct weight_source *matrix;
     struct weight_rows rows;
 };

@@ -94,11 +94,6 @@ struct weight *model_weights_matrix(const struct model_weights *w, const struct 
     return model_weights_place(w, t).matrix;
 }
 
-struct norm_params *model_weights_norm(const struct model_weights *w, const struct tensor *t)
-{
-    return model_weights_place(w, t).norm;
-}
-
 int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w)
 {
     return weight_bytes(w) + (t->scheme.has_zeros && !w->zeros ? w->out_features * weight_groups(w) : 0);

@@ -93,11 +93,10 @@ struct weights_memory {
 };
 /* Aligned for any use; NULL if `bytes` is 0 or parts are only counted. */
 void *weights_memory_take(struct weights_memory *memory, int64_t bytes);
-/* Takes memory for those parts that *w does not have, points *w to them, and returns them; the others are NULL there.
- */
+/* Takes memory for those parts that *w does not have, points *w to them, and returns them; the others are NULL. */
 struct weight_rows weights_memory_take_parts(struct weights_memory *memory, struct weight *w, bool has_zeros);
 
-/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy weights of this config".
+/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy weights of this config"
  */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
 /* The type of a tensor that is not quantized, in weights without files. */
@@ -109,20 +108,17 @@ const struct weight_source *model_weights_source(const struct model_weights *wei
 /* Sets a scalar, or a scale of the cache, to what the file holds. Those of a layer are set in the order of the table:
  * the alphas follow from beta and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* Where a tensor's role and layer lead to. As const as the weights are. */
+/* Where a tensor's role and layer lead to. A bias has its matrix's role. The place is as const as the weights are. */
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
-    struct weight *matrix;         /* the merged one, where the projection has been merged into one part; a bias has its
-                                      matrix's role. NULL for other roles */
-    struct norm_params *norm;      /* with that gain; NULL for other roles */
-    const void **vector;           /* of a bias or a gain: its data, and their type */
+    struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
+    struct norm_params *norm;      /* that the gain belongs to; NULL: none */
+    const void **vector;           /* the data of a bias or a gain, and their type */
     enum dtype *vector_dtype;
-    int64_t first_row,
-        num_rows; /* of the matrix, or of its bias: where the tensor begins, and how many there are in all */
+    int64_t first_row, num_rows; /* where the tensor begins in the matrix or its bias, and how many rows these have */
 };
 struct weights_place model_weights_place(const struct model_weights *weights, const struct tensor *t);
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
-struct norm_params *model_weights_norm(const struct model_weights *weights, const struct tensor *t);
 /* Bytes of the tensor's weight, which may lack its zeros yet, with its input_order and without the bias. */
 int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w);
 

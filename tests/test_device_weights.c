@@ -72,7 +72,8 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
         return;
     }
     if (t->kind == TENSOR_GAIN) {
-        const struct norm_params *host = model_weights_norm(&c->host, t), *device = model_weights_norm(&c->device, t);
+        const struct norm_params *host = model_weights_place(&c->host, t).norm,
+                                 *device = model_weights_place(&c->device, t).norm;
         from = host->gain, to = device->gain;
         from_dtype = to_dtype = device->gain_dtype;
         assert_int_equal(host->gain_dtype, device->gain_dtype);

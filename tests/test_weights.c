@@ -317,7 +317,7 @@ static void test_golden_families(void **state)
                 bytes += (int64_t)stored->bytes;
                 continue;
             }
-            const struct norm_params *norm = model_weights_norm(&w, t);
+            const struct norm_params *norm = model_weights_place(&w, t).norm;
             assert_int_equal(norm->gain != stored->data, all[i].converted);
             assert_true(norm->eps == (float)config.spec.norm_eps);
             bytes += t->out_features * dtype_size(norm->gain_dtype);
@@ -469,7 +469,7 @@ static void test_gain_offset(void **state)
     for (int32_t i = 0; i < w.table.count; i++) {
         const struct tensor *t = &w.table.tensors[i];
         if (t->kind != TENSOR_GAIN) continue;
-        const struct norm_params *norm = model_weights_norm(&w, t);
+        const struct norm_params *norm = model_weights_place(&w, t).norm;
         assert_int_equal(norm->gain_dtype, DTYPE_FLOAT32);
         for (int64_t k = 0; k < t->out_features; k++) assert_true(((const float *)norm->gain)[k] == 1 + stored);
         gains += t->out_features;
@@ -630,7 +630,7 @@ static void check_dtypes(const struct model_weights *w, const char *retype, enum
         const enum dtype expected = is_changed ? other : DTYPE_BFLOAT16;
         changed += is_changed;
         if (t->kind == TENSOR_GAIN)
-            assert_int_equal(model_weights_norm(w, t)->gain_dtype, expected);
+            assert_int_equal(model_weights_place(w, t).norm->gain_dtype, expected);
         else if (t->kind == TENSOR_BIAS)
             assert_int_equal(model_weights_matrix(w, t)->bias_dtype, expected);
         else

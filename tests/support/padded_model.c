@@ -63,8 +63,8 @@ static void write_weights(const struct temp_folder *folder, const char *guide)
         for (int k = 0; k < t->num_dims; k++)
             json_array_append_new(shape, json_integer(padded && k == 0 ? 2 * t->shape[k] : t->shape[k]));
         json_object_set_new(header, t->name,
-                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", t->type->name, "shape", shape,
-                                      "data_offsets", first, (json_int_t)data.length));
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", t->type->name, "shape", shape, "data_offsets",
+                                      first, (json_int_t)data.length));
     }
     char *text = json_dumps(header, JSON_COMPACT | JSON_EMBED);
     temp_folder_write_safetensors(folder, "model.safetensors", text, data.data, data.length);
