@@ -2,7 +2,7 @@
 
 #if QUIRE_X86
 
-#include "kernels/cpu/vector_avx2.h"
+#include "kernels/cpu/vector.h"
 
 #define TILE_MORE_TOKENS 0
 static const struct cpu_kernels *const narrower = &cpu_kernels_scalar;

@@ -2,7 +2,7 @@
 
 #if QUIRE_X86
 
-#include "kernels/cpu/vector_avx512.h"
+#include "kernels/cpu/vector.h"
 
 #define TILE_MORE_TOKENS 1
 static const struct cpu_kernels *const narrower = &cpu_kernels_avx2;

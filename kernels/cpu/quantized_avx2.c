@@ -4,7 +4,7 @@
 
 #if QUIRE_X86
 
-#include "kernels/cpu/vector_avx2.h"
+#include "kernels/cpu/vector.h"
 
 #include "kernels/cpu/vector_quantized.h"
 

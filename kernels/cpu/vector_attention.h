@@ -23,7 +23,7 @@ VECTOR void scores_group(const struct cpu_scores_args *args, int row, int token,
 #pragma GCC unroll 4
         for (int r = 0; r < num_rows; r++) {
             const float *q = query + r * args->head_size + d;
-            vec repeated = x == 4 ? vec_repeat4(q) : vec_repeat8(q);
+            const vec repeated = vec_repeat(q, x);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) sums[r][i] = vec_fma(repeated, k[i], sums[r][i]);
         }
@@ -91,7 +91,7 @@ VECTOR void values_group(const struct cpu_values_args *args, int row, const int 
     for (int r = 0; r < num_rows; r++) {
         float *out = args->out + (row + r) * args->head_size + d;
         __m128 four = vec_sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]);
-        _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), four));
+        _mm_storeu_ps(out, _mm_loadu_ps(out) + four);
     }
 }
 

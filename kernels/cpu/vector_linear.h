@@ -78,11 +78,12 @@ VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const i
     }
     for (; i + LANES <= end; i += LANES) dot_step(args, dtype, num_tokens, i, 0, sums);
     if (num_tokens == 1)
-        for (int o = 0; o < DOT_W; o++) sums[0][o] = vec_add(sums[0][o], sums[1][o]);
+        for (int o = 0; o < DOT_W; o++) sums[0][o] += sums[1][o];
     for (int t = 0; t < num_tokens; t++) {
         float *out = args->out + t * args->out_stride;
-        const __m128 four = vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
-        _mm_storeu_ps(out, range->start > 0 ? _mm_add_ps(_mm_loadu_ps(out), four) : four);
+        __m128 four = vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
+        if (range->start > 0) four += _mm_loadu_ps(out);
+        _mm_storeu_ps(out, four);
     }
     if (end == args->in_features) dot_tail(args, dtype, num_tokens, DOT_W, i);
 }
@@ -104,7 +105,7 @@ VECTOR void dot_line(const struct cpu_dot_args *args, enum dtype dtype)
     }
     for (; i + LANES <= args->in_features; i += LANES)
         sums[0] = vec_fma(vec_load(args->x + i), vec_load_as(weights, dtype, i), sums[0]);
-    *args->out = vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
+    *args->out = vec_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     dot_tail(args, dtype, 1, 1, i);
 }
 
@@ -181,17 +182,9 @@ VECTOR void dot_as(struct cpu_dot_args args, enum dtype dtype)
 
 static void dot_all(const struct cpu_dot_args *args)
 {
-    switch (args->dtype) {
-    case DTYPE_FLOAT16:
-        dot_as(*args, DTYPE_FLOAT16);
-        break;
-    case DTYPE_BFLOAT16:
-        dot_as(*args, DTYPE_BFLOAT16);
-        break;
-    default:
-        dot_as(*args, DTYPE_FLOAT32);
-        break;
-    }
+    if (args->dtype == DTYPE_FLOAT32) dot_as(*args, DTYPE_FLOAT32);
+    if (args->dtype == DTYPE_FLOAT16) dot_as(*args, DTYPE_FLOAT16);
+    if (args->dtype == DTYPE_BFLOAT16) dot_as(*args, DTYPE_BFLOAT16);
 }
 
 /* Transposes LANES elements from k on of up to LANES rows. */
@@ -230,17 +223,9 @@ VECTOR void pack_as(float *out, int width, const uint8_t *in, enum dtype dtype, 
 
 static void pack(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth)
 {
-    switch (dtype) {
-    case DTYPE_FLOAT16:
-        pack_as(out, width, in, DTYPE_FLOAT16, stride, count, depth);
-        break;
-    case DTYPE_BFLOAT16:
-        pack_as(out, width, in, DTYPE_BFLOAT16, stride, count, depth);
-        break;
-    default:
-        pack_as(out, width, in, DTYPE_FLOAT32, stride, count, depth);
-        break;
-    }
+    if (dtype == DTYPE_FLOAT32) pack_as(out, width, in, DTYPE_FLOAT32, stride, count, depth);
+    if (dtype == DTYPE_FLOAT16) pack_as(out, width, in, DTYPE_FLOAT16, stride, count, depth);
+    if (dtype == DTYPE_BFLOAT16) pack_as(out, width, in, DTYPE_BFLOAT16, stride, count, depth);
 }
 
 /* num_tokens is a constant: 2 * num_tokens sums stay in registers over the whole depth. */
@@ -265,8 +250,8 @@ VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float 
     for (int t = 0; t < num_tokens; t++) {
         float *row = out + t * out_stride;
         if (accumulate) {
-            left[t] = vec_add(left[t], vec_load(row));
-            right[t] = vec_add(right[t], vec_load(row + LANES));
+            left[t] += vec_load(row);
+            right[t] += vec_load(row + LANES);
         }
         vec_store(row, left[t]);
         vec_store(row + LANES, right[t]);

@@ -30,8 +30,8 @@ VECTOR int64_t dequantize_as(float *out, const enum weight_format format, const 
         __builtin_prefetch(row + (format == WEIGHT_INT4 ? i / 2 : i) + NEXT_PANEL);
         const vec v = format == WEIGHT_FP8    ? vec_load_e4m3(row + i)
                       : format == WEIGHT_INT8 ? vec_load_int8(row + i)
-                                              : vec_subtract(vec_load_int4(row + i / 2), zero);
-        vec_store(out + i - start, vec_multiply(scale, v));
+                                              : (vec)(vec_load_int4(row + i / 2) - zero);
+        vec_store(out + i - start, scale * v);
     }
     return i - start;
 }

@@ -120,8 +120,8 @@ VECTOR void tile_group(vec totals[BYTE_TILE_TOKENS][2], const uint8_t *x, const 
 #pragma GCC unroll 16
     for (int t = 0; t < num_tokens; t++) {
         const vec scale = vec_set(x_scales[t]);
-        totals[t][0] = vec_fma(vec_multiply(vec_from_int32(sums[t][0]), scale), left, totals[t][0]);
-        totals[t][1] = vec_fma(vec_multiply(vec_from_int32(sums[t][1]), scale), right, totals[t][1]);
+        totals[t][0] = vec_fma(vec_from_int32(sums[t][0]) * scale, left, totals[t][0]);
+        totals[t][1] = vec_fma(vec_from_int32(sums[t][1]) * scale, right, totals[t][1]);
     }
 }
 
@@ -138,7 +138,7 @@ VECTOR void byte_tile_of(float *out, int64_t out_stride, const uint8_t *x, const
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             float *sum = out + t * out_stride + j * LANES;
-            vec_store(sum, accumulate ? vec_add(totals[t][j], vec_load(sum)) : totals[t][j]);
+            vec_store(sum, accumulate ? (vec)(totals[t][j] + vec_load(sum)) : totals[t][j]);
         }
 }
 
