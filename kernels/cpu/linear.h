@@ -11,17 +11,12 @@ enum {
     PIECE_FEATURES = 256 /* output features of a piece of a matmul of many tokens, at most */
 };
 
-enum tile_kind { TILES_FLOAT, TILES_INT8, TILES_BF16 };
-
 struct matmul {
     const struct cpu_state *s;
     const struct linear_args *args;
     const struct weight *w;
     enum dtype w_dtype; /* float32 if w is quantized */
-    enum tile_kind tiles;
-    int few_tokens; /* up to so many are computed without tiles */
-    int tile_tokens, tile_features;
-    int group, x_group_bytes, w_group_bytes; /* input features that are packed together: bytes of a token, of a row */
+    struct cpu_matmul_plan plan;
     int64_t num_tokens, in_features, out_features;
 };
 
@@ -67,13 +62,8 @@ int64_t matmul_few_work(const struct matmul_parts *parts, int num_tokens);
 int64_t matmul_few_pieces(const struct matmul_parts *parts, int64_t features);
 struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t features, int64_t index);
 
-/* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
-bool matmul_is_integer(const struct weight *w);
-/* Whether matmul_few_quantized multiplies them as integers. */
-bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w);
-/* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
- * kernels for these weights. */
-bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count);
+/* linear_quantized.c. CPU_FEW_QUANTIZED of up to FEW_TOKENS tokens from `token` on. */
+void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count);
 int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features);
 
 #endif

@@ -26,7 +26,7 @@ struct few {
     int64_t token;
     int count;
     int64_t features; /* at once */
-    int64_t x_bytes, groups, scale_stride;
+    int64_t x_bytes, groups, groups_of_vector, scale_stride;
     uint8_t *x;     /* [count] of x_bytes */
     float *sums;    /* [count, groups] of x over the weight's groups; only if it has zeros */
     float *scratch; /* [threads] of thread_floats() */
@@ -55,9 +55,10 @@ static int64_t token_bytes(const struct cpu_quantized_kernels *kernels, enum wei
 
 int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features)
 {
-    if (!s->quantized) return 0;
-    const int64_t x = max_i64(token_bytes(s->quantized, WEIGHT_FP8, in_features),
-                              token_bytes(s->quantized, WEIGHT_INT8, in_features));
+    const struct cpu_quantized_kernels *kernels = s->tables->quantized;
+    if (!kernels) return 0;
+    const int64_t x =
+        max_i64(token_bytes(kernels, WEIGHT_FP8, in_features), token_bytes(kernels, WEIGHT_INT8, in_features));
     const int64_t floats = FEW_TOKENS * most_groups(in_features) + s->threads * thread_floats(in_features);
     return FEW_TOKENS * x + cpu_align(floats * (int64_t)sizeof(float));
 }
@@ -148,6 +149,7 @@ static void few_rows(const struct few *f, const struct weight *w, float *sums, f
                                             .scales = scales,
                                             .scale_stride = f->scale_stride,
                                             .group_size = w->group_size,
+                                            .groups_of_vector = f->groups_of_vector,
                                             .num_tokens = f->count,
                                             .out_features = count,
                                             .in_features = w->in_features};
@@ -169,42 +171,20 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     }
 }
 
-bool matmul_is_integer(const struct weight *w)
-{
-    const bool bytes = w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
-    return bytes && w->scale_rows == 1 && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
-}
-
-/* How many groups share a vector of weights; 0: the kernels do not take groups of this size. */
-static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struct weight *w)
-{
-    const int64_t columns = cpu_unit_columns(kernels->lanes, w->format);
-    if (w->group_size >= w->in_features || w->group_size % columns == 0) return 1;
-    if (!matmul_is_integer(w) || columns % w->group_size != 0) return 0;
-    return columns / w->group_size;
-}
-
-bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w)
-{
-    return s->quantized && (w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4) && split_of(s->quantized, w) > 0;
-}
-
-bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
+void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m;
     const struct cpu_state *s = m->s;
-    const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
-    if (split == 0) return false;
-    if (m->w->format == WEIGHT_FP8 && count > s->quantized->few_fp8) return false;
-    struct few f = {.parts = parts, .m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
+    struct few f = {.parts = parts, .m = m, .token = token, .count = count, .x = s->workspace};
+    f.kernels = s->tables->quantized;
+    f.groups_of_vector = cpu_groups_of_vector(s->tables, m->w);
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
     f.groups = weight_groups(m->w);
-    f.scale_stride = divide_up(f.groups, split) * split;
+    f.scale_stride = divide_up(f.groups, f.groups_of_vector) * f.groups_of_vector;
     f.sums = (float *)(f.x + count * f.x_bytes);
     f.scratch = f.sums + count * f.groups;
     assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);
     cpu_for(s, ROUNDING_WORK * count * m->in_features, count, prepare_x, &f);
     cpu_for(s, matmul_few_work(parts, count), matmul_few_pieces(parts, f.features), few_features, &f);
-    return true;
 }

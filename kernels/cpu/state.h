@@ -9,15 +9,15 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/plan.h"
 
 struct cpu_state {
     struct backend backend;
     struct pool *pool;
     int threads; /* of the pool */
     enum cpu_isa isa;
-    const struct cpu_kernels *kernels;
-    const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
-    const struct cpu_bf16_kernels *bf16;           /* NULL: bfloat16 weights become floats */
+    const struct cpu_tables *tables;   /* of the instruction set */
+    const struct cpu_kernels *kernels; /* tables->kernels */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };

@@ -8,8 +8,9 @@
 
 enum {
     ROWS = 16,              /* of a register */
-    DEPTH = CPU_BF16_GROUP, /* input features of a tile product */
+    DEPTH = 32,             /* input features of a tile product */
     TILE_BYTES = ROWS * 64, /* of a register */
+    PARTS = 3,              /* bfloat16 parts whose sum is a float32 */
     AMX_TOKENS = 2 * ROWS,  /* 2 x 2 registers of sums, 2 of x and 2 of weights */
     AMX_FEATURES = 2 * ROWS,
     X_BYTES = 2 * TILE_BYTES, /* of a group of a part of x, */
@@ -56,32 +57,27 @@ VECTOR __m512i take_part(vec v[2])
     return part;
 }
 
-static void pack_x_float32(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth)
+static void pack_x_float32(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
 {
-    for (int64_t k = 0; k < depth; k += DEPTH, out += CPU_BF16_PARTS * X_BYTES)
+    (void)dtype;
+    for (int64_t k = 0; k < depth; k += DEPTH, out += PARTS * X_BYTES)
         for (int t = 0; t < num_tokens; t++) {
-            const float *row = x + t * stride + k;
+            const float *row = (const float *)x + t * stride + k;
             const __mmask32 mask = first_bits(depth - k);
             vec v[] = {_mm512_maskz_loadu_ps((__mmask16)mask, row),
                        _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + LANES)};
-            for (int p = 0; p < CPU_BF16_PARTS; p++) _mm512_storeu_si512(out + p * X_BYTES + t * 64, take_part(v));
+            for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(out + p * X_BYTES + t * 64, take_part(v));
         }
 }
 
-static void pack_x_bfloat16(uint8_t *out, const uint16_t *x, int64_t stride, int num_tokens, int64_t depth)
+static void pack_x_bfloat16(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens,
+                            int64_t depth)
 {
+    (void)dtype;
     for (int64_t k = 0; k < depth; k += DEPTH, out += X_BYTES)
         for (int t = 0; t < num_tokens; t++)
-            _mm512_storeu_si512(out + t * 64, _mm512_maskz_loadu_epi16(first_bits(depth - k), x + t * stride + k));
-}
-
-static void pack_x(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
-{
-    if (dtype == DTYPE_BFLOAT16) {
-        pack_x_bfloat16(out, x, stride, num_tokens, depth);
-    } else {
-        pack_x_float32(out, x, stride, num_tokens, depth);
-    }
+            _mm512_storeu_si512(out + t * 64,
+                                _mm512_maskz_loadu_epi16(first_bits(depth - k), (const uint16_t *)x + t * stride + k));
 }
 
 /* Transposes pairs of input features of ROWS output features; those from `count` on are 0. */
@@ -100,8 +96,10 @@ VECTOR void pack_register(uint8_t *out, const uint16_t *w, int64_t stride, int c
     for (int i = 0; i < ROWS; i++) vec_store((float *)(out + i * 64), v[i]);
 }
 
-static void pack_w(uint8_t *out, const uint16_t *w, int64_t stride, int count, int64_t depth)
+static void pack_w(uint8_t *out, const struct weight *weight, int64_t first, int count, int64_t start, int64_t depth)
 {
+    const int64_t stride = weight->in_features;
+    const uint16_t *w = (const uint16_t *)weight->data + first * stride + start;
     for (int64_t k = 0; k < depth; k += DEPTH)
         for (int i = 0; i < AMX_FEATURES; i += ROWS, out += TILE_BYTES)
             pack_register(out, w + i * stride + k, stride, count - i, depth - k);
@@ -167,28 +165,53 @@ VECTOR void tile_whole(float *out, int64_t stride, const uint8_t *x, int parts, 
     _tile_stored(3, second + ROWS, out_bytes);
 }
 
-static void tiles(float *out, int64_t out_stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                  int num_tokens, int64_t num_features, bool accumulate)
+VECTOR void multiply_parts(const struct cpu_tile_args *a, int parts)
 {
-    const int64_t groups = (depth + DEPTH - 1) / DEPTH;
-    configure(num_tokens);
-    for (int64_t n = 0; n < num_features; n += AMX_FEATURES, w += groups * W_BYTES) {
-        if (num_tokens > ROWS) {
-            tile_whole(out + n, out_stride, x, parts, w, depth, accumulate);
+    const int64_t groups = (a->depth + DEPTH - 1) / DEPTH;
+    const uint8_t *w = a->weights;
+    configure(a->num_tokens);
+    for (int64_t n = 0; n < a->num_features; n += AMX_FEATURES, w += groups * W_BYTES) {
+        if (a->num_tokens > ROWS) {
+            tile_whole(a->out + n, a->out_stride, a->x, parts, w, a->depth, a->accumulate);
         } else {
-            tile_half(out + n, out_stride, x, parts, w, depth, accumulate);
+            tile_half(a->out + n, a->out_stride, a->x, parts, w, a->depth, a->accumulate);
         }
     }
     _tile_release();
 }
 
-const struct cpu_bf16_kernels cpu_bf16_amx = {
-    .few_tokens = 12,
+static void multiply_float32(const struct cpu_tile_args *args)
+{
+    multiply_parts(args, PARTS);
+}
+
+static void multiply_bfloat16(const struct cpu_tile_args *args)
+{
+    multiply_parts(args, 1);
+}
+
+const struct cpu_tiles cpu_tiles_amx = {
+    .kind = CPU_TILES_BF16,
     .tile_tokens = AMX_TOKENS,
     .tile_features = AMX_FEATURES,
-    .pack_x = pack_x,
+    .group = DEPTH,
+    .x_group_bytes = PARTS * DEPTH * (int)sizeof(uint16_t),
+    .w_group_bytes = DEPTH * (int)sizeof(uint16_t),
+    .pack_x = pack_x_float32,
     .pack_w = pack_w,
-    .tiles = tiles,
+    .multiply = multiply_float32,
+};
+
+const struct cpu_tiles cpu_tiles_amx_bfloat16 = {
+    .kind = CPU_TILES_BF16_X,
+    .tile_tokens = AMX_TOKENS,
+    .tile_features = AMX_FEATURES,
+    .group = DEPTH,
+    .x_group_bytes = DEPTH * (int)sizeof(uint16_t),
+    .w_group_bytes = DEPTH * (int)sizeof(uint16_t),
+    .pack_x = pack_x_bfloat16,
+    .pack_w = pack_w,
+    .multiply = multiply_bfloat16,
 };
 
 #endif

@@ -4,6 +4,9 @@
 
 #include "kernels/cpu/vector_rows.h"
 
+/* Blocks that are too small for these vectors go to the next narrower ones. */
+static const struct cpu_kernels *const narrower = LANES == 8 ? &cpu_kernels_scalar : &cpu_kernels_avx2;
+
 /* Four vectors of keys, which are 4 * LANES / x tokens from `token` on, against num_rows queries from `row` on. A
  * vector holds x elements of each of several tokens; sums stay apart by element until the end. num_rows and x are
  * constants. */
@@ -49,7 +52,6 @@ VECTOR void scores_as(const struct cpu_scores_args args, const int x)
         for (int token = 0; token < args.num_tokens; token += step) scores_group(&args, row, token, 1, x);
 }
 
-/* Blocks of 8 tokens are too small for long vectors: the narrower table takes them. */
 static void scores(const struct cpu_scores_args *args)
 {
     if (args->block_size * args->x % (4 * LANES) != 0) {

@@ -11,6 +11,9 @@ typedef __m128i half;
 #define VEC(name) _mm256_##name
 #define HALF(name) _mm_##name
 
+/* A name in tables: that of the instruction set. */
+#define ISA(name) name##_avx2
+
 enum {
     LANES = 8,
     TILE_TOKENS = 6, /* of a matmul's tile: 12 sums, 2 vectors of weights and 1 of x in 16 registers */
@@ -18,6 +21,9 @@ enum {
     FP8_X = 11,      /* tokens of FP8 against 2 output features: decoding takes longer than spilling some sums */
     ATTENTION_X = 2  /* query rows against 4 vectors of keys or values */
 };
+
+/* f(1) to f(TILE_TOKENS): a macro, since a function cannot make a constant of its argument. */
+#define EACH_TILE_TOKENS(f) f(1) f(2) f(3) f(4) f(5) f(6)
 
 /* The first `count` lanes, 1 .. LANES. A masked store is dozens of instructions inside of a Zen 3. */
 VECTOR void vec_store_first(float *p, vec v, int count)

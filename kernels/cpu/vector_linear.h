@@ -221,14 +221,28 @@ VECTOR void pack_as(float *out, int width, const uint8_t *in, enum dtype dtype, 
     }
 }
 
-static void pack(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth)
+/* Transposes `count` rows of `depth` elements: out[k][i] = in[i][k] for i < count, 0 for count <= i < width. */
+static void pack(uint8_t *packed, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth)
 {
+    float *out = (float *)packed;
     if (dtype == DTYPE_FLOAT32) pack_as(out, width, in, DTYPE_FLOAT32, stride, count, depth);
     if (dtype == DTYPE_FLOAT16) pack_as(out, width, in, DTYPE_FLOAT16, stride, count, depth);
     if (dtype == DTYPE_BFLOAT16) pack_as(out, width, in, DTYPE_BFLOAT16, stride, count, depth);
 }
 
-/* num_tokens is a constant: 2 * num_tokens sums stay in registers over the whole depth. */
+static void pack_x(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
+{
+    pack(out, TILE_TOKENS, x, dtype, stride, num_tokens, depth);
+}
+
+static void pack_w(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth)
+{
+    const enum dtype dtype = weight_dtype(w);
+    const uint8_t *in = (const uint8_t *)w->data + (first * w->in_features + start) * dtype_size(dtype);
+    pack(out, 2 * LANES, in, dtype, w->in_features, count, depth);
+}
+
+/* Adds to or writes a tile. num_tokens is a constant: 2 * num_tokens sums stay in registers over the whole depth. */
 VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, const int num_tokens,
                     bool accumulate)
 {
@@ -258,36 +272,39 @@ VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float 
     }
 }
 
-/* A version for each number of tokens: half a tile takes half the time. (A macro, since a function cannot make a
- * constant of its argument.) */
-#define TILE_CASE(n)                                                                                                   \
-    case n:                                                                                                            \
-        tile_of(out, out_stride, a, b, depth, n, accumulate);                                                          \
-        break;
 static void tile(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, int num_tokens,
                  bool accumulate)
 {
     switch (num_tokens) {
-        TILE_CASE(1)
-        TILE_CASE(2)
-        TILE_CASE(3)
-        TILE_CASE(4)
-        TILE_CASE(5)
-        TILE_CASE(6)
-#if TILE_MORE_TOKENS
-        TILE_CASE(7)
-        TILE_CASE(8)
-        TILE_CASE(9)
-        TILE_CASE(10)
-        TILE_CASE(11)
-        TILE_CASE(12)
-        TILE_CASE(13)
-        TILE_CASE(14)
-#endif
+#define TILE_CASE(n)                                                                                                   \
+    case n:                                                                                                            \
+        tile_of(out, out_stride, a, b, depth, n, accumulate);                                                          \
+        break;
+        EACH_TILE_TOKENS(TILE_CASE) /* half a tile takes half the time */
+#undef TILE_CASE
     default:
         break;
     }
 }
-#undef TILE_CASE
+
+static void multiply_tiles(const struct cpu_tile_args *args)
+{
+    const float *weights = (const float *)args->weights;
+    for (int64_t n = 0; n < args->num_features; n += 2 * LANES, weights += 2 * LANES * args->depth)
+        tile(args->out + n, args->out_stride, (const float *)args->x, weights, args->depth, args->num_tokens,
+             args->accumulate);
+}
+
+const struct cpu_tiles ISA(cpu_tiles) = {
+    .kind = CPU_TILES_FLOAT,
+    .tile_tokens = TILE_TOKENS,
+    .tile_features = 2 * LANES,
+    .group = 1,
+    .x_group_bytes = sizeof(float),
+    .w_group_bytes = sizeof(float),
+    .pack_x = pack_x,
+    .pack_w = pack_w,
+    .multiply = multiply_tiles,
+};
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/cpu/vector_prefetch.h"
 #include "kernels/fp8.h"
 
@@ -348,9 +349,7 @@ VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format,
 
 static void dot_quantized(const struct cpu_quantized_args *args)
 {
-    const int64_t columns = cpu_unit_columns(LANES, args->format);
-    const int64_t split =
-        args->group_size < columns && args->group_size < args->in_features ? columns / args->group_size : 1;
+    const int64_t split = args->groups_of_vector;
     if (args->format == WEIGHT_FP8) {
         dot_as(*args, WEIGHT_FP8, 1);
     } else if (args->format == WEIGHT_INT8) {
@@ -362,5 +361,12 @@ static void dot_quantized(const struct cpu_quantized_args *args)
         if (split == 4) dot_as(*args, WEIGHT_INT4, 4);
     }
 }
+
+const struct cpu_quantized_kernels ISA(cpu_quantized) = {
+    .lanes = LANES,
+    .dequantize = dequantize,
+    .round_x = round_x,
+    .dot = dot_quantized,
+};
 
 #endif
