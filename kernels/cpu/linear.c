@@ -55,7 +55,7 @@ static const void *weights_at(const struct matmul *m, int64_t feature, int64_t s
     return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
+static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
     const struct weight *w = m->w;
@@ -64,9 +64,10 @@ void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
     for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
+void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count)
 {
     const struct linear_args *args = m->args;
+    add_bias(m, sums, first, count);
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
 }
@@ -168,10 +169,8 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
         dot.out_features = piece.count;
         s->kernels->dot(&dot);
     }
-    for (int t = 0; t < dot.num_tokens; t++) {
-        matmul_add_bias(m, sums + t * FEW_FEATURES, piece.first, piece.count);
-        matmul_store(m, f->token + t, piece.first, sums + t * FEW_FEATURES, piece.count);
-    }
+    for (int t = 0; t < dot.num_tokens; t++)
+        matmul_finish(m, f->token + t, piece.first, sums + t * FEW_FEATURES, piece.count);
 }
 
 static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, int count)
@@ -355,8 +354,12 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece, ui
             compute_tiles(stretch, piece, strip, start, depth);
     }
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
-        matmul_add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
-        if (!direct) matmul_store(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
+        float *sums = piece->sums + t * piece->sums_stride;
+        if (direct) {
+            add_bias(m, sums, piece->first, piece->count);
+        } else {
+            matmul_finish(m, token + t, piece->first, sums, piece->count);
+        }
     }
 }
 

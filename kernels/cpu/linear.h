@@ -20,11 +20,6 @@ struct matmul {
     int64_t num_tokens, in_features, out_features;
 };
 
-static inline int64_t divide_up(int64_t n, int64_t step)
-{
-    return (n + step - 1) / step;
-}
-
 /* Output features at once where there are few tokens, for rows of so many bytes: a multiple of `multiple`. */
 static inline int64_t few_features_of(int64_t row_bytes, int64_t multiple)
 {
@@ -39,10 +34,9 @@ static inline const void *matmul_x(const struct matmul *m, int64_t token, int64_
 
 /* Input features of columns [start, start + count) of a token, as floats. */
 void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count);
-/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
-void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count);
-/* Writes one token's sums of these output features to out. */
-void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count);
+/* Adds the bias to a token's sums of output features [first, first + count), count <= PIECE_FEATURES, and writes them
+ * to out. */
+void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count);
 
 /* Matmuls of the same x, whose weights are stored in the same way. Their output features are computed in one loop. */
 struct matmul_parts {

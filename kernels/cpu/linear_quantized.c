@@ -165,10 +165,7 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     float sums[FEW_TOKENS * FEW_FEATURES], *scratch = thread_scratch(f, thread);
     for (int64_t o = 0; o < p.count; o += ROWS)
         few_rows(f, p.m->w, sums + o, scratch, p.first + o, min_i64(ROWS, p.count - o));
-    for (int t = 0; t < f->count; t++) {
-        matmul_add_bias(p.m, sums + t * FEW_FEATURES, p.first, p.count);
-        matmul_store(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, p.count);
-    }
+    for (int t = 0; t < f->count; t++) matmul_finish(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, p.count);
 }
 
 void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)

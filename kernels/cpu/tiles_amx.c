@@ -105,76 +105,51 @@ static void pack_w(uint8_t *out, const struct weight *weight, int64_t first, int
             pack_register(out, w + i * stride + k, stride, count - i, depth - k);
 }
 
-/* Up to ROWS tokens by AMX_FEATURES, in the registers that are configured. */
-VECTOR void tile_half(float *out, int64_t stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                      bool accumulate)
+/* Sums of AMX_FEATURES in the registers that are configured; is_tall: of more than ROWS tokens. */
+VECTOR void tile_of(const struct cpu_tile_args *a, float *out, const uint8_t *w, const int parts, const bool is_tall)
 {
-    const size_t out_bytes = (size_t)stride * sizeof *out;
-    if (accumulate) {
+    const size_t out_bytes = (size_t)a->out_stride * sizeof *out;
+    float *second = out + ROWS * a->out_stride;
+    const uint8_t *x = a->x;
+    if (a->accumulate) {
         _tile_loadd(0, out, out_bytes);
         _tile_loadd(1, out + ROWS, out_bytes);
+        if (is_tall) _tile_loadd(2, second, out_bytes);
+        if (is_tall) _tile_loadd(3, second + ROWS, out_bytes);
     } else {
         _tile_zero(0);
         _tile_zero(1);
+        if (is_tall) _tile_zero(2);
+        if (is_tall) _tile_zero(3);
     }
-    for (int64_t k = 0; k < depth; k += DEPTH, w += W_BYTES) {
+    for (int64_t k = 0; k < a->depth; k += DEPTH, w += W_BYTES) {
         _tile_loadd(6, w, 64);
         _tile_loadd(7, w + TILE_BYTES, 64);
         for (int p = 0; p < parts; p++, x += X_BYTES) {
             _tile_loadd(4, x, 64);
+            if (is_tall) _tile_loadd(5, x + TILE_BYTES, 64);
             _tile_dpbf16ps(0, 4, 6);
             _tile_dpbf16ps(1, 4, 7);
+            if (is_tall) _tile_dpbf16ps(2, 5, 6);
+            if (is_tall) _tile_dpbf16ps(3, 5, 7);
         }
     }
     _tile_stored(0, out, out_bytes);
     _tile_stored(1, out + ROWS, out_bytes);
+    if (is_tall) _tile_stored(2, second, out_bytes);
+    if (is_tall) _tile_stored(3, second + ROWS, out_bytes);
 }
 
-/* More than ROWS tokens by AMX_FEATURES. */
-VECTOR void tile_whole(float *out, int64_t stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                       bool accumulate)
-{
-    const size_t out_bytes = (size_t)stride * sizeof *out;
-    float *second = out + ROWS * stride;
-    if (accumulate) {
-        _tile_loadd(0, out, out_bytes);
-        _tile_loadd(1, out + ROWS, out_bytes);
-        _tile_loadd(2, second, out_bytes);
-        _tile_loadd(3, second + ROWS, out_bytes);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t k = 0; k < depth; k += DEPTH, w += W_BYTES) {
-        _tile_loadd(6, w, 64);
-        _tile_loadd(7, w + TILE_BYTES, 64);
-        for (int p = 0; p < parts; p++, x += X_BYTES) {
-            _tile_loadd(4, x, 64);
-            _tile_loadd(5, x + TILE_BYTES, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-    }
-    _tile_stored(0, out, out_bytes);
-    _tile_stored(1, out + ROWS, out_bytes);
-    _tile_stored(2, second, out_bytes);
-    _tile_stored(3, second + ROWS, out_bytes);
-}
-
-VECTOR void multiply_parts(const struct cpu_tile_args *a, int parts)
+VECTOR void multiply_parts(const struct cpu_tile_args *a, const int parts)
 {
     const int64_t groups = (a->depth + DEPTH - 1) / DEPTH;
     const uint8_t *w = a->weights;
     configure(a->num_tokens);
     for (int64_t n = 0; n < a->num_features; n += AMX_FEATURES, w += groups * W_BYTES) {
         if (a->num_tokens > ROWS) {
-            tile_whole(a->out + n, a->out_stride, a->x, parts, w, a->depth, a->accumulate);
+            tile_of(a, a->out + n, w, parts, true);
         } else {
-            tile_half(a->out + n, a->out_stride, a->x, parts, w, a->depth, a->accumulate);
+            tile_of(a, a->out + n, w, parts, false);
         }
     }
     _tile_release();

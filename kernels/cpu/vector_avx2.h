@@ -11,8 +11,8 @@ typedef __m128i half;
 #define VEC(name) _mm256_##name
 #define HALF(name) _mm_##name
 
-/* A name in tables: that of the instruction set. */
-#define ISA(name) name##_avx2
+#define ISA(name) name##_avx2      /* of a table */
+#define EACH_TILE_TOKENS EACH_TO_6 /* to TILE_TOKENS */
 
 enum {
     LANES = 8,
@@ -21,9 +21,6 @@ enum {
     FP8_X = 11,      /* tokens of FP8 against 2 output features: decoding takes longer than spilling some sums */
     ATTENTION_X = 2  /* query rows against 4 vectors of keys or values */
 };
-
-/* f(1) to f(TILE_TOKENS): a macro, since a function cannot make a constant of its argument. */
-#define EACH_TILE_TOKENS(f) f(1) f(2) f(3) f(4) f(5) f(6)
 
 /* The first `count` lanes, 1 .. LANES. A masked store is dozens of instructions inside of a Zen 3. */
 VECTOR void vec_store_first(float *p, vec v, int count)

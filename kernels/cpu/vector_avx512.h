@@ -10,6 +10,7 @@ typedef __m256i half;
 #define VEC(name) _mm512_##name
 #define HALF(name) _mm256_##name
 
+#define EACH_TILE_TOKENS EACH_TO_14
 #ifdef __AVX512VNNI__
 #define ISA(name) name##_avx512vnni
 #else
@@ -23,8 +24,6 @@ enum {
     FP8_X = 4,
     ATTENTION_X = 4
 };
-
-#define EACH_TILE_TOKENS(f) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14)
 
 VECTOR void vec_store_first(float *p, vec v, int count)
 {

@@ -152,12 +152,7 @@ static void byte_tile(const struct cpu_tile_args *a, float *out, const uint8_t *
     case n:                                                                                                            \
         byte_tile_of(out, a->out_stride, a->x, w, a->depth, n, a->accumulate);                                         \
         break;
-        TILE_CASE(1)
-        TILE_CASE(2)
-        TILE_CASE(3)
-        TILE_CASE(4)
-        TILE_CASE(5)
-        TILE_CASE(6)
+        EACH_TO_6(TILE_CASE)
 #undef TILE_CASE
     default:
         break;
