@@ -130,7 +130,7 @@ static bool append_elements(struct text *out, const json_t *array, size_t flags,
     return ok && (json_array_size(array) == 0 || new_line(out, flags, depth - 1)) && text_append_string(out, "]");
 }
 
-/* As json_append, at that depth of a value. `flags` holds JSON_ENCODE_ANY. */
+/* Does what json_append does, for a value that lies `depth` levels deep. `flags` holds JSON_ENCODE_ANY. */
 static bool append_value(struct text *out, const json_t *value, size_t flags, int depth)
 {
     const char *spelling = json_spelling(value);

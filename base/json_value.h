@@ -50,7 +50,7 @@ struct shown {
     char text[160];
 };
 struct shown show_text(const char *text, size_t length);
-struct shown show_string(const char *string); /* NULL shows as nothing, as below */
+struct shown show_string(const char *string); /* NULL shows as nothing, in show_value too */
 struct shown show_value(const json_t *value); /* as compact JSON */
 
 #endif

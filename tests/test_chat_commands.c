@@ -196,7 +196,7 @@ static void test_all_settings(void **state)
     leave(&p);
 }
 
-/* The same seed gives the same answer to a question, but not to one that is retried. */
+/* A seed gives the same answer whenever a question is asked, but another one when it is retried. */
 static void test_retry_with_seed(void **state)
 {
     struct pty p;

@@ -26,7 +26,7 @@ static void run(struct program *p, const char *const *args)
     program_run(p, argv, NULL);
 }
 
-/* As run, of COMMANDS[command]. */
+/* The arguments of COMMANDS[command], in argv: its words, then args. */
 static const char *const *with_command(int command, const char *const *args, const char **argv)
 {
     int argc = 0;

@@ -260,7 +260,7 @@ static void few_tokens_are_likely(void **state)
     sampling_free(&s);
 }
 
-/* The same sample alone and in a batch gets the same token. */
+/* A sample gets the same token alone and in a batch. */
 static void a_sample_does_not_depend_on_the_batch(void **state)
 {
     struct kernel_test *test = *state;

@@ -1099,7 +1099,7 @@ static void test_no_allocation_in_steps(void **state)
 
 /* ---- facts ---- */
 
-/* Of a model that is only planned, they are those of an engine with the same options. */
+/* The facts of a model that is only planned are those of an engine with the same options. */
 static void check_planned(const struct engine_options *o, const struct engine_info *running)
 {
     struct loaded_model *l;

@@ -427,7 +427,7 @@ static void add_one_by_one(struct backend *b, const struct addition_case *c, str
     b->rms_norm(b, &norm);
 }
 
-/* The same bits as one operation after the other. */
+/* A fused operation gives the bits that one operation after the other gives. */
 static void check_addition(struct test_backend *tb, struct random *random, const struct addition_case *c)
 {
     const int64_t count = (int64_t)c->tokens * c->size;

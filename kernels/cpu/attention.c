@@ -77,7 +77,7 @@ static void tile_scratch(struct tile *tile, const struct cpu_state *s, const str
     tile->v = tile->k + block_size * head_size;
 }
 
-/* Of K (0) or V (1): real value = stored value * scale. */
+/* The scale of K (0) or V (1): real value = stored value * scale. */
 static float kv_scale(const struct attention_args *args, int i)
 {
     return dtype_size(args->cache_dtype) == 1 ? args->params->kv_scales[i] : 1;

@@ -89,7 +89,7 @@ static float largest_of(const struct cpu_kernels *kernels, const void *in, enum 
     return largest;
 }
 
-/* Of K and V. */
+/* The largest magnitudes of K and V so far. */
 struct measurement {
     const struct reshape_and_cache_args *args;
     _Atomic(float) *largest; /* [2] */

@@ -6,7 +6,7 @@
  * other less often.
  *
  * Many tokens: packing the weights costs as much as some ten tokens, so tiles, which are faster by the token, pay only
- * from some tens of tokens on (few_tokens of the kernels): where both ways take as long, so that tokens per second do
+ * from some tens of tokens on (plan.c): where both ways take as long, so that tokens per second do
  * not fall when a batch grows. It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
  * multiplication", 2008), with the operands in the roles that suit weights. All threads pack a stretch of x into the
  * shared workspace, so that a tile reads consecutive addresses. Then each thread takes pieces of the output: it packs
@@ -121,7 +121,7 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
     return out;
 }
 
-/* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
+/* Does what cpu_kernels.dot does, with quantized weights: `count` output features from `first` on. */
 static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
 {
     float panel[PANEL_ROWS * PANEL_DEPTH], sums[FEW_TOKENS * PANEL_ROWS];

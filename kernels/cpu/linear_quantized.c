@@ -1,5 +1,5 @@
-/* Matmuls with quantized weights that are decoded in registers: of few tokens, whose speed memory sets, and with
- * integers of as many as `few_tokens` of the matmul says, up to FEW_TOKENS at a time.
+/* Matmuls with quantized weights that are decoded in registers (CPU_FEW_QUANTIZED): memory sets the speed of few
+ * tokens. They are computed up to FEW_TOKENS at a time.
  *
  * For INT8 and INT4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of output
  * features. The workspace:
@@ -47,7 +47,7 @@ static int64_t thread_floats(int64_t in_features)
 
 static int64_t token_bytes(const struct cpu_quantized_kernels *kernels, enum weight_format format, int64_t in_features)
 {
-    /* The same column of many tokens must not fall into one set. */
+    /* A column of many tokens must not fall into one set. */
     if (format == WEIGHT_FP8)
         return divide_up(in_features * (int64_t)sizeof(float), CACHE_WAY) * CACHE_WAY + CACHE_WAY / 2;
     return divide_up(in_features, cpu_unit_columns(kernels->lanes, format)) * cpu_unit_bytes(kernels->lanes, format);

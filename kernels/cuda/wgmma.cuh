@@ -158,7 +158,7 @@ template <int N> static __device__ __forceinline__ void wgmma_e4m3(float *c, uin
     if constexpr (N == 64) WGMMA_E4M3("m64n64k32", REGISTERS_32, "%32", "%33", "%34", ACC_32(c, 0));
 }
 
-/* The same with A in registers. */
+/* wgmma_e4m3 with A in registers. */
 #define WGMMA_E4M3_REGISTERS(shape, registers, a_at, b_at, add_at, ...)                                                \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " add_at ", 0;\n"                                                   \
                  "wgmma.mma_async.sync.aligned." shape ".f32.e4m3.e4m3 {" registers "}, {" a_at "}, " b_at             \

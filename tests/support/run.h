@@ -65,7 +65,7 @@ void run_answer_free(struct run_answer *a);
  */
 void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                  const struct sampling_params *params, struct run *out);
-/* The same with params of its own for each prompt: out->n is the largest n. */
+/* Runs each prompt with params of its own: params[num_prompts]; out->n is the largest n. */
 void run_requests(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                   const struct sampling_params *params, struct run *out);
 void run_free(struct run *run);
