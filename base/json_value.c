@@ -76,7 +76,7 @@ static int append(const char *bytes, size_t count, void *out)
 
 static bool append_value(struct text *out, const json_t *value, size_t flags, int depth);
 
-/* Its valid pieces as jansson writes them, and what lies between them as it was spelled. */
+/* Writes valid pieces of the string as jansson does, and what lies between them as it was spelled. */
 static bool append_string(struct text *out, const char *string, size_t length, size_t flags)
 {
     bool ok = text_append_string(out, "\"");

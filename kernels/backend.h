@@ -291,7 +291,10 @@ struct attention_params {
     float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) */
     const float
         *alibi_slopes; /* [num_heads] on the device, or NULL: score += slope * (key position - query position) */
-    /* Block-sparse attention, by blocks of sparse_block_size tokens. vertical_stride <= 1 turns it off. */
+    /* Block-sparse attention, by blocks of sparse_block_size tokens: a query reads the last sparse_local_blocks of
+     * them, and before these every sparse_vertical_stride-th block, which ones depends on the head and
+     * sparse_head_sliding_step. vertical_stride <= 1 turns it off. It is for models such as Phi-3-small, whose layers
+     * alternate between it and full attention, and has vLLM's parameters; no family uses it. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
     const float *kv_scales;

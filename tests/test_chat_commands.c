@@ -388,7 +388,8 @@ static int stop_and_leave(const struct chat_fixture *f)
     return pty_finish(&p);
 }
 
-/* At the prompt, too, within a second of the one that stopped an answer; a slow machine may need more than one try. */
+/* A second Ctrl-C ends the program at the prompt, too, within a second of the one that stopped an answer; a slow
+ * machine may need more than one try. */
 static void test_second_interrupt_at_prompt(void **state)
 {
     int status = 0;

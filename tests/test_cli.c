@@ -123,8 +123,8 @@ static void test_failures(void **state)
     }
 }
 
-/* Without --device: a GPU if there is one, else the CPU. A build with CUDA kernels says why it does not use the GPU of
- * a machine that has one; on other machines there is nothing to say. */
+/* Without --device, a GPU is used if there is one, else the CPU. A build with CUDA kernels says why it does not use the
+ * GPU of a machine that has one; on other machines there is nothing to say. */
 static void test_automatic_device(void **state)
 {
     (void)state;

@@ -298,7 +298,7 @@ static void take(struct fixture *f, int32_t group, int32_t index)
     set_entry(f, group, index, blocks->tables[group][index]);
 }
 
-/* Before the first step of a sequence: it has no blocks, and all are NaN, the null block too. */
+/* Makes the state before the first step of a sequence: it has no blocks, and all are NaN, the null block too. */
 static void grouped_begin(struct fixture *f)
 {
     const int32_t num_blocks = f->model->cache.num_blocks;

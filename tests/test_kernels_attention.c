@@ -527,7 +527,7 @@ static void run_prefill_of_other_gpus(struct fixture *f)
 #endif
 }
 
-/* Through every entry that takes the case. With one query token a sequence these are v1, v2 and prefill, which must
+/* Checks every operation that takes the case. With one query token a sequence these are v1, v2 and prefill, which must
  * give the same numbers. */
 static void check_fixture(struct kernel_test *test, struct test_backend *tb, struct fixture *f)
 {

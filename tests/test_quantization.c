@@ -172,7 +172,7 @@ static void test_configs(void **state)
     json_decref(cases);
 }
 
-/* Where the words do not say all. */
+/* The fields of a scheme, where the words for it do not say all. */
 static void test_schemes(void **state)
 {
     static const struct {

@@ -59,7 +59,7 @@ struct cpu_kernels {
     /* x = exp(x - shift); returns the sum. exp(-INFINITY) is exactly 0. */
     float (*exponentials)(float *x, float shift, int64_t count);
 
-    /* For few tokens: each weight is read once. */
+    /* The matmul of few tokens: each weight is read once. */
     void (*dot)(const struct cpu_dot_args *args);
 
     /* Attention. */
@@ -174,7 +174,7 @@ struct cpu_quantized_kernels {
                           int64_t end);
     /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
     void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
-    /* For few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
+    /* The matmul of few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
      * in_features.
      */
     void (*dot)(const struct cpu_quantized_args *args);
