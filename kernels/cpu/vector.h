@@ -30,6 +30,13 @@ VECTOR vec vec_zero(void)
     return VEC(setzero_ps)();
 }
 
+/* v[count], a constant */
+VECTOR void vec_clear(vec *v, const int count)
+{
+#pragma GCC unroll 64
+    for (int i = 0; i < count; i++) v[i] = vec_zero();
+}
+
 VECTOR vec vec_set(float f)
 {
     return VEC(set1_ps)(f);

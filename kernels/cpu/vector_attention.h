@@ -15,10 +15,7 @@ VECTOR void scores_group(const struct cpu_scores_args *args, int row, int token,
     const int64_t key_stride = (int64_t)args->block_size * x;
     const float *query = args->query + row * args->head_size, *keys = args->keys + token * x;
     vec sums[ATTENTION_X][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < num_rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) sums[r][i] = vec_zero();
+    vec_clear(sums[0], num_rows * 4);
     for (int d = 0; d < args->head_size; d += x) {
         vec k[4];
 #pragma GCC unroll 4
@@ -70,10 +67,7 @@ VECTOR void values_group(const struct cpu_values_args *args, int row, const int 
     const int64_t block_size = args->block_size;
     const float *weights = args->weights + row * args->weight_stride;
     vec sums[ATTENTION_X][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < num_rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) sums[r][i] = vec_zero();
+    vec_clear(sums[0], num_rows * 4);
     for (int b = 0; b < args->num_blocks; b++) {
         const float *v = args->values[b] + d * block_size;
         for (int64_t t = 0; t < block_size; t += LANES) {

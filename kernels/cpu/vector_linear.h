@@ -65,10 +65,7 @@ VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const i
     const uint8_t *next = (const uint8_t *)args->weights + fetch * w_bytes + range->next;
     vec sums[DOT_X][DOT_W];
     int64_t i = range->start;
-#pragma GCC unroll 4
-    for (int t = 0; t < DOT_X; t++)
-#pragma GCC unroll 4
-        for (int o = 0; o < DOT_W; o++) sums[t][o] = vec_zero();
+    vec_clear(sums[0], DOT_X * DOT_W);
     for (; i + line_features <= end; i += line_features) {
         if (fetch_rows == 0) prefetch_rows(args->weights, w_bytes, DOT_W, i * dtype_size(dtype), num_tokens == 1);
 #pragma GCC unroll 4
