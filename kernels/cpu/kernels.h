@@ -155,7 +155,6 @@ struct cpu_quantized_args {
     const float *scales; /* [out_features, groups] */
     int64_t scale_stride;
     int64_t group_size;
-    int64_t groups_of_vector; /* cpu/plan.h */
     int num_tokens;
     int64_t out_features, in_features;
 };

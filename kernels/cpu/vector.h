@@ -16,8 +16,7 @@
 
 /* f(1) to f(N). A macro, since a function cannot make a constant of its argument. */
 #define EACH_TO_6(f) f(1) f(2) f(3) f(4) f(5) f(6)
-#define EACH_TO_11(f) EACH_TO_6(f) f(7) f(8) f(9) f(10) f(11)
-#define EACH_TO_14(f) EACH_TO_11(f) f(12) f(13) f(14)
+#define EACH_TO_14(f) EACH_TO_6(f) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14)
 
 #ifdef __AVX512F__
 #include "kernels/cpu/vector_avx512.h"

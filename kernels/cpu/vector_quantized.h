@@ -308,22 +308,38 @@ VECTOR int most_tokens(const enum weight_format format)
     return format == WEIGHT_FP8 ? FP8_X : DOT_X;
 }
 
+/* All output features, if there are n tokens, a constant. */
+VECTOR void dot_if(const struct cpu_quantized_args *a, const enum weight_format format, const int tokens, const int n,
+                   const int split)
+{
+    if (tokens == n && n <= most_tokens(format)) dot_tokens(*a, format, n <= MANY_T ? n : 1, split);
+}
+
 VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format, const int split)
 {
     const int most = most_tokens(format);
     for (int groups = (a.num_tokens + most - 1) / most; groups > 0; groups--) {
         const int tokens = (a.num_tokens + groups - 1) / groups;
-#define DOT_IF(n)                                                                                                      \
-    if (tokens == (n) && (n) <= most) dot_tokens(a, format, (n) <= MANY_T ? (n) : 1, split);
-        EACH_TO_11(DOT_IF)
-#undef DOT_IF
+        dot_if(&a, format, tokens, 1, split);
+        dot_if(&a, format, tokens, 2, split);
+        dot_if(&a, format, tokens, 3, split);
+        dot_if(&a, format, tokens, 4, split);
+        dot_if(&a, format, tokens, 5, split);
+        dot_if(&a, format, tokens, 6, split);
+        dot_if(&a, format, tokens, 7, split);
+        dot_if(&a, format, tokens, 8, split);
+        dot_if(&a, format, tokens, 9, split);
+        dot_if(&a, format, tokens, 10, split);
+        dot_if(&a, format, tokens, 11, split);
         skip_tokens(&a, tokens);
     }
 }
 
 static void dot_quantized(const struct cpu_quantized_args *args)
 {
-    const int64_t split = args->groups_of_vector;
+    const int64_t columns = cpu_unit_columns(LANES, args->format);
+    const int64_t split =
+        args->group_size < columns && args->group_size < args->in_features ? columns / args->group_size : 1;
     if (args->format == WEIGHT_FP8) {
         dot_as(*args, WEIGHT_FP8, 1);
     } else if (args->format == WEIGHT_INT8) {
