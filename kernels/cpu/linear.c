@@ -6,8 +6,8 @@
  * other less often.
  *
  * Many tokens: packing the weights costs as much as some ten tokens, so tiles, which are faster by the token, pay only
- * from some tens of tokens on (plan.c): where both ways take as long, so that tokens per second do
- * not fall when a batch grows. It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
+ * from some tens of tokens on: where both ways take as long, so that tokens per second do not fall when a batch grows
+ * (plan.c has the numbers). It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
  * multiplication", 2008), with the operands in the roles that suit weights. All threads pack a stretch of x into the
  * shared workspace, so that a tile reads consecutive addresses. Then each thread takes pieces of the output: it packs
  * (and converts) the weights of a piece into its own scratch, a panel of DEPTH input features at a time, and computes
