@@ -101,7 +101,7 @@ struct cpu_tile_args {
  *   INT8         x        values [8, tile_tokens, 4] int8 | offsets [tile_tokens] int32 | scales [tile_tokens] float
  *                weights  values [8, tile_features, 4] uint8, 128 for zero | scales [tile_features] float
  *   BF16, BF16_X x        [parts, tile_tokens, 32] bfloat16
- *                weights  [16, 2] bfloat16 of each of 16 output features, and those of the next 16
+ *                weights  [16, 16 output features, 2] bfloat16, and then the next 16 output features
  */
 struct cpu_tiles {
     enum cpu_tile_kind kind;
