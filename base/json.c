@@ -3,11 +3,9 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/utf8.h"
 
 /* --- Files --- */
 
