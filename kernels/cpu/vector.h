@@ -29,7 +29,7 @@ VECTOR vec vec_zero(void)
     return VEC(setzero_ps)();
 }
 
-/* v[count], a constant */
+/* Sets v[count] to zeros; count is a constant. */
 VECTOR void vec_clear(vec *v, const int count)
 {
 #pragma GCC unroll 64

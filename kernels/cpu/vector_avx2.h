@@ -22,7 +22,7 @@ enum {
     ATTENTION_X = 2  /* query rows against 4 vectors of keys or values */
 };
 
-/* The first `count` lanes, 1 .. LANES. A masked store is dozens of instructions inside of a Zen 3. */
+/* Stores the first `count` lanes, 1 .. LANES. A masked store is dozens of instructions inside of a Zen 3. */
 VECTOR void vec_store_first(float *p, vec v, int count)
 {
     if (count == LANES) {
