@@ -65,7 +65,7 @@ struct weight {
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
 
-    /* Of a quantized format only. */
+    /* Only quantized formats have these. */
     const void *scales; /* scale_dtype: float32, or for INT4 what the file has, 16-bit floats too */
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;

@@ -818,7 +818,7 @@ static void test_the_cost_of_what_leaves_a_window(void **state)
     close_fixture(&f);
 }
 
-/* As if the block had been evicted. */
+/* Does to the prefix cache what an eviction of the block does. */
 static void forget(struct fixture *f, int32_t block)
 {
     prefix_cache_detach(&f->m.cache, f->m.pool.blocks[block].prefix, block);

@@ -516,8 +516,8 @@ static void fused_operations_of_segments(void **state)
     }
 }
 
-/* With few tokens of bfloat16, in groups of 128 and more: tiles of which a part is missing, x in parts, several tiles
- * for a block. */
+/* Few tokens of bfloat16, in groups of 128 and more, have a kernel of their own: it meets tiles of which a part is
+ * missing, x in parts, and several tiles for a block. */
 static void fused_operations_of_int4(void **state)
 {
     struct kernel_test *test = *state;

@@ -409,7 +409,7 @@ static const struct memory memories[] = {
     {"computed again, by priority, in flight", PREEMPTION_RECOMPUTE, true, 1, SCHEDULING_PRIORITY, 17, 24},
 };
 
-/* Without a kind of memory: plenty. */
+/* m is NULL: there is plenty of memory. */
 static struct engine_options make_options(const char *folder, const struct memory *m, int32_t num_blocks,
                                           int64_t block_bytes)
 {

@@ -50,7 +50,7 @@ static void assert_refused(const char *source, const struct jinja_context *conte
 }
 
 static const struct jinja_context nothing; /* no variables, the default limits */
-/* For limits of depth and memory, which a slow machine must not reach by time. */
+/* Has time enough for the limits of depth and memory to be reached on a slow machine, too. */
 static const struct jinja_context patient = {.seconds = 60};
 
 /* --- golden cases --- */

@@ -474,7 +474,7 @@ static void addition_free(struct addition *a)
     tensor_free(&a->x), tensor_free(&a->residual), tensor_free(&a->out);
 }
 
-/* By operations that norms() and layer_norms() compare with float64. */
+/* Computes the addition by operations that norms() and layer_norms() compare with float64. */
 static void add_one_by_one(struct backend *b, const struct addition_case *c, struct addition *a,
                            const struct norm_params *post_norm, const struct tensor *gain)
 {
@@ -487,7 +487,7 @@ static void add_one_by_one(struct backend *b, const struct addition_case *c, str
     b->rms_norm(b, &norm);
 }
 
-/* The same bits as one operation after the other. */
+/* A fused operation gives the bits that one operation after the other gives. */
 static void check_addition(struct test_backend *tb, struct random *random, const struct addition_case *c)
 {
     const int64_t count = (int64_t)c->tokens * c->size;
@@ -689,7 +689,7 @@ static void norm_heads_one_by_one(struct backend *b, const struct heads *h)
     }
 }
 
-/* In float64: norm, then rotation; V stays. */
+/* Computes the heads in float64: norm, then rotation; V stays. */
 static void expect_heads(const struct heads *h, double *rows)
 {
     const struct rotary_args *args = &h->args;
@@ -776,7 +776,7 @@ static void activates(struct test_backend *tb, struct random *random)
     }
 }
 
-/* In place too; with the numbers of a squared ReLU, and with an eps that bounds many values. */
+/* The cases include in place, the numbers of a squared ReLU, and an eps that bounds many values. */
 static void computes_xielu(struct test_backend *tb, struct random *random)
 {
     static const struct xielu_params params[] = {

@@ -231,7 +231,7 @@ static struct tensor copy_of(const struct tensor *t, struct backend *b)
     return copy;
 }
 
-/* The same numbers on another backend, which must give the same answers: these are computed once, because that takes
+/* Copies the numbers to another backend, which must give the same answers: these are computed once, because that takes
  * most of the time. `from` must outlive the copy. */
 static void fixture_copy(struct fixture *f, const struct fixture *from, const struct test_backend *tb)
 {
@@ -463,7 +463,7 @@ static bool is_for_fused(const struct attention_case *c)
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
 }
 
-/* The same inputs: copies what is random from one to the other. */
+/* Gives both the same inputs: copies what is random from one to the other. */
 static void copy_inputs(struct fused *to, const struct fused *from)
 {
     struct tensor *const tos[] = {&to->rows, &to->cos_sin, &to->query_gain, &to->key_gain};
@@ -532,7 +532,7 @@ static void run_prefill_of_other_gpus(struct fixture *f)
 #endif
 }
 
-/* Through every entry that takes the case. With one query token a sequence these are v1, v2 and prefill, which must
+/* Checks every operation that takes the case. With one query token a sequence these are v1, v2 and prefill, which must
  * give the same numbers. */
 static void check_fixture(struct kernel_test *test, struct test_backend *tb, struct fixture *f)
 {
@@ -834,7 +834,7 @@ static void prefills_16_bit_types(void **state)
         }
 }
 
-/* The same with fp8: contexts of several tiles, both types. */
+/* Prefills of an fp8 cache: contexts of several tiles, both types. */
 static void prefills_fp8_caches(void **state)
 {
     static const int32_t head_sizes[] = {64, 80, 128, 256};

@@ -345,7 +345,7 @@ static void every_group_size(struct test_backend *tb)
     }
 }
 
-/* In groups of 128 and more, which few tokens of bfloat16 have a kernel of their own for. */
+/* INT4 is in groups of 128 and more, for which few tokens of bfloat16 have a kernel of their own. */
 static void int4_with_few_tokens(struct test_backend *tb)
 {
     static const int64_t shapes[][3] = {{8, 128, 0},      {70, 384, 128},   {200, 4224, 384}, {1001, 1024, 256},

@@ -352,7 +352,7 @@ static void test_each_salt_has_a_root_of_its_own(void **state)
     free_cache(&cache);
 }
 
-/* As long as a request has it or something lies below one of its roots. */
+/* A salt is kept as long as a request has it or something lies below one of its roots. */
 static void test_how_long_a_salt_is_kept(void **state)
 {
     struct prefix_cache cache = cache_of(state);

@@ -28,7 +28,7 @@ static json_t *load_file(const char *name)
     return config;
 }
 
-/* Of a case's "config", or of the file that its name stands for. */
+/* The config of a case: its "config", or the file that its name stands for. */
 static struct model_config load(const json_t *golden)
 {
     struct temp_folder folder;

@@ -256,7 +256,7 @@ static void check_quantized(const struct tensor *t, const struct weight *w, int6
     }
 }
 
-/* As a device that quantizes by itself. */
+/* Stands for a device that quantizes by itself. */
 static void weight_quantize(struct backend *b, const struct weight_quantize_args *args, backend_stream stream)
 {
     (void)b, (void)stream;

@@ -191,7 +191,7 @@ static void test_misaligned(void **state)
     }
 }
 
-/* As it lies in memory, a part of it too, from a mapping or from an aligned copy. */
+/* A tensor is read as it lies in memory, a part of it too, from a mapping or from an aligned copy. */
 static void check_read(const struct tensor_file *s, const struct stored_tensor *t)
 {
     uint8_t bytes[64];

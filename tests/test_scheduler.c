@@ -1082,7 +1082,7 @@ static void test_an_urgent_request_does_not_wait_for_a_swapped_one(void **state)
     }
 }
 
-/* By priority and then by arrival, or by arrival alone. */
+/* Requests start by priority and then by arrival, or by arrival alone. */
 static void test_the_order_in_which_requests_start(void **state)
 {
     (void)state;

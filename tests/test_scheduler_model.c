@@ -88,7 +88,7 @@ struct failure {
     struct error err, found;
 };
 
-/* In a process of its own, so that a crash or an endless loop is a failure like any other. */
+/* Runs the list in a process of its own, so that a crash or an endless loop is a failure like any other. */
 static bool list_fails(const struct operation *list, int32_t count, void *user)
 {
     struct failure *f = user;

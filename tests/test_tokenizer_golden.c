@@ -25,7 +25,7 @@ static void assert_text(const struct text *got, const json_t *expected)
         fail_msg("got \"%s\", expected \"%s\"", got->length ? got->data : "", json_string_value(expected));
 }
 
-/* In one call, and id by id. */
+/* Decodes in one call, and id by id. */
 static void assert_decoded(const struct tokenizer *t, const json_t *list, bool with_special, const json_t *expected)
 {
     struct token_list ids = json_ids(list);

@@ -201,7 +201,7 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
     if (bias) assert_int_equal(w->bias_dtype, dtype);
 }
 
-/* Of a model of Llama's shape. */
+/* The bytes of a model of Llama's shape. */
 static int64_t expected_bytes(const struct model_spec *c)
 {
     const struct layer_spec *l = &c->layers[0];

@@ -280,7 +280,7 @@ static void tile_attend(struct tile *tile, int32_t from, int32_t to)
     if (to > tile->end) to = tile->end;
     for (int32_t start = from; start < to; start += chunk) {
         int32_t end = (int32_t)min_i64(to, (int64_t)start + chunk);
-        tile_chunk(tile, start, (end - start + block_size - 1) / block_size, end);
+        tile_chunk(tile, start, (int32_t)divide_up(end - start, block_size), end);
     }
 }
 
@@ -314,8 +314,7 @@ static void attend_tile(const struct cpu_state *s, const struct attention_args *
 /* Tiles of the longest query. */
 static int64_t tiles_per_head(const struct attention_args *args, int32_t max_query_len)
 {
-    int64_t rows = (int64_t)max_query_len * (args->num_heads / args->num_kv_heads), per_tile = rows_per_tile(args);
-    return (rows + per_tile - 1) / per_tile;
+    return divide_up((int64_t)max_query_len * (args->num_heads / args->num_kv_heads), rows_per_tile(args));
 }
 
 static int64_t attention_work(const struct attention_args *args)
@@ -343,24 +342,15 @@ static void attend_one(const struct cpu_state *s, const void *whole, int64_t ind
     attend_tile(s, args, seq, (int32_t)(i % args->num_kv_heads), w->tiles - 1 - i / w->heads, thread);
 }
 
-static void attend(const struct cpu_state *s, const struct attention_args *args)
+void cpu_paged_attention(struct backend *b, const struct attention_args *args)
 {
+    const struct cpu_state *s = cpu_state(b);
     struct whole whole = {.args = args,
                           .tiles = tiles_per_head(args, args->max_query_len),
                           .heads = (int64_t)args->num_seqs * args->num_kv_heads,
                           .threads = cpu_threads_for(s, attention_work(args))};
-    whole.rounds = (whole.tiles * whole.heads + whole.threads - 1) / whole.threads;
+    whole.rounds = divide_up(whole.tiles * whole.heads, whole.threads);
     cpu_for(s, attention_work(args), whole.rounds * whole.threads, attend_one, &whole);
-}
-
-void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args)
-{
-    attend(cpu_state(b), args);
-}
-
-void cpu_paged_attention_prefill(struct backend *b, const struct attention_args *args)
-{
-    attend(cpu_state(b), args);
 }
 
 /* What v2 stores for one head of one sequence and one partition: max, sum and the normalised result. */
@@ -441,13 +431,12 @@ static void attend_partitions(const struct cpu_state *s, const struct attention_
 void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
-    int64_t num_partitions =
-        max_i64(1, ((int64_t)args->max_seq_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE);
+    int64_t num_partitions = max_i64(1, divide_up(args->max_seq_len, PAGED_ATTENTION_PARTITION_SIZE));
     int64_t used = s->threads * tile_bytes(args->head_size, args->block_size);
     int64_t per_seq = args->num_heads * num_partitions * partial_floats(args->head_size) * (int64_t)sizeof(float);
     int64_t at_once = (s->workspace_bytes - used) / per_seq;
     if (at_once < 1) { /* the context is longer than the workspace was made for */
-        attend(s, args);
+        cpu_paged_attention(b, args);
         return;
     }
     struct attention_args part = *args;
@@ -460,8 +449,7 @@ void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args
 
 int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
-    int64_t num_partitions =
-        ((int64_t)query->max_model_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE;
+    int64_t num_partitions = divide_up(query->max_model_len, PAGED_ATTENTION_PARTITION_SIZE);
     int64_t partials = query->num_heads * num_partitions * partial_floats(query->head_size) * (int64_t)sizeof(float);
     return s->threads * tile_bytes(query->head_size, query->block_size) + cpu_align(partials);
 }

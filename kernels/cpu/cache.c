@@ -89,7 +89,7 @@ static float largest_of(const struct cpu_kernels *kernels, const void *in, enum 
     return largest;
 }
 
-/* The largest magnitudes so far, of K and of V. */
+/* The largest magnitudes of K and V so far. */
 struct measurement {
     const struct reshape_and_cache_args *args;
     _Atomic(float) *largest; /* [2] */

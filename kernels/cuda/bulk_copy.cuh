@@ -34,8 +34,8 @@ static constexpr bool BULK_COPY_TO_CLUSTER = true;
 static constexpr bool BULK_COPY_TO_CLUSTER = false;
 #endif
 
-/* Copies like bulk_copy, to the same address in several blocks of the cluster (a bit each in `blocks`), of which each
- * has its own barrier. */
+/* Copies to one address of shared memory in several blocks of the cluster (a bit each in `blocks`), each with its own
+ * barrier. */
 static __device__ __forceinline__ void bulk_copy_to_cluster(void *destination, const void *source, uint32_t bytes,
                                                             uint64_t *barrier, uint16_t blocks, uint64_t policy)
 {

@@ -140,7 +140,7 @@ static __device__ __forceinline__ void for_each_piece(norm_row<T, N> &row, Funct
     }
 }
 
-/* The gains of the thread's pieces, likewise. */
+/* The gains of the thread's pieces, which stay in registers as far as the pieces do. */
 template <int N> struct norm_gains {
     raw_gains<N> kept[KEPT];
 };

@@ -46,7 +46,7 @@ static __device__ __forceinline__ void load_scaled(float (&values)[N], const pie
     for (int j = 0; j < N; j++) values[j] = of_token * of_features.values[j] * to_float(p.values[j]);
 }
 
-/* The same for any piece. */
+/* The values of piece i of the token blockIdx.x, whether scales were left out or not. */
 template <class T, int N>
 static __device__ __forceinline__ void load_values(float (&values)[N], const piece<T, N> &p,
                                                    const left_out_scales &scales, int i)

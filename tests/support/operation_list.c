@@ -108,7 +108,7 @@ struct shrinker {
     void *user;
 };
 
-/* Without the operations first .. first + length - 1. The configuration stays. */
+/* Leaves out operations first .. first + length - 1 if the list still fails. The configuration stays. */
 static bool drop(struct shrinker *s, int32_t first, int32_t length)
 {
     const int32_t rest = s->count - first - length;
