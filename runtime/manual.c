@@ -94,7 +94,7 @@ static void print_head(FILE *out)
           "tokenizer) and answers\nprompts with it, on the CPU or on an NVIDIA GPU. It downloads nothing.\n",
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, ".TP\n.B %s\n%s\n", command_list[i].name, command_list[i].summary);
+        fprintf(out, ".TP\n.B %s\n%s\n", command_list[i]->name, command_list[i]->summary);
     fputs(".SH COMMANDS\n", out);
 }
 
@@ -130,7 +130,7 @@ bool manual_print(FILE *out)
     struct text tables = {0};
     struct page page = {.heading = ""};
     struct flag_line line;
-    bool ok = command_append_tables(&tables);
+    bool ok = command_append_flags(&tables);
     char *at = tables.data;
     while (ok && flag_line_next(&at, &line)) add_line(&page, &line);
     end_group(&page);

@@ -13,6 +13,7 @@
 
 #include "base/file.h"
 #include "runtime/commands.h"
+#include "runtime/flag_lines.h"
 #include "runtime/options/foreign_flags.h"
 #include "runtime/options/default_model.h"
 #include "runtime/options/model_folder.h"
@@ -69,7 +70,7 @@ static void make_table(struct option_table *table, struct values *v)
          .argument = "F",
          .help = "A real number."},
         {.name = "text", .kind = OPTION_STRING, .target = &v->text, .argument = "TEXT", .help = "A text."},
-        {.name = "choice", .kind = OPTION_STRING, .target = &v->choice, .choices = "a|bee", .help = "A choice."},
+        {"choice", OPTION_CHOICE, &v->choice, "a|bee", .help = "A choice."},
         {.name = "file",
          .kind = OPTION_STRING,
          .target = &v->file,
@@ -293,13 +294,17 @@ static void test_vllms_ways(void **state)
 static void test_foreign_flags(void **state)
 {
     (void)state;
+    struct text flags = {0};
+    assert_true(command_append_flags(&flags));
     for (const struct foreign_flag *f = foreign_flags; f->name; f++) {
         if (foreign_flag_find(f->name) != f) fail_msg("%s stands twice", f->name);
         if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->name);
-        if (f->flag && !command_has_flag(f->flag)) fail_msg("%s: no command has --%s", f->name, f->flag);
+        if (f->flag && !flag_lines_find(flags.data, f->flag, NULL, 0))
+            fail_msg("%s: no command has --%s", f->name, f->flag);
     }
     assert_string_equal(foreign_flag_find("no-n_predict")->flag, "max-tokens");
     assert_null(foreign_flag_find("max-model-len"));
+    text_free(&flags);
 }
 
 static void test_long_unknown_flag(void **state)
@@ -530,7 +535,7 @@ static void test_sampling_flags(void **state)
 static void test_sampling_help(void **state)
 {
     (void)state;
-    struct option_table table = {.help = OPTION_HELP_ALL};
+    struct option_table table = {.help_all = true};
     struct sampling_flags flags = {.params = sampling_params_default()};
     flags.params.max_tokens = -1;
     sampling_flags_add_answers(&table, &flags, "Answers:");

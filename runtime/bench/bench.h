@@ -2,10 +2,12 @@
 #ifndef QUIRE_RUNTIME_BENCH_H
 #define QUIRE_RUNTIME_BENCH_H
 
-#include "runtime/report.h"
 #include "runtime/bench/run.h"
+#include "runtime/command.h"
+#include "runtime/report.h"
 
-extern const char *const bench_names[]; /* of all benchmarks, ended by NULL */
+/* Benchmarks without an engine: of the scheduler, on traces of random tokens, and of single kernels (kernels.h). */
+extern const struct command bench_scheduler;
 
 struct bench_options {
     struct engine_options engine;
@@ -15,6 +17,11 @@ struct bench_options {
     int32_t prefix_len;                       /* cache: tokens that all prompts share, before input_len of their own */
     int32_t num_iters, num_iters_warmup;
     bool json;
+    const struct benchmark *benchmark;
+    struct log log; /* engine.log */
+    struct {
+        char input[128], output[128], iters[64];
+    } help; /* texts that name a default, which the option table refers to */
 };
 
 struct bench {

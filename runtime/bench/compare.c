@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/visible.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/report.h"
 
 /* A figure: the median and the range of its runs. */

@@ -1,5 +1,5 @@
 #include "runtime/bench/setting.h"
-#include "runtime/bench/scheduler.h"
+#include "runtime/bench/bench.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,12 +11,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "runtime/report.h"
 #include "runtime/bench/trace.h"
-#include "runtime/commands.h"
-#include "runtime/options/options.h"
-
-const char bench_scheduler_summary[] = "the scheduler alone, without a model: time of a step, and memory";
 
 struct scheduler_options {
     int32_t batch_size, num_prompts, prefix_len, num_waiting, num_blocks, num_iters;
@@ -494,17 +489,15 @@ static enum status run_scheduler(const struct scheduler_options *o, struct error
 
 static struct option_spec count_spec(const char *name, int32_t *target, int minimum, int maximum, const char *help)
 {
-    return (struct option_spec){.name = name,
-                                .kind = OPTION_INT32,
-                                .target = target,
-                                .minimum = minimum,
-                                .maximum = maximum,
-                                .argument = "N",
-                                .help = help};
+    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = maximum};
 }
 
-static void add_flags(struct option_table *table, struct scheduler_options *o)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct scheduler_options *o = options;
+    *o = (struct scheduler_options){
+        .num_prompts = 1024, .prefix_len = 131072, .num_waiting = 40000, .num_blocks = 10000000, .num_iters = 20};
     struct option_spec specs[] = {
         count_spec("batch-size", &o->batch_size, 1, 1 << 16,
                    "Sequences that run at once. Default: 256 and 4096 decodes, 256 sequences of the chat."),
@@ -513,38 +506,27 @@ static void add_flags(struct option_table *table, struct scheduler_options *o)
         count_spec("num-waiting", &o->num_waiting, 1, 1 << 24, "Requests in the queue. Default: 40000."),
         count_spec("num-blocks", &o->num_blocks, 1, 1 << 28, "Blocks of the pool at start-up. Default: 10000000."),
         count_spec("num-iters", &o->num_iters, 1, 100, "Times to measure. Default: 20."),
-        {.name = "filter",
-         .kind = OPTION_STRING,
-         .target = &o->filter,
-         .argument = "TEXT",
+        {"filter", OPTION_STRING, &o->filter, "TEXT",
          .help = "Only the parts with this text in their names: pool, decodes, chat, long prompt, queue, memory."},
-        {.name = "seed",
-         .kind = OPTION_UINT64,
-         .target = &o->seed,
-         .argument = "N",
-         .help = "Of the tokens and lengths that are drawn. Default: 0."},
-        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object."},
+        {"seed", OPTION_UINT64, &o->seed, "N", .help = "Of the tokens and lengths that are drawn. Default: 0."},
+        {"json", OPTION_SWITCH, &o->json, .help = "Print one JSON object."},
     };
     specs[0].heading = "Scheduler:";
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
 }
 
-int bench_scheduler_command(int argc, char **argv)
+static int run(void *options)
 {
     struct error err;
-    struct scheduler_options o = {
-        .num_prompts = 1024, .prefix_len = 131072, .num_waiting = 40000, .num_blocks = 10000000, .num_iters = 20};
-    struct option_table table = {0};
-    bool help = false;
-    add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail("bench", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        char summary[128];
-        snprintf(summary, sizeof summary, "Measures %s.", bench_scheduler_summary);
-        options_print_help(&table, "bench scheduler [flags]", summary, stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (run_scheduler(&o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
-    return EXIT_STATUS_OK;
+    return run_scheduler(options, &err) == STATUS_OK ? EXIT_STATUS_OK
+                                                     : command_fail("bench", &err, EXIT_STATUS_FAILURE);
 }
+
+const struct command bench_scheduler = {
+    .name = "scheduler",
+    .summary = "the scheduler alone, without a model: time of a step, and memory",
+    .usage = "bench scheduler [flags]",
+    .options_size = sizeof(struct scheduler_options),
+    .add = add_flags,
+    .run = run,
+};

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/notice.h"
 #include "base/random.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/visible.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 

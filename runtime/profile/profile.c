@@ -11,7 +11,7 @@
 #include "base/notice.h"
 #include "model/quantization.h"
 #include "model/weights.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
@@ -272,7 +272,7 @@ static enum status check_preempted(const struct profile_run *run, const struct p
 }
 
 /* The report comes first, whatever the verdict. */
-static enum status run_and_report(struct profile_run *run, const struct profile_options *o, struct engine *e,
+static enum status run_and_report(struct profile_run *run, struct profile_options *o, struct engine *e,
                                   struct inputs *input, const struct outputs *out, struct error *err)
 {
     const bool plot = o->plot < 0 ? isatty(STDOUT_FILENO) : o->plot > 0;
@@ -291,7 +291,7 @@ static enum status run_and_report(struct profile_run *run, const struct profile_
     return status == STATUS_OK ? check_preempted(run, o, e, err) : status;
 }
 
-static enum status report_run(const struct profile_options *o, struct error *err)
+static enum status report_run(struct profile_options *o, struct error *err)
 {
     struct engine *e = NULL;
     struct inputs input = {0};
@@ -314,85 +314,45 @@ static enum status report_run(const struct profile_options *o, struct error *err
 
 /* ---- the command ---- */
 
-static void add_flags(struct option_table *table, struct profile_options *o)
+static void add_own_flags(struct option_table *table, struct profile_options *o)
 {
     const struct option_spec specs[] = {
-        {.heading = "Profile:",
-         .name = "input",
-         .common = true,
-         .letter = 'i',
-         .kind = OPTION_CUSTOM,
-         .target = &o->input,
-         .parse = input_list_add,
-         .repeats = true,
-         .not_empty = true,
-         .argument = "FILE",
+        {"input", OPTION_CUSTOM, &o->input, "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "
-                 "show what happened; - is standard input. May be given several times."},
-        {.name = "format",
-         .kind = OPTION_STRING,
-         .target = &o->format,
-         .choices = PROMPT_FORMAT_CHOICES,
+                 "show what happened; - is standard input. May be given several times.",
+         .heading = "Profile:", .letter = 'i', .common = true, .parse = input_list_add, .not_empty = true,
+         .repeats = true},
+        {"format", OPTION_CHOICE, &o->format, PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
                  "ends with .json or .jsonl; else text."},
-        {.name = "chat",
-         .kind = OPTION_SWITCH,
-         .target = &o->as_chat,
+        {"chat", OPTION_SWITCH, &o->as_chat,
          .help = "Make each text a question to a chat model, through its chat template. Default: off."},
-        {.name = "skip-tokenizer-init",
-         .kind = OPTION_SWITCH,
-         .target = &o->engine.skip_tokenizer,
+        {"skip-tokenizer-init", OPTION_SWITCH, &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are lists of token ids. Default: off."},
-        {.name = "steps",
-         .kind = OPTION_SWITCH,
-         .target = &o->steps,
+        {"steps", OPTION_SWITCH, &o->steps,
          .help = "Print a row a step as it comes: requests, tokens, blocks, hits. Default: off."},
-        {.name = "every",
-         .kind = OPTION_INT32,
-         .target = &o->every,
-         .minimum = 1,
-         .maximum = 1 << 30,
-         .argument = "N",
-         .help = "A row for every Nth step, with --steps, --csv and --json. Default: 1."},
-        {.name = "plot",
-         .common = true,
-         .kind = OPTION_TRISTATE,
-         .target = &o->plot,
-         .help = "Draw the blocks over the steps with characters. Default: if standard output is a terminal."},
-        {.name = "csv",
-         .kind = OPTION_STRING,
-         .target = &o->csv,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none."},
-        {.name = "png",
-         .common = true,
-         .kind = OPTION_STRING,
-         .target = &o->png,
-         .not_empty = true,
-         .argument = "FILE",
+        {"every", OPTION_INT32, &o->every, "N",
+         .help = "A row for every Nth step, with --steps, --csv and --json. Default: 1.", .minimum = 1,
+         .maximum = 1 << 30},
+        {"plot", OPTION_TRISTATE, &o->plot,
+         .help = "Draw the blocks over the steps with characters. Default: if standard output is a terminal.",
+         .common = true},
+        {"csv", OPTION_STRING, &o->csv, "FILE",
+         .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none.",
+         .not_empty = true},
+        {"png", OPTION_STRING, &o->png, "FILE",
          .help = "Draw memory by purpose and blocks over the steps as one picture into this file, PNG of 1600 x 900. "
-                 "Default: none."},
-        {.name = "svg",
-         .kind = OPTION_STRING,
-         .target = &o->svg,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "The picture of --png as SVG. Default: none."},
-        {.name = "fail-if-preempted",
-         .kind = OPTION_SWITCH,
-         .target = &o->fail_if_preempted,
+                 "Default: none.",
+         .common = true, .not_empty = true},
+        {"svg", OPTION_STRING, &o->svg, "FILE", .help = "The picture of --png as SVG. Default: none.",
+         .not_empty = true},
+        {"fail-if-preempted", OPTION_SWITCH, &o->fail_if_preempted,
          .help = "Exit with status 1 if a request was preempted. Default: off."},
-        {.name = "plan",
-         .kind = OPTION_SWITCH,
-         .target = &o->plan,
+        {"plan", OPTION_SWITCH, &o->plan,
          .help = "On a GPU, too, load nothing: count the CUDA context as it is at the start, and reserve what graphs "
                  "take at most. Default: off; on the CPU a report without --input loads nothing anyway."},
-        {.name = "json",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->json,
-         .help = "Print one JSON object; sizes are bytes. Default: off."},
+        {"json", OPTION_SWITCH, &o->json, .help = "Print one JSON object; sizes are bytes. Default: off.",
+         .common = true},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
     table->word = &o->word;
@@ -421,23 +381,31 @@ static enum status check_options(const struct profile_options *o, struct error *
     return STATUS_OK;
 }
 
-static int parse_and_profile(struct profile_options *o, struct log *log, int argc, char **argv)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct profile_options *o = options;
+    *o = (struct profile_options){.engine = engine_options_default(),
+                                  .log = {LOG_WARNING},
+                                  .sampling = {.params = sampling_params_default()},
+                                  .plot = -1,
+                                  .every = 1,
+                                  .format = "auto"};
+    o->engine.log = &o->log;
+    o->engine.cancel = interrupt_flag();
+    add_own_flags(table, o);
+    engine_flags_add(table, &o->engine, &o->log);
+    sampling_flags_add(table, &o->sampling);
+}
+
+static int check_and_run(void *options)
+{
+    struct profile_options *o = options;
     struct error err;
     char model[PATH_MAX];
-    bool help = false;
-    struct option_table table = {0};
-    add_flags(&table, o);
-    engine_flags_add(&table, &o->engine, log);
-    sampling_flags_add(&table, &o->sampling);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
-        (o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
-        sampling_flags_check(&o->sampling, &err) != STATUS_OK || (!help && check_options(o, &err) != STATUS_OK))
+    if ((o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
+        sampling_flags_check(&o->sampling, &err) != STATUS_OK || check_options(o, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        options_print_help(&table, "profile [PROMPT|@FILE|-] [flags]", SUMMARY, stdout);
-        return EXIT_STATUS_OK;
-    }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     o->input.are_texts = strcmp(o->format, "text") == 0;
@@ -447,18 +415,20 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     return EXIT_STATUS_OK;
 }
 
-int command_profile(int argc, char **argv)
+static void free_options(void *options)
 {
-    struct log log = {LOG_WARNING};
-    struct profile_options o = {.engine = engine_options_default(),
-                                .sampling = {.params = sampling_params_default()},
-                                .plot = -1,
-                                .every = 1,
-                                .format = "auto"};
-    o.engine.log = o.log = &log;
-    o.engine.cancel = interrupt_flag();
-    const int exit_status = parse_and_profile(&o, &log, argc, argv);
-    sampling_flags_free(&o.sampling);
-    input_list_free(&o.input);
-    return exit_status;
+    struct profile_options *o = options;
+    sampling_flags_free(&o->sampling);
+    input_list_free(&o->input);
 }
+
+const struct command command_profile = {
+    .name = "profile",
+    .summary = "show where the memory goes, and how many requests fit",
+    .usage = "profile [PROMPT|@FILE|-] [flags]",
+    .help = SUMMARY,
+    .options_size = sizeof(struct profile_options),
+    .add = add_flags,
+    .run = check_and_run,
+    .free = free_options,
+};

@@ -11,7 +11,7 @@
 
 struct profile_options {
     struct engine_options engine;
-    struct log *log; /* engine.log, which is told of the progress line */
+    struct log log; /* engine.log, which is told of the progress line */
     struct sampling_flags sampling;
     struct input_list input;     /* prompts to run; may be empty */
     const char *word;            /* the same beside the flags; or NULL */
@@ -26,7 +26,7 @@ struct profile_options {
 /* Runs the prompts of `input`, which is options->input opened; all are queued at once. A line that is no prompt is said
  * on stderr, counted, and skipped. With `rows` each row of run->series is printed on stdout as it comes. *run is zeroed
  * on entry; free it with profile_run_free either way. */
-enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
+enum status profile_run_prompts(struct profile_run *run, struct engine *e, struct profile_options *options,
                                 struct inputs *input, bool rows, struct error *err);
 
 /* INVALID, with how many and the first one's sentence: a line was no prompt, or a request ended with an error. */

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "model/kv_cache.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/profile_run.h"
 #include "runtime/profile/reservation.h"
 
