@@ -66,60 +66,80 @@ static void check_variable(const char *variable, const char *flags)
                   variable, flag);
 }
 
-static void check_environment(const char *flags)
+static void check_environment(void)
 {
-    for (char **variable = environ; *variable; variable++)
-        if (strncmp(*variable, "QUIRE_", 6) == 0 && strncmp(*variable, "QUIRE_TEST_", 11) != 0)
-            check_variable(*variable, flags);
+    struct text flags = {0};
+    for (char **variable = environ; *variable; variable++) {
+        if (strncmp(*variable, "QUIRE_", 6) != 0 || strncmp(*variable, "QUIRE_TEST_", 11) == 0) continue;
+        if (flags.data || command_append_flags(&flags)) check_variable(*variable, flags.data);
+    }
+    text_free(&flags);
 }
 
 /* ---- a command ---- */
 
-/* `name` begins what is said of wrong usage. */
-static int parse_and_run(const struct command *c, const char *name, int argc, char **argv, const char *flags)
+/* A run of a command. */
+struct run {
+    const struct command *command;
+    struct option_table table;
+    struct text flags; /* of all commands, as lines */
+    void *options;
+};
+
+/* Empties the options, and parses the command line into them. */
+static enum status parse_words(struct run *r, int argc, char **argv, bool *help, struct error *err)
 {
-    struct option_table table = {.flags_of_all = flags};
+    memset(r->options, 0, r->command->options_size);
+    r->table = (struct option_table){.flags_of_all = r->flags.data};
+    r->command->add(r->command, &r->table, r->options);
+    return options_parse(&r->table, argc, argv, help, err);
+}
+
+/* The flags of all commands are put together where one may be another command's: for a file, and where a command line
+ * is refused, which is then parsed once more and gets the better sentence, or is accepted. */
+static enum status parse(struct run *r, int argc, char **argv, bool *help, struct error *err)
+{
+    enum status status = parse_words(r, argc, argv, help, err);
+    if (status != STATUS_OK && command_append_flags(&r->flags)) {
+        if (r->command->free) r->command->free(r->options);
+        status = parse_words(r, argc, argv, help, err);
+    }
+    if (status != STATUS_OK || *help) return status;
+    if (r->table.config && !r->flags.data && !command_append_flags(&r->flags))
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the flags");
+    r->table.flags_of_all = r->flags.data;
+    return options_read_config(&r->table, err);
+}
+
+/* `name` begins what is said of wrong usage. */
+static int parse_and_run(const struct command *c, const char *name, int argc, char **argv)
+{
+    struct run r = {.command = c, .options = malloc(c->options_size)};
     struct help_text room;
     struct error err;
     bool help = false;
     int exit_status = EXIT_STATUS_OK;
-    void *options = calloc(1, c->options_size);
-    if (!options) {
+    if (!r.options) {
         error_set(&err, STATUS_OUT_OF_MEMORY, "out of host memory for the flags");
         return command_fail(name, &err, EXIT_STATUS_FAILURE);
     }
-    c->add(c, &table, options);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
+    if (parse(&r, argc, argv, &help, &err) != STATUS_OK)
         exit_status = command_fail(name, &err, EXIT_STATUS_USAGE);
     else if (help)
-        options_print_help(&table, c->usage, help_of(c, &room), stdout);
+        options_print_help(&r.table, c->usage, help_of(c, &room), stdout);
     else
-        exit_status = c->run(options);
-    if (c->free) c->free(options);
-    free(options);
+        exit_status = c->run(r.options);
+    if (c->free) c->free(r.options);
+    free(r.options);
+    text_free(&r.flags);
     return exit_status;
-}
-
-static int run_part(const struct command *c, int argc, char **argv, const char *flags)
-{
-    for (const struct command *const *part = c->parts; argc >= 2 && *part; part++)
-        if (strcmp(argv[1], (*part)->name) == 0) return parse_and_run(*part, c->name, argc - 1, argv + 1, flags);
-    return c->run_without_part(argc, argv);
 }
 
 int command_run(const struct command *c, int argc, char **argv)
 {
-    struct text flags = {0};
-    struct error err;
-    int exit_status;
-    if (command_append_flags(&flags)) {
-        check_environment(flags.data);
-        exit_status =
-            c->parts ? run_part(c, argc, argv, flags.data) : parse_and_run(c, c->name, argc, argv, flags.data);
-    } else {
-        error_set(&err, STATUS_OUT_OF_MEMORY, "out of host memory for the flags");
-        exit_status = command_fail(c->name, &err, EXIT_STATUS_FAILURE);
-    }
-    text_free(&flags);
-    return exit_status;
+    check_environment();
+    if (!c->parts) return parse_and_run(c, c->name, argc, argv);
+    for (const struct command *const *part = c->parts; argc >= 2 && *part; part++)
+        if (strcmp(argv[1], (*part)->name) == 0) return parse_and_run(*part, c->name, argc - 1, argv + 1);
+    return c->run_without_part(argc, argv);
 }

@@ -50,7 +50,8 @@ static enum status parse(struct values *v, const char *flag, const char *file, s
     struct text flags = {0};
     assert_true(command_append_flags(&flags));
     v->table.flags_of_all = flags.data;
-    const enum status status = options_parse(&v->table, argc, argv, &help, err);
+    enum status status = options_parse(&v->table, argc, argv, &help, err);
+    if (status == STATUS_OK) status = options_read_config(&v->table, err);
     text_free(&flags);
     temp_folder_remove(&folder);
     return status;

@@ -31,13 +31,14 @@ struct flags {
 
 static void list_flags(const struct option_table *table, struct flags *out)
 {
-    *out = (struct flags){.of_all = table->flags_of_all};
+    *out = (struct flags){.of_all = table->flags_of_all, .config = table->config};
     for (int i = 0; i < table->count; i++) out->specs[out->count++] = &table->specs[i];
     for (int i = 0; i < NUM_EVERYWHERE_FLAGS; i++) {
         out->everywhere[i] = everywhere_flags[i];
         out->specs[out->count++] = &out->everywhere[i];
     }
     out->everywhere[FLAG_CONFIG].target = &out->config;
+    memcpy(out->from, table->from, (size_t)table->count * sizeof *out->from);
 }
 
 /* ---- names ---- */
@@ -339,12 +340,21 @@ enum status options_parse(struct option_table *table, int argc, char **argv, boo
     enum status status = parse_command_line(&line, err);
     *help = line.help;
     if (status == STATUS_OK && !*help) status = take_environment(&flags, err);
-    if (status == STATUS_OK && !*help && flags.config)
-        status =
-            config_file_read(flags.config, table->config_values, sizeof table->config_values, take_entry, &flags, err);
     table->config = flags.config;
     memcpy(table->from, flags.from, (size_t)table->count * sizeof *table->from);
-    if (status == STATUS_OK && !*help) print_notes(table);
+    return status;
+}
+
+enum status options_read_config(struct option_table *table, struct error *err)
+{
+    struct flags flags;
+    list_flags(table, &flags);
+    enum status status = STATUS_OK;
+    if (table->config)
+        status =
+            config_file_read(table->config, table->config_values, sizeof table->config_values, take_entry, &flags, err);
+    memcpy(table->from, flags.from, (size_t)table->count * sizeof *table->from);
+    if (status == STATUS_OK) print_notes(table);
     return status;
 }
 

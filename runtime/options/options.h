@@ -76,10 +76,13 @@ struct option_table {
 };
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count);
 
-/* Parses argv[1..argc), then the environment and the file of --config. A bad flag or value, or a word too many, leaves
- * a sentence that says what it got, where, and what it takes, and for an unknown flag the nearest known one; the caller
- * exits with status 2. *help is set by --help (-h) and --help-all, and then nothing after it is looked at. */
+/* Parses argv[1..argc), then the environment. A bad flag or value, or a word too many, leaves a sentence that says what
+ * it got, where, and what it takes, and for an unknown flag the nearest known one; the caller exits with status 2.
+ * *help is set by --help (-h) and --help-all, and then nothing after it is looked at. */
 enum status options_parse(struct option_table *table, int argc, char **argv, bool *help, struct error *err);
+/* After that, unless help was asked for: reads the file of --config, if there is one, and says the notes of the
+ * switches that are on. */
+enum status options_read_config(struct option_table *table, struct error *err);
 /* For a sentence about a value that is found wrong later: writes to label[size] where it comes from, "QUIRE_TOP_P" or
  * "quire.yaml: top-p". False for a flag of the command line, or a default: the sentence is clear without it. */
 bool options_origin(const struct option_table *table, const char *name, char *label, size_t size);
