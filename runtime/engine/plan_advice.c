@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "runtime/engine/loaded_model_state.h"
+#include "runtime/engine/plan.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -14,7 +15,7 @@ bool plan_succeeds(const struct engine_options *o, const struct loaded_model *l)
     struct memory_profile profile;
     struct batch_limits limits;
     struct error ignored;
-    return loaded_model_plan_again(o, l, l->config.spec.dtype, &profile, &limits, &ignored) == STATUS_OK;
+    return plan_again(o, l, l->config.spec.dtype, &profile, &limits, &ignored) == STATUS_OK;
 }
 
 /* ---- numbers ---- */
