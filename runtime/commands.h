@@ -17,4 +17,10 @@ int command_run(const struct command *c, int argc, char **argv);
  * "chat" or "bench latency". False: memory ran out. */
 bool command_append_flags(struct text *out);
 
+/* The manual page quire.1 in the man macros (man(7)), made from these flags. False: memory ran out. */
+bool manual_print(FILE *out);
+/* The completions of commands, flags and values for "bash", "zsh" or "fish". False for any other shell, or if memory
+ * ran out. */
+bool completions_print(const char *shell, FILE *out);
+
 #endif

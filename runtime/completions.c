@@ -1,10 +1,8 @@
-#include "runtime/completions.h"
+#include "runtime/commands.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "base/array.h"
-#include "runtime/commands.h"
 #include "runtime/flag_lines.h"
 
 /* ---- values ---- */

@@ -10,9 +10,7 @@
 #include "base/notice.h"
 #include "runtime/bus_error.h"
 #include "runtime/commands.h"
-#include "runtime/completions.h"
 #include "runtime/interrupt.h"
-#include "runtime/manual.h"
 #include "runtime/version.h"
 
 static void print_usage(FILE *out)

@@ -1,9 +1,7 @@
-#include "runtime/manual.h"
+#include "runtime/commands.h"
 
 #include <string.h>
 
-#include "base/array.h"
-#include "runtime/commands.h"
 #include "runtime/flag_lines.h"
 
 /* Text for troff: '-' is a minus that can be copied, and no line begins with a request. */

@@ -15,7 +15,7 @@
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
-#include "runtime/options/options.h"
+#include "runtime/prompts/result.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer.h"
 
@@ -99,11 +99,8 @@ static bool print_tokens_json(const struct tokenizer *t, const struct token_list
     for (size_t i = 0; i < ids->count; i++) {
         size_t length;
         const char *bytes = tokenizer_token_bytes(t, ids->ids[i], true, &length);
-        struct text piece = {0};
-        if (text_append(&piece, "", 0) && utf8_append_valid(&piece, bytes, length))
-            json_array_append_new(pieces, json_stringn(piece.data, piece.length));
+        json_array_append_new(pieces, result_json_text(bytes, length));
         json_array_append_new(list, json_integer(ids->ids[i]));
-        text_free(&piece);
     }
     return print_json(json_pack("{s:I, s:o, s:o}", "count", (json_int_t)ids->count, "ids", list, "pieces", pieces));
 }

@@ -7,9 +7,7 @@
 
 #include "base/edit_distance.h"
 #include "model/quantization.h"
-#include "runtime/bench/compare.h"
 #include "runtime/bench/kernels.h"
-#include "runtime/bench/setting.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
@@ -264,7 +262,7 @@ static int unknown_benchmark(const char *name)
 static int run_without_name(int argc, char **argv)
 {
     const bool help = argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
-    if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare_command(argc - 1, argv + 1);
+    if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare(argc - 1, argv + 1);
     if (argc >= 2 && !help) return unknown_benchmark(argv[1]);
     print_usage(help ? stdout : stderr);
     return help ? EXIT_STATUS_OK : EXIT_STATUS_USAGE;

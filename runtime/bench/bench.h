@@ -9,6 +9,15 @@
 /* Benchmarks without an engine: of the scheduler, on traces of random tokens, and of single kernels (kernels.h). */
 extern const struct command bench_scheduler;
 
+/* quire bench --compare A.json B.json: two results of the same benchmark; argv[0] is "--compare". Prints a row for each
+ * figure that both files have: the medians, their ratio and the spread. A difference counts where the ranges of the
+ * runs, from the smallest to the largest, have nothing in common. Returns the exit status. */
+int bench_compare(int argc, char **argv);
+
+/* Adds the build and the machine as lines to the title, and the same facts to the JSON. `gpu`: the device that
+ * computes, "cuda:0"; NULL: none does. */
+void bench_report_machine(struct report *r, const char *gpu);
+
 struct bench_options {
     struct engine_options engine;
     struct bench_range input_len, output_len; /* tokens of a prompt, of an answer */

@@ -9,9 +9,7 @@
 #include "base/clock.h"
 #include "model/quantization.h"
 #include "model/weight_source.h"
-#include "runtime/bench/setting.h"
-#include "runtime/report.h"
-#include "runtime/command.h"
+#include "runtime/bench/bench.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
@@ -368,10 +366,9 @@ static void number_cell(struct table *t, bool shown, double value)
 
 static bool print_table(const struct measurement *m)
 {
-    static const char *const headings[] = {"kernel", "shape", "us", "min", "max", "GB/s", "GFLOP/s", "%", "of"};
     struct table t = {.columns = "llrrrrrrl"};
     bool above = false;
-    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) table_cell(&t, "%s", headings[i]);
+    table_row(&t, "kernel", "shape", "us", "min", "max", "GB/s", "GFLOP/s", "%", "of");
     for (int i = 0; i < m->rows.count; i++) {
         const struct row *row = &m->rows.row[i];
         const struct standing s = standing_of(&m->limits, &row->time);

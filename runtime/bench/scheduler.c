@@ -1,4 +1,3 @@
-#include "runtime/bench/setting.h"
 #include "runtime/bench/bench.h"
 
 #include <math.h>
@@ -48,9 +47,7 @@ static void add_row(struct measurement *m, const char *name, const struct sample
     report_format(cells[0], sizeof cells[0], 1e6 * best);
     report_format(cells[1], sizeof cells[1], 1e6 * median);
     report_format(cells[2], sizeof cells[2], 1e9 * best / count);
-    table_cell(&m->table, "%s", name);
-    for (int i = 0; i < 3; i++) table_cell(&m->table, "%s", cells[i]);
-    table_cell(&m->table, "%s", thing);
+    table_row(&m->table, name, cells[0], cells[1], cells[2], thing);
     if (seconds->failed) m->table.failed = true;
     json_t *row = json_object();
     json_put_string(row, "operation", name);
@@ -466,7 +463,6 @@ static bool print_tables(struct measurement *m)
 
 static enum status run_scheduler(const struct scheduler_options *o, struct error *err)
 {
-    static const char *const headings[] = {"", "us", "median", "ns each", ""};
     struct measurement m = {
         .options = o, .random = {o->seed}, .operations = json_array(), .table = {.columns = "lrrrl"}};
     report_init(&m.report);
@@ -477,7 +473,7 @@ static enum status run_scheduler(const struct scheduler_options *o, struct error
              "scheduler: blocks of %d tokens, prefix caching, the shortest and the median of %d times", BLOCK_SIZE,
              o->num_iters);
     bench_report_machine(&m.report, NULL);
-    for (int i = 0; i < 5; i++) table_cell(&m.table, "%s", headings[i]);
+    table_row(&m.table, "", "us", "median", "ns each", "");
     enum status status = measure(&m, err);
     if (status == STATUS_OK && !print_tables(&m))
         status = error_set(err, STATUS_IO, "cannot write the results to standard output");

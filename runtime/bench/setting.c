@@ -1,11 +1,10 @@
-#include "runtime/bench/setting.h"
+#include "runtime/bench/bench.h"
 
 #include <string.h>
 
 #include "base/json.h"
 #include "base/plural.h"
 #include "kernels/backend.h"
-#include "runtime/machine.h"
 #include "runtime/version.h"
 
 /* What the CUDA backend says of the device: "NVIDIA H200, sm_90"; "" if it says nothing. */

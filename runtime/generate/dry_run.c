@@ -190,9 +190,7 @@ static void report_duration(struct report *r, const char *key, const char *label
     char text[32];
     json_put_real(r->json, key, seconds);
     format_duration(seconds, text, sizeof text);
-    table_cell(&r->numbers, "%s", label);
-    table_cell(&r->numbers, "%s", text);
-    table_cell(&r->numbers, "%s", note);
+    table_row(&r->numbers, label, text, note);
 }
 
 static void report_time(struct report *r, const struct dry_run *d, const struct speed *speed)

@@ -1,27 +1,19 @@
 /* quire inspect: what a checkpoint folder holds, and what of it fits here. */
 #include <limits.h>
 
-#include "base/json.h"
 #include "runtime/command.h"
-#include "runtime/inspect/inspect_json.h"
-#include "runtime/inspect/inspect_text.h"
+#include "runtime/inspect/inspection.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
+#include "runtime/report.h"
 
-static enum status print_json(const struct inspection *i, struct error *err)
+static enum status print(const struct inspection *i, bool as_json, struct error *err)
 {
-    json_t *json = inspection_json(i);
-    if (!json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
-    const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    const bool ok = json_print(json, style, stdout);
+    json_t *json = as_json ? inspection_json(i) : NULL;
+    if (as_json && !json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
+    const bool ok = as_json ? report_print_json(json, stdout) : inspection_print(i);
     json_decref(json);
     return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output");
-}
-
-static enum status print_text(const struct inspection *i, struct error *err)
-{
-    if (inspection_print(i)) return STATUS_OK;
-    return error_set(err, STATUS_IO, "cannot write the report to standard output");
 }
 
 struct inspect_options {
@@ -54,7 +46,7 @@ static int run(void *options)
     char model[PATH_MAX];
     enum status status = model_folder_resolve(&o->engine.model, o->engine.revision, false, model, sizeof model, &err);
     if (status == STATUS_OK) status = inspection_read(&i, &err);
-    if (status == STATUS_OK) status = o->json ? print_json(&i, &err) : print_text(&i, &err);
+    if (status == STATUS_OK) status = print(&i, o->json, &err);
     inspection_free(&i);
     return status == STATUS_OK ? EXIT_STATUS_OK : command_fail("inspect", &err, EXIT_STATUS_FAILURE);
 }

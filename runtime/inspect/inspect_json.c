@@ -1,4 +1,4 @@
-#include "runtime/inspect/inspect_json.h"
+#include "runtime/inspect/inspection.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/inspect/inspect_text.h"
+#include "runtime/inspect/inspection.h"
 
 #include <math.h>
 #include <stdarg.h>

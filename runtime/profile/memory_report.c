@@ -258,10 +258,7 @@ bool residence_print(const struct engine *e)
     struct table t = {.columns = "lrrl"};
     const bool utf8 = locale_is_utf8();
     engine_residence(e, all);
-    table_cell(&t, "host memory, MiB");
-    table_cell(&t, "reserved");
-    table_cell(&t, "resident");
-    table_cell(&t, "%s", "");
+    table_row(&t, "host memory, MiB", "reserved", "resident", "");
     for (int i = 0; i < NUM_KINDS; i++) {
         const struct residence_kind *kind = &residence_kinds[i];
         if (all[kind->purpose].reserved > 0) residence_row(&t, kind->label, &all[kind->purpose], utf8);

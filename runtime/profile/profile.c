@@ -154,8 +154,7 @@ static json_t *facts_json(const struct profile_options *o, const struct memory_f
 
 static enum status dump_json(json_t *json, struct error *err)
 {
-    const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    return json_print(json, style, stdout) ? STATUS_OK : write_failed(err);
+    return report_print_json(json, stdout) ? STATUS_OK : write_failed(err);
 }
 
 /* The report without a run. On the CPU, or if it is only to be planned, nothing is allocated. */

@@ -115,12 +115,10 @@ static double percent(int64_t part, int64_t whole)
 
 bool reservations_print(const struct profile_run *run, const struct engine *e)
 {
-    static const char *const headings[] = {"the same sequences in", "MiB reserved",   "filled",
-                                           "internal waste",        "external waste", "at once"};
     const double mib = 1024.0 * 1024.0;
     const struct layouts layouts = lay_out(run, e);
     struct table t = {.columns = "lrrrrr"};
-    for (int i = 0; i < 6; i++) table_cell(&t, "%s", headings[i]);
+    table_row(&t, "the same sequences in", "MiB reserved", "filled", "internal waste", "external waste", "at once");
     for (int i = 0; i < NUM_LAYOUTS; i++) {
         const struct reservation *r = &layouts.r[i];
         table_cell(&t, "%s", layouts.names[i]);

@@ -187,8 +187,7 @@ static void cells(struct table *t, const struct memory_profile *p, const struct 
 
 static void heading(struct table *t, const struct engine_info *base)
 {
-    static const char *const names[] = {"what if", "", "blocks", "tokens", "requests", "GiB in all", ""};
-    for (int i = 0; i < 7; i++) table_cell(t, "%s", names[i]);
+    table_row(t, "what if", "", "blocks", "tokens", "requests", "GiB in all", "");
     table_cell(t, "as it is");
     table_cell(t, "%s", "");
     cells(t, base->memory, base->limits);
