@@ -2,6 +2,8 @@
 #ifndef QUIRE_RUNTIME_INPUTS_H
 #define QUIRE_RUNTIME_INPUTS_H
 
+#include <sys/stat.h>
+
 #include "runtime/input_form.h"
 #include "runtime/line_reader.h"
 
@@ -19,6 +21,13 @@ enum status input_list_add(void *list, const char *name, struct error *err);
  * names already, or the text looks like a file's name. */
 enum status input_list_add_word(struct input_list *list, const char *word, struct error *err);
 void input_list_free(struct input_list *list);
+
+/* The names, of which an empty list has one: "-". */
+size_t input_list_count(const struct input_list *list);
+const char *input_list_name(const struct input_list *list, size_t i);
+bool input_is_standard(const char *name);
+/* Whether the input is a regular file, and what the system says of it. */
+bool input_file_info(const char *name, struct stat *info);
 
 struct inputs {
     const struct input_list *list;

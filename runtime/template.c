@@ -44,14 +44,11 @@ static void add_flags(const struct command *c, struct option_table *table, void 
 /* A misspelt name would be ignored silently. */
 static enum status check_names(const char *shown, const json_t *conversation, struct error *err)
 {
-    static const char *const names[] = {"messages", "tools", "documents", "chat_template_kwargs"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)conversation, name, value)
     {
-        size_t i = 0;
-        while (i < sizeof names / sizeof *names && strcmp(name, names[i]) != 0) i++;
-        if (i == sizeof names / sizeof *names)
+        if (!chat_setup_has_field(name))
             return error_set(err, STATUS_INVALID,
                              "%s: unknown field \"%s\"; a conversation has messages, tools, documents and "
                              "chat_template_kwargs",
@@ -107,11 +104,8 @@ static enum status print_ids(const struct tokenizer *t, const struct marked_text
 static enum status render(const struct tokenizer *t, const struct template_options *o, const json_t *conversation,
                           struct error *err)
 {
-    const struct chat_input input = {.messages = json_object_get(conversation, "messages"),
-                                     .tools = json_object_get(conversation, "tools"),
-                                     .documents = json_object_get(conversation, "documents"),
-                                     .kwargs = json_object_get(conversation, "chat_template_kwargs"),
-                                     .add_generation_prompt = o->generation_prompt};
+    struct chat_input input = chat_setup_input(conversation);
+    input.add_generation_prompt = o->generation_prompt;
     struct chat_setup setup = {0};
     struct marked_text text = {0};
     enum status status = chat_setup_open(t, &o->flags, &setup, err);

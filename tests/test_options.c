@@ -296,12 +296,19 @@ static void test_foreign_flags(void **state)
     (void)state;
     struct text flags = {0};
     assert_true(command_append_flags(&flags));
-    for (const struct foreign_flag *f = foreign_flags; f->name; f++) {
-        if (foreign_flag_find(f->name) != f) fail_msg("%s stands twice", f->name);
-        if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->name);
+    for (const struct foreign_flag *f = foreign_flags; f->names; f++) {
+        for (const char *at = f->names; *at; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|')) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
+            if (foreign_flag_find(name) != f) fail_msg("%s stands twice", name);
+        }
+        if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->names);
         if (f->flag && !flag_lines_find(flags.data, f->flag, NULL, 0))
-            fail_msg("%s: no command has --%s", f->name, f->flag);
+            fail_msg("%s: no command has --%s", f->names, f->flag);
     }
+    assert_null(foreign_flag_find("host|port"));
+    assert_null(foreign_flag_find("hos"));
+    assert_null(foreign_flag_find(""));
     assert_string_equal(foreign_flag_find("no-n_predict")->flag, "max-tokens");
     assert_null(foreign_flag_find("max-model-len"));
     text_free(&flags);

@@ -131,23 +131,11 @@ static enum status set_custom(const struct option_spec *spec, const char *label,
 
 static enum status set_value(const struct option_spec *spec, const char *label, const char *text, struct error *err)
 {
-    switch (spec->kind) {
-    case OPTION_INT32:
-        return set_int32(spec, label, text, err);
-    case OPTION_UINT64:
-        return set_uint64(spec, label, text, err);
-    case OPTION_DOUBLE:
-        return set_double(spec, label, text, err);
-    case OPTION_STRING:
-        return set_string(spec, label, text, err);
-    case OPTION_CHOICE:
-    case OPTION_ENUM:
-        return set_word(spec, label, text, err);
-    case OPTION_CUSTOM:
-        return set_custom(spec, label, text, err);
-    default: /* switches have no value */
-        return STATUS_INTERNAL;
-    }
+    static enum status (*const setters[])(const struct option_spec *, const char *, const char *, struct error *) = {
+        [OPTION_INT32] = set_int32,   [OPTION_UINT64] = set_uint64, [OPTION_DOUBLE] = set_double,
+        [OPTION_STRING] = set_string, [OPTION_CHOICE] = set_word,   [OPTION_ENUM] = set_word,
+        [OPTION_CUSTOM] = set_custom};
+    return option_is_switch(spec) ? STATUS_INTERNAL : setters[spec->kind](spec, label, text, err);
 }
 
 enum status option_set(const struct option_spec *spec, const char *label, const char *text, struct error *err)
