@@ -15,7 +15,6 @@
 #include "runtime/commands.h"
 #include "runtime/flag_lines.h"
 #include "runtime/options/foreign_flags.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/sampling_flags.h"

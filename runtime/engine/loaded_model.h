@@ -39,4 +39,9 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
 enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
                         struct backend **out, struct error *err);
 
+/* What engine_add refuses of a request, as far as it can be known before it runs; `o` are the options that the model
+ * was loaded with. `l` may be an outline. */
+enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
+                          struct error *err);
+
 #endif

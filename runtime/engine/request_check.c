@@ -1,5 +1,3 @@
-#include "runtime/engine/request_check.h"
-
 #include "runtime/engine/loaded_model_state.h"
 #include "runtime/engine/plan.h"
 #include "runtime/engine/plan_advice.h"

@@ -10,10 +10,8 @@
 #include "base/random.h"
 #include "runtime/command.h"
 #include "runtime/engine/loaded_model.h"
-#include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"
-#include "runtime/generate/speed_trial.h"
 #include "runtime/prompt_line.h"
 #include "runtime/report.h"
 

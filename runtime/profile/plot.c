@@ -1,4 +1,4 @@
-#include "runtime/profile/plot.h"
+#include "runtime/profile/series.h"
 
 #include "base/plural.h"
 #include "runtime/profile/bar.h"

@@ -18,7 +18,6 @@
 #include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/profile/picture.h"
-#include "runtime/profile/plot.h"
 #include "runtime/profile/what_if.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "runtime/command.h"
 #include "runtime/interrupt.h"
-#include "runtime/profile/profile_run.h"
 #include "runtime/progress.h"
 #include "runtime/prompt_line.h"
 

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "runtime/command.h"
-#include "runtime/profile/profile_run.h"
+#include "runtime/profile/profile.h"
 #include "runtime/profile/reservation.h"
 
 static void report_swaps(struct report *r, const struct scheduler_stats *s, int64_t block_bytes)
