@@ -104,7 +104,8 @@ static enum status take_form(struct input_form *form, const char *line, size_t l
     return status == STATUS_OK ? status : error_prefix(err, status, description);
 }
 
-/* Of a file that was opened to be tried: what its first line says. What is wrong with its bytes is found later. */
+/* Reads the form of a file that was opened to be tried from its first line. What is wrong with its bytes is found
+ * later. */
 static enum status try_first_line(struct line_reader *tried, const char *name, const char *description,
                                   struct error *err)
 {

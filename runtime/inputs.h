@@ -49,12 +49,12 @@ void inputs_close(struct inputs *in); /* safe on a zeroed struct */
 /* Whether one of them is standard input. */
 bool inputs_have_standard(const struct inputs *in);
 
-/* As line_reader_next, through all files. LINE_FAILED: the sentence names the file, which cannot be read any further or
- * is JSON but not JSON Lines; the lines before the place were given out, and nothing after it is read, nor the files
- * behind it. */
+/* Reads lines as line_reader_next does, through all files. LINE_FAILED: the sentence names the file, which cannot be
+ * read any further or is JSON but not JSON Lines; the lines before the place were given out, and nothing after it is
+ * read, nor the files behind it. */
 enum line_result inputs_next(struct inputs *in, bool wait, const char **line, size_t *length, struct error *err);
 
-/* Of the last line: its number in its file, from 1, and the file's name; NULL if there is only one file. */
+/* Where the last line stands: its number in its file, from 1, and the file's name; NULL if there is only one file. */
 int64_t inputs_line(const struct inputs *in);
 const char *inputs_file(const struct inputs *in);
 /* Whether the last line must be a JSON object, as the name of its file or a line before it says. */

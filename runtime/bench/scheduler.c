@@ -377,7 +377,7 @@ static enum status measure_pool(struct measurement *m, struct error *err)
     return status;
 }
 
-/* Of a request of n sequences, each with room for so many tokens. */
+/* Measures a request of n sequences, each with room for so many tokens. */
 static enum status request_bytes(int32_t n, int32_t num_tokens, double *bytes, struct error *err)
 {
     enum { COUNT = 1000 };

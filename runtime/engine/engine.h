@@ -43,7 +43,7 @@ struct answer_piece {
     const char *text;   /* [text_length] new text: whole UTF-8 characters, never a part of a stop string that may still
                            be completed; "" without a tokenizer */
     size_t text_length; /* bytes */
-    /* Of the new token, where the request asked for logprobs (logprobs >= 0); else NULL. */
+    /* What is known of the new token, where the request asked for logprobs (logprobs >= 0); else NULL. */
     const float *logprob;
     const int32_t *rank;
     const int32_t *top_ids;    /* [num_top] */

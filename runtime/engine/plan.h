@@ -11,7 +11,7 @@ int32_t plan_num_ids(const struct loaded_model *l); /* num_ids of struct engine_
 enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
                       struct error *err);
 
-/* What loaded_model_plan would give for other options or another type of weights, on the same device with the same
+/* Gives what loaded_model_plan would for other options or another type of weights, on the same device with the same
  * memory free as when base was planned. Nothing is asked, read or allocated on the device. Fills *profile and *limits
  * as far as the plan came, also if it fails: OUT_OF_MEMORY, the model with one request does not fit; INVALID, the
  * options contradict each other or the model. */

@@ -165,7 +165,7 @@ void plan_advise(const struct engine_options *o, const struct loaded_model *l, s
     if (err->num_advice == 0) advise_cache_dtype(o, &with_less, err);
 }
 
-/* Of the settings that take memory, the value that the plan chose or was asked for; 0: it takes none here. */
+/* The value that the plan chose or was asked for, if the setting takes memory; 0: it takes none here. */
 static double value_in_force(const struct number *n, const struct loaded_model *l)
 {
     const struct memory_profile *p = &l->profile;

@@ -9,7 +9,7 @@
  * CPU an advised run needs not quite all that was free, because that changes from one run to the next. */
 void plan_advise(const struct engine_options *o, const struct loaded_model *l, struct error *err);
 
-/* The same where the system gave less memory than planned, so that nobody knows how much less would do: advises to
+/* Advises on an error of a system that gave less memory than planned, so that nobody knows how much less would do: to
  * lower each setting that takes memory and of which a half would still make a plan. */
 void plan_advise_less(const struct engine_options *o, const struct loaded_model *l, struct error *err);
 

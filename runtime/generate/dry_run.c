@@ -58,7 +58,7 @@ static enum status check_prompt(const struct dry_run *d, const struct prompt *p,
     return status == STATUS_OK ? request_check(d->options->engine, d->outline, &request, err) : status;
 }
 
-/* As many blocks as the prefix cache looks for: one token is left to compute. */
+/* Counts as many blocks as the prefix cache looks for: one token is left to compute. */
 static void count_blocks(struct dry_run *d, const struct prompt *p)
 {
     const size_t size = (size_t)d->options->engine->block_size, count = (p->tokens.count - 1) / size;

@@ -102,7 +102,7 @@ static void show_progress(struct run *run)
     struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
                                    .done_before = run->answers.set.count,
                                    .running = stats.num_running};
-    /* Also those that came after the last step. */
+    /* Those that came after the last step wait, too. */
     facts.waiting = (int32_t)(run->queue.num_unanswered - window_count(&run->window)) - stats.num_running;
     count_tokens(run, &facts);
     if (run->counted || run->input_ended)

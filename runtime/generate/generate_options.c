@@ -123,7 +123,7 @@ struct prompt_options generate_prompt_options(const struct generate_options *o)
                                    .model_name = o->model_name};
 }
 
-/* Of another folder's file, its contents count. */
+/* If the value names another folder, the contents of its file count. */
 static enum status describe_generation_config(const char *value, struct journal *j, struct error *err)
 {
     char path[PATH_MAX];

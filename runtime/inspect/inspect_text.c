@@ -118,7 +118,7 @@ static void dtype_rows(struct table *t, const struct inspection *i)
     if (!as_said) tally_row(t, "  stored", "", &stored);
 }
 
-/* Of the matrices but the embedding, which is never quantized. */
+/* Counts the schemes of the matrices but the embedding, which is never quantized. */
 static void quantization_rows(struct table *t, const struct inspection *i)
 {
     const struct model_weights *w = i->info.weights;

@@ -173,7 +173,7 @@ static enum status report_memory(const struct profile_options *o, struct error *
         status = !o->json ? print_facts(&f, err) : json ? dump_json(json, err) : no_memory(err);
         json_decref(json);
     }
-    /* Else the process exits next, and the driver frees a GPU's memory faster. */
+    /* A GPU with a model is left as it is: the process exits next, and the driver frees the memory faster. */
     if (f.planned || status != STATUS_OK) loaded_model_close(l);
     return status;
 }
