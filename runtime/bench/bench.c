@@ -45,6 +45,8 @@ static enum status parse_range(void *target, const char *text, struct error *err
     return STATUS_OK;
 }
 
+enum { MOST = 1 << 20 }; /* of anything that is counted */
+
 /* Adds the flag if the benchmark has it. Its own flags are common, the engine's may not be. */
 static void add_if(bool has, struct option_table *table, struct option_spec spec)
 {
@@ -52,9 +54,9 @@ static void add_if(bool has, struct option_table *table, struct option_spec spec
     if (has) option_table_add(table, &spec, 1);
 }
 
-static struct option_spec count_spec(const char *name, int32_t *target, int minimum, const char *help)
+struct option_spec bench_count_flag(const char *name, int32_t *target, int minimum, int maximum, const char *help)
 {
-    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = 1 << 20};
+    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = maximum};
 }
 
 static void write_help(char *out, size_t size, const char *what, struct bench_range range)
@@ -77,13 +79,16 @@ static void add_own_flags(const struct benchmark *b, struct option_table *table,
     add_if(b->has_output_len, table,
            (struct option_spec){"output-len", OPTION_CUSTOM, &o->output_len, "N|A:B", .help = o->help.output,
                                 .parse = parse_range});
-    add_if(b->has_batch_size, table, count_spec("batch-size", &o->batch_size, 1, "Requests at once. Default: 1."));
-    add_if(b->has_num_prompts, table, count_spec("num-prompts", &o->num_prompts, 1, "Requests in all. Default: 64."));
+    add_if(b->has_batch_size, table,
+           bench_count_flag("batch-size", &o->batch_size, 1, MOST, "Requests at once. Default: 1."));
+    add_if(b->has_num_prompts, table,
+           bench_count_flag("num-prompts", &o->num_prompts, 1, MOST, "Requests in all. Default: 64."));
     add_if(b->has_prefix_len, table,
-           count_spec("prefix-len", &o->prefix_len, 1, "Tokens that all prompts share. Default: 500."));
-    add_if(b->has_num_iters, table, count_spec("num-iters", &o->num_iters, 1, o->help.iters));
+           bench_count_flag("prefix-len", &o->prefix_len, 1, MOST, "Tokens that all prompts share. Default: 500."));
+    add_if(b->has_num_iters, table, bench_count_flag("num-iters", &o->num_iters, 1, MOST, o->help.iters));
     add_if(true, table,
-           count_spec("num-iters-warmup", &o->num_iters_warmup, 0, "Times to run before measuring. Default: 1."));
+           bench_count_flag("num-iters-warmup", &o->num_iters_warmup, 0, MOST,
+                            "Times to run before measuring. Default: 1."));
     add_if(true, table,
            (struct option_spec){"json", OPTION_SWITCH, &o->json,
                                 .help = "Print one JSON object, with the names of vLLM's bench, for --compare."});
@@ -130,15 +135,8 @@ static void report_setting(struct bench *b, const char *name)
 {
     const struct engine_info *info = engine_info(b->engine);
     const char *model = b->options->engine.model, *dtype = dtype_name(info->memory->dtype);
-    char threads[40] = "";
-    if (!info->discrete) {
-        snprintf(threads, sizeof threads, " (%d thread%s, %s)", info->threads, plural(info->threads), info->isa);
-        report_integer(&b->report, "threads", NULL, info->threads);
-        report_string(&b->report, "cpu_isa", info->isa);
-    }
-    report_string(&b->report, "benchmark", name);
-    report_string(&b->report, "model", model);
-    report_string(&b->report, "device", info->device);
+    char threads[40];
+    bench_report_device(&b->report, name, model, info->device, info->threads, info->isa, threads);
     report_string(&b->report, "dtype", dtype);
     report_number(&b->report, "start_seconds", NULL, info->start_seconds, "s");
     snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model,

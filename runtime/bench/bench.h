@@ -14,6 +14,13 @@ extern const struct command bench_scheduler;
  * runs, from the smallest to the largest, have nothing in common. Returns the exit status. */
 int bench_compare(int argc, char **argv);
 
+/* A flag that counts something. */
+struct option_spec bench_count_flag(const char *name, int32_t *target, int minimum, int maximum, const char *help);
+
+/* Adds what computes to the JSON: benchmark, model and device, and of a CPU (isa not NULL) threads and instruction set,
+ * which words[40] gets for the title: " (2 threads, avx2)", or "". */
+void bench_report_device(struct report *r, const char *benchmark, const char *model, const char *device, int threads,
+                         const char *isa, char words[40]);
 /* Adds the build and the machine as lines to the title, and the same facts to the JSON. `gpu`: the device that
  * computes, "cuda:0"; NULL: none does. */
 void bench_report_machine(struct report *r, const char *gpu);

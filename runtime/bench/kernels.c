@@ -404,17 +404,10 @@ static json_t *row_json(const struct measurement *m, const struct row *row)
 /* The settings and limits; a title and a table "what, value, unit" for a person. */
 static void report_settings(struct report *r, const struct measurement *m, const struct kernels_options *o, int threads)
 {
-    char cores[32] = "";
+    char cores[40];
     const char *model = o->model ? o->model : "Llama-3.2-1B";
     const bool quantized = m->quantization.text[0];
-    if (!m->backend->discrete) {
-        snprintf(cores, sizeof cores, " (%d thread%s, %s)", threads, plural(threads), m->backend->isa);
-        report_integer(r, "threads", NULL, threads);
-        report_string(r, "cpu_isa", m->backend->isa);
-    }
-    report_string(r, "benchmark", "kernels");
-    report_string(r, "model", model);
-    report_string(r, "device", m->backend->name);
+    bench_report_device(r, "kernels", model, m->backend->name, threads, m->backend->isa, cores);
     report_string(r, "weights_dtype", dtype_name(m->sizes.weights));
     report_string(r, "dtype", dtype_name(m->sizes.activations));
     report_string(r, "kv_cache_dtype", dtype_name(m->sizes.cache));

@@ -483,11 +483,6 @@ static enum status run_scheduler(const struct scheduler_options *o, struct error
     return status;
 }
 
-static struct option_spec count_spec(const char *name, int32_t *target, int minimum, int maximum, const char *help)
-{
-    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = maximum};
-}
-
 static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
     (void)c;
@@ -495,13 +490,14 @@ static void add_flags(const struct command *c, struct option_table *table, void 
     *o = (struct scheduler_options){
         .num_prompts = 1024, .prefix_len = 131072, .num_waiting = 40000, .num_blocks = 10000000, .num_iters = 20};
     struct option_spec specs[] = {
-        count_spec("batch-size", &o->batch_size, 1, 1 << 16,
-                   "Sequences that run at once. Default: 256 and 4096 decodes, 256 sequences of the chat."),
-        count_spec("num-prompts", &o->num_prompts, 1, 1 << 20, "Requests of the chat. Default: 1024."),
-        count_spec("prefix-len", &o->prefix_len, 1024, 1 << 24, "Tokens of the long prompt. Default: 131072."),
-        count_spec("num-waiting", &o->num_waiting, 1, 1 << 24, "Requests in the queue. Default: 40000."),
-        count_spec("num-blocks", &o->num_blocks, 1, 1 << 28, "Blocks of the pool at start-up. Default: 10000000."),
-        count_spec("num-iters", &o->num_iters, 1, 100, "Times to measure. Default: 20."),
+        bench_count_flag("batch-size", &o->batch_size, 1, 1 << 16,
+                         "Sequences that run at once. Default: 256 and 4096 decodes, 256 sequences of the chat."),
+        bench_count_flag("num-prompts", &o->num_prompts, 1, 1 << 20, "Requests of the chat. Default: 1024."),
+        bench_count_flag("prefix-len", &o->prefix_len, 1024, 1 << 24, "Tokens of the long prompt. Default: 131072."),
+        bench_count_flag("num-waiting", &o->num_waiting, 1, 1 << 24, "Requests in the queue. Default: 40000."),
+        bench_count_flag("num-blocks", &o->num_blocks, 1, 1 << 28,
+                         "Blocks of the pool at start-up. Default: 10000000."),
+        bench_count_flag("num-iters", &o->num_iters, 1, 100, "Times to measure. Default: 20."),
         {"filter", OPTION_STRING, &o->filter, "TEXT",
          .help = "Only the parts with this text in their names: pool, decodes, chat, long prompt, queue, memory."},
         {"seed", OPTION_UINT64, &o->seed, "N", .help = "Of the tokens and lengths that are drawn. Default: 0."},

@@ -47,3 +47,17 @@ void bench_report_machine(struct report *r, const char *gpu)
     append_line(r, "build", version_text());
     report_string(r, "build", version_text());
 }
+
+void bench_report_device(struct report *r, const char *benchmark, const char *model, const char *device, int threads,
+                         const char *isa, char words[40])
+{
+    words[0] = '\0';
+    if (isa) {
+        snprintf(words, 40, " (%d thread%s, %s)", threads, plural(threads), isa);
+        report_integer(r, "threads", NULL, threads);
+        report_string(r, "cpu_isa", isa);
+    }
+    report_string(r, "benchmark", benchmark);
+    report_string(r, "model", model);
+    report_string(r, "device", device);
+}

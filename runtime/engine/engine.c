@@ -12,7 +12,7 @@
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_model_state.h"
-#include "runtime/engine/plan_advice.h"
+#include "runtime/engine/plan.h"
 #include "runtime/engine/trace.h"
 
 /* A request as the engine holds it: the scheduler's request, and where its answers go. */

@@ -11,7 +11,6 @@
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
-#include "runtime/engine/plan_advice.h"
 
 enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
                         struct backend **out, struct error *err)

@@ -1,4 +1,3 @@
-#include "runtime/engine/plan_advice.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 #include "runtime/engine/loaded_model_state.h"
 #include "runtime/engine/plan.h"
-#include "runtime/engine/plan_advice.h"
 
 /* Whether a model could be loaded with these options; where that is not known, it is thought so. */
 static bool is_possible(const struct engine_options *o, const struct loaded_model *l)

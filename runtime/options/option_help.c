@@ -1,9 +1,8 @@
-#include "runtime/options/option_help.h"
+#include "runtime/options/option_value.h"
 
 #include <string.h>
 
 #include "base/notice.h"
-#include "runtime/options/option_value.h"
 
 const struct option_spec everywhere_flags[NUM_EVERYWHERE_FLAGS] = {
     [FLAG_CONFIG] = {"config", OPTION_STRING, NULL, "FILE",

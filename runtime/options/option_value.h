@@ -1,4 +1,5 @@
-/* From the text of a flag's value to the value. */
+/* From the text of a flag's value to the value, and the flags that every command has: for options.c and option_help.c.
+ */
 #ifndef QUIRE_RUNTIME_OPTION_VALUE_H
 #define QUIRE_RUNTIME_OPTION_VALUE_H
 
@@ -18,5 +19,9 @@ enum status option_set_anywhere(const struct option_spec *spec, const char *labe
 
 /* The sentence for a flag that stands there without its value. */
 enum status option_value_missing(const struct option_spec *spec, const char *label, struct error *err);
+
+/* The flags that every command has beside its own; without targets: options_parse knows what each does. */
+enum everywhere_flag { FLAG_CONFIG, FLAG_HELP, FLAG_HELP_ALL, NUM_EVERYWHERE_FLAGS };
+extern const struct option_spec everywhere_flags[NUM_EVERYWHERE_FLAGS];
 
 #endif

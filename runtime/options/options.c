@@ -10,7 +10,6 @@
 #include "runtime/flag_lines.h"
 #include "runtime/options/config_file.h"
 #include "runtime/options/foreign_flags.h"
-#include "runtime/options/option_help.h"
 #include "runtime/options/option_value.h"
 
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count)
@@ -94,11 +93,12 @@ static struct match find_flag(const struct flags *flags, const char *name)
     return found;
 }
 
-static bool has_flag(const struct flags *flags, const char *name)
+/* The index of the flag with exactly that name; -1: there is none. */
+static int find_exactly(const struct flags *flags, const char *name)
 {
     for (int i = 0; i < flags->count; i++)
-        if (strcmp(flags->specs[i]->name, name) == 0) return true;
-    return false;
+        if (strcmp(flags->specs[i]->name, name) == 0) return i;
+    return -1;
 }
 
 /* The index of the flag with that letter, or that short name of several letters; -1: there is none. */
@@ -123,7 +123,7 @@ static struct instead what_instead(const struct flags *flags, const char *name, 
     struct instead out = {""};
     char command[32];
     if (foreign && foreign->sentence) snprintf(out.text, sizeof out.text, ": %s", foreign->sentence);
-    if (foreign && foreign->flag && has_flag(flags, foreign->flag))
+    if (foreign && foreign->flag && find_exactly(flags, foreign->flag) >= 0)
         snprintf(out.text, sizeof out.text, "; did you mean --%s?", foreign->flag);
     if (foreign) return out;
     if (flag_lines_find(flags->of_all, name, command, sizeof command)) {
@@ -310,9 +310,8 @@ static enum status unknown_entry(const struct flags *flags, const struct config_
 static enum status take_entry(void *user, const struct config_entry *entry, struct error *err)
 {
     struct flags *flags = user;
-    int i = 0;
-    while (i < flags->count && strcmp(flags->specs[i]->name, entry->name) != 0) i++;
-    if (i == flags->count) return unknown_entry(flags, entry, err);
+    const int i = find_exactly(flags, entry->name);
+    if (i < 0) return unknown_entry(flags, entry, err);
     if (i >= flags->count - NUM_EVERYWHERE_FLAGS)
         return error_set(err, STATUS_INVALID, "%s: --%s belongs on the command line, not into a file", entry->label,
                          entry->name);

@@ -180,36 +180,37 @@ static enum status report_memory(const struct profile_options *o, struct error *
 
 /* ---- a run ---- */
 
-/* Opened before the run, so that a name which cannot be written ends it at once. */
-struct outputs {
-    FILE *csv, *svg, *png;
+/* Files that are opened before the run, so that a name which cannot be written ends it at once. */
+enum { OUTPUT_CSV, OUTPUT_SVG, OUTPUT_PNG, NUM_OUTPUTS };
+struct output_file {
+    const char *name; /* NULL: it is not asked for, and not open */
+    FILE *file;
 };
 
-static enum status open_output(const char *name, FILE **out, struct error *err)
+static enum status outputs_open(struct output_file *out, struct error *err)
 {
-    if (!name) return STATUS_OK;
-    *out = fopen(name, "we");
-    return *out ? STATUS_OK : error_set(err, STATUS_IO, "%s: cannot be written: %s", name, strerror(errno));
-}
-
-static enum status outputs_open(const struct profile_options *o, struct outputs *out, struct error *err)
-{
-    enum status status = open_output(o->csv, &out->csv, err);
-    if (status == STATUS_OK) status = open_output(o->svg, &out->svg, err);
-    return status == STATUS_OK ? open_output(o->png, &out->png, err) : status;
+    for (int i = 0; i < NUM_OUTPUTS; i++) {
+        if (out[i].name) out[i].file = fopen(out[i].name, "we");
+        if (out[i].name && !out[i].file)
+            return error_set(err, STATUS_IO, "%s: cannot be written: %s", out[i].name, strerror(errno));
+    }
+    return STATUS_OK;
 }
 
 /* `status` is that of the caller, whose error stays. */
-static enum status close_output(FILE *file, const char *name, enum status status, struct error *err)
+static enum status outputs_close(struct output_file *out, enum status status, struct error *err)
 {
-    if (!file) return status;
-    const bool failed = ferror(file) != 0;
-    if ((fclose(file) == 0 && !failed) || status != STATUS_OK) return status;
-    return error_set(err, STATUS_IO, "%s: cannot be written: %s", name, strerror(errno));
+    for (int i = 0; i < NUM_OUTPUTS; i++) {
+        if (!out[i].file) continue;
+        const bool failed = ferror(out[i].file) != 0;
+        if ((fclose(out[i].file) == 0 && !failed) || status != STATUS_OK) continue;
+        status = error_set(err, STATUS_IO, "%s: cannot be written: %s", out[i].name, strerror(errno));
+    }
+    return status;
 }
 
 static enum status draw(const struct profile_run *run, const struct profile_options *o, struct engine *e,
-                        const struct outputs *out, struct error *err)
+                        const struct output_file *out, struct error *err)
 {
     const struct picture picture = {.model = o->engine.model,
                                     .device = engine_info(e)->device_description,
@@ -218,10 +219,13 @@ static enum status draw(const struct profile_run *run, const struct profile_opti
                                     .num_prompts = (int64_t)run->count,
                                     .num_preemptions = run->series.preemptions,
                                     .series = &run->series};
-    enum status status = out->svg ? picture_write(&picture, PICTURE_SVG, out->svg, err) : STATUS_OK;
-    if (status != STATUS_OK) return error_prefix(err, status, o->svg);
-    status = out->png ? picture_write(&picture, PICTURE_PNG, out->png, err) : STATUS_OK;
-    return status == STATUS_OK ? status : error_prefix(err, status, o->png);
+    enum status status = STATUS_OK;
+    for (int i = OUTPUT_SVG; i <= OUTPUT_PNG && status == STATUS_OK; i++) {
+        if (!out[i].file) continue;
+        status = picture_write(&picture, i == OUTPUT_SVG ? PICTURE_SVG : PICTURE_PNG, out[i].file, err);
+        if (status != STATUS_OK) error_prefix(err, status, out[i].name);
+    }
+    return status;
 }
 
 static enum status add_run_json(const struct profile_run *run, struct engine *e, json_t *json, struct error *err)
@@ -271,7 +275,7 @@ static enum status check_preempted(const struct profile_run *run, const struct p
 
 /* The report comes first, whatever the verdict. */
 static enum status run_and_report(struct profile_run *run, struct profile_options *o, struct engine *e,
-                                  struct inputs *input, const struct outputs *out, struct error *err)
+                                  struct inputs *input, const struct output_file *out, struct error *err)
 {
     const bool plot = o->plot < 0 ? isatty(STDOUT_FILENO) : o->plot > 0;
     struct memory_facts f = {0};
@@ -283,7 +287,8 @@ static enum status run_and_report(struct profile_run *run, struct profile_option
     if (status == STATUS_OK) status = json ? add_run_json(run, e, json, err) : print_run(run, e, plot, err);
     if (status == STATUS_OK && json) status = dump_json(json, err);
     json_decref(json);
-    if (status == STATUS_OK && out->csv) series_write_csv(&run->series, out->csv); /* closing it says what failed */
+    if (status == STATUS_OK && o->csv)
+        series_write_csv(&run->series, out[OUTPUT_CSV].file); /* closing it says what failed */
     if (status == STATUS_OK) status = draw(run, o, e, out, err);
     if (status == STATUS_OK) status = profile_run_failed(run, err);
     return status == STATUS_OK ? check_preempted(run, o, e, err) : status;
@@ -293,17 +298,15 @@ static enum status report_run(struct profile_options *o, struct error *err)
 {
     struct engine *e = NULL;
     struct inputs input = {0};
-    struct outputs out = {0};
+    struct output_file out[NUM_OUTPUTS] = {{o->csv}, {o->svg}, {o->png}};
     struct profile_run run = {0};
     /* Opened before the model is loaded, which takes a while. */
     enum status status = inputs_open(&input, &o->input, err);
-    if (status == STATUS_OK) status = outputs_open(o, &out, err);
+    if (status == STATUS_OK) status = outputs_open(out, err);
     if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
     if (status == STATUS_OK && inputs_have_standard(&input)) input_note_terminal("profile", "prompts, one a line,");
-    if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, &out, err);
-    status = close_output(out.csv, o->csv, status, err);
-    status = close_output(out.svg, o->svg, status, err);
-    status = close_output(out.png, o->png, status, err);
+    if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, out, err);
+    status = outputs_close(out, status, err);
     profile_run_free(&run);
     engine_leave(e);
     inputs_close(&input);
@@ -312,7 +315,7 @@ static enum status report_run(struct profile_options *o, struct error *err)
 
 /* ---- the command ---- */
 
-static void add_own_flags(struct option_table *table, struct profile_options *o)
+static void add_input_flags(struct option_table *table, struct profile_options *o)
 {
     const struct option_spec specs[] = {
         {"input", OPTION_CUSTOM, &o->input, "FILE",
@@ -327,6 +330,13 @@ static void add_own_flags(struct option_table *table, struct profile_options *o)
          .help = "Make each text a question to a chat model, through its chat template. Default: off."},
         {"skip-tokenizer-init", OPTION_SWITCH, &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are lists of token ids. Default: off."},
+    };
+    option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+}
+
+static void add_report_flags(struct option_table *table, struct profile_options *o)
+{
+    const struct option_spec specs[] = {
         {"steps", OPTION_SWITCH, &o->steps,
          .help = "Print a row a step as it comes: requests, tokens, blocks, hits. Default: off."},
         {"every", OPTION_INT32, &o->every, "N",
@@ -391,7 +401,8 @@ static void add_flags(const struct command *c, struct option_table *table, void 
                                   .format = "auto"};
     o->engine.log = &o->log;
     o->engine.cancel = interrupt_flag();
-    add_own_flags(table, o);
+    add_input_flags(table, o);
+    add_report_flags(table, o);
     engine_flags_add(table, &o->engine, &o->log);
     sampling_flags_add(table, &o->sampling);
 }
