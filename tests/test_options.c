@@ -30,6 +30,7 @@ struct values {
     int32_t plain;
     int three;
     int32_t brief;
+    int32_t size;
 };
 
 static enum status count_call(void *target, const char *text, struct error *err)
@@ -47,6 +48,7 @@ static struct values defaults(void)
 
 static void make_table(struct option_table *table, struct values *v)
 {
+    static const int32_t sizes[] = {8, 16, 128};
     const struct option_spec specs[] = {
         {.name = "switch-on", .kind = OPTION_SWITCH, .target = &v->on, .help = "A switch.", .heading = "First:"},
         {.name = "switch-off", .kind = OPTION_SWITCH, .target = &v->off, .help = "Another.", .letter = 's'},
@@ -89,6 +91,7 @@ static void make_table(struct option_table *table, struct values *v)
          .target = &v->brief,
          .argument = "N",
          .help = "Has a short name."},
+        {"size", OPTION_ENUM, &v->size, "8|16|128", .help = "A size.", .values = sizes},
         {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
     *table = (struct option_table){0};
@@ -158,6 +161,9 @@ static void test_each_kind(void **state)
     char f[] = "--no-three";
     accepted(&v, f);
     assert_int_equal(v.three, 0);
+    char g[] = "--size 16";
+    accepted(&v, g);
+    assert_int_equal(v.size, 16);
     char d[] = "";
     accepted(&v, d);
     assert_int_equal(v.given, 0);
@@ -188,6 +194,10 @@ static void test_refusals(void **state)
         {"--choice c", "--choice: expected a|bee, got 'c'"},
         {"--choice be", "got 'be'"},
         {"--choice", "--choice needs a value: --choice a|bee"},
+        {"--size 12", "--size: expected 8|16|128, got '12'"},
+        {"--size 1", "--size: expected 8|16|128, got '1'"},
+        {"--size=", "--size: expected 8|16|128, got ''"},
+        {"--size", "--size needs a value: --size 8|16|128"},
         {"--file=", "--file needs a value: --file FILE"},
         {"--number", "--number needs a value: --number N"},
         {"-n", "--number needs a value: --number N"},
@@ -289,6 +299,24 @@ static void test_vllms_ways(void **state)
     }
 }
 
+/* A flag is looked for by its whole name, and the page before it is the command's. */
+static void test_flag_lines(void **state)
+{
+    (void)state;
+    static const char lines[] = "page\tchat\nusage\tflag\nflag\tthink\t\t\tHOW\tHelp.\npage\tbench cache\nheading\tx:\n"
+                                "flag\tn\t\t\t\tHelp.\nflag\tthink-more\t\t\t\tHelp.\n";
+    char page[32] = "";
+    assert_true(flag_lines_find(lines, "think", page, sizeof page));
+    assert_string_equal(page, "chat");
+    assert_true(flag_lines_find(lines, "n", page, sizeof page));
+    assert_string_equal(page, "bench cache");
+    assert_true(flag_lines_find(lines, "think-more", NULL, 0));
+    assert_false(flag_lines_find(lines, "thin", page, sizeof page));
+    assert_false(flag_lines_find(lines, "x:", page, sizeof page));
+    assert_false(flag_lines_find(lines, "", page, sizeof page));
+    assert_false(flag_lines_find(NULL, "think", page, sizeof page));
+}
+
 /* What is recommended in place of another program's flag is there, and no name stands twice. */
 static void test_foreign_flags(void **state)
 {
@@ -373,7 +401,7 @@ static void test_common_flags(void **state)
     assert_non_null(strstr(text, "\nFirst:\n  -n, --number N "));
     assert_non_null(strstr(text, "\nSecond:\n      --plain N "));
     assert_null(strstr(text, "--switch-on"));
-    assert_non_null(strstr(text, "These are 2 of 15 flags; --help-all shows them all."));
+    assert_non_null(strstr(text, "These are 2 of 16 flags; --help-all shows them all."));
     free(text);
     assert_int_equal(options_parse(&table, 2, all, &help, &err), STATUS_OK);
     assert_true(help);
@@ -634,13 +662,21 @@ static void test_default_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_word),           cmocka_unit_test(test_long_unknown_flag),
-        cmocka_unit_test(test_vllms_ways),     cmocka_unit_test(test_foreign_flags),
-        cmocka_unit_test(test_help),           cmocka_unit_test(test_help_text),
-        cmocka_unit_test(test_common_flags),   cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),  cmocka_unit_test(test_readme_lists_sampling_flags),
-        cmocka_unit_test(test_sampling_flags), cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_each_kind),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_word),
+        cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_vllms_ways),
+        cmocka_unit_test(test_foreign_flags),
+        cmocka_unit_test(test_flag_lines),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_common_flags),
+        cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_help),
+        cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags),
+        cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,8 +15,7 @@
 struct benchmark {
     struct command command;
     bench_function *run;
-    struct bench_options defaults; /* the engine's options are set elsewhere */
-    bool has_output_len, has_batch_size, has_num_prompts, has_prefix_len, has_num_iters;
+    struct bench_options defaults; /* the engine's options are set elsewhere; what is 0, or one token, has no flag */
 };
 
 static bool parse_length(const char *text, const char **end, int32_t *value)
@@ -67,25 +66,25 @@ static void write_help(char *out, size_t size, const char *what, struct bench_ra
         snprintf(out, size, "%s, or a range to draw from. Default: %d:%d.", what, range.minimum, range.maximum);
 }
 
-static void add_own_flags(const struct benchmark *b, struct option_table *table, struct bench_options *o)
+static void add_own_flags(struct option_table *table, struct bench_options *o)
 {
     write_help(o->help.input, sizeof o->help.input,
-               b->has_prefix_len ? "Tokens of a prompt's own" : "Tokens of a prompt", o->input_len);
+               o->prefix_len > 0 ? "Tokens of a prompt's own" : "Tokens of a prompt", o->input_len);
     write_help(o->help.output, sizeof o->help.output, "Tokens of an answer", o->output_len);
     snprintf(o->help.iters, sizeof o->help.iters, "Times to measure. Default: %d.", o->num_iters);
     add_if(true, table,
            (struct option_spec){"input-len", OPTION_CUSTOM, &o->input_len, "N|A:B", .help = o->help.input,
                                 .heading = "Benchmark:", .parse = parse_range});
-    add_if(b->has_output_len, table,
+    add_if(o->output_len.maximum > 1, table,
            (struct option_spec){"output-len", OPTION_CUSTOM, &o->output_len, "N|A:B", .help = o->help.output,
                                 .parse = parse_range});
-    add_if(b->has_batch_size, table,
+    add_if(o->batch_size > 0, table,
            bench_count_flag("batch-size", &o->batch_size, 1, MOST, "Requests at once. Default: 1."));
-    add_if(b->has_num_prompts, table,
+    add_if(o->num_prompts > 0, table,
            bench_count_flag("num-prompts", &o->num_prompts, 1, MOST, "Requests in all. Default: 64."));
-    add_if(b->has_prefix_len, table,
+    add_if(o->prefix_len > 0, table,
            bench_count_flag("prefix-len", &o->prefix_len, 1, MOST, "Tokens that all prompts share. Default: 500."));
-    add_if(b->has_num_iters, table, bench_count_flag("num-iters", &o->num_iters, 1, MOST, o->help.iters));
+    add_if(true, table, bench_count_flag("num-iters", &o->num_iters, 1, MOST, o->help.iters));
     add_if(true, table,
            bench_count_flag("num-iters-warmup", &o->num_iters_warmup, 0, MOST,
                             "Times to run before measuring. Default: 1."));
@@ -177,7 +176,7 @@ static void add_flags(const struct command *c, struct option_table *table, void 
     o->engine.log = &o->log;
     o->engine.cancel = interrupt_flag();
     o->engine.skip_tokenizer = true; /* prompts are random ids */
-    add_own_flags(benchmark, table, o);
+    add_own_flags(table, o);
     engine_flags_add(table, &o->engine, &o->log);
 }
 
@@ -192,48 +191,29 @@ static int run(void *options)
 }
 
 static const struct benchmark latency = {
-    {"latency", "one batch: time to first token and time per output token", "bench latency [flags]", .add = add_flags,
-     .options_size = sizeof(struct bench_options), .run = run},
-    .run = bench_latency,
-    .defaults =
-        {.input_len = {512, 512}, .output_len = {128, 128}, .batch_size = 1, .num_iters = 5, .num_iters_warmup = 1},
-    .has_output_len = true,
-    .has_batch_size = true,
-    .has_num_iters = true,
-};
+    {"latency", "one batch: time to first token and time per output token", "bench latency [flags]", NULL,
+     sizeof(struct bench_options), add_flags, run},
+    bench_latency,
+    {.input_len = {512, 512}, .output_len = {128, 128}, .batch_size = 1, .num_iters = 5, .num_iters_warmup = 1}};
 static const struct benchmark throughput = {
-    {"throughput", "many requests of random lengths: requests and tokens a second", "bench throughput [flags]",
-     .add = add_flags, .options_size = sizeof(struct bench_options), .run = run},
-    .run = bench_throughput,
-    .defaults =
-        {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters = 3, .num_iters_warmup = 1},
-    .has_output_len = true,
-    .has_num_prompts = true,
-    .has_num_iters = true,
-};
+    {"throughput", "many requests of random lengths: requests and tokens a second", "bench throughput [flags]", NULL,
+     sizeof(struct bench_options), add_flags, run},
+    bench_throughput,
+    {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters = 3, .num_iters_warmup = 1}};
 static const struct benchmark prefill = {
-    {"prefill", "one prompt at a time: prompt tokens a second", "bench prefill [flags]", .add = add_flags,
-     .options_size = sizeof(struct bench_options), .run = run},
-    .run = bench_prefill,
-    .defaults = {.input_len = {512, 512}, .output_len = {1, 1}, .num_iters = 5, .num_iters_warmup = 1},
-    .has_num_iters = true,
-};
-static const struct benchmark cache = {
-    {"cache", "prompts that begin alike: blocks shared, and time to first token", "bench cache [flags]",
-     .add = add_flags, .options_size = sizeof(struct bench_options), .run = run},
-    .run = bench_cache,
-    .defaults = {{0},
-                 .input_len = {16, 16},
-                 .output_len = {16, 16},
-                 .num_prompts = 64,
-                 .prefix_len = 500,
-                 .num_iters = 5,
-                 .num_iters_warmup = 1},
-    .has_output_len = true,
-    .has_num_prompts = true,
-    .has_prefix_len = true,
-    .has_num_iters = true,
-};
+    {"prefill", "one prompt at a time: prompt tokens a second", "bench prefill [flags]", NULL,
+     sizeof(struct bench_options), add_flags, run},
+    bench_prefill,
+    {.input_len = {512, 512}, .output_len = {1, 1}, .num_iters = 5, .num_iters_warmup = 1}};
+static const struct benchmark cache = {{"cache", "prompts that begin alike: blocks shared, and time to first token",
+                                        "bench cache [flags]", NULL, sizeof(struct bench_options), add_flags, run},
+                                       bench_cache,
+                                       {.input_len = {16, 16},
+                                        .output_len = {16, 16},
+                                        .num_prompts = 64,
+                                        .prefix_len = 500,
+                                        .num_iters = 5,
+                                        .num_iters_warmup = 1}};
 static const struct command *const parts[] = {
     &latency.command, &throughput.command, &prefill.command, &cache.command, &bench_kernels, &bench_scheduler, NULL};
 

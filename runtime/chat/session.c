@@ -92,7 +92,8 @@ static void say_nearly_full(struct session *s)
                                    : "--context-shift drops the oldest turns when it is full");
 }
 
-void session_print_stats_line(const struct session *s)
+/* A line of facts about the last answer. */
+static void print_stats_line(const struct session *s)
 {
     const struct turn_stats *t = &s->stats;
     char speed[64] = "";
@@ -331,7 +332,7 @@ static void explain_end(struct session *s)
     if (s->finish_reason == FINISH_LENGTH) say_cut(s);
     if (s->finish_reason == FINISH_ABORT && s->at_terminal) session_say(s, "stopped");
     say_nearly_full(s);
-    if (s->show_stats) session_print_stats_line(s);
+    if (s->show_stats) print_stats_line(s);
 }
 
 /* Streams the answer to the conversation's prompt. */
