@@ -98,29 +98,25 @@ static void print_head(FILE *out)
 
 static void print_tail(FILE *out)
 {
-    fputs(
-        ".SH CONFIGURATION\nA flag's value comes from the first of these that has one: the flag, the environment, the "
-        "file of\n\\fB\\-\\-config\\fR, the default. The file has lines \\fIname: value\\fR or \\fIname = value\\fR, "
-        "with the flags' names\n(flat YAML: comments after #, booleans, numbers, quoted texts, and lists for flags "
-        "that may be given several "
-        "times), or is one JSON object. A name that is\na flag of another command is skipped, so that one file serves "
-        "all; a name "
-        "that no command has is refused.\n"
-        ".SH ENVIRONMENT\n.TP\n.B QUIRE_NAME\nThe value of the flag \\-\\-name, in capitals and with _ for \\-: "
-        "QUIRE_MODEL, QUIRE_MAX_MODEL_LEN. Flags without a value take\ntrue or false. An empty variable counts as "
-        "not set; one that names no flag gets a warning.\n"
-        ".TP\n.BR HF_HUB_CACHE \", \" HF_HOME\nWhere models named org/name are looked for; "
-        "~/.cache/huggingface/hub by default.\n"
-        ".TP\n.B NO_COLOR\nIf set, no colours.\n"
-        ".SH EXIT STATUS\n.TP\n.B 0\nDone.\n.TP\n.B 1\nFailed, or incomplete: a line of the input could not be "
-        "answered.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. "
-        "Nothing was done.\n.TP\n.B 130, 143, 129\nEnded by Ctrl\\-C, SIGTERM or SIGHUP (128 + the number of the "
-        "signal, as "
-        "the shell counts), after what was\nfinished had been written. A second Ctrl\\-C ends quire at once.\n"
-        ".SH EXAMPLES\n.nf\nquire chat \\-\\-model org/name\nquire generate \\-m org/name \\-i prompts.jsonl \\-o "
-        "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n"
-        "quire bench \\-\\-compare before.json after.json\n.fi\n",
-        out);
+    fputs(".SH CONFIGURATION\nA flag's value comes from the first of these that has one: the flag, the environment, "
+          "the file of\n\\fB\\-\\-config\\fR, the default. The file has lines \\fIname: value\\fR or \\fIname = "
+          "value\\fR, with the flags' names\n(flat YAML: comments after #, booleans, numbers, quoted texts, and lists "
+          "for flags that may be given several times), or is one JSON object. A name that is\na flag of another "
+          "command is skipped, so that one file serves all; a name that no command has is refused.\n"
+          ".SH ENVIRONMENT\n.TP\n.B QUIRE_NAME\nThe value of the flag \\-\\-name, in capitals and with _ for \\-: "
+          "QUIRE_MODEL, QUIRE_MAX_MODEL_LEN. Flags without a value take\ntrue or false. An empty variable counts as "
+          "not set; one that names no flag gets a warning.\n"
+          ".TP\n.BR HF_HUB_CACHE \", \" HF_HOME\nWhere models named org/name are looked for; ~/.cache/huggingface/hub "
+          "by default.\n"
+          ".TP\n.B NO_COLOR\nIf set, no colours.\n"
+          ".SH EXIT STATUS\n.TP\n.B 0\nDone.\n.TP\n.B 1\nFailed, or incomplete: a line of the input could not be "
+          "answered.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. Nothing was done.\n.TP\n.B 130, 143, "
+          "129\nEnded by Ctrl\\-C, SIGTERM or SIGHUP (128 + the number of the signal, as the shell counts), after what "
+          "was\nfinished had been written. A second Ctrl\\-C ends quire at once.\n"
+          ".SH EXAMPLES\n.nf\nquire chat \\-\\-model org/name\nquire generate \\-m org/name \\-i prompts.jsonl \\-o "
+          "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n"
+          "quire bench \\-\\-compare before.json after.json\n.fi\n",
+          out);
 }
 
 bool manual_print(FILE *out)

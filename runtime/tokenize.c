@@ -146,8 +146,7 @@ static enum status read_ids(const struct text *text, struct token_list *ids, str
     }
     if (strlen(text->data) < text->length)
         return error_set(err, STATUS_INVALID,
-                         "there is a NUL among the token ids; expected numbers with spaces between "
-                         "them");
+                         "there is a NUL among the token ids; expected numbers with spaces between them");
     return STATUS_OK;
 }
 

@@ -347,8 +347,7 @@ static struct standing standing_of(const struct limits *limits, const struct ben
 
 /* Why a row may be faster than its limit. */
 static const char above_on_cpu[] =
-    "a part of the operands comes from the processor's caches, or memory was busier while "
-    "its limit was measured";
+    "a part of the operands comes from the processor's caches, or memory was busier while its limit was measured";
 static const char above_on_gpu[] = "a part of the operands comes from the L2 cache, or they are read without being "
                                    "written, which is faster than the copy that gives the limit";
 

@@ -88,9 +88,8 @@ static void add_flags(const struct command *c, struct option_table *table, void 
         {"fail-on-length", OPTION_SWITCH, &o->fail_on_length,
          .help = "Exit with status 1 if an answer was cut by --max-tokens or --max-model-len."},
         {"think", OPTION_CHOICE, &o->think, "show|dim|fold",
-         .help =
-             "How a terminal shows the reasoning that an answer begins with, between <think> and </think>: as other "
-             "text, dim, or folded into a line. Pipes and files always get it as it is. Default: dim."},
+         .help = "How a terminal shows the reasoning that an answer begins with, between <think> and </think>: as "
+                 "other text, dim, or folded into a line. Pipes and files always get it as it is. Default: dim."},
         {"stats", OPTION_SWITCH, &o->stats,
          .help = "After each answer, a line on standard error: tokens, time to the first one, speed and blocks."},
     };

@@ -63,11 +63,10 @@ static void say_cut(struct session *s)
     if (context && !s->at_terminal)
         session_say(s, "the answer is cut: the conversation has reached --max-model-len, %d tokens", limit);
     else if (context)
-        session_say(
-            s,
-            "cut: the conversation has reached --max-model-len, %d tokens; with the next question quire offers to "
-            "drop the oldest turns",
-            limit);
+        session_say(s,
+                    "cut: the conversation has reached --max-model-len, %d tokens; with the next question quire offers "
+                    "to drop the oldest turns",
+                    limit);
     else if (s->at_terminal)
         session_say(s, "cut at --max-tokens");
     else
@@ -341,11 +340,10 @@ static enum status answer(struct session *s, struct error *err)
     struct conversation *c = session_conversation(s);
     uint64_t request = 0;
     if (c->rewritten)
-        log_write(
-            s->log, LOG_DEBUG,
-            "the chat template, or encoding the answer's text, changed the last %zu token%s of the earlier turns, "
-            "which are computed again",
-            c->rewritten, plural((int64_t)c->rewritten));
+        log_write(s->log, LOG_DEBUG,
+                  "the chat template, or encoding the answer's text, changed the last %zu token%s of the earlier "
+                  "turns, which are computed again",
+                  c->rewritten, plural((int64_t)c->rewritten));
     enum status status = make_room(s, err);
     if (status == STATUS_OK) status = start_answer(s, &request, err);
     if (status == STATUS_OK) status = run_answer(s, request, err);

@@ -358,14 +358,13 @@ static void print_summary(const struct run *run)
         snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
                  run->num_cut == 1 ? " was" : "s were");
     const struct id_sentence ids = id_set_sentence(&run->ids);
-    notice_printf(
-        stderr,
-        "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-        "from the cache%s%s%s\n",
-        (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
-        plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut,
-        *ids.text ? "; " : "", ids.text);
+    notice_printf(stderr,
+                  "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of "
+                  "them from the cache%s%s%s\n",
+                  (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
+                  plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
+                  (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut,
+                  *ids.text ? "; " : "", ids.text);
 }
 
 static void print_failed(const struct run *run)

@@ -12,8 +12,7 @@ static void add_file_flags(struct option_table *table, struct generate_options *
 {
     const struct option_spec files[] = {
         {"input", OPTION_CUSTOM, &o->input, "FILE",
-         .help = "The prompts; -: standard input. gzip and zstd are unpacked. "
-                 "Given several times, the files are read "
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
                  "one after the other. Default: -.",
          .heading = "Files:", .letter = 'i', .common = true, .parse = input_list_add, .not_empty = true,
          .repeats = true},
@@ -27,9 +26,8 @@ static void add_file_flags(struct option_table *table, struct generate_options *
          .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off.",
          .common = true},
         {"shard", OPTION_CUSTOM, &o->shard, "I/N",
-         .help =
-             "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, all "
-             "input files counted together. quire merge puts the outputs together. Default: 1/1.",
+         .help = "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, "
+                 "all input files counted together. quire merge puts the outputs together. Default: 1/1.",
          .parse = shard_parse},
         {"max-errors", OPTION_INT32, &o->max_errors, "N",
          .help =

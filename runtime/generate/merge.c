@@ -25,11 +25,9 @@
 static const char COMMAND[] = "merge";
 static const char SUMMARY[] =
     "Puts the outputs of several quire generate, such as those of --shard 1/4 to 4/4, into one file, in the order of "
-    "the "
-    "input. Each prompt must have its answer in exactly one of the files; the FILE.quire beside them say how many "
-    "prompts "
-    "there are, and that all of them answer the same input with the same model and parameters. Without these files the "
-    "answers must be whole up to the largest index.";
+    "the input. Each prompt must have its answer in exactly one of the files; the FILE.quire beside them say how many "
+    "prompts there are, and that all of them answer the same input with the same model and parameters. Without these "
+    "files the answers must be whole up to the largest index.";
 
 /* An entry of the table: the file's number from 1 above, the offset of the line below. 0: there is no such line. */
 enum { OFFSET_BITS = 44, MAX_FILES = 1 << 20, WRITE_BYTES = 1 << 20, TOUCHED_BYTES = 16 << 20 };
@@ -126,11 +124,10 @@ static enum status check_journal(struct merge *m, const char *name, struct error
         return STATUS_OK;
     }
     if (!journal_same_answers(&m->first, &j))
-        status =
-            error_set(err, STATUS_INVALID,
-                      "%s and %s do not answer the same input with the same model and parameters: compare %s%s and "
-                      "%s%s",
-                      m->first_name, name, m->first_name, JOURNAL_SUFFIX, name, JOURNAL_SUFFIX);
+        status = error_set(
+            err, STATUS_INVALID,
+            "%s and %s do not answer the same input with the same model and parameters: compare %s%s and %s%s",
+            m->first_name, name, m->first_name, JOURNAL_SUFFIX, name, JOURNAL_SUFFIX);
     journal_free(&j);
     return status;
 }

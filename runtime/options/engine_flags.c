@@ -85,9 +85,8 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .help = "dummy: random weights; config.json, and a tokenizer where texts are read, are enough. Default: auto.",
          .values = load_formats},
         {"generation-config", OPTION_STRING, &o->generation_config, "auto|vllm|FOLDER",
-         .help =
-             "Where defaults of sampling are from. auto: the model's generation_config.json; vllm: none; or another "
-             "folder with that file. Default: auto.",
+         .help = "Where defaults of sampling are from. auto: the model's generation_config.json; vllm: none; or "
+                 "another folder with that file. Default: auto.",
          .not_empty = true},
         {"max-model-len", OPTION_INT32, &o->max_model_len, "N",
          .help = "Longest sequence, prompt and answer, in tokens. Default: the model's, or the "
@@ -111,9 +110,8 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
 {
     const struct option_spec specs[] = {
         {"kv-cache-dtype", OPTION_CHOICE, &o->kv_cache_dtype, "auto|float32|float16|bfloat16|fp8|fp8_e4m3|fp8_e5m2",
-         .help =
-             "Type of the cached keys and values. fp8 is fp8_e4m3: half the memory of 16 bits, with the checkpoint's "
-             "scales or measured ones. Default: auto, as --dtype.",
+         .help = "Type of the cached keys and values. fp8 is fp8_e4m3: half the memory of 16 bits, with the "
+                 "checkpoint's scales or measured ones. Default: auto, as --dtype.",
          .heading = "KV cache:"},
         {"block-size", OPTION_ENUM, &o->block_size, "8|16|32|64|128",
          .help = "Tokens in a block of the KV cache. Default: 16.", .values = engine_flags_block_sizes},
@@ -127,9 +125,8 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .help = "Number of KV blocks, on either device. Default: 0, computed from memory.", .minimum = 0,
          .maximum = INFINITY},
         {"swap-space", OPTION_DOUBLE, &o->swap_space, "GIB",
-         .help =
-             "Host memory for the KV blocks of preempted requests, in GiB; allocated as it is needed. Default: 4, or "
-             "on the CPU the lesser of 4 and an eighth of what is free.",
+         .help = "Host memory for the KV blocks of preempted requests, in GiB; allocated as it is needed. Default: 4, "
+                 "or on the CPU the lesser of 4 and an eighth of what is free.",
          .minimum = 0, .maximum = 1 << 20},
         {"enable-prefix-caching", OPTION_SWITCH, &o->enable_prefix_caching,
          .help = "Reuse the blocks of prompts that begin alike. Default: on."},

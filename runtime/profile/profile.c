@@ -26,9 +26,8 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static const char SUMMARY[] =
-    "Shows where the memory goes, how many requests fit, and what other settings would give. With PROMPT or "
-    "--input it runs prompts and shows blocks and queues. The exit status is 1 if a line is no prompt or a request "
-    "fails.";
+    "Shows where the memory goes, how many requests fit, and what other settings would give. With PROMPT or --input it "
+    "runs prompts and shows blocks and queues. The exit status is 1 if a line is no prompt or a request fails.";
 
 enum { NOTES_MAX = 4 };
 
