@@ -95,8 +95,8 @@ static enum status parse_words(struct run *r, int argc, char **argv, bool *help,
     return options_parse(&r->table, argc, argv, help, err);
 }
 
-/* The flags of all commands are put together where one may be another command's: for a file, and where a command line
- * is refused, which is then parsed once more and gets the better sentence, or is accepted. */
+/* The flags of all commands are put together only where one may be another command's: for a file, and for a command
+ * line that is refused, which is parsed once more to get the better sentence. */
 static enum status parse(struct run *r, int argc, char **argv, bool *help, struct error *err)
 {
     enum status status = parse_words(r, argc, argv, help, err);

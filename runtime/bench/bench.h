@@ -1,4 +1,4 @@
-/* quire bench NAME: what the benchmarks share that run an engine. */
+/* quire bench NAME: what the benchmarks share, and those that run an engine. */
 #ifndef QUIRE_RUNTIME_BENCH_H
 #define QUIRE_RUNTIME_BENCH_H
 

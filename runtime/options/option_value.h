@@ -1,5 +1,4 @@
-/* From the text of a flag's value to the value, and the flags that every command has: for options.c and option_help.c.
- */
+/* From the text of a flag's value to the value; and the flags that every command has. */
 #ifndef QUIRE_RUNTIME_OPTION_VALUE_H
 #define QUIRE_RUNTIME_OPTION_VALUE_H
 

@@ -23,7 +23,7 @@ enum option_kind {
     OPTION_UINT64,
     OPTION_DOUBLE,
     OPTION_STRING, /* const char *, into argv, the environment or the table */
-    OPTION_CHOICE, /* the same, one of the words of `argument` */
+    OPTION_CHOICE, /* const char *: one of the words of `argument`, as in "float32|float16" */
     OPTION_ENUM,   /* int32_t or an enum: values[i] for the word i of `argument` */
     OPTION_CUSTOM  /* parse(target, text, err); without `argument` the flag takes no value, and text is NULL */
 };
@@ -31,14 +31,13 @@ enum option_kind {
 struct option_spec {
     const char *name; /* without dashes: "max-model-len" */
     enum option_kind kind;
-    void *target; /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
-    const char
-        *argument;       /* how the value is written: "N", "PATH"; of OPTION_CHOICE and OPTION_ENUM "float32|float16" */
-    const char *help;    /* one sentence, the default included */
-    const char *heading; /* of the group that begins with this entry, or NULL */
-    char letter;         /* 'm' for -m, or 0 */
-    const char *letters; /* "tp" for -tp, or NULL */
-    bool common;         /* stands in the first help, --help; --help-all has every flag */
+    void *target;            /* bool, int, int32_t, uint64_t, double or const char *; holds the default on entry */
+    const char *argument;    /* how the value is written: "N", "PATH"; the words of OPTION_CHOICE and OPTION_ENUM */
+    const char *help;        /* one sentence, the default included */
+    const char *heading;     /* of the group that begins with this entry, or NULL */
+    char letter;             /* 'm' for -m, or 0 */
+    const char *letters;     /* "tp" for -tp, or NULL */
+    bool common;             /* stands in the first help, --help; --help-all has every flag */
     double minimum, maximum; /* of numbers, inclusive; both 0: no bounds; maximum INFINITY: no upper bound */
     const int32_t *values;   /* OPTION_ENUM */
     enum status (*parse)(void *target, const char *text, struct error *err); /* the sentence says what was expected */
