@@ -53,11 +53,6 @@ static void add_if(bool has, struct option_table *table, struct option_spec spec
     if (has) option_table_add(table, &spec, 1);
 }
 
-struct option_spec bench_count_flag(const char *name, int32_t *target, int minimum, int maximum, const char *help)
-{
-    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = maximum};
-}
-
 static void write_help(char *out, size_t size, const char *what, struct bench_range range)
 {
     if (range.minimum == range.maximum)

@@ -61,3 +61,8 @@ void bench_report_device(struct report *r, const char *benchmark, const char *mo
     report_string(r, "model", model);
     report_string(r, "device", device);
 }
+
+struct option_spec bench_count_flag(const char *name, int32_t *target, int minimum, int maximum, const char *help)
+{
+    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = maximum};
+}
