@@ -299,7 +299,8 @@ static void write_reshape(const struct bench_sizes *s, const struct bench_case *
     }
 }
 
-/* As rotary_args; the caches are part k_cache and the next one, the slot mapping is fixed operand `slots`. */
+/* Key and value lie in part 0 as rotary_args has them. The caches are part k_cache and the next one, the slot mapping
+ * is fixed operand `slots`. */
 static struct reshape_and_cache_args cache_args(const struct bench_call *call, int k_cache, int slots)
 {
     const struct bench_sizes *s = call->sizes;

@@ -1,11 +1,11 @@
-#include "runtime/inspect/inspect_json.h"
+#include "runtime/inspect/inspection.h"
 
 #include <math.h>
 
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/memory_report.h"
 
 /* null where nothing is wrong */

@@ -1,4 +1,4 @@
-#include "runtime/inspect/inspect_text.h"
+#include "runtime/inspect/inspection.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/table.h"
 
@@ -117,7 +117,7 @@ static void dtype_rows(struct table *t, const struct inspection *i)
     if (!as_said) tally_row(t, "  stored", "", &stored);
 }
 
-/* Of the matrices but the embedding, which is never quantized. */
+/* Counts the schemes of the matrices but the embedding, which is never quantized. */
 static void quantization_rows(struct table *t, const struct inspection *i)
 {
     const struct model_weights *w = i->info.weights;

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "model/quantization.h"
-#include "runtime/engine/plan_advice.h"
+#include "runtime/engine/plan.h"
 
 /* ---- names ---- */
 

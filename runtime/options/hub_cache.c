@@ -78,7 +78,7 @@ static bool append_variable(struct text *out, const char *at, const char **end)
     return value ? text_append_string(out, value) : text_append(out, at, (size_t)(*end - at));
 }
 
-/* As os.path.expanduser and os.path.expandvars do, but for "~user". */
+/* Expands as os.path.expanduser and os.path.expandvars do, but for "~user". */
 static bool append_expanded(struct text *out, const char *value)
 {
     bool ok = true;

@@ -2,7 +2,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/bar.h"
 #include "runtime/table.h"
 
@@ -112,14 +112,11 @@ bool memory_report_groups(struct text *out, const struct memory_profile *p, cons
     return ok;
 }
 
-static void groups_row(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
+static void number_row(struct table *t, const char *label, int64_t number, const char *note)
 {
-    struct text note = {0};
-    const bool ok = memory_report_groups(&note, p, limits);
-    table_cell(t, "KV cache groups");
-    table_cell(t, "%d", limits->num_groups);
-    table_cell(t, "%s", ok ? note.data : "");
-    text_free(&note);
+    table_cell(t, "%s", label);
+    table_cell(t, "%lld", (long long)number);
+    table_cell(t, "%s", note);
 }
 
 /* The part of its blocks that a group leaves empty, of the group that leaves the largest; no row if it is none. */
@@ -134,38 +131,28 @@ static void unused_row(struct table *t, const struct memory_profile *p, const st
     table_cell(t, "at most, where %d tokens of a layer do not fill it", batch_block_size(limits, worst));
 }
 
-/* The most blocks that a request of max_model_len tokens holds, and what it would hold without windows. */
-static void request_row(struct table *t, const struct batch_limits *limits)
-{
-    const int32_t held = batch_sequence_blocks(limits, limits->max_model_len),
-                  all = memory_report_unwindowed_blocks(limits);
-    table_cell(t, "blocks of a request");
-    table_cell(t, "%d", held);
-    table_cell(t, held < all ? "at most; without windows %d" : "%.0d", held < all ? all : 0);
-}
-
 static void block_rows(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
 {
-    table_cell(t, "bytes of a block");
-    table_cell(t, "%lld", (long long)p->block_bytes);
-    table_cell(t, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
-               limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
-    groups_row(t, p, limits);
+    const int32_t held = batch_sequence_blocks(limits, limits->max_model_len), /* at most, by a request */
+        all = memory_report_unwindowed_blocks(limits);
+    char bytes[128], made_for[64] = "", windows[64] = "";
+    struct text groups = {0};
+    snprintf(bytes, sizeof bytes, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
+             limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
+    if (limits->max_model_len < p->model_max_len)
+        snprintf(made_for, sizeof made_for, "the model was made for %d", p->model_max_len);
+    if (held < all) snprintf(windows, sizeof windows, "at most; without windows %d", all);
+    number_row(t, "bytes of a block", p->block_bytes, bytes);
+    number_row(t, "KV cache groups", limits->num_groups, memory_report_groups(&groups, p, limits) ? groups.data : "");
     unused_row(t, p, limits);
-    table_cell(t, "blocks");
-    table_cell(t, "%d", p->num_blocks);
-    table_cell(t, "%s", "");
-    table_cell(t, "tokens");
-    table_cell(t, "%lld", (long long)memory_profile_tokens(p, limits));
-    table_cell(t, "%s", "");
-    table_cell(t, "max_model_len");
-    table_cell(t, "%d", limits->max_model_len);
-    table_cell(t, limits->max_model_len < p->model_max_len ? "the model was made for %d" : "%.0d",
-               limits->max_model_len < p->model_max_len ? p->model_max_len : 0);
-    request_row(t, limits);
+    number_row(t, "blocks", p->num_blocks, "");
+    number_row(t, "tokens", memory_profile_tokens(p, limits), "");
+    number_row(t, "max_model_len", limits->max_model_len, made_for);
+    number_row(t, "blocks of a request", held, windows);
     table_cell(t, "requests that fit");
     table_cell(t, "%.2f", memory_profile_concurrency(p, limits));
     table_cell(t, "of max_model_len tokens each, nothing shared");
+    text_free(&groups);
 }
 
 bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits, const char *weights_note)
@@ -281,10 +268,7 @@ bool residence_print(const struct engine *e)
     struct table t = {.columns = "lrrl"};
     const bool utf8 = locale_is_utf8();
     engine_residence(e, all);
-    table_cell(&t, "host memory, MiB");
-    table_cell(&t, "reserved");
-    table_cell(&t, "resident");
-    table_cell(&t, "%s", "");
+    table_row(&t, "host memory, MiB", "reserved", "resident", "");
     for (int i = 0; i < NUM_KINDS; i++) {
         const struct residence_kind *kind = &residence_kinds[i];
         if (all[kind->purpose].reserved > 0) residence_row(&t, kind->label, &all[kind->purpose], utf8);
