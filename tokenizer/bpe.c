@@ -287,10 +287,7 @@ static bool spell_symbol(struct encoder *e, const char *character, size_t length
 
 static bool append_id(struct encoder *e, int32_t id)
 {
-    struct token_list *out = e->out;
-    if (!array_reserve(&out->ids, &out->capacity, out->count + 1, sizeof *out->ids)) return false;
-    out->ids[out->count++] = id;
-    return true;
+    return token_list_append(e->out, &id, 1);
 }
 
 /* Appends the pieces of all bytes of e->spelled; *done is false if one of them is missing. */
@@ -389,9 +386,7 @@ static bool append_again(struct encoder *e, const struct seen *seen)
     struct token_list *out = e->out;
     if (seen->count == 0) return true; /* ids may be NULL */
     if (!array_reserve(&out->ids, &out->capacity, out->count + seen->count, sizeof *out->ids)) return false;
-    memcpy(out->ids + out->count, out->ids + e->first_id + seen->first, seen->count * sizeof *out->ids);
-    out->count += seen->count;
-    return true;
+    return token_list_append(out, out->ids + e->first_id + seen->first, seen->count);
 }
 
 static enum status encode_part(struct encoder *e, uint32_t offset, uint32_t length)

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "tokenizer/jinja/jinja.h"
+#include "tokenizer/tokenizer_config.h"
 
 struct parsed_template {
     const char *name;

@@ -12,20 +12,6 @@ static enum status out_of_memory(struct error *err)
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
 }
 
-bool token_list_append(struct token_list *list, const int32_t *ids, size_t count)
-{
-    if (!array_reserve(&list->ids, &list->capacity, list->count + count, sizeof *list->ids)) return false;
-    if (count) memcpy(list->ids + list->count, ids, count * sizeof *ids);
-    list->count += count;
-    return true;
-}
-
-void token_list_free(struct token_list *list)
-{
-    free(list->ids);
-    *list = (struct token_list){0};
-}
-
 /* --- what there is --- */
 
 int32_t tokenizer_size(const struct tokenizer *t)
@@ -237,8 +223,8 @@ enum status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size
                              (int)ids[i], (int)t->table.count - 1);
     size_t before = out->length;
     struct detokenizer d;
-    detokenizer_init(&d, t, true, with_special);
-    if (decode_into(&d, ids, count, detokenizer_max_bytes(t), out)) return STATUS_OK;
+    detokenizer_init(&d, &t->table, true, with_special);
+    if (decode_into(&d, ids, count, detokenizer_max_bytes(&t->table), out)) return STATUS_OK;
     out->length = before;
     return out_of_memory(err);
 }

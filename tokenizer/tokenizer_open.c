@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "tokenizer/tokenizer_config.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_parts.h"
 
 static enum status out_of_memory(struct error *err)

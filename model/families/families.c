@@ -115,7 +115,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     family->read(r, spec);
     family_read_rope(r, family, spec);
     read_dtype(r, spec);
-    known_keys_check(r, family, spec);
+    known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
     if (!key_is_in("layer_types", family->reads) && !key_is_in("layer_types", family->ignores))
         family_check_layer_types(r, spec);
 }

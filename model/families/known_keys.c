@@ -136,14 +136,15 @@ bool key_is_in(const char *key, const char *const *keys)
     return false;
 }
 
-void known_keys_check(struct json_reader *r, const struct family *family, const struct model_spec *spec)
+void known_keys_check(struct json_reader *r, const char *model_type, const char *const *reads,
+                      const char *const *ignores, const struct model_spec *spec)
 {
     for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++) {
         const struct known_key *known = &known_keys[i];
-        if (key_is_in(known->key, family->reads) || key_is_in(known->key, family->ignores)) continue;
+        if (key_is_in(known->key, reads) || key_is_in(known->key, ignores)) continue;
         if (!is_neutral(r, known, spec))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s is %s, but quire computes %s models only with %s there (%s)",
-                             known->key, show_value(json_reader_get(r, known->key)).text, family->model_type,
+                             known->key, show_value(json_reader_get(r, known->key)).text, model_type,
                              neutral_names[known->neutral], known->what);
     }
 }
