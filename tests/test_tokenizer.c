@@ -8,6 +8,7 @@
 
 #include "base/utf8.h"
 #include "tokenizer/sentencepiece.h"
+#include "tokenizer/tokenizer_config.h"
 
 static const char *const folders[] = {BPE, UNIGRAM};
 
