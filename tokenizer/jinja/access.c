@@ -3,15 +3,6 @@
 
 #include "tokenizer/jinja/library.h"
 
-const struct jinja_named *jinja_find_named(const struct jinja_named *table, size_t count,
-                                           const struct jinja_string *name)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (jinja_string_is(name, table[i].name)) return &table[i];
-    }
-    return NULL;
-}
-
 /* --- what is missing --- */
 
 static struct jinja_value end_missing(struct jinja_run *run, struct jinja_builder *b)
@@ -99,23 +90,9 @@ static bool is_unsupported(struct jinja_value object, const struct jinja_string 
 static bool find_method(struct jinja_run *run, struct jinja_value object, const struct jinja_string *name,
                         struct jinja_value *out)
 {
-    const struct {
-        const struct jinja_named *table;
-        size_t count;
-    } of_kind[] = {
-        [JINJA_BOOL] = {jinja_int_methods, jinja_num_int_methods},
-        [JINJA_INT] = {jinja_int_methods, jinja_num_int_methods},
-        [JINJA_FLOAT] = {jinja_float_methods, jinja_num_float_methods},
-        [JINJA_STRING] = {jinja_str_methods, jinja_num_str_methods},
-        [JINJA_LIST] = {jinja_list_methods, jinja_num_list_methods},
-        [JINJA_TUPLE] = {jinja_tuple_methods, jinja_num_tuple_methods},
-        [JINJA_DICT] = {jinja_dict_methods, jinja_num_dict_methods},
-        [JINJA_OBJECT] = {NULL, 0},
-    };
-    const struct jinja_named *method = jinja_find_named(of_kind[object.kind].table, of_kind[object.kind].count, name);
-    if (!method) return false;
-    *out = jinja_make_function(run, method->name, method->function, object);
-    return true;
+    const struct jinja_function *method = jinja_find_method(object.kind, name);
+    if (method) *out = jinja_make_function(run, method, object);
+    return method != NULL;
 }
 
 static bool find_named_item(const struct jinja_list *tuple, const struct jinja_string *name, struct jinja_value *out)
@@ -159,9 +136,8 @@ static bool find_character(struct jinja_run *run, const struct jinja_string *s, 
 {
     if (i < 0) i += (int64_t)s->count;
     if (i < 0 || i >= (int64_t)s->count) return false;
-    size_t from = jinja_byte_of(s, (size_t)i), to = from + 1;
-    while (to < s->length && ((unsigned char)s->bytes[to] & 0xC0) == 0x80) to++;
-    *out = jinja_substring(run, s, from, to);
+    const size_t from = jinja_byte_of(s, (size_t)i);
+    *out = jinja_substring(run, s, from, jinja_character_end(s, from));
     return true;
 }
 
@@ -307,8 +283,7 @@ static const struct jinja_list *characters_of(struct jinja_run *run, const struc
 {
     struct jinja_value list = jinja_list_new(run, JINJA_LIST);
     for (size_t from = 0; from < s->length && jinja_tick(run);) {
-        size_t to = from + 1;
-        while (to < s->length && ((unsigned char)s->bytes[to] & 0xC0) == 0x80) to++;
+        const size_t to = jinja_character_end(s, from);
         jinja_list_append(run, list.list, jinja_view(run, s, from, to));
         from = to;
     }

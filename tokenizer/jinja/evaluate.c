@@ -310,7 +310,7 @@ static struct jinja_value evaluate_function(struct evaluator *e, const struct ji
     struct jinja_args args;
     const struct jinja_value self = evaluate_self(e, expr, NULL, &args);
     if (jinja_failed(&e->run)) return jinja_none();
-    if (expr->function) return expr->function(&e->run, self, &args);
+    if (expr->function) return jinja_apply(&e->run, expr->function, self, &args);
     jinja_fail(&e->run, "there is no %s \"%.*s\"", expr->kind == JINJA_EXPR_FILTER ? "filter" : "test",
                (int)expr->called.string->length, expr->called.string->bytes);
     return jinja_none();

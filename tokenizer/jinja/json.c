@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/filters.h"
+#include "tokenizer/jinja/library.h"
 
 /* --- from JSON --- */
 
@@ -268,13 +268,14 @@ static bool parse_separators(struct jinja_run *run, struct jinja_value v, struct
     return !jinja_failed(run);
 }
 
-struct jinja_value jinja_filter_tojson(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_tojson(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
-    struct jinja_value v[4];
-    if (!jinja_bind(run, "tojson", args, names, 4, 0, v)) return jinja_undefined(NULL);
-    struct dumper d = {.run = run, .ensure_ascii = jinja_is_true(run, v[0]), .sort_keys = jinja_is_true(run, v[3])};
-    if (!parse_indent(run, v[1], &d) || !parse_separators(run, v[2], &d)) return jinja_undefined(NULL);
-    dump(&d, self);
+    struct dumper d = {
+        .run = run, .ensure_ascii = jinja_is_true(run, c->v[0]), .sort_keys = jinja_is_true(run, c->v[3])};
+    if (!parse_indent(run, c->v[1], &d) || !parse_separators(run, c->v[2], &d)) return jinja_undefined(NULL);
+    dump(&d, c->self);
     return jinja_build_end(run, &d.b);
 }
+
+const struct jinja_function jinja_json_filters[] = {
+    {"tojson", filter_tojson, "ensure_ascii=, indent=, separators=, sort_keys="}, {NULL}};

@@ -7,20 +7,19 @@
 
 struct function {
     struct jinja_object base;
-    const char *name;
-    jinja_function function;
+    const struct jinja_function *function;
     struct jinja_value self;
 };
 
 static struct jinja_value call_function(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args)
 {
     const struct function *f = (const struct function *)self;
-    return f->function(run, f->self, args);
+    return jinja_apply(run, f->function, f->self, args);
 }
 
 static bool build_function(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self)
 {
-    return jinja_build_printf(run, b, "<function %s>", ((const struct function *)self)->name);
+    return jinja_build_printf(run, b, "<function %s>", ((const struct function *)self)->function->name);
 }
 
 static void reach_function(struct jinja_run *run, struct jinja_object *self)
@@ -31,12 +30,12 @@ static void reach_function(struct jinja_run *run, struct jinja_object *self)
 static const struct jinja_object_type function_type = {
     .name = "function", .call = call_function, .build_repr = build_function, .reach = reach_function};
 
-struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
+struct jinja_value jinja_make_function(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self)
 {
     struct function *f = jinja_alloc(run, sizeof *f);
     if (!f) return jinja_undefined(NULL);
-    *f = (struct function){{&function_type}, name, function, self};
+    *f = (struct function){{&function_type}, function, self};
     return jinja_object(&f->base);
 }
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/jinja/format.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 enum { MAX_DEPTH = 3 }; /* of fields in the format of a field */
 
@@ -175,22 +175,23 @@ static bool build_formatted(struct formatter *f, struct jinja_builder *b, const 
     return !jinja_failed(f->run) && jinja_build_range(f->run, b, s, done, s->length);
 }
 
-struct jinja_value jinja_str_format(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_format(struct jinja_run *run, struct jinja_call *c)
 {
-    struct formatter f = {.run = run, .args = args};
+    struct formatter f = {.run = run, .args = c->args};
     struct jinja_builder b = {0};
-    build_formatted(&f, &b, self.string, 1);
+    build_formatted(&f, &b, c->self.string, 1);
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_str_format_map(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_format_map(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value mapping;
-    if (!jinja_bind_positional(run, "format_map", args, 1, 1, &mapping)) return jinja_undefined(NULL);
-    if (mapping.kind != JINJA_DICT) return jinja_wrong_type(run, "format_map()", "a mapping", mapping);
+    if (c->v[0].kind != JINJA_DICT) return jinja_wrong_type(run, "format_map()", "a c->v[0]", c->v[0]);
     struct jinja_args none = {0};
-    struct formatter f = {.run = run, .args = &none, .mapping = mapping.dict};
+    struct formatter f = {.run = run, .args = &none, .mapping = c->v[0].dict};
     struct jinja_builder b = {0};
-    build_formatted(&f, &b, self.string, 1);
+    build_formatted(&f, &b, c->self.string, 1);
     return jinja_build_end(run, &b);
 }
+
+const struct jinja_function jinja_format_methods[] = {
+    {"format", str_format}, {"format_map", str_format_map, "mapping, /"}, {NULL}};

@@ -241,6 +241,12 @@ bool jinja_build_repeated(struct jinja_run *run, struct jinja_builder *b, const 
     return true;
 }
 
+bool jinja_build_spaces(struct jinja_run *run, struct jinja_builder *b, int64_t count, bool marked)
+{
+    const struct jinja_string space = {.bytes = " ", .length = 1, .count = 1, .marked = marked};
+    return jinja_build_repeated(run, b, &space, count);
+}
+
 struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *b)
 {
     if (jinja_failed(run)) return jinja_undefined(NULL);

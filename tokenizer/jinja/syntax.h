@@ -84,12 +84,12 @@ struct jinja_expr {
     int height; /* levels of expressions below it */
     struct jinja_expr *next;
     struct jinja_expr_list operands;
-    struct jinja_value value;    /* CONSTANT, CONDITION */
-    struct jinja_name *name;     /* NAME, ATTRIBUTE */
-    struct jinja_place place;    /* NAME */
-    struct jinja_value called;   /* FILTER, TEST: its name, a string */
-    jinja_function function;     /* FILTER, TEST; NULL: there is none of this name */
-    struct jinja_arguments args; /* CALL, FILTER, TEST */
+    struct jinja_value value;              /* CONSTANT, CONDITION */
+    struct jinja_name *name;               /* NAME, ATTRIBUTE */
+    struct jinja_place place;              /* NAME */
+    struct jinja_value called;             /* FILTER, TEST: its name, a string */
+    const struct jinja_function *function; /* FILTER, TEST; NULL: there is none of this name */
+    struct jinja_arguments args;           /* CALL, FILTER, TEST */
 };
 
 /* --- statements --- */

@@ -140,6 +140,7 @@ struct jinja_args {
 };
 
 struct jinja_builder;
+struct jinja_call;
 
 /* Kinds of objects. Any function may be NULL: then the object has no attributes, cannot be called, and so on. */
 struct jinja_object_type {
@@ -163,10 +164,27 @@ struct jinja_object { /* the first member of each object's own struct */
     const struct jinja_object_type *type;
 };
 
-/* A function without state, such as range; also the form of filters and of methods: `self` is what stands before the
- * bar or the dot. */
-typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja_value self,
-                                             const struct jinja_args *args);
+/* A function without state, such as range; also the form of filters, tests and methods. */
+struct jinja_function {
+    const char *name; /* NULL ends a table */
+    struct jinja_value (*call)(struct jinja_run *run, struct jinja_call *c);
+    /* As in Python's "def f(self, PARAMETERS)": "a, b=" takes a value for a and perhaps one for b, also by keyword;
+     * "a, b=, /" and "/" take no keywords. At most JINJA_MAX_PARAMETERS. NULL: `call` looks at the arguments itself. */
+    const char *parameters;
+    int variant;       /* for functions that differ in little */
+    const char *title; /* what messages call it; NULL: its name */
+};
+enum { JINJA_MAX_PARAMETERS = 4 };
+struct jinja_call {
+    const char *title;
+    int variant;
+    struct jinja_value self; /* what stands before the bar, the dot or `is` */
+    const struct jinja_args *args;
+    struct jinja_value v[JINJA_MAX_PARAMETERS]; /* of the parameters; UNDEFINED: not given */
+};
+/* Calls the function: binds the arguments first. */
+struct jinja_value jinja_apply(struct jinja_run *run, const struct jinja_function *function, struct jinja_value self,
+                               const struct jinja_args *args);
 
 /* --- what is alive: called by reach_roots, and by the reach of objects --- */
 
@@ -186,8 +204,8 @@ struct jinja_value jinja_bool(bool value);
 struct jinja_value jinja_int(int64_t value);
 struct jinja_value jinja_float(double value);
 struct jinja_value jinja_object(struct jinja_object *object);
-/* An object that calls `function` with `self`; `name` (a literal) names it in messages. */
-struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
+/* An object that calls `function` with `self`. */
+struct jinja_value jinja_make_function(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self);
 /* Refers to bytes[length], valid UTF-8 that nothing frees as long as the run lasts. */
 struct jinja_value jinja_string_of(struct jinja_run *run, const char *bytes, size_t length, bool marked);
@@ -270,15 +288,15 @@ struct jinja_value jinja_str(struct jinja_run *run, struct jinja_value v);
 /* --- filters, tests and globals (jinja2's, and those of transformers) --- */
 
 /* NULL: there is no filter or test of this name. A test returns JINJA_BOOL. */
-jinja_function jinja_find_filter(const struct jinja_string *name);
-jinja_function jinja_find_test(const struct jinja_string *name);
+const struct jinja_function *jinja_find_filter(const struct jinja_string *name);
+const struct jinja_function *jinja_find_test(const struct jinja_string *name);
 /* range, dict, namespace, joiner, cycler, raise_exception, strftime_now. False: there is no such global. */
 bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, struct jinja_value *out);
 
-/* Binds arguments to parameters, as Python does for "def f(a, b=...)": values[i] gets the argument for names[i], or
- * UNDEFINED if it is not given. Fails ("NAME() got ...") for arguments too many, unknown or given twice, and if one of
- * the first `num_required` is missing. */
-bool jinja_bind(struct jinja_run *run, const char *function, const struct jinja_args *args, const char *const *names,
-                size_t num_names, size_t num_required, struct jinja_value *values);
+/* Binds arguments to parameters (struct jinja_function), as Python does: values[i] gets the argument for the i-th, or
+ * UNDEFINED if it is not given. Fails ("FUNCTION() got ...") for arguments too many, unknown or given twice, and if one
+ * is missing. */
+bool jinja_bind(struct jinja_run *run, const char *function, const char *parameters, const struct jinja_args *args,
+                struct jinja_value *values);
 
 #endif
