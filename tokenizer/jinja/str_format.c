@@ -185,7 +185,7 @@ static struct jinja_value str_format(struct jinja_run *run, struct jinja_call *c
 
 static struct jinja_value str_format_map(struct jinja_run *run, struct jinja_call *c)
 {
-    if (c->v[0].kind != JINJA_DICT) return jinja_wrong_type(run, "format_map()", "a c->v[0]", c->v[0]);
+    if (c->v[0].kind != JINJA_DICT) return jinja_wrong_type(run, "format_map()", "a mapping", c->v[0]);
     struct jinja_args none = {0};
     struct formatter f = {.run = run, .args = &none, .mapping = c->v[0].dict};
     struct jinja_builder b = {0};
