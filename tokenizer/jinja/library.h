@@ -4,8 +4,6 @@
 
 #include "tokenizer/jinja/value.h"
 
-void jinja_memory_free(struct jinja_run *run);
-
 /* --- tables of functions --- */
 
 /* The function of this name in one of the tables, a list with a NULL at its end; NULL: in none. */
@@ -87,15 +85,6 @@ struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v);
 const struct jinja_string *jinja_expect_string(struct jinja_run *run, const char *function, struct jinja_value v);
 /* The integer (or bool) v; `absent` if v is undefined or None. False after a failure. */
 bool jinja_expect_int(struct jinja_run *run, const char *function, struct jinja_value v, int64_t absent, int64_t *out);
-/* Whether v is a number; bools are. */
-bool jinja_is_number(struct jinja_value v);
-bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
-double jinja_to_double(struct jinja_value number);
-/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
- */
-struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
-                                    struct jinja_value v);
-
 /* --- containers --- */
 
 struct jinja_value jinja_tuple(struct jinja_run *run, const struct jinja_value *items, size_t count);
@@ -106,8 +95,6 @@ struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dic
 bool jinja_is_hashable(struct jinja_run *run, struct jinja_value v); /* false also after a failure */
 /* The next element alone; a generator keeps the others. False: there is none (or a failure). */
 bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jinja_value *out);
-/* len(v); false: v has none. */
-bool jinja_length(struct jinja_value v, size_t *length);
 /* start, start + step, ...: `count` indices; stop is where a range ends that is printed. */
 struct jinja_slice_indices {
     int64_t start, stop, step, count;

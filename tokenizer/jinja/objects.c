@@ -231,3 +231,40 @@ struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dic
     *v = (struct view){{&view_types[view]}, dict, view};
     return jinja_object(&v->base);
 }
+
+/* --- what a loop sees --- */
+
+static const struct jinja_list *characters_of(struct jinja_run *run, const struct jinja_string *s)
+{
+    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
+    for (size_t from = 0; from < s->length && jinja_tick(run);) {
+        const size_t to = jinja_character_end(s, from);
+        jinja_list_append(run, list.list, jinja_view(run, s, from, to));
+        from = to;
+    }
+    return jinja_failed(run) ? NULL : list.list;
+}
+
+const struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value v)
+{
+    if (jinja_failed(run)) return NULL;
+    switch (v.kind) {
+    case JINJA_UNDEFINED:
+        return jinja_list_new(run, JINJA_LIST).list;
+    case JINJA_STRING:
+        return characters_of(run, v.string);
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+        return v.list;
+    case JINJA_DICT:
+        v = jinja_dict_view(run, v.dict, JINJA_KEYS);
+        return jinja_failed(run) ? NULL : v.object->type->iterate(run, v.object);
+    case JINJA_OBJECT:
+        if (v.object->type->iterate) return v.object->type->iterate(run, v.object);
+        break;
+    default:
+        break;
+    }
+    jinja_fail(run, "'%s' object is not iterable", jinja_type_name(v));
+    return NULL;
+}

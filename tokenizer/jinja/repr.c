@@ -1,4 +1,4 @@
-/* str() and repr() as Python 3.11 writes them. */
+/* str() and repr() as Python 3.11 writes them, and str() with HTML's escapes. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -160,4 +160,25 @@ struct jinja_value jinja_str(struct jinja_run *run, struct jinja_value v)
     struct jinja_builder b = {0};
     jinja_build_str(run, &b, v);
     return jinja_build_end(run, &b);
+}
+
+struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v)
+{
+    struct jinja_value text = jinja_str(run, v);
+    if (text.kind != JINJA_STRING || (v.kind == JINJA_STRING && v.string->is_markup)) return text;
+    const struct jinja_string *s = text.string;
+    struct jinja_builder b = {0};
+    size_t done = 0;
+    for (size_t i = 0; i < s->length; i++) {
+        static const char special[] = "&<>\"'";
+        static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+        const char *found = s->bytes[i] ? strchr(special, s->bytes[i]) : NULL;
+        if (!found) continue;
+        const char *escape = escapes[found - special];
+        jinja_build_range(run, &b, s, done, i);
+        jinja_build_bytes(run, &b, escape, strlen(escape), jinja_mark_at(s, i));
+        done = i + 1;
+    }
+    jinja_build_range(run, &b, s, done, s->length);
+    return jinja_as_markup(run, jinja_build_end(run, &b));
 }

@@ -22,11 +22,6 @@ void jinja_run_begin(struct jinja_run *run, const struct jinja_context *context,
     run->began = clock_thread_seconds();
 }
 
-void jinja_run_end(struct jinja_run *run)
-{
-    jinja_memory_free(run);
-}
-
 void jinja_run_allow(struct jinja_run *run, size_t bytes)
 {
     run->max_bytes += bytes * MEMORY_PER_BYTE;

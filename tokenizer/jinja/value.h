@@ -56,6 +56,9 @@ void *jinja_alloc(struct jinja_run *run, size_t size);
 /* Memory of jinja_alloc made larger: its first old_size bytes are kept, further ones may hold anything, and it may
  * move. Nothing else may refer to it. NULL after a failure. `memory` may be NULL. */
 void *jinja_grow(struct jinja_run *run, void *memory, size_t old_size, size_t size);
+/* Room for one more element behind the `count` of an array of jinja_alloc, or of none: *data is its pointer, whatever
+ * the type. False after a failure. */
+bool jinja_reserve_one(struct jinja_run *run, void *data, size_t *capacity, size_t count, size_t element_size);
 /* Raises the limits of memory and time for `bytes` of variables. */
 void jinja_run_allow(struct jinja_run *run, size_t bytes);
 /* Called for each node, and for each element or character that a loop goes through: fails when the time is up. False
@@ -198,12 +201,30 @@ void jinja_collect(struct jinja_run *run);
 
 /* --- making values --- */
 
-struct jinja_value jinja_undefined(const char *missing); /* `missing` outlives the run */
-struct jinja_value jinja_none(void);
-struct jinja_value jinja_bool(bool value);
-struct jinja_value jinja_int(int64_t value);
-struct jinja_value jinja_float(double value);
-struct jinja_value jinja_object(struct jinja_object *object);
+static inline struct jinja_value jinja_undefined(const char *missing) /* which outlives the run */
+{
+    return (struct jinja_value){.kind = JINJA_UNDEFINED, .missing = missing};
+}
+static inline struct jinja_value jinja_none(void)
+{
+    return (struct jinja_value){.kind = JINJA_NONE};
+}
+static inline struct jinja_value jinja_bool(bool value)
+{
+    return (struct jinja_value){.kind = JINJA_BOOL, .boolean = value};
+}
+static inline struct jinja_value jinja_int(int64_t value)
+{
+    return (struct jinja_value){.kind = JINJA_INT, .integer = value};
+}
+static inline struct jinja_value jinja_float(double value)
+{
+    return (struct jinja_value){.kind = JINJA_FLOAT, .real = value};
+}
+static inline struct jinja_value jinja_object(struct jinja_object *object)
+{
+    return (struct jinja_value){.kind = JINJA_OBJECT, .object = object};
+}
 /* An object that calls `function` with `self`. */
 struct jinja_value jinja_make_function(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self);
@@ -244,6 +265,18 @@ struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *
 
 /* --- operations: what the operators of the language do --- */
 
+/* Fails if v is undefined, with its own sentence. True after any failure. */
+bool jinja_fail_undefined(struct jinja_run *run, struct jinja_value v);
+/* Whether v is a number; bools are. */
+bool jinja_is_number(struct jinja_value v);
+bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
+double jinja_to_double(struct jinja_value number);
+/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
+ */
+struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
+                                    struct jinja_value v);
+/* len(v); false: v has none. */
+bool jinja_length(struct jinja_value v, size_t *length);
 const char *jinja_type_name(struct jinja_value v); /* Python's: "str", "int", "dict", "jinja2's Undefined", ... */
 bool jinja_is_true(struct jinja_run *run, struct jinja_value v);
 bool jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b); /* 1 == 1.0 == True */
