@@ -175,6 +175,5 @@ struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee, 
     if (jinja_failed(run) || jinja_fail_undefined(run, callee)) return jinja_undefined(NULL);
     if (callee.kind == JINJA_OBJECT && callee.object->type->call)
         return callee.object->type->call(run, callee.object, args);
-    jinja_fail(run, "'%s' object is not callable", jinja_type_name(callee));
-    return jinja_undefined(NULL);
+    return jinja_error(run, "'%s' object is not callable", jinja_type_name(callee));
 }

@@ -41,8 +41,7 @@ static bool bind_keyword(struct jinja_run *run, const char *function, const stru
         p->is_given = true;
         return !jinja_failed(run);
     }
-    jinja_fail(run, "%s() got an unexpected keyword argument '%.*s'", function, (int)name->length, name->bytes);
-    return false;
+    return jinja_fail(run, "%s() got an unexpected keyword argument '%.*s'", function, (int)name->length, name->bytes);
 }
 
 /* Fails if a parameter without a default has no value. */

@@ -1,26 +1,13 @@
 #include "tokenizer/jinja/characters.h"
 
+#include <stdio.h>
 #include <utf8proc.h>
 
 #include "tokenizer/jinja/character_tables.h"
 
-uint32_t character_decode(const char *bytes, size_t *at)
+size_t character_escape(uint32_t c, char out[11])
 {
-    const unsigned char *p = (const unsigned char *)bytes + *at;
-    if (p[0] < 0x80) {
-        *at += 1;
-        return p[0];
-    }
-    int length = p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-    uint32_t c = p[0] & (0xFFu >> (length + 1));
-    for (int i = 1; i < length; i++) c = c << 6 | (p[i] & 0x3F);
-    *at += (size_t)length;
-    return c;
-}
-
-size_t character_encode(uint32_t c, char bytes[4])
-{
-    return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)bytes);
+    return (size_t)sprintf(out, c <= 0xFF ? "\\x%02x" : c <= 0xFFFF ? "\\u%04x" : "\\U%08x", (unsigned)c);
 }
 
 size_t character_count(const char *bytes, size_t length)

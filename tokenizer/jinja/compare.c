@@ -170,9 +170,7 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct 
 {
     if (container.kind == JINJA_DICT) return jinja_dict_get(run, container.dict, item) != NULL;
     if (container.kind != JINJA_STRING) return is_element(run, container, item);
-    if (item.kind != JINJA_STRING) {
-        jinja_fail(run, "'in <string>' requires string as left operand, not %s", jinja_type_name(item));
-        return false;
-    }
+    if (item.kind != JINJA_STRING)
+        return jinja_fail(run, "'in <string>' requires string as left operand, not %s", jinja_type_name(item));
     return jinja_find_bytes(container.string, 0, container.string->length, item.string) != SIZE_MAX;
 }

@@ -4,15 +4,14 @@
 static struct jinja_value filter_random(struct jinja_run *run, struct jinja_call *c)
 {
     (void)c;
-    jinja_fail(run, "the filter 'random' is not supported: the same conversation must always give the same text");
-    return jinja_undefined(NULL);
+    return jinja_error(run,
+                       "the filter 'random' is not supported: the same conversation must always give the same text");
 }
 
 static struct jinja_value filter_urlize(struct jinja_run *run, struct jinja_call *c)
 {
     (void)c;
-    jinja_fail(run, "the filter 'urlize' is not supported: a conversation is not a web page");
-    return jinja_undefined(NULL);
+    return jinja_error(run, "the filter 'urlize' is not supported: a conversation is not a web page");
 }
 
 static const struct jinja_function refused[] = {{"random", filter_random}, {"urlize", filter_urlize}, {NULL}};

@@ -6,12 +6,6 @@
 
 enum { MAX_RANGE = 100000 }; /* the sandbox's */
 
-static bool fail(struct jinja_run *run, const char *what)
-{
-    jinja_fail(run, "%s", what);
-    return false;
-}
-
 static struct jinja_value global_range(struct jinja_run *run, struct jinja_call *c)
 {
     int64_t n[3] = {0, 0, 1};
@@ -19,11 +13,11 @@ static struct jinja_value global_range(struct jinja_run *run, struct jinja_call 
         if (!jinja_is_int(c->v[i], &n[i])) return jinja_wrong_type(run, "range()", "integers", c->v[i]);
     }
     int64_t start = c->args->count > 1 ? n[0] : 0, stop = c->args->count > 1 ? n[1] : n[0], step = n[2];
-    if (step == 0) fail(run, "range() arg 3 must not be zero");
+    if (step == 0) jinja_fail(run, "range() arg 3 must not be zero");
     __int128 span = step > 0 ? (__int128)stop - start : (__int128)start - stop;
     __int128 stride = step > 0 ? step : -(__int128)step;
     __int128 count = span <= 0 || !stride ? 0 : (span + stride - 1) / stride;
-    if (count > MAX_RANGE) fail(run, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
+    if (count > MAX_RANGE) jinja_fail(run, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
     if (jinja_failed(run)) return jinja_undefined(NULL);
     return jinja_range(
         run, (struct jinja_slice_indices){.start = start, .stop = stop, .step = step, .count = (int64_t)count});
@@ -38,7 +32,7 @@ static bool add_pairs(struct jinja_run *run, struct jinja_dict *dict, struct jin
     const struct jinja_list *list = jinja_iterate(run, from);
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         const struct jinja_list *pair = jinja_iterate(run, list->items[i]);
-        if (pair && pair->count != 2) fail(run, "dict() needs a mapping, or pairs of a key and a value");
+        if (pair && pair->count != 2) jinja_fail(run, "dict() needs a mapping, or pairs of a key and a value");
         if (!pair || jinja_failed(run)) return false;
         jinja_dict_set(run, dict, pair->items[0], pair->items[1]);
     }
@@ -48,7 +42,7 @@ static bool add_pairs(struct jinja_run *run, struct jinja_dict *dict, struct jin
 static struct jinja_value global_dict(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_value dict = jinja_dict_new(run);
-    if (c->args->count > 1) fail(run, "dict() takes at most 1 argument without a name");
+    if (c->args->count > 1) jinja_fail(run, "dict() takes at most 1 argument without a name");
     if (c->args->count && !jinja_failed(run)) add_pairs(run, dict.dict, c->args->positional[0]);
     for (size_t i = 0; i < c->args->num_keywords && jinja_tick(run); i++)
         jinja_dict_set(run, dict.dict, c->args->keywords[i].name, c->args->keywords[i].value);
@@ -192,8 +186,8 @@ static const struct jinja_object_type cycler_type = {
 
 static struct jinja_value global_cycler(struct jinja_run *run, struct jinja_call *c)
 {
-    if (c->args->num_keywords) fail(run, "cycler() takes no keyword arguments");
-    if (c->args->count == 0) fail(run, "at least one item has to be provided");
+    if (c->args->num_keywords) jinja_fail(run, "cycler() takes no keyword arguments");
+    if (c->args->count == 0) jinja_fail(run, "at least one item has to be provided");
     struct cycler *cycler = jinja_alloc(run, sizeof *cycler);
     if (!cycler) return jinja_undefined(NULL);
     *cycler = (struct cycler){{&cycler_type}, jinja_tuple(run, c->args->positional, c->args->count), 0};
@@ -225,7 +219,7 @@ static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinj
     struct tm when;
     time_t now = (time_t)run->context->now;
     const struct jinja_string *s = jinja_expect_string(run, "strftime_now", c->v[0]);
-    if (!localtime_r(&now, &when)) fail(run, "strftime_now: the time cannot be shown");
+    if (!localtime_r(&now, &when)) jinja_fail(run, "strftime_now: the time cannot be shown");
     struct jinja_builder b = {0};
     for (size_t at = 0; s && at < s->length && jinja_tick(run);) {
         char code[4] = {s->bytes[at]};

@@ -128,7 +128,7 @@ static bool dump_string(struct dumper *d, const struct jinja_string *s)
     jinja_build_text(d->run, &d->b, "\"");
     for (size_t at = 0; at < s->length && jinja_tick(d->run);) {
         size_t start = at;
-        uint32_t c = character_decode(s->bytes, &at);
+        uint32_t c = utf8_next(s->bytes + at, &at);
         if (c >= ' ' && c != '"' && c != '\\' && (c < 0x7F || !d->ensure_ascii)) continue;
         jinja_build_range(d->run, &d->b, s, done, start);
         dump_escaped(d, c, jinja_mark_at(s, start));
@@ -171,10 +171,8 @@ static bool dump_list(struct dumper *d, const struct jinja_list *list)
 static bool dump_key(struct dumper *d, struct jinja_value key)
 {
     if (key.kind == JINJA_STRING) return dump_string(d, key.string);
-    if (key.kind != JINJA_NONE && !jinja_is_number(key)) {
-        jinja_fail(d->run, "keys must be str, int, float, bool or None, not %s", jinja_type_name(key));
-        return false;
-    }
+    if (key.kind != JINJA_NONE && !jinja_is_number(key))
+        return jinja_fail(d->run, "keys must be str, int, float, bool or None, not %s", jinja_type_name(key));
     jinja_build_text(d->run, &d->b, "\"");
     dump(d, key);
     return jinja_build_text(d->run, &d->b, "\"");
@@ -234,8 +232,7 @@ static bool dump(struct dumper *d, struct jinja_value v)
         return dump_string(d, v.string);
     case JINJA_UNDEFINED:
     case JINJA_OBJECT:
-        jinja_fail(d->run, "Object of type %s is not JSON serializable", jinja_type_name(v));
-        return false;
+        return jinja_fail(d->run, "Object of type %s is not JSON serializable", jinja_type_name(v));
     default:
         return dump_container(d, v);
     }

@@ -50,6 +50,8 @@ static inline size_t jinja_character_start(const struct jinja_string *s, size_t 
 }
 bool jinja_string_is(const struct jinja_string *s, const char *text);
 bool jinja_strings_equal(const struct jinja_string *a, const struct jinja_string *b);
+/* Whether the string is a number of at most 9 digits, which an attribute or a field may be. */
+bool jinja_is_index(const struct jinja_string *s, int64_t *out);
 /* The byte at which character `index` begins; s->length for index s->count. */
 size_t jinja_byte_of(const struct jinja_string *s, size_t index);
 /* The first place at which `needle` lies between the bytes `from` and `to`; SIZE_MAX: nowhere. */

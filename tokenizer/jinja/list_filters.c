@@ -5,8 +5,7 @@ static struct jinja_value filter_length(struct jinja_run *run, struct jinja_call
 {
     size_t length;
     if (jinja_length(c->self, &length)) return jinja_int((int64_t)length);
-    jinja_fail(run, "object of type '%s' has no len()", jinja_type_name(c->self));
-    return jinja_undefined(NULL);
+    return jinja_error(run, "object of type '%s' has no len()", jinja_type_name(c->self));
 }
 
 static struct jinja_value filter_list(struct jinja_run *run, struct jinja_call *c)
@@ -22,10 +21,7 @@ static struct jinja_value filter_items(struct jinja_run *run, struct jinja_call 
 {
     struct jinja_value items = jinja_list_new(run, JINJA_LIST);
     if (c->self.kind == JINJA_UNDEFINED) return jinja_generator(run, items);
-    if (c->self.kind != JINJA_DICT) {
-        jinja_fail(run, "Can only get item pairs from a mapping.");
-        return jinja_undefined(NULL);
-    }
+    if (c->self.kind != JINJA_DICT) return jinja_error(run, "Can only get item pairs from a mapping.");
     for (size_t i = 0; i < c->self.dict->count && jinja_tick(run); i++) {
         struct jinja_value both[] = {c->self.dict->pairs[i].key, c->self.dict->pairs[i].value};
         jinja_list_append(run, items.list, jinja_tuple(run, both, 2));

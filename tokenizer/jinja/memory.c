@@ -53,11 +53,11 @@ static bool count_bytes(struct jinja_run *run, size_t more)
         run->bytes += more;
         return true;
     }
-    jinja_fail(run,
-               "the template needs more than %zu MiB of memory; shorten the conversation, or look for a loop that "
-               "makes a string or list ever longer",
-               run->max_bytes >> 20);
-    return false;
+    return jinja_fail(
+        run,
+        "the template needs more than %zu MiB of memory; shorten the conversation, or look for a loop that "
+        "makes a string or list ever longer",
+        run->max_bytes >> 20);
 }
 
 static void *fail_memory(struct jinja_run *run)

@@ -16,8 +16,7 @@ static struct jinja_value list_index(struct jinja_run *run, struct jinja_call *c
     for (int64_t i = start; i < stop && i < count && jinja_tick(run); i++) {
         if (jinja_equal(run, c->self.list->items[i], c->v[0])) return jinja_int(i);
     }
-    jinja_fail(run, "the value is not in the %s", jinja_type_name(c->self));
-    return jinja_undefined(NULL);
+    return jinja_error(run, "the value is not in the %s", jinja_type_name(c->self));
 }
 
 static struct jinja_value list_count(struct jinja_run *run, struct jinja_call *c)

@@ -86,7 +86,7 @@ static size_t end_of_word(const struct jinja_string *s, size_t at)
 {
     bool in_space = false;
     for (size_t next = at; next < s->length; at = next) {
-        bool space = character_is_space(character_decode(s->bytes, &next));
+        bool space = character_is_space(utf8_next(s->bytes + next, &next));
         if (in_space && !space) return at;
         in_space = space;
     }

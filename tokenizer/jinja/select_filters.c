@@ -48,10 +48,7 @@ static bool parse_applied(struct jinja_run *run, const struct jinja_args *args, 
 static bool parse_map_attribute(struct jinja_run *run, const struct jinja_args *args, struct jinja_attribute *out)
 {
     struct jinja_value v[2];
-    if (args->num_keywords == 0) {
-        jinja_fail(run, "map requires a filter argument");
-        return false;
-    }
+    if (args->num_keywords == 0) return jinja_fail(run, "map requires a filter argument");
     if (!jinja_bind(run, "map", "attribute, default=", args, v) || !jinja_attribute_parse(run, v[0], out)) return false;
     if (v[1].kind != JINJA_NONE) out->absent = v[1];
     return true;

@@ -20,10 +20,7 @@ bool jinja_slice_indices(struct jinja_run *run, struct jinja_value start, struct
     int64_t n = (int64_t)length;
     out->step = 1;
     if (step.kind != JINJA_NONE && !jinja_is_int(step, &out->step)) return false;
-    if (out->step == 0) {
-        jinja_fail(run, "slice step cannot be zero");
-        return false;
-    }
+    if (out->step == 0) return jinja_fail(run, "slice step cannot be zero");
     if (out->step < -INT64_MAX) out->step = -INT64_MAX;
     bool backwards = out->step < 0;
     if (!slice_bound(start, n, backwards ? n - 1 : 0, backwards, &out->start) ||
@@ -77,10 +74,8 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object,
                      jinja_is_range(object);
     if (!sliceable) jinja_fail(run, "'%s' object cannot be sliced", jinja_type_name(object));
     if (!sliceable || !jinja_length(object, &length)) return jinja_undefined(NULL);
-    if (!jinja_slice_indices(run, start, stop, step, length, &slice)) {
-        jinja_fail(run, "the bounds of a slice must be integers");
-        return jinja_undefined(NULL);
-    }
+    if (!jinja_slice_indices(run, start, stop, step, length, &slice))
+        return jinja_error(run, "the bounds of a slice must be integers");
     if (object.kind == JINJA_STRING) return slice_string(run, object.string, slice);
     return object.kind == JINJA_OBJECT ? jinja_range_slice(run, object, slice) : slice_list(run, object, slice);
 }

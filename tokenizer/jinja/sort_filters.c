@@ -51,17 +51,11 @@ static struct jinja_value lower(struct jinja_run *run, struct jinja_value v)
 
 static bool add_part(struct jinja_run *run, struct jinja_attribute *a, struct jinja_value part)
 {
-    if (a->count == sizeof a->parts / sizeof a->parts[0]) {
-        jinja_fail(run, "an attribute may have %zu parts", a->count);
-        return false;
-    }
-    bool is_number = part.kind == JINJA_STRING && part.string->length > 0 && part.string->length < 10;
-    int64_t number = 0;
-    for (size_t i = 0; is_number && i < part.string->length; i++) {
-        is_number = part.string->bytes[i] >= '0' && part.string->bytes[i] <= '9';
-        number = number * 10 + (part.string->bytes[i] - '0');
-    }
-    a->parts[a->count++] = is_number ? jinja_int(number) : part;
+    if (a->count == sizeof a->parts / sizeof a->parts[0])
+        return jinja_fail(run, "an attribute may have %zu parts", a->count);
+    int64_t index;
+    const bool is_index = part.kind == JINJA_STRING && jinja_is_index(part.string, &index);
+    a->parts[a->count++] = is_index ? jinja_int(index) : part;
     return true;
 }
 

@@ -8,7 +8,7 @@ enum { CAPITAL_SIGMA = 0x3A3, SMALL_SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 static bool is_cased_after(const struct jinja_string *s, size_t at)
 {
     while (at < s->length) {
-        uint32_t c = character_decode(s->bytes, &at);
+        uint32_t c = utf8_next(s->bytes + at, &at);
         if (!character_is_case_ignorable(c)) return character_is_cased(c);
     }
     return false;
@@ -18,7 +18,7 @@ static bool is_cased_before(const struct jinja_string *s, size_t at)
 {
     while (at > 0) {
         size_t next = at = jinja_character_start(s, at);
-        uint32_t c = character_decode(s->bytes, &next);
+        uint32_t c = utf8_next(s->bytes + next, &next);
         if (!character_is_case_ignorable(c)) return character_is_cased(c);
     }
     return false;
@@ -30,7 +30,7 @@ static bool build_cased(struct jinja_run *run, struct jinja_builder *b, const st
 {
     size_t start = *at;
     bool marked = jinja_mark_at(s, start);
-    uint32_t c = character_decode(s->bytes, at), to[3];
+    uint32_t c = utf8_next(s->bytes + *at, at), to[3];
     if (c == CAPITAL_SIGMA && wanted == CHARACTER_LOWER) {
         bool final = is_cased_before(s, start) && !is_cased_after(s, *at);
         return jinja_build_character(run, b, final ? FINAL_SIGMA : SMALL_SIGMA, marked);
@@ -84,7 +84,7 @@ static struct jinja_value str_title(struct jinja_run *run, struct jinja_call *c)
     bool in_word = false;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t next = at;
-        bool cased = character_is_cased(character_decode(s->bytes, &next));
+        bool cased = character_is_cased(utf8_next(s->bytes + next, &next));
         if (!build_cased(run, &b, s, &at, in_word ? CHARACTER_LOWER : CHARACTER_TITLE)) break;
         in_word = cased;
     }
@@ -97,7 +97,7 @@ static struct jinja_value str_swapcase(struct jinja_run *run, struct jinja_call 
     struct jinja_builder b = {0};
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at, next = at;
-        uint32_t character = character_decode(s->bytes, &next);
+        uint32_t character = utf8_next(s->bytes + next, &next);
         if (character_is_upper(character) || character_is_lower(character)) {
             build_cased(run, &b, s, &at, character_is_upper(character) ? CHARACTER_LOWER : CHARACTER_UPPER);
         } else {
@@ -126,7 +126,7 @@ static struct jinja_value str_is(struct jinja_run *run, struct jinja_call *c)
                                                [PRINTABLE] = character_is_printable, [ASCII] = is_ascii};
     const struct jinja_string *s = c->self.string;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
-        if (!judges[c->variant](character_decode(s->bytes, &at))) return jinja_bool(false);
+        if (!judges[c->variant](utf8_next(s->bytes + at, &at))) return jinja_bool(false);
     }
     return jinja_bool(s->length > 0 || c->variant >= PRINTABLE);
 }
@@ -137,7 +137,7 @@ static struct jinja_value str_is_cased(struct jinja_run *run, struct jinja_call 
     const struct jinja_string *s = c->self.string;
     bool found = false;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
-        const uint32_t character = character_decode(s->bytes, &at);
+        const uint32_t character = utf8_next(s->bytes + at, &at);
         if (!character_is_cased(character)) continue;
         if (!(c->variant ? character_is_upper(character) : character_is_lower(character))) return jinja_bool(false);
         found = true;
@@ -150,7 +150,7 @@ static struct jinja_value str_istitle(struct jinja_run *run, struct jinja_call *
     const struct jinja_string *s = c->self.string;
     bool found = false, in_word = false;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
-        uint32_t character = character_decode(s->bytes, &at);
+        uint32_t character = utf8_next(s->bytes + at, &at);
         bool small = character_is_lower(character), cased = character_is_cased(character);
         if (cased && small != in_word) return jinja_bool(false);
         found = found || cased;
@@ -164,7 +164,7 @@ static struct jinja_value str_isidentifier(struct jinja_run *run, struct jinja_c
     const struct jinja_string *s = c->self.string;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         bool first = at == 0;
-        uint32_t character = character_decode(s->bytes, &at);
+        uint32_t character = utf8_next(s->bytes + at, &at);
         if (!(first ? character_starts_identifier(character) : character_continues_identifier(character)))
             return jinja_bool(false);
     }

@@ -12,13 +12,13 @@ static bool append_range(struct jinja_run *run, struct jinja_value list, const s
 static uint32_t character_before(const struct jinja_string *s, size_t end, size_t *start)
 {
     size_t at = *start = jinja_character_start(s, end);
-    return character_decode(s->bytes, &at);
+    return utf8_next(s->bytes + at, &at);
 }
 
 static size_t skip_spaces(const struct jinja_string *s, size_t at)
 {
     for (size_t next = at; next < s->length; at = next) {
-        if (!character_is_space(character_decode(s->bytes, &next))) return at;
+        if (!character_is_space(utf8_next(s->bytes + next, &next))) return at;
     }
     return s->length;
 }
@@ -39,7 +39,7 @@ static void split_words(struct jinja_run *run, struct jinja_value list, const st
     for (; at < s->length && max != 0 && jinja_tick(run); max--) {
         size_t end = at;
         for (size_t next = at; next < s->length; end = next) {
-            if (character_is_space(character_decode(s->bytes, &next))) break;
+            if (character_is_space(utf8_next(s->bytes + next, &next))) break;
         }
         append_range(run, list, s, at, end);
         at = skip_spaces(s, end);
@@ -145,7 +145,7 @@ static struct jinja_value split_lines(struct jinja_run *run, const struct jinja_
     size_t from = 0;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t end = at;
-        uint32_t c = character_decode(s->bytes, &at);
+        uint32_t c = utf8_next(s->bytes + at, &at);
         if (!character_is_line_end(c)) continue;
         if (c == '\r' && at < s->length && s->bytes[at] == '\n') at++;
         append_range(run, list, s, from, keep_ends ? at : end);

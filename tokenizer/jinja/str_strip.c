@@ -10,7 +10,7 @@
 static bool is_stripped(const struct jinja_string *s, size_t from, size_t to, const struct jinja_string *chars)
 {
     size_t at = from;
-    if (!chars) return character_is_space(character_decode(s->bytes, &at));
+    if (!chars) return character_is_space(utf8_next(s->bytes + at, &at));
     struct jinja_string character = {.bytes = s->bytes + from, .length = to - from};
     return jinja_find_bytes(chars, 0, chars->length, &character) != SIZE_MAX;
 }
@@ -103,7 +103,7 @@ static struct jinja_value str_expandtabs(struct jinja_run *run, struct jinja_cal
     struct jinja_builder b = {0};
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at;
-        uint32_t character = character_decode(s->bytes, &at);
+        uint32_t character = utf8_next(s->bytes + at, &at);
         if (character != '\t') {
             jinja_build_range(run, &b, s, start, at);
             column = character == '\n' || character == '\r' ? 0 : column + 1;

@@ -79,14 +79,14 @@ static struct jinja_value filter_title(struct jinja_run *run, struct jinja_call 
     struct jinja_builder b = {0};
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at, end;
-        if (separates_words(character_decode(s->bytes, &at))) {
+        if (separates_words(utf8_next(s->bytes + at, &at))) {
             jinja_build_range(run, &b, s, start, at);
             continue;
         }
         jinja_build_upper(run, &b, s, start, at);
         for (end = at; end < s->length;) {
             size_t next = end;
-            if (separates_words(character_decode(s->bytes, &next))) break;
+            if (separates_words(utf8_next(s->bytes + next, &next))) break;
             end = next;
         }
         struct jinja_value rest = jinja_substring(run, s, at, end);
@@ -166,7 +166,7 @@ static struct jinja_value filter_wordcount(struct jinja_run *run, struct jinja_c
     int64_t count = 0;
     bool in_word = false;
     for (size_t at = 0; at < text.string->length && jinja_tick(run);) {
-        bool is_word = character_is_word(character_decode(text.string->bytes, &at));
+        bool is_word = character_is_word(utf8_next(text.string->bytes + at, &at));
         count += is_word && !in_word;
         in_word = is_word;
     }

@@ -21,6 +21,7 @@
 
 struct jinja_block; /* of memory; private to memory.c */
 struct jinja_cell;
+struct jinja_value;
 
 struct jinja_run {
     const struct jinja_context *context;
@@ -49,8 +50,10 @@ static inline bool jinja_failed(const struct jinja_run *run)
 {
     return run->status != STATUS_OK;
 }
-/* Fails with "line L, column C: " and the formatted sentence, unless the run has failed already. */
-void jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails with "line L, column C: " and the formatted sentence, unless the run has failed already. Returns false. */
+bool jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails in the same way. Returns an undefined value. */
+struct jinja_value jinja_error(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Memory for `size` bytes, zeroed and aligned for any type; NULL after a failure (the limit is one). */
 void *jinja_alloc(struct jinja_run *run, size_t size);
 /* Memory of jinja_alloc made larger: its first old_size bytes are kept, further ones may hold anything, and it may

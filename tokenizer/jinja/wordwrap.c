@@ -88,7 +88,7 @@ static bool split_chunks(struct jinja_run *run, const struct jinja_string *text,
     size_t byte = 0;
     for (size_t i = 0; i < text->count; i++) {
         out->begins[i] = byte;
-        out->characters[i] = character_decode(text->bytes, &byte);
+        out->characters[i] = utf8_next(text->bytes + byte, &byte);
     }
     out->begins[text->count] = text->length;
     for (size_t i = 0; i < text->count && jinja_tick(run); i = out->chunks[out->num_chunks])
