@@ -29,11 +29,6 @@ int32_t tokenizer_eos_id(const struct tokenizer *t)
     return t->eos_id;
 }
 
-bool tokenizer_adds_bos(const struct tokenizer *t)
-{
-    return t->bos_id >= 0 && t->post.before.count > 0 && t->post.before.ids[0] == t->bos_id;
-}
-
 const char *tokenizer_file(const struct tokenizer *t)
 {
     return t->pipeline ? "tokenizer.json" : "tokenizer.model";

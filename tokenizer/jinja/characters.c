@@ -79,14 +79,9 @@ bool character_is_upper(uint32_t c)
     return category(c) == UTF8PROC_CATEGORY_LU || IN_RANGES(c, other_upper);
 }
 
-bool character_is_title(uint32_t c)
-{
-    return category(c) == UTF8PROC_CATEGORY_LT;
-}
-
 bool character_is_cased(uint32_t c)
 {
-    return character_is_lower(c) || character_is_upper(c) || character_is_title(c);
+    return character_is_lower(c) || character_is_upper(c) || category(c) == UTF8PROC_CATEGORY_LT;
 }
 
 bool character_is_case_ignorable(uint32_t c)

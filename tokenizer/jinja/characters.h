@@ -24,7 +24,6 @@ bool character_is_numeric(uint32_t c);
 bool character_is_alnum(uint32_t c);
 bool character_is_lower(uint32_t c);
 bool character_is_upper(uint32_t c);
-bool character_is_title(uint32_t c);
 bool character_is_cased(uint32_t c);
 bool character_is_case_ignorable(uint32_t c); /* between a capital sigma and the letters that choose its form */
 bool character_is_printable(uint32_t c);

@@ -52,7 +52,8 @@ static void parse_fill(const struct jinja_string *s, size_t *at, struct jinja_fo
     }
 }
 
-bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *s, struct jinja_format *out)
+/* False after a failure. */
+static bool parse_format(struct jinja_run *run, const struct jinja_string *s, struct jinja_format *out)
 {
     size_t at = 0;
     char c;
@@ -292,7 +293,7 @@ bool jinja_build_format(struct jinja_run *run, struct jinja_builder *b, struct j
     struct jinja_format f;
     int64_t i;
     if (spec->length == 0) return jinja_build_str(run, b, v);
-    if (!jinja_format_parse(run, spec, &f)) return false;
+    if (!parse_format(run, spec, &f)) return false;
     if (jinja_is_int(v, &i)) return build_int(run, b, i, &f);
     if (v.kind == JINJA_STRING) return build_string(run, b, v.string, &f);
     if (v.kind == JINJA_FLOAT) {

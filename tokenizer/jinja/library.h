@@ -102,9 +102,6 @@ struct jinja_slice_indices {
     int64_t start, stop, step, count;
 };
 struct jinja_value jinja_range(struct jinja_run *run, struct jinja_slice_indices indices);
-/* False: a bound is not an int, or (a failure) the step is 0. */
-bool jinja_slice_indices(struct jinja_run *run, struct jinja_value start, struct jinja_value stop,
-                         struct jinja_value step, size_t length, struct jinja_slice_indices *out);
 bool jinja_is_range(struct jinja_value v);
 struct jinja_value jinja_range_slice(struct jinja_run *run, struct jinja_value range, struct jinja_slice_indices slice);
 struct jinja_keyed {

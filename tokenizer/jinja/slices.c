@@ -14,8 +14,9 @@ static bool slice_bound(struct jinja_value v, int64_t length, int64_t absent, bo
     return true;
 }
 
-bool jinja_slice_indices(struct jinja_run *run, struct jinja_value start, struct jinja_value stop,
-                         struct jinja_value step, size_t length, struct jinja_slice_indices *out)
+/* False: a bound is not an int, or (a failure) the step is 0. */
+static bool slice_indices(struct jinja_run *run, struct jinja_value start, struct jinja_value stop,
+                          struct jinja_value step, size_t length, struct jinja_slice_indices *out)
 {
     int64_t n = (int64_t)length;
     out->step = 1;
@@ -74,7 +75,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object,
                      jinja_is_range(object);
     if (!sliceable) jinja_fail(run, "'%s' object cannot be sliced", jinja_type_name(object));
     if (!sliceable || !jinja_length(object, &length)) return jinja_undefined(NULL);
-    if (!jinja_slice_indices(run, start, stop, step, length, &slice))
+    if (!slice_indices(run, start, stop, step, length, &slice))
         return jinja_error(run, "the bounds of a slice must be integers");
     if (object.kind == JINJA_STRING) return slice_string(run, object.string, slice);
     return object.kind == JINJA_OBJECT ? jinja_range_slice(run, object, slice) : slice_list(run, object, slice);
