@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/status.h"
 
 struct token_list {
     int32_t *ids; /* [count] */
@@ -24,6 +25,12 @@ static inline bool token_list_append(struct token_list *list, const int32_t *ids
     if (count) memcpy(list->ids + list->count, ids, count * sizeof *ids);
     list->count += count;
     return true;
+}
+
+/* Fails: what no memory for a token list, or for anything else of a tokenizer, is. */
+static inline enum status tokenizer_no_memory(struct error *err)
+{
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
 }
 
 static inline void token_list_free(struct token_list *list)

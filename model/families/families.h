@@ -28,33 +28,11 @@ struct family {
     const char *const *reads, *const *ignores;
 };
 
-extern const struct family family_apertus;
-extern const struct family family_arcee;
-extern const struct family family_cohere;
-extern const struct family family_cohere2;
-extern const struct family family_ernie4_5;
-extern const struct family family_exaone;
-extern const struct family family_exaone4;
-extern const struct family family_gemma;
-extern const struct family family_gemma2;
-extern const struct family family_gemma3;
-extern const struct family family_glm;
-extern const struct family family_glm4;
-extern const struct family family_granite;
-extern const struct family family_granite4;
-extern const struct family family_helium;
-extern const struct family family_internlm3;
-extern const struct family family_iquestcoder;
-extern const struct family family_llama;
-extern const struct family family_ministral;
-extern const struct family family_mistral;
-extern const struct family family_olmo2;
-extern const struct family family_olmo3;
-extern const struct family family_phi3;
-extern const struct family family_qwen2;
-extern const struct family family_qwen3;
-extern const struct family family_seed_oss;
-extern const struct family family_smollm3;
+extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,
+    family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
+    family_granite4, family_helium, family_internlm3, family_iquestcoder, family_llama, family_ministral,
+    family_mistral, family_olmo2, family_olmo3, family_phi3, family_qwen2, family_qwen3, family_seed_oss,
+    family_smollm3;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

@@ -174,3 +174,16 @@ bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct 
         return jinja_fail(run, "'in <string>' requires string as left operand, not %s", jinja_type_name(item));
     return jinja_find_bytes(container.string, 0, container.string->length, item.string) != SIZE_MAX;
 }
+
+bool jinja_compares(struct jinja_run *run, enum jinja_comparison comparison, struct jinja_value a, struct jinja_value b)
+{
+    if (comparison == JINJA_EQUAL || comparison == JINJA_NOT_EQUAL)
+        return jinja_equal(run, a, b) == (comparison == JINJA_EQUAL);
+    if (comparison == JINJA_IN || comparison == JINJA_NOT_IN)
+        return jinja_contains(run, b, a) == (comparison == JINJA_IN);
+    const int order = jinja_compare(run, a, b);
+    if (order == 2) return false;
+    if (comparison == JINJA_LESS) return order < 0;
+    if (comparison == JINJA_GREATER) return order > 0;
+    return comparison == JINJA_LESS_EQUAL ? order <= 0 : order >= 0;
+}

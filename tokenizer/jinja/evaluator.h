@@ -50,6 +50,14 @@ bool evaluator_enter(struct evaluator *e);
 void hold(struct evaluator *e, struct held *held, const struct jinja_value *values, size_t count);
 void release(struct evaluator *e, const struct held *held);
 
+/* Errors that follow are about this place. */
+static inline void evaluator_at(struct evaluator *e, const struct jinja_expr *expr)
+{
+    if (jinja_failed(&e->run)) return;
+    e->run.line = expr->line;
+    e->run.column = expr->column;
+}
+
 struct jinja_value evaluate(struct evaluator *e, const struct jinja_expr *expr);
 enum flow execute(struct evaluator *e, const struct jinja_body *body);
 /* The string that the body prints. */

@@ -92,10 +92,8 @@ static const struct jinja_object_type namespace_type = {.name = "Namespace",
 static struct jinja_value global_namespace(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_value attributes = global_dict(run, c);
-    struct namespace *n = jinja_alloc(run, sizeof *n);
-    if (!n) return jinja_undefined(NULL);
-    *n = (struct namespace){{&namespace_type}, attributes.dict};
-    return jinja_object(&n->base);
+    const struct namespace object = {{&namespace_type}, attributes.dict};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- joiner --- */
@@ -125,10 +123,8 @@ static const struct jinja_object_type joiner_type = {.name = "Joiner", .call = c
 static struct jinja_value global_joiner(struct jinja_run *run, struct jinja_call *c)
 {
     if (c->v[0].kind == JINJA_UNDEFINED) c->v[0] = jinja_literal(run, ", ");
-    struct joiner *j = jinja_alloc(run, sizeof *j);
-    if (!j) return jinja_undefined(NULL);
-    *j = (struct joiner){{&joiner_type}, c->v[0], false};
-    return jinja_object(&j->base);
+    const struct joiner object = {{&joiner_type}, c->v[0], false};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- cycler --- */
@@ -188,10 +184,8 @@ static struct jinja_value global_cycler(struct jinja_run *run, struct jinja_call
 {
     if (c->args->num_keywords) jinja_fail(run, "cycler() takes no keyword arguments");
     if (c->args->count == 0) jinja_fail(run, "at least one item has to be provided");
-    struct cycler *cycler = jinja_alloc(run, sizeof *cycler);
-    if (!cycler) return jinja_undefined(NULL);
-    *cycler = (struct cycler){{&cycler_type}, jinja_tuple(run, c->args->positional, c->args->count), 0};
-    return jinja_object(&cycler->base);
+    const struct cycler object = {{&cycler_type}, jinja_tuple(run, c->args->positional, c->args->count), 0};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- transformers' functions --- */
@@ -241,11 +235,9 @@ static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinj
 static bool make_self(struct jinja_run *run, struct jinja_value *out)
 {
     static const struct jinja_object_type type = {.name = "jinja2.runtime.TemplateReference"};
-    struct jinja_object *self = jinja_alloc(run, sizeof *self);
-    if (!self) return false;
-    self->type = &type;
-    *out = jinja_object(self);
-    return true;
+    const struct jinja_object object = {&type};
+    *out = jinja_new_object(run, &object, sizeof object);
+    return !jinja_failed(run);
 }
 
 bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, struct jinja_value *out)

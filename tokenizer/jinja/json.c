@@ -153,21 +153,6 @@ static bool new_line(struct dumper *d)
     return jinja_build_repeated(d->run, &d->b, d->indent, d->level);
 }
 
-static bool dump_list(struct dumper *d, const struct jinja_list *list)
-{
-    if (list->count == 0) return jinja_build_text(d->run, &d->b, "[]");
-    jinja_build_text(d->run, &d->b, "[");
-    d->level++;
-    for (size_t i = 0; i < list->count && jinja_tick(d->run); i++) {
-        if (i) jinja_build_string(d->run, &d->b, d->item_separator);
-        new_line(d);
-        dump(d, list->items[i]);
-    }
-    d->level--;
-    new_line(d);
-    return jinja_build_text(d->run, &d->b, "]");
-}
-
 static bool dump_key(struct dumper *d, struct jinja_value key)
 {
     if (key.kind == JINJA_STRING) return dump_string(d, key.string);
@@ -178,39 +163,40 @@ static bool dump_key(struct dumper *d, struct jinja_value key)
     return jinja_build_text(d->run, &d->b, "\"");
 }
 
-/* The pairs of a dict, as items {key, value}, in the order in which they are written. */
+/* The pairs of a dict in the order in which they are written. */
 static struct jinja_keyed *ordered_pairs(struct dumper *d, const struct jinja_dict *dict)
 {
-    struct jinja_keyed *pairs = jinja_alloc(d->run, dict->count * sizeof *pairs);
-    for (size_t i = 0; pairs && i < dict->count; i++)
-        pairs[i] = (struct jinja_keyed){dict->pairs[i].key, dict->pairs[i].value};
+    struct jinja_keyed *pairs = jinja_pairs(d->run, dict);
     if (pairs && d->sort_keys && !jinja_sort(d->run, pairs, dict->count, false)) return NULL;
     return pairs;
 }
 
-static bool dump_dict(struct dumper *d, const struct jinja_dict *dict)
+static bool dump_items(struct dumper *d, struct jinja_value v)
 {
-    if (dict->count == 0) return jinja_build_text(d->run, &d->b, "{}");
-    struct jinja_keyed *pairs = ordered_pairs(d, dict);
-    if (!pairs) return false;
-    jinja_build_text(d->run, &d->b, "{");
+    const bool is_dict = v.kind == JINJA_DICT;
+    const size_t count = is_dict ? v.dict->count : v.list->count;
+    if (count == 0) return jinja_build_text(d->run, &d->b, is_dict ? "{}" : "[]");
+    const struct jinja_keyed *pairs = is_dict ? ordered_pairs(d, v.dict) : NULL;
+    jinja_build_text(d->run, &d->b, is_dict ? "{" : "[");
     d->level++;
-    for (size_t i = 0; i < dict->count && jinja_tick(d->run); i++) {
+    for (size_t i = 0; i < count && jinja_tick(d->run); i++) {
         if (i) jinja_build_string(d->run, &d->b, d->item_separator);
         new_line(d);
-        dump_key(d, pairs[i].key);
-        jinja_build_string(d->run, &d->b, d->key_separator);
-        dump(d, pairs[i].item);
+        if (is_dict) {
+            dump_key(d, pairs[i].key);
+            jinja_build_string(d->run, &d->b, d->key_separator);
+        }
+        dump(d, is_dict ? pairs[i].item : v.list->items[i]);
     }
     d->level--;
     new_line(d);
-    return jinja_build_text(d->run, &d->b, "}");
+    return jinja_build_text(d->run, &d->b, is_dict ? "}" : "]");
 }
 
 static bool dump_container(struct dumper *d, struct jinja_value v)
 {
     if (!jinja_enter(d->run)) return false;
-    bool ok = v.kind == JINJA_DICT ? dump_dict(d, v.dict) : dump_list(d, v.list);
+    const bool ok = dump_items(d, v);
     jinja_leave(d->run);
     return ok;
 }

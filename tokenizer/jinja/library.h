@@ -87,7 +87,10 @@ struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v);
 const struct jinja_string *jinja_expect_string(struct jinja_run *run, const char *function, struct jinja_value v);
 /* The integer (or bool) v; `absent` if v is undefined or None. False after a failure. */
 bool jinja_expect_int(struct jinja_run *run, const char *function, struct jinja_value v, int64_t absent, int64_t *out);
-/* --- containers --- */
+/* --- objects and containers --- */
+
+/* An object that is a copy of `object`, whose first member is a struct jinja_object, of `size` bytes. */
+struct jinja_value jinja_new_object(struct jinja_run *run, const void *object, size_t size);
 
 struct jinja_value jinja_tuple(struct jinja_run *run, const struct jinja_value *items, size_t count);
 /* Gives the items (a list value) once, one after another; true even if there are none. */
@@ -107,6 +110,8 @@ struct jinja_value jinja_range_slice(struct jinja_run *run, struct jinja_value r
 struct jinja_keyed {
     struct jinja_value key, item;
 };
+/* The pairs of a dict, [dict->count]; NULL after a failure. */
+struct jinja_keyed *jinja_pairs(struct jinja_run *run, const struct jinja_dict *dict);
 /* Sorts stably by the keys, the largest first if `reverse`. False after a failure: a comparison is one. */
 bool jinja_sort(struct jinja_run *run, struct jinja_keyed *elements, size_t count, bool reverse);
 

@@ -1,7 +1,14 @@
 /* Objects that more than one part makes: functions, generators, ranges and the views of a dict. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "tokenizer/jinja/library.h"
+
+struct jinja_value jinja_new_object(struct jinja_run *run, const void *object, size_t size)
+{
+    void *copy = jinja_alloc(run, size);
+    return copy ? jinja_object(memcpy(copy, object, size)) : jinja_undefined(NULL);
+}
 
 /* --- functions, and methods bound to their object --- */
 
@@ -33,10 +40,8 @@ static const struct jinja_object_type function_type = {
 struct jinja_value jinja_make_function(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self)
 {
-    struct function *f = jinja_alloc(run, sizeof *f);
-    if (!f) return jinja_undefined(NULL);
-    *f = (struct function){{&function_type}, function, self};
-    return jinja_object(&f->base);
+    const struct function object = {{&function_type}, function, self};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- generators: what filters such as map give. Their items are known at once, but seen only once --- */
@@ -69,10 +74,9 @@ static const struct jinja_object_type generator_type = {
 
 struct jinja_value jinja_generator(struct jinja_run *run, struct jinja_value items)
 {
-    struct generator *g = jinja_alloc(run, sizeof *g);
-    if (!g || items.kind != JINJA_LIST) return jinja_undefined(NULL);
-    *g = (struct generator){{&generator_type}, items, 0};
-    return jinja_object(&g->base);
+    const struct generator object = {{&generator_type}, items, 0};
+    if (items.kind != JINJA_LIST) return jinja_undefined(NULL);
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jinja_value *out)
@@ -152,10 +156,8 @@ bool jinja_is_range(struct jinja_value v)
 
 struct jinja_value jinja_range(struct jinja_run *run, struct jinja_slice_indices indices)
 {
-    struct range *r = jinja_alloc(run, sizeof *r);
-    if (!r) return jinja_undefined(NULL);
-    *r = (struct range){{&range_type}, indices.start, indices.stop, indices.step, indices.count};
-    return jinja_object(&r->base);
+    const struct range object = {{&range_type}, indices.start, indices.stop, indices.step, indices.count};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* a * b + c. What lies outside of 64 bits, which the end or step of a slice may do, becomes the nearest integer. */
@@ -226,10 +228,8 @@ static const struct jinja_object_type view_types[] = {
 
 struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dict, enum jinja_view view)
 {
-    struct view *v = jinja_alloc(run, sizeof *v);
-    if (!v) return jinja_undefined(NULL);
-    *v = (struct view){{&view_types[view]}, dict, view};
-    return jinja_object(&v->base);
+    const struct view object = {{&view_types[view]}, dict, view};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- what a loop sees --- */

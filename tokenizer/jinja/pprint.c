@@ -23,11 +23,8 @@ static struct jinja_value sorted(struct jinja_run *run, struct jinja_value v)
     struct jinja_value out = v.kind == JINJA_DICT ? jinja_dict_new(run) : jinja_list_new(run, v.kind);
     if (v.kind == JINJA_DICT) {
         bool strings = true;
-        struct jinja_keyed *pairs = jinja_alloc(run, (v.dict->count + 1) * sizeof *pairs);
-        for (size_t i = 0; pairs && i < v.dict->count; i++) {
-            pairs[i] = (struct jinja_keyed){v.dict->pairs[i].key, v.dict->pairs[i].value};
-            strings = strings && pairs[i].key.kind == JINJA_STRING;
-        }
+        struct jinja_keyed *pairs = jinja_pairs(run, v.dict);
+        for (size_t i = 0; pairs && i < v.dict->count; i++) strings = strings && pairs[i].key.kind == JINJA_STRING;
         if (pairs && strings) jinja_sort(run, pairs, v.dict->count, false);
         for (size_t i = 0; i < v.dict->count && jinja_tick(run); i++)
             jinja_dict_set(run, out.dict, pairs[i].key, sorted(run, pairs[i].item));

@@ -39,6 +39,14 @@ bool jinja_sort(struct jinja_run *run, struct jinja_keyed *elements, size_t coun
     return !jinja_failed(run);
 }
 
+struct jinja_keyed *jinja_pairs(struct jinja_run *run, const struct jinja_dict *dict)
+{
+    struct jinja_keyed *pairs = jinja_alloc(run, dict->count * sizeof *pairs);
+    for (size_t i = 0; pairs && i < dict->count; i++)
+        pairs[i] = (struct jinja_keyed){dict->pairs[i].key, dict->pairs[i].value};
+    return pairs;
+}
+
 /* --- attributes --- */
 
 static struct jinja_value lower(struct jinja_run *run, struct jinja_value v)

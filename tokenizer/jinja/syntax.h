@@ -47,17 +47,6 @@ enum jinja_expr_kind {
     JINJA_EXPR_CAPTURED /* the text of a filter block or block set, which its filters get */
 };
 
-enum jinja_comparison {
-    JINJA_EQUAL,
-    JINJA_NOT_EQUAL,
-    JINJA_LESS,
-    JINJA_LESS_EQUAL,
-    JINJA_GREATER,
-    JINJA_GREATER_EQUAL,
-    JINJA_IN,
-    JINJA_NOT_IN
-};
-
 struct jinja_expr_list { /* linked by `next` */
     struct jinja_expr *first, *last;
     size_t count;

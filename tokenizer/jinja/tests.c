@@ -111,24 +111,10 @@ static struct jinja_value test_test(struct jinja_run *run, struct jinja_call *c)
 
 /* --- comparisons --- */
 
-/* `variant`: whether they are to be equal. */
-static struct jinja_value test_equal(struct jinja_run *run, struct jinja_call *c)
+/* `variant`: the comparison. */
+static struct jinja_value test_comparison(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(jinja_equal(run, c->self, c->v[0]) == c->variant);
-}
-
-enum { LESS = 1, EQUAL = 2, GREATER = 4 };
-
-/* `variant`: which orders are right; none is, beside NaN. */
-static struct jinja_value test_order(struct jinja_run *run, struct jinja_call *c)
-{
-    const int order = jinja_compare(run, c->self, c->v[0]);
-    return jinja_bool(c->variant & (order == -1 ? LESS : order == 0 ? EQUAL : order == 1 ? GREATER : 0));
-}
-
-static struct jinja_value test_in(struct jinja_run *run, struct jinja_call *c)
-{
-    return jinja_bool(jinja_contains(run, c->v[0], c->self));
+    return jinja_bool(jinja_compares(run, (enum jinja_comparison)c->variant, c->self, c->v[0]));
 }
 
 /* Python's `is`: the same object. Equal strings and numbers need not be one. */
@@ -176,22 +162,22 @@ const struct jinja_function *jinja_find_test(const struct jinja_string *name)
         {"callable", test_callable, "/", 0, any},
         {"sameas", test_sameas, "other"},
         {"escaped", test_escaped, "/", 0, any},
-        {"in", test_in, "seq"},
-        {"==", test_equal, other, true, any},
-        {"eq", test_equal, other, true, any},
-        {"equalto", test_equal, other, true, any},
-        {"!=", test_equal, other, false, any},
-        {"ne", test_equal, other, false, any},
-        {">", test_order, other, GREATER, any},
-        {"gt", test_order, other, GREATER, any},
-        {"greaterthan", test_order, other, GREATER, any},
-        {"ge", test_order, other, GREATER | EQUAL, any},
-        {">=", test_order, other, GREATER | EQUAL, any},
-        {"<", test_order, other, LESS, any},
-        {"lt", test_order, other, LESS, any},
-        {"lessthan", test_order, other, LESS, any},
-        {"<=", test_order, other, LESS | EQUAL, any},
-        {"le", test_order, other, LESS | EQUAL, any},
+        {"in", test_comparison, "seq", JINJA_IN},
+        {"==", test_comparison, other, JINJA_EQUAL, any},
+        {"eq", test_comparison, other, JINJA_EQUAL, any},
+        {"equalto", test_comparison, other, JINJA_EQUAL, any},
+        {"!=", test_comparison, other, JINJA_NOT_EQUAL, any},
+        {"ne", test_comparison, other, JINJA_NOT_EQUAL, any},
+        {">", test_comparison, other, JINJA_GREATER, any},
+        {"gt", test_comparison, other, JINJA_GREATER, any},
+        {"greaterthan", test_comparison, other, JINJA_GREATER, any},
+        {"ge", test_comparison, other, JINJA_GREATER_EQUAL, any},
+        {">=", test_comparison, other, JINJA_GREATER_EQUAL, any},
+        {"<", test_comparison, other, JINJA_LESS, any},
+        {"lt", test_comparison, other, JINJA_LESS, any},
+        {"lessthan", test_comparison, other, JINJA_LESS, any},
+        {"<=", test_comparison, other, JINJA_LESS_EQUAL, any},
+        {"le", test_comparison, other, JINJA_LESS_EQUAL, any},
         {NULL},
     };
     static const struct jinja_function *const tables[] = {tests, NULL};

@@ -285,6 +285,18 @@ bool jinja_is_true(struct jinja_run *run, struct jinja_value v);
 bool jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b); /* 1 == 1.0 == True */
 /* -1, 0 or 1; fails for values that Python does not order. 2: one of them is NaN. */
 int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b);
+enum jinja_comparison {
+    JINJA_EQUAL,
+    JINJA_NOT_EQUAL,
+    JINJA_LESS,
+    JINJA_LESS_EQUAL,
+    JINJA_GREATER,
+    JINJA_GREATER_EQUAL,
+    JINJA_IN,
+    JINJA_NOT_IN
+};
+bool jinja_compares(struct jinja_run *run, enum jinja_comparison comparison, struct jinja_value a,
+                    struct jinja_value b); /* a == b and so on; an order is false beside NaN */
 bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item); /* item in c */
 
 enum jinja_operator {
