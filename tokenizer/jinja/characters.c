@@ -124,15 +124,6 @@ bool character_continues_identifier(uint32_t c)
            k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC || c == 0xB7;
 }
 
-static const struct special_case *find_special_case(uint32_t c)
-{
-    size_t count = sizeof special_cases / sizeof special_cases[0];
-    for (size_t i = 0; i < count && special_cases[i].character <= c; i++) {
-        if (special_cases[i].character == c) return &special_cases[i];
-    }
-    return NULL;
-}
-
 static int fold(uint32_t c, uint32_t out[3])
 {
     utf8proc_int32_t folded[4];
@@ -144,6 +135,28 @@ static int fold(uint32_t c, uint32_t out[3])
     }
     for (int i = 0; i < (int)n; i++) out[i] = (uint32_t)folded[i];
     return (int)n;
+}
+
+/* A letter whose folding is several characters becomes the capitals of these; in title case, if it has no such letter
+ * of its own, it becomes a capital and the rest, where a small iota is written below: "ss" and "SS", "Ss". */
+static int to_upper_or_title(uint32_t c, bool title, uint32_t out[3])
+{
+    enum { SHARP_S = 0xDF, N_AFTER_APOSTROPHE = 0x149, SMALL_IOTA = 0x3B9, IOTA_BELOW = 0x345 };
+    const uint32_t simple =
+        (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)c) : utf8proc_toupper((utf8proc_int32_t)c));
+    const bool has_title = c != SHARP_S && (simple != c || category(c) == UTF8PROC_CATEGORY_LT);
+    const int n = fold(c, out);
+    if (n == 1 || category(c) == UTF8PROC_CATEGORY_LU || (title && has_title)) {
+        out[0] = simple;
+        return 1;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!title || i == 0 || c == N_AFTER_APOSTROPHE)
+            out[i] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)out[i]);
+        else if (out[i] == SMALL_IOTA)
+            out[i] = IOTA_BELOW;
+    }
+    return n;
 }
 
 int character_to_case(uint32_t c, enum character_case wanted, uint32_t out[3])
@@ -159,17 +172,5 @@ int character_to_case(uint32_t c, enum character_case wanted, uint32_t out[3])
         out[1] = 0x307;
         return c == 0x130 ? 2 : 1;
     }
-    const struct special_case *special = find_special_case(c);
-    if (special) {
-        const uint32_t *to = wanted == CHARACTER_UPPER ? special->upper : special->title;
-        int n = 0;
-        while (n < 3 && to[n]) {
-            out[n] = to[n];
-            n++;
-        }
-        return n;
-    }
-    out[0] = (uint32_t)(wanted == CHARACTER_UPPER ? utf8proc_toupper((utf8proc_int32_t)c)
-                                                  : utf8proc_totitle((utf8proc_int32_t)c));
-    return 1;
+    return to_upper_or_title(c, wanted == CHARACTER_TITLE, out);
 }
