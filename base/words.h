@@ -5,14 +5,19 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether `word` is one of the words. The empty word, and one with a space in it, never is. */
-static inline bool words_have(const char *words, const char *word)
+/* Whether text[length] is one of the words; NULL: there are none. */
+static inline bool words_have_text(const char *words, const char *text, size_t length)
 {
-    const size_t length = strlen(word);
-    if (length == 0 || strchr(word, ' ')) return false;
-    for (const char *at = words; (at = strstr(at, word)); at += length)
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
+    while (words && *words) {
+        const size_t n = strcspn(words, " ");
+        if (n == length && memcmp(words, text, length) == 0) return true;
+        words += n + (words[n] == ' ');
+    }
     return false;
+}
+static inline bool words_have(const char *words, const char *word) /* NULL never is */
+{
+    return word && words_have_text(words, word, strlen(word));
 }
 
 #endif

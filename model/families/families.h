@@ -23,9 +23,9 @@ struct family {
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
     int32_t original_max_position;  /* the same; 0: max_position_embeddings */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
-    /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
-     * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
-    const char *const *reads, *const *ignores;
+    /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
+     * nothing in this family. NULL: none. A file that gives another one of them is refused. */
+    const char *reads, *ignores;
 };
 
 extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,

@@ -6,10 +6,8 @@
 #include "model/model_spec.h"
 
 /* Fails if the file gives a known key that its family neither reads nor ignores, unless its value is the neutral one:
- * the one with which the model computes what *spec says. reads, ignores: NULL-terminated, or NULL. */
-void known_keys_check(struct json_reader *r, const char *model_type, const char *const *reads,
-                      const char *const *ignores, const struct model_spec *spec);
-
-bool key_is_in(const char *key, const char *const *keys); /* keys: NULL-terminated, or NULL */
+ * the one with which the model computes what *spec says. reads, ignores: words (base/words.h). */
+void known_keys_check(struct json_reader *r, const char *model_type, const char *reads, const char *ignores,
+                      const struct model_spec *spec);
 
 #endif

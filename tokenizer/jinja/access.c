@@ -2,6 +2,7 @@
  * str_format.c are one unit. */
 #include <string.h>
 
+#include "base/words.h"
 #include "tokenizer/jinja/library.h"
 
 /* --- what is missing --- */
@@ -49,30 +50,20 @@ static struct jinja_value unsupported(struct jinja_run *run, struct jinja_value 
 
 /* --- attributes --- */
 
-static bool is_one_of(const struct jinja_string *name, const char *const *names)
-{
-    for (; *names; names++) {
-        if (jinja_string_is(name, *names)) return true;
-    }
-    return false;
-}
-
 /* Methods that the sandbox keeps from templates, because they change the object. */
 static bool is_unsafe(struct jinja_value object, const struct jinja_string *name)
 {
-    static const char *const of_list[] = {"append", "clear",  "pop",    "reverse", "insert",
-                                          "sort",   "extend", "remove", NULL};
-    static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    const char *const methods = object.kind == JINJA_LIST   ? "append clear pop reverse insert sort extend remove"
+                                : object.kind == JINJA_DICT ? "clear pop popitem setdefault update"
+                                                            : "";
     bool dunder =
         name->length >= 4 && memcmp(name->bytes, "__", 2) == 0 && memcmp(name->bytes + name->length - 2, "__", 2) == 0;
-    return dunder || (object.kind == JINJA_LIST && is_one_of(name, of_list)) ||
-           (object.kind == JINJA_DICT && is_one_of(name, of_dict));
+    return dunder || words_have_text(methods, name->bytes, name->length);
 }
 
 static bool is_unsupported(struct jinja_value object, const struct jinja_string *name)
 {
-    static const char *const of_str[] = {"encode", "translate", "maketrans", NULL};
-    return object.kind == JINJA_STRING && is_one_of(name, of_str);
+    return object.kind == JINJA_STRING && words_have_text("encode translate maketrans", name->bytes, name->length);
 }
 
 static bool find_method(struct jinja_run *run, struct jinja_value object, const struct jinja_string *name,
