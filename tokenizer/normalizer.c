@@ -259,7 +259,7 @@ static bool strip(const struct step *step, const struct input *in, struct marked
         inside = true;
         end = at;
     }
-    /* Of white space alone, either side takes all. */
+    /* A text of white space alone loses all of it, whichever side is stripped. */
     if (!inside && (step->left || step->right)) return copy(out, in, 0, 0);
     return copy(out, in, step->left ? start : 0, step->right ? end : in->length);
 }

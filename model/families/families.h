@@ -18,10 +18,10 @@ struct family {
      * after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
     double rope_theta;              /* where the file gives none; 0: 10000 */
-    double rope_local_theta;        /* of families with two ropes: the same for the second */
+    double rope_local_theta;        /* theta of the second rope, of families with two */
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
-    int32_t original_max_position;  /* the same; 0: max_position_embeddings */
+    int32_t original_max_position;  /* where the file gives none; 0: max_position_embeddings */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
      * nothing in this family. NULL: none. A file that gives another one of them is refused. */

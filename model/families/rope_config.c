@@ -85,7 +85,7 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
     warn_of_vllm(r);
 }
 
-/* Of each head; 0: partial_rotary_factor is out of range. */
+/* How many elements of each head are rotated; 0: partial_rotary_factor is out of range. */
 static int32_t rotated_elements(const struct attention_spec *a, double partial_rotary_factor)
 {
     const bool valid = partial_rotary_factor > 0 && partial_rotary_factor <= 1;

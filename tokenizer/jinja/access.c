@@ -1,5 +1,5 @@
 /* Attributes, items and calls. Methods are attributes, and str.format reads attributes: access.c, methods.c and
- * str_format.c are one unit. */
+ * str_format.c are one recursive unit. */
 #include <string.h>
 
 #include "base/words.h"

@@ -1,5 +1,5 @@
 /* Equality and order. The equality of dicts looks up keys, and looking up a key compares: compare.c and dict.c are one
- * unit. */
+ * recursive unit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -35,8 +35,9 @@ static uint64_t hash_double(double d)
     return mix(bits);
 }
 
-/* Of a hashable value. Nesting is bounded: what a template nests deeper than JINJA_MAX_DEPTH does not get a hash of its
- * own. A tuple that holds another one twice, and that another one ..., is small and has many elements: each is a tick.
+/* The hash of a hashable value. Nesting is bounded: what a template nests deeper than JINJA_MAX_DEPTH gets no hash of
+ * its own. A tuple that holds another one twice, and that another one ..., is small and has many elements: each is a
+ * tick.
  */
 static uint64_t hash_value(struct jinja_run *run, struct jinja_value v, int depth)
 {

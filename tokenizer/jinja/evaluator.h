@@ -1,5 +1,5 @@
-/* The evaluator: evaluate.c has expressions, execute.c statements, loops.c and macros.c what these two are called for.
- */
+/* The evaluator: evaluate.c has expressions, execute.c statements, loops.c loops and macros.c macros. The last three
+ * are one recursive unit: a statement may be a loop, whose body is statements. */
 #ifndef QUIRE_TOKENIZER_JINJA_EVALUATOR_H
 #define QUIRE_TOKENIZER_JINJA_EVALUATOR_H
 

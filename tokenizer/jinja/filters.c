@@ -1,4 +1,5 @@
-/* The table of filters. */
+/* The table of filters. The filters map and select find filters and tests by name, and the test `filter` finds filters:
+ * filters.c, select_filters.c and tests.c are one recursive unit. */
 #include "tokenizer/jinja/library.h"
 
 static struct jinja_value filter_random(struct jinja_run *run, struct jinja_call *c)

@@ -78,7 +78,7 @@ static struct jinja_value filter_map(struct jinja_run *run, struct jinja_call *c
 
 enum { REJECT = 1, BY_ATTRIBUTE = 2 };
 
-/* `variant`: of these, what the filter does. */
+/* `variant` is made of these: whether the test decides what is left out, and whether it is given an attribute. */
 static struct jinja_value filter_choose(struct jinja_run *run, struct jinja_call *c)
 {
     const bool by_attribute = c->variant & BY_ATTRIBUTE, wanted = !(c->variant & REJECT);

@@ -178,7 +178,7 @@ static struct jinja_value filter_unique(struct jinja_run *run, struct jinja_call
     return jinja_generator(run, out);
 }
 
-/* `variant`: the order of a new extreme and the last one. */
+/* An element is the new extreme if its order to the last one is `variant`. */
 static struct jinja_value filter_extreme(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_attribute a;

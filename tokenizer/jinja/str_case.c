@@ -60,7 +60,7 @@ bool jinja_build_upper(struct jinja_run *run, struct jinja_builder *b, const str
     return build_range_cased(run, b, s, from, to, CHARACTER_UPPER);
 }
 
-/* `variant`: the case. */
+/* `variant` is the case that is wanted. */
 static struct jinja_value str_to_case(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_builder b = {0};

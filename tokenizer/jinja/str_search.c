@@ -23,8 +23,8 @@ static bool search_bounds(struct jinja_run *run, const char *name, const struct 
 
 enum { LAST = 1, MUST_BE_THERE = 2 };
 
-/* The index of the character at which the argument is found; -1: nowhere. `variant`: the last place, and whether there
- * must be one. */
+/* The index of the character at which the argument is found; -1: nowhere. `variant` asks for the last place instead of
+ * the first, and says whether there must be one. */
 static struct jinja_value str_find(struct jinja_run *run, struct jinja_call *c)
 {
     const struct jinja_string *s = c->self.string, *needle = jinja_expect_string(run, c->title, c->v[0]);
@@ -51,7 +51,7 @@ static struct jinja_value str_count(struct jinja_run *run, struct jinja_call *c)
 
 enum { START, END };
 
-/* Whether the string has one of the arguments at an end. `variant`: which. */
+/* Whether the string has one of the arguments at an end. `variant` says at which. */
 static struct jinja_value str_has_end(struct jinja_run *run, struct jinja_call *c)
 {
     const struct jinja_string *s = c->self.string;

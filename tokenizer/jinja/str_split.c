@@ -106,7 +106,7 @@ static const struct jinja_string *expect_separator(struct jinja_run *run, const 
     return jinja_failed(run) ? NULL : separator;
 }
 
-/* `variant`: from the right. */
+/* With `variant` the string is split from the right. */
 static struct jinja_value str_split(struct jinja_run *run, struct jinja_call *c)
 {
     int64_t max;
@@ -123,7 +123,7 @@ static struct jinja_value str_split(struct jinja_run *run, struct jinja_call *c)
     return list;
 }
 
-/* `variant`: at the last separator. */
+/* With `variant` the last separator counts. */
 static struct jinja_value str_partition(struct jinja_run *run, struct jinja_call *c)
 {
     const struct jinja_string *s = c->self.string, *separator = expect_separator(run, c->title, c->v[0]);

@@ -17,7 +17,7 @@ static bool is_stripped(const struct jinja_string *s, size_t from, size_t to, co
 
 enum { LEFT = 1, RIGHT = 2 };
 
-/* `variant`: at which sides. */
+/* `variant` says at which sides. */
 static struct jinja_value str_strip(struct jinja_run *run, struct jinja_call *c)
 {
     const struct jinja_string *s = c->self.string, *chars = NULL;
@@ -59,7 +59,7 @@ static struct jinja_value str_removesuffix(struct jinja_run *run, struct jinja_c
 
 enum { CENTER, TO_LEFT, TO_RIGHT };
 
-/* `variant`: where the text goes. */
+/* `variant` says where the text goes. */
 static struct jinja_value str_pad(struct jinja_run *run, struct jinja_call *c)
 {
     static const struct jinja_string space = {.bytes = " ", .length = 1, .count = 1};

@@ -3,7 +3,7 @@
 
 /* --- kinds --- */
 
-/* `variant`: the kind. */
+/* `variant` is the kind. */
 static struct jinja_value test_kind(struct jinja_run *run, struct jinja_call *c)
 {
     (void)run;
@@ -16,7 +16,7 @@ static struct jinja_value test_defined(struct jinja_run *run, struct jinja_call 
     return jinja_bool(c->self.kind != JINJA_UNDEFINED);
 }
 
-/* `variant`: the truth. */
+/* `variant` is the truth that is wanted. */
 static struct jinja_value test_truth(struct jinja_run *run, struct jinja_call *c)
 {
     (void)run;
@@ -73,7 +73,7 @@ static struct jinja_value has_rest(struct jinja_run *run, struct jinja_value sel
     return jinja_bool(jinja_equal(run, jinja_arithmetic(run, JINJA_MODULO, self, divisor), jinja_int(rest)));
 }
 
-/* `variant`: the rest of a division by 2. */
+/* `variant` is the rest of a division by 2. */
 static struct jinja_value test_parity(struct jinja_run *run, struct jinja_call *c)
 {
     return has_rest(run, c->self, jinja_int(2), c->variant);
@@ -86,7 +86,7 @@ static struct jinja_value test_divisibleby(struct jinja_run *run, struct jinja_c
 
 /* --- strings --- */
 
-/* `variant`: upper case. */
+/* `variant` says whether upper case is wanted. */
 static struct jinja_value test_case(struct jinja_run *run, struct jinja_call *c)
 {
     return jinja_call_str_method(run, c->variant ? "isupper" : "islower", c->self, c->args);
@@ -111,7 +111,7 @@ static struct jinja_value test_test(struct jinja_run *run, struct jinja_call *c)
 
 /* --- comparisons --- */
 
-/* `variant`: the comparison. */
+/* `variant` is the comparison. */
 static struct jinja_value test_comparison(struct jinja_run *run, struct jinja_call *c)
 {
     return jinja_bool(jinja_compares(run, (enum jinja_comparison)c->variant, c->self, c->v[0]));

@@ -25,7 +25,7 @@ struct jinja_value;
 
 struct jinja_run {
     const struct jinja_context *context;
-    struct jinja_block *blocks, *large; /* of many cells; of one each */
+    struct jinja_block *blocks, *large; /* blocks of many cells, and blocks of one cell each */
     char *hole, *hole_end;              /* what small cells are cut from */
     struct jinja_cell *holes;
     struct jinja_cell *waiting; /* reached, but not yet looked into */
