@@ -26,8 +26,8 @@
  * a power of two.
  *
  *     block_size 16, block_shifts {2, 0}: tokens 0 .. 127 of a sequence
- *     group 0    [            64             ] [            64             ]
- *     group 1    [  16 ] [  16 ] [  16 ] [ 16] [  16 ] [  16 ] [  16 ] [ 16] */
+ *     group 0    [          64          ][          64          ]
+ *     group 1    [ 16 ][ 16 ][ 16 ][ 16 ][ 16 ][ 16 ][ 16 ][ 16 ] */
 #define KV_MAX_GROUPS 8
 #define KV_MAX_BLOCK_SIZE 128 /* tokens that a block may have, as kernels take it */
 
@@ -108,7 +108,7 @@ static inline int32_t batch_block_size(const struct batch_limits *limits, int32_
     return limits->block_size << limits->block_shifts[group];
 }
 
-/* The largest of them, a multiple of each. */
+/* The largest block size of a group, a multiple of every group's. */
 static inline int32_t batch_largest_block_size(const struct batch_limits *limits)
 {
     int32_t shift = 0;

@@ -202,8 +202,8 @@ static json_t *groups_json(const struct memory_profile *p, const struct batch_li
         json_put_integer(group, "num_layers", p->group_layers[g]);
         json_object_set_new(group, "sliding_window",
                             limits->windows[g] ? json_integer(limits->windows[g]) : json_null());
-        json_put_integer(group, "block_size", batch_block_size(limits, g));
-        json_put_integer(group, "unused_block_bytes", p->group_unused[g]);
+        if (limits->block_shifts[g] > 0) json_put_integer(group, "block_size", batch_block_size(limits, g));
+        if (p->group_unused[g] > 0) json_put_integer(group, "unused_block_bytes", p->group_unused[g]);
         json_put_integer(group, "max_request_blocks", batch_group_blocks(limits, g, limits->max_model_len));
         json_array_append_new(groups, group);
     }
