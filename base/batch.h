@@ -20,17 +20,25 @@
 #include "base/status.h"
 
 /* A KV cache group is a set of layers whose attention reads the same tokens: all, or those of a sliding window. A
- * sequence has a block table for each group. All groups take their blocks from one pool: a block is as large in one
- * group as in another, because every group has as many layers (the design follows vLLM's hybrid KV cache manager). */
+ * sequence has a block table for each group. All groups take their blocks from one pool: a block has as many bytes in
+ * one group as in another, because every group has as many layers (the design follows vLLM's hybrid KV cache manager).
+ * Layers may store more or fewer bytes of a token. A group with fewer packs more tokens into a block: block_size times
+ * a power of two.
+ *
+ *     block_size 16, block_shifts {2, 0}: tokens 0 .. 127 of a sequence
+ *     group 0    [          64          ][          64          ]
+ *     group 1    [ 16 ][ 16 ][ 16 ][ 16 ][ 16 ][ 16 ][ 16 ][ 16 ] */
 #define KV_MAX_GROUPS 8
+#define KV_MAX_BLOCK_SIZE 128 /* tokens that a block may have, as kernels take it */
 
 /* The largest step. Everything that is allocated at start-up is sized by it. */
 struct batch_limits {
-    int32_t max_num_tokens; /* max_num_batched_tokens */
-    int32_t max_num_seqs;   /* sequences that run at once; state indices are 0 .. max_num_seqs - 1 */
-    int32_t max_model_len;  /* tokens of one sequence, prompt and output */
-    int32_t block_size;
-    int32_t num_groups;             /* KV cache groups, 1 .. KV_MAX_GROUPS */
+    int32_t max_num_tokens;              /* max_num_batched_tokens */
+    int32_t max_num_seqs;                /* sequences that run at once; state indices are 0 .. max_num_seqs - 1 */
+    int32_t max_model_len;               /* tokens of one sequence, prompt and output */
+    int32_t block_size;                  /* tokens of a block, of the group with the most bytes for each token */
+    int32_t num_groups;                  /* KV cache groups, 1 .. KV_MAX_GROUPS */
+    int32_t block_shifts[KV_MAX_GROUPS]; /* [num_groups] a block of the group has block_size << shift tokens */
     int32_t windows[KV_MAX_GROUPS]; /* [num_groups] a query reads its own token and those before it, so many in all; 0:
                                        it reads all */
 };
@@ -57,8 +65,8 @@ struct batch {
     int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
     int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step */
     int32_t *state_indices; /* [num_seqs] of each sequence's block table and sampling state on the device; distinct */
-    int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block_size + offset; -1: do not store. The first
-                               num_tokens of each group are used */
+    int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block size of the group + offset; -1: do not store.
+                               The first num_tokens of each group are used */
 
     int32_t num_deltas;
     struct block_table_delta *deltas; /* [num_deltas] at most max_deltas; an entry of a table is changed once at most,
@@ -94,16 +102,32 @@ int64_t batch_bytes(const struct batch_limits *limits); /* that batch_init alloc
 void batch_free(struct batch *batch);                   /* safe on a zeroed struct */
 void batch_clear(struct batch *batch);                  /* empties it; keeps the memory */
 
-/* ceil(num_tokens / block_size) */
-static inline int32_t batch_num_blocks(const struct batch_limits *limits, int32_t num_tokens)
+/* Tokens of a block of the group. */
+static inline int32_t batch_block_size(const struct batch_limits *limits, int32_t group)
 {
-    return num_tokens / limits->block_size + (num_tokens % limits->block_size != 0);
+    return limits->block_size << limits->block_shifts[group];
 }
 
-/* Longest block table of a sequence. */
+/* The largest block size of a group, a multiple of every group's. */
+static inline int32_t batch_largest_block_size(const struct batch_limits *limits)
+{
+    int32_t shift = 0;
+    for (int32_t g = 0; g < limits->num_groups; g++)
+        if (limits->block_shifts[g] > shift) shift = limits->block_shifts[g];
+    return limits->block_size << shift;
+}
+
+/* The blocks of the group that num_tokens tokens take. */
+static inline int32_t batch_num_blocks(const struct batch_limits *limits, int32_t group, int32_t num_tokens)
+{
+    const int32_t size = batch_block_size(limits, group);
+    return num_tokens / size + (num_tokens % size != 0);
+}
+
+/* At least as many as the longest block table of a sequence has, of any group. */
 static inline int32_t batch_max_blocks(const struct batch_limits *limits)
 {
-    return batch_num_blocks(limits, limits->max_model_len);
+    return limits->max_model_len / limits->block_size + (limits->max_model_len % limits->block_size != 0);
 }
 
 /* The first block of the group that a query at this position, or at a later one, reads. Blocks before it are given
@@ -111,14 +135,14 @@ static inline int32_t batch_max_blocks(const struct batch_limits *limits)
 static inline int32_t batch_first_block(const struct batch_limits *limits, int32_t group, int32_t position)
 {
     const int32_t window = limits->windows[group];
-    return window == 0 || position < window ? 0 : (position - window + 1) / limits->block_size;
+    return window == 0 || position < window ? 0 : (position - window + 1) / batch_block_size(limits, group);
 }
 
 /* Most blocks that a sequence of num_tokens tokens holds at a time, of one group: with a window, those that the window
  * and a step's tokens before and after it can touch. */
 static inline int32_t batch_group_blocks(const struct batch_limits *limits, int32_t group, int32_t num_tokens)
 {
-    const int32_t size = limits->block_size, all = batch_num_blocks(limits, num_tokens);
+    const int32_t size = batch_block_size(limits, group), all = batch_num_blocks(limits, group, num_tokens);
     const int64_t span = (int64_t)limits->windows[group] - 1 + limits->max_num_tokens;
     const int64_t most = (span + size - 2) / size + 1;
     return limits->windows[group] == 0 || all < most ? all : (int32_t)most;

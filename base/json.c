@@ -3,11 +3,9 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/utf8.h"
 
 /* --- Files --- */
 
@@ -29,54 +27,7 @@ enum status json_object_read(const char *path, json_t **out, struct error *err)
     return status;
 }
 
-/* --- Text for messages --- */
-
-struct shown show_text(const char *text, size_t length)
-{
-    struct shown shown = {""};
-    const size_t room = sizeof shown.text - 1;
-    const bool cut = length > room;
-    if (cut) {
-        length = room - 3;
-        while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80) length--; /* not inside a character */
-    }
-    for (size_t i = 0; i < length; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        shown.text[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
-    }
-    memcpy(shown.text + length, cut ? "..." : "", cut ? 4 : 1);
-    return shown;
-}
-
-struct shown show_string(const char *string)
-{
-    if (!string) string = "";
-    return show_text(string, strnlen(string, sizeof(struct shown)));
-}
-
-struct shown show_value(const json_t *value)
-{
-    struct text text = {0};
-    struct shown shown = {""};
-    if (value && json_append(&text, value, JSON_COMPACT | JSON_REAL_PRECISION(9)))
-        shown = show_text(text.data, text.length);
-    text_free(&text);
-    return shown;
-}
-
 /* --- Typed reading --- */
-
-bool json_is_word(const json_t *value, const char *word)
-{
-    return json_is_string(value) && strcmp(json_string_value(value), word) == 0;
-}
-
-bool json_is_off(const json_t *value)
-{
-    return json_is_false(value) || (json_is_number(value) && json_number_value(value) == 0) ||
-           (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0);
-}
 
 struct json_reader json_reader(const json_t *object, const char *source, struct error *err)
 {

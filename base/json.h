@@ -1,5 +1,5 @@
-/* JSON from outside: files of a checkpoint and lines of requests, as values of jansson that json_parse.h reads. Errors
- * name the file and the key. And the way back to text.
+/* JSON from outside: files of a checkpoint and lines of requests, read key by key. Errors name the file and the key.
+ * json_parse.h makes the values, json_value.h says what they are.
  *
  *     struct json_reader r = json_reader(object, path, err);
  *     int32_t size = json_reader_require_int(&r, "hidden_size", 1, 1 << 20);
@@ -9,45 +9,17 @@
 #ifndef QUIRE_BASE_JSON_H
 #define QUIRE_BASE_JSON_H
 
-#include <stdio.h>
 #include <jansson.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include "base/array.h"
 #include "base/json_parse.h"
+#include "base/json_value.h"
 #include "base/log.h"
 #include "base/status.h"
 
 /* json_object_parse of a regular file. */
 enum status json_object_read(const char *path, json_t **out, struct error *err);
-
-/* Text from outside, made fit for a message: cut at a whole character, control characters replaced by '?'. */
-struct shown {
-    char text[160];
-};
-struct shown show_text(const char *text, size_t length);
-struct shown show_string(const char *string); /* NULL shows as nothing, as below */
-struct shown show_value(const json_t *value); /* as compact JSON */
-
-/* false, 0, or an empty array or object. */
-bool json_is_off(const json_t *value);
-/* The string `word`. */
-bool json_is_word(const json_t *value, const char *word);
-
-/* Sets a key of an object that is to be printed. A NULL string is written as null. A number that is not finite, a
- * string that is not UTF-8, and any value for which there is no memory leave the object as it is. */
-void json_put_integer(json_t *object, const char *key, int64_t value);
-void json_put_real(json_t *object, const char *key, double value);
-void json_put_string(json_t *object, const char *key, const char *value);
-
-/* Appends any value as JSON, in one line of ASCII and UTF-8 unless `flags` (jansson's) say otherwise. What
- * json_value_parse has read is written as it was spelled, where jansson has no form for it. False: memory ran out. */
-bool json_append(struct text *out, const json_t *value, size_t flags);
-/* Writes the value with a newline; at a terminal as visible.h has it. False: it is NULL, memory ran out, or the stream
- * refused. */
-bool json_print(const json_t *value, size_t flags, FILE *out);
 
 /* Typed reading of one object. A message is "SOURCE: PREFIXkey must be ..., found ...". The first failure sticks: later
  * ones leave `status` and the message as they are, so that a caller reads every key and checks `status` once. A null

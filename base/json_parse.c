@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/array.h"
-#include "base/json.h"
+#include "base/json_value.h"
 #include "base/utf8.h"
 
 enum { MAX_DEPTH = 2048 }; /* jansson's: its functions call themselves for each level of a value */
@@ -373,53 +373,4 @@ enum status json_object_parse(const char *bytes, size_t length, size_t flags, co
     json_decref(*out);
     *out = NULL;
     return STATUS_INVALID;
-}
-
-/* ---- what jansson has no type for ---- */
-
-/* The only key of an object that stands for a number: no text has it, because it is not UTF-8. */
-static const char SPELLING[] = "\xff";
-
-json_t *json_spelled_number(const char *spelling, size_t length)
-{
-    json_t *object = json_object();
-    if (object && json_object_set_new_nocheck(object, SPELLING, json_stringn_nocheck(spelling, length)) == 0)
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
-const char *json_spelling(const json_t *value)
-{
-    return json_string_value(json_object_get(value, SPELLING));
-}
-
-bool json_is_whole(const json_t *value)
-{
-    const char *spelling = json_spelling(value);
-    return json_is_integer(value) || (spelling && !strpbrk(spelling, ".eEIN"));
-}
-
-bool json_is_map(const json_t *value)
-{
-    return json_is_object(value) && !json_spelling(value);
-}
-
-bool json_is_text(const json_t *value)
-{
-    const char *text = json_string_value(value);
-    const size_t length = json_string_length(value);
-    return text && !memchr(text, '\0', length) && utf8_valid_prefix(text, length) == length;
-}
-
-enum status json_check_characters(const char *name, const char *text, size_t length, struct error *err)
-{
-    for (size_t at = 0; (at += utf8_valid_prefix(text + at, length - at)) < length; at++) {
-        const unsigned char first = (unsigned char)text[at];
-        if (first != 0xED && first != 0xC0) continue;
-        const unsigned code = utf8_next(text + at, &at);
-        return error_set(err, STATUS_INVALID, "%s holds \\u%04x, which is %s", name, code,
-                         code ? "half of a surrogate pair and no character" : "no character of a key");
-    }
-    return STATUS_OK;
 }

@@ -33,7 +33,7 @@ static inline double random_uniform(struct random *r)
     return (double)(random_bits(r) >> 11) / 9007199254740992.0;
 }
 
-/* Both ends included. (Not exactly uniform, by less than (high - low) / 2^64.) */
+/* A number from low to high, both included. (Not exactly uniform, by less than (high - low) / 2^64.) */
 static inline int64_t random_between(struct random *r, int64_t low, int64_t high)
 {
     return low + (int64_t)(random_bits(r) % (uint64_t)(high - low + 1));

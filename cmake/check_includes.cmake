@@ -4,22 +4,27 @@
 #
 # allowed_FOLDER lists the folders that the files of FOLDER may include. A file obeys the rule of the longest FOLDER that
 # its path begins with; so does what it includes: to include kernels/cpu/ a folder must name kernels/cpu, not kernels.
-# NAME_state.h says what a struct is made of which other folders know by its functions: only its own folder includes it.
+# NAME_state.h says what a struct is made of which other folders know by its functions: only its own folder includes it. So
+# it is with the files in `private`.
 cmake_minimum_required(VERSION 3.25)
 
-set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model scheduler runtime/engine runtime/prompts
-    runtime)
+set(folders base kernels kernels/cpu kernels/cuda tokenizer tokenizer/jinja model model/checkpoint model/families
+    model/quantization scheduler runtime/engine runtime/prompts runtime)
+set(private model/checkpoint/safetensors.h)
 set(allowed_base base)
 set(allowed_kernels base kernels kernels/cpu kernels/cuda)
 set(allowed_kernels/cpu base kernels kernels/cpu)
 set(allowed_kernels/cuda base kernels kernels/cuda)
 set(allowed_tokenizer base tokenizer tokenizer/jinja)
 set(allowed_tokenizer/jinja base tokenizer/jinja)
-set(allowed_model base kernels model)
+set(allowed_model base kernels model model/checkpoint model/families model/quantization)
+set(allowed_model/checkpoint base kernels model model/checkpoint)
+set(allowed_model/families base kernels model model/families)
+set(allowed_model/quantization base kernels model model/quantization)
 set(allowed_scheduler base scheduler)
-set(allowed_runtime/engine base kernels tokenizer model scheduler runtime/engine)
+set(allowed_runtime/engine base kernels tokenizer model model/checkpoint scheduler runtime/engine)
 set(allowed_runtime/prompts base kernels tokenizer model scheduler runtime/engine runtime/prompts)
-set(allowed_runtime base kernels tokenizer model scheduler runtime runtime/engine runtime/prompts)
+set(allowed_runtime base kernels tokenizer model model/checkpoint scheduler runtime runtime/engine runtime/prompts)
 
 # The longest of the folders that `path` lies in; "" if it lies in none.
 function(folder_of path out)
@@ -45,7 +50,8 @@ function(check_file file)
     string(REGEX REPLACE "^[^\"]*\"([^\"]*)\".*$" "\\1" included "${line}")
     folder_of("${included}" other)
     get_filename_component(other_directory "${included}" DIRECTORY)
-    if(NOT other IN_LIST allowed_${folder} OR (included MATCHES "_state\\.h$" AND NOT directory STREQUAL other_directory))
+    if(NOT other IN_LIST allowed_${folder} OR ((included MATCHES "_state\\.h$" OR included IN_LIST private)
+       AND NOT directory STREQUAL other_directory))
       list(APPEND failures "${file} includes \"${included}\"")
     endif()
   endforeach()

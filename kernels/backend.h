@@ -65,7 +65,7 @@ struct weight {
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
 
-    /* Of a quantized format only. */
+    /* Only quantized formats have these. */
     const void *scales; /* scale_dtype: float32, or for INT4 what the file has, 16-bit floats too */
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
@@ -84,6 +84,8 @@ int64_t weight_groups(const struct weight *w);         /* of a row; 1 without gr
 int64_t weight_scale_count(const struct weight *w);    /* elements of scales; 0 if w is not quantized */
 int64_t weight_row_bytes(const struct weight *w);      /* of a row of data */
 int64_t weight_bytes(const struct weight *w);          /* of data, scales, zeros and input_order; without the bias */
+/* Weight `index` of those that lie one behind the other (struct row_segments), the first of which is w. */
+struct weight weight_of_segment(const struct weight *w, int32_t index);
 /* What element [o][i] of data stands for. Not for inner loops. */
 float weight_element(const struct weight *w, int64_t o, int64_t i);
 
@@ -221,6 +223,19 @@ struct xielu_args {
 
 /* ---- matmuls ---- */
 
+/* Rows that are multiplied by different weights: rows starts[s], ..., starts[s + 1] - 1 of x and out by weight s.
+ *
+ *     x, out      | rows of weight 0 | rows of weight 2      | rows of weight 3 |        weight 1 has none
+ *                 starts[0]          starts[1], starts[2]    starts[3]          starts[4]
+ *
+ * The `count` weights have the same shape and format, and lie one behind the other: struct weight describes weight 0,
+ * and data, bias, scales and zeros of weight s begin s times as many rows later, out_features of them, which is a
+ * multiple of scale_rows. There is no input_order. Rows before starts[0] and from starts[count] on are not written. */
+struct row_segments {
+    const int32_t *starts; /* [count + 1] on the device, ascending, 0 to num_tokens */
+    int32_t count;         /* 0: all rows are multiplied by the same weight */
+};
+
 /* out[t][o] = sum over i of x[t][i] * weight[o][i], + bias[o]; accumulated in float32. The strides let parts of a fused
  * QKV lie side by side. */
 struct linear_args {
@@ -235,6 +250,7 @@ struct linear_args {
     enum dtype dtype;
     int32_t num_tokens;
     const struct weight *weight;
+    struct row_segments segments; /* without quantized_x */
 };
 
 enum { LINEAR_MAX_PARTS = 3 }; /* matmuls of the same x at a time: q, k and v */
@@ -284,14 +300,22 @@ struct scale_logits_args {
 
 /* ---- attention ---- */
 
-/* What varies in attention from layer to layer and from model to model. */
+/* What varies in attention from layer to layer and from model to model.
+ *
+ * ALiBi (Press et al., 2022) stands for positions in BLOOM, MPT and falcon-rw: score += slope * (key position - query
+ * position). Block-sparse attention is that of phi-3-small, as vLLM computes it. Tokens are in sparse blocks of
+ * sparse_block_size, a multiple of block_size. A query in sparse block qb reads the keys of sparse block kb if
+ *
+ *     (kb + head_offset + 1) % vertical_stride == 0   or   kb > qb - local_blocks
+ *
+ * where head_offset is head * head_sliding_step, or kv_head * -head_sliding_step if that is negative. Every backend has
+ * both, and tests call them; no family of model/families/ sets them. */
 struct attention_params {
-    float scale;    /* scores are scale * q.k */
-    int32_t window; /* > 0: a query attends only to the last `window` tokens, itself included */
-    float soft_cap; /* > 0: score = soft_cap * tanh(score / soft_cap) */
-    const float
-        *alibi_slopes; /* [num_heads] on the device, or NULL: score += slope * (key position - query position) */
-    /* Block-sparse attention, by blocks of sparse_block_size tokens. vertical_stride <= 1 turns it off. */
+    float scale;               /* scores are scale * q.k */
+    int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
+    const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
     const float *kv_scales;
@@ -308,13 +332,16 @@ struct attention_params {
  *   dims 0..7   |8 elements|8 elements|...|8 elements|              dim 0          |  |  |  | ... |  |
  *   dims 8..15  |8 elements|8 elements|...|8 elements|              dim 1          |  |  |  | ... |  |
  *   ...                                                             ...
- */
+ *
+ * A block of a tensor may be larger than the block of a layer that it serves (model/kv_cache.h): block_stride is at
+ * least num_kv_heads * head_size * block_size, and what lies behind these elements is neither read nor written. */
 struct reshape_and_cache_args {
     const void *key, *value; /* [num_tokens, num_kv_heads, head_size] dtype */
     int64_t kv_stride;       /* of key and value */
     void *k_cache, *v_cache;
     const int64_t *slot_mapping; /* [num_tokens] block * block_size + offset; -1: the token is not stored */
     int32_t num_tokens, num_kv_heads, head_size, block_size;
+    int64_t block_stride; /* elements from a block to the next, of K and of V; a multiple of 16 bytes */
     enum dtype dtype, cache_dtype;
     /* [2] on the device, of K and of V, as in attention_params. An fp8 cache stores value / scale, and the largest
      * number of its type where that is more; others read none. calculate_kv_scales writes them. */
@@ -351,6 +378,7 @@ struct attention_args {
     const int32_t *state_indices; /* [seqs of the batch] */
     int32_t first_seq, num_seqs;
     int32_t num_heads, num_kv_heads, head_size, block_size; /* heads of this rank */
+    int64_t block_stride;                                   /* as in reshape_and_cache_args */
     int32_t max_query_len, max_seq_len;                     /* bounds, for choosing a kernel and a grid */
     enum dtype dtype, cache_dtype;
     const struct attention_params *params; /* host */

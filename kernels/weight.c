@@ -58,6 +58,18 @@ int64_t weight_bytes(const struct weight *w)
     return bytes;
 }
 
+struct weight weight_of_segment(const struct weight *w, int32_t index)
+{
+    struct weight part = *w;
+    const int64_t first = index * w->out_features;
+    part.data = (const uint8_t *)w->data + first * weight_row_bytes(w);
+    if (w->bias) part.bias = (const uint8_t *)w->bias + first * dtype_size(w->bias_dtype);
+    if (w->scales)
+        part.scales = (const uint8_t *)w->scales + index * weight_scale_count(w) * dtype_size(w->scale_dtype);
+    if (w->zeros) part.zeros = w->zeros + first * weight_groups(w);
+    return part;
+}
+
 float weight_element(const struct weight *w, int64_t o, int64_t i)
 {
     const int64_t groups = weight_groups(w);

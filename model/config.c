@@ -6,9 +6,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "model/checkpoint/foreign_checkpoint.h"
 #include "model/families/families.h"
-#include "model/foreign_checkpoint.h"
-#include "model/generation_config.h"
 #include "model/quantization.h"
 
 static void add_eos(struct json_reader *r, const json_t *value, struct model_config *config)

@@ -12,16 +12,10 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "model/generation_config.h"
 #include "model/model_spec.h"
 
 #define CONFIG_MAX_EOS 16
-
-/* generation_config.json: the authors' defaults for sampling. A field that the file does not give is NaN or -1. */
-struct generation_config {
-    bool present, do_sample_given, do_sample;
-    double temperature, top_p, min_p, repetition_penalty; /* in the ranges of vLLM's SamplingParams */
-    int32_t top_k, max_new_tokens;                        /* top_k 0: off */
-};
 
 struct model_config {
     char model_type[64];   /* the family's: "llama" */

@@ -3,8 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a tensor: a quantized matrix has data, scales, zeros and an order of input features. */
+/* A quantized matrix has data, scales, zeros and an order of input features. */
 enum { MAX_TRANSFERS = 4 };
+
+/* Bytes that are no numbers are copied as this type. */
+static const enum dtype BYTE = DTYPE_FP8_E4M3;
 
 struct placement {
     struct arena *arena;
@@ -17,6 +20,7 @@ struct placement {
 
 static enum status allocate(struct placement *p, int64_t bytes, void **out, struct error *err)
 {
+    p->device->bytes += bytes;
     return arena_alloc(p->arena, PURPOSE_WEIGHTS, bytes, out, err);
 }
 
@@ -26,20 +30,6 @@ static int64_t order_bytes(const struct weight *w)
 }
 
 /* ---- merging ---- */
-
-/* Where a tensor goes: to its rows of a merged matrix, or to all of its own. */
-struct place {
-    struct weight *matrix;
-    int64_t first_row, num_rows; /* of the matrix */
-};
-
-static struct place place_of(const struct model_weights *device, const struct tensor *t)
-{
-    const struct projection *projection = model_weights_projection(device, t);
-    struct weight *matrix = model_weights_matrix(device, t);
-    if (projection && projection->num_parts == 1) return (struct place){matrix, t->first_row, t->merged_rows};
-    return (struct place){matrix, 0, t->out_features};
-}
 
 static bool same_order(const struct weight *a, const struct weight *b)
 {
@@ -62,7 +52,7 @@ static void choose_merging(struct placement *p)
     for (int32_t i = 0; i < p->host->table.count; i++) {
         const struct tensor *t = &p->host->table.tensors[i];
         if (t->kind != TENSOR_MATRIX || t->merged == MERGED_NONE) continue;
-        struct projection *projection = model_weights_projection(p->device, t);
+        struct projection *projection = model_weights_place(p->device, t).projection;
         if (t->part == 0) {
             first = t;
             projection->num_parts = 1;
@@ -71,7 +61,7 @@ static void choose_merging(struct placement *p)
     }
 }
 
-/* ---- matrices ---- */
+/* ---- placing ---- */
 
 static void add_transfer(struct placement *p, const void *source, void *destination, int64_t count, enum dtype from,
                          enum dtype to)
@@ -80,24 +70,20 @@ static void add_transfer(struct placement *p, const void *source, void *destinat
         .source = source, .file = p->host->file, .destination = destination, .count = count, .from = from, .to = to};
 }
 
-static void add_bytes(struct placement *p, const void *source, void *destination, int64_t bytes)
+/* Allocates the matrix that `rows` rows of *from become on the device. */
+static enum status allocate_matrix(struct placement *p, const struct tensor *t, const struct weight *from, int64_t rows,
+                                   struct weight *to, struct error *err)
 {
-    add_transfer(p, source, destination, bytes, DTYPE_FP8_E4M3, DTYPE_FP8_E4M3);
-}
-
-/* Allocates a quantized matrix of so many rows. */
-static enum status allocate_quantized(struct placement *p, const struct weight *from, bool has_zeros, int64_t num_rows,
-                                      struct weight *to, struct error *err)
-{
-    const struct weight_part_bytes bytes = weight_part_bytes(from, has_zeros, num_rows);
-    void *data = NULL, *scales = NULL, *zeros = NULL;
-    enum status status = allocate(p, bytes.data, &data, err);
-    if (status == STATUS_OK) status = allocate(p, bytes.scales, &scales, err);
-    if (status == STATUS_OK && has_zeros) status = allocate(p, bytes.zeros, &zeros, err);
-    *to = *from;
-    to->out_features = num_rows;
-    to->data = data, to->scales = scales, to->zeros = zeros, to->input_order = NULL;
+    struct weight_rows parts = {{NULL}};
+    enum status status = STATUS_OK;
+    *to = t->scheme.is_quantized ? *from : weight_of_tensor(t, p->dtype);
+    to->out_features = rows;
+    to->input_order = NULL;
     to->bias = NULL;
+    const struct weight_part_bytes bytes = weight_part_bytes(to, t->scheme.has_zeros, rows);
+    for (int i = 0; i < NUM_WEIGHT_PARTS && status == STATUS_OK; i++)
+        if (bytes.of[i] > 0) status = allocate(p, bytes.of[i], &parts.at[i], err);
+    weight_set_parts(to, &parts);
     return status;
 }
 
@@ -109,103 +95,61 @@ static enum status place_order(struct placement *p, const struct weight *from, s
     enum status status = allocate(p, order_bytes(from), &order, err);
     if (status != STATUS_OK) return status;
     to->input_order = order;
-    add_bytes(p, from->input_order, order, order_bytes(from));
+    add_transfer(p, from->input_order, order, order_bytes(from), BYTE, BYTE);
     return STATUS_OK;
 }
 
-/* What the host has as it is wanted is copied, the rest read by rows. */
-static enum status place_quantized(struct placement *p, const struct tensor *t, struct error *err)
+/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. Of a quantized matrix,
+ * what the host has as it is wanted is copied, the rest read by rows. */
+static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
+                                const struct weights_place *place, struct error *err)
 {
-    const struct weight *from = model_weights_matrix(p->host, t);
-    const bool has_zeros = t->scheme.has_zeros;
-    const struct weight_part_bytes bytes = weight_part_bytes(from, has_zeros, t->out_features);
-    const struct place place = place_of(p->device, t);
-    struct weight *to = place.matrix;
+    struct weight *to = place->matrix;
     enum status status = STATUS_OK;
-    if (place.first_row == 0) status = allocate_quantized(p, from, has_zeros, place.num_rows, to, err);
+    if (place->first_row == 0) status = allocate_matrix(p, t, from, place->num_rows, to, err);
     if (status == STATUS_OK) status = place_order(p, from, to, err);
     if (status != STATUS_OK) return status;
-    const struct weight_rows parts = {(void *)to->data, (void *)to->scales, (uint8_t *)to->zeros};
-    struct weight_rows rows = weight_rows_at(to, &parts, place.first_row);
-    if (from->data) add_bytes(p, from->data, rows.data, bytes.data), rows.data = NULL;
-    if (from->scales) add_bytes(p, from->scales, rows.scales, bytes.scales), rows.scales = NULL;
-    if (from->zeros) add_bytes(p, from->zeros, rows.zeros, bytes.zeros), rows.zeros = NULL;
-    if (rows.data || rows.scales || rows.zeros)
+    const bool quantized = t->scheme.is_quantized;
+    const enum dtype from_dtype = quantized ? BYTE : weight_dtype(from), to_dtype = quantized ? BYTE : p->dtype;
+    const struct weight_part_bytes bytes = weight_part_bytes(from, t->scheme.has_zeros, t->out_features);
+    const struct weight_rows parts = weight_parts(to), there = weight_parts(from);
+    struct weight_rows rows = weight_rows_at(to, &parts, place->first_row);
+    bool read = false;
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
+        read |= rows.at[i] && !there.at[i];
+        if (!there.at[i]) continue;
+        add_transfer(p, there.at[i], rows.at[i], bytes.of[i] / dtype_size(from_dtype), from_dtype, to_dtype);
+        rows.at[i] = NULL;
+    }
+    if (read)
         p->transfers[p->count++] =
             (struct transfer){.matrix = model_weights_source(p->host, t), .rows = rows, .count = t->out_features};
     return STATUS_OK;
 }
 
-/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. */
-static enum status place_matrix(struct placement *p, const struct tensor *t, struct error *err)
+/* A bias is merged as its matrix is, and gets the type of the activations; a gain keeps its own. */
+static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
+                                const struct weights_place *to, struct error *err)
 {
-    if (t->scheme.is_quantized) return place_quantized(p, t, err);
-    const struct weight *from = model_weights_matrix(p->host, t);
-    const struct place place = place_of(p->device, t);
-    const int64_t row_bytes = t->in_features * dtype_size(p->dtype);
-    if (place.first_row == 0) {
+    const enum dtype dtype = t->kind == TENSOR_BIAS ? p->dtype : *from->vector_dtype;
+    if (to->first_row == 0) {
         void *data;
-        enum status status = allocate(p, place.num_rows * row_bytes, &data, err);
+        enum status status = allocate(p, to->num_rows * dtype_size(dtype), &data, err);
         if (status != STATUS_OK) return status;
-        *place.matrix = (struct weight){.format = weight_format_of(p->dtype),
-                                        .out_features = place.num_rows,
-                                        .in_features = t->in_features,
-                                        .data = data};
+        *to->vector = data;
+        *to->vector_dtype = dtype;
     }
-    add_transfer(p, from->data, (char *)place.matrix->data + place.first_row * row_bytes, tensor_elements(t),
-                 weight_dtype(from), p->dtype);
+    add_transfer(p, *from->vector, (char *)*to->vector + to->first_row * dtype_size(dtype), t->out_features,
+                 *from->vector_dtype, dtype);
     return STATUS_OK;
 }
 
-static enum status place_bias(struct placement *p, const struct tensor *t, struct error *err)
-{
-    const struct weight *from = model_weights_matrix(p->host, t);
-    const struct place place = place_of(p->device, t);
-    const int64_t size = dtype_size(p->dtype);
-    if (place.first_row == 0) {
-        void *data;
-        enum status status = allocate(p, place.num_rows * size, &data, err);
-        if (status != STATUS_OK) return status;
-        place.matrix->bias = data;
-        place.matrix->bias_dtype = p->dtype;
-    }
-    add_transfer(p, from->bias, (char *)place.matrix->bias + place.first_row * size, tensor_elements(t),
-                 from->bias_dtype, p->dtype);
-    return STATUS_OK;
-}
-
-/* ---- */
-
-static enum status place_gain(struct placement *p, const struct tensor *t, struct error *err)
-{
-    const struct norm_params *from = model_weights_norm(p->host, t);
-    struct norm_params *to = model_weights_norm(p->device, t);
-    void *data;
-    enum status status = allocate(p, tensor_elements(t) * dtype_size(from->gain_dtype), &data, err);
-    if (status != STATUS_OK) return status;
-    *to = *from;
-    to->gain = data;
-    p->transfers[p->count++] = (struct transfer){.source = from->gain,
-                                                 .file = p->host->gains ? NULL : p->host->file,
-                                                 .destination = data,
-                                                 .count = tensor_elements(t),
-                                                 .from = from->gain_dtype,
-                                                 .to = from->gain_dtype};
-    return STATUS_OK;
-}
-
+/* Scalars stay on the host. */
 static enum status place(struct placement *p, const struct tensor *t, struct error *err)
 {
-    switch (t->kind) {
-    case TENSOR_MATRIX:
-        return place_matrix(p, t, err);
-    case TENSOR_BIAS:
-        return place_bias(p, t, err);
-    case TENSOR_GAIN:
-        return place_gain(p, t, err);
-    case TENSOR_SCALAR: /* stays on the host */
-        return STATUS_OK;
-    }
+    const struct weights_place from = model_weights_place(p->host, t), to = model_weights_place(p->device, t);
+    if (t->kind == TENSOR_MATRIX) return place_matrix(p, t, from.matrix, &to, err);
+    if (t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN) return place_vector(p, t, &from, &to, err);
     return STATUS_OK;
 }
 
@@ -215,7 +159,6 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     const bool tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
     enum status status = model_weights_init(spec, tied, p->device, err);
     if (status != STATUS_OK) return status;
-    p->device->bytes = device_weights_bytes(p->host, p->dtype);
     p->transfers = malloc((size_t)table->count * MAX_TRANSFERS * sizeof *p->transfers);
     if (!p->transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     for (int32_t i = 0; i < spec->num_layers; i++) p->device->layers[i].xielu = p->host->layers[i].xielu;
@@ -241,10 +184,11 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
 
 static int64_t tensor_bytes(const struct model_weights *host, const struct tensor *t, enum dtype dtype)
 {
+    const struct weights_place place = model_weights_place(host, t);
     if (t->kind == TENSOR_SCALAR) return 0;
-    if (t->kind == TENSOR_GAIN) dtype = model_weights_norm(host, t)->gain_dtype;
-    if (!t->scheme.is_quantized) return tensor_elements(t) * dtype_size(dtype);
-    return weight_bytes_of_parts(model_weights_matrix(host, t), t->scheme.has_zeros);
+    if (t->kind == TENSOR_GAIN) dtype = *place.vector_dtype;
+    return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
+                                  : tensor_elements(t) * dtype_size(dtype);
 }
 
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
@@ -260,7 +204,7 @@ void device_weights_prepare(struct backend *b, const struct model_weights *devic
     for (int32_t i = 0; i < device->table.count; i++) {
         const struct tensor *t = &device->table.tensors[i];
         if (t->kind != TENSOR_MATRIX) continue;
-        const struct place place = place_of(device, t);
+        const struct weights_place place = model_weights_place(device, t);
         if (place.first_row == 0 && weight_is_quantized(place.matrix)) b->weight_prepare(b, place.matrix);
     }
 }

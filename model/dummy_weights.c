@@ -15,14 +15,7 @@ struct dummy {
     struct model_weights *weights;
     enum dtype dtype;
     uint64_t seed;
-    union {
-        uint16_t half[DUMMY_VALUES];
-        float single[DUMMY_VALUES];
-    } values; /* of dtype: what each sum of four bytes stands for */
-    union {
-        uint16_t half;
-        float single;
-    } one; /* 1 in dtype */
+    _Alignas(float) char values[DUMMY_VALUES * sizeof(float)]; /* of dtype: what each sum of four bytes stands for */
 };
 
 /* The sums of the four bytes of each half of x: 0 to 1020, nearly normal. */
@@ -53,51 +46,46 @@ static void fill(const struct dummy *d, pool_body *body, struct filling *f)
     pool_run(d->pool, INT_MAX, (f->count + PIECE - 1) / PIECE, body, f);
 }
 
-static void fill_piece16(void *filling, int64_t piece, int thread)
+/* Two numbers of `size` bytes from each random one. */
+static inline __attribute__((always_inline)) void fill_piece(const struct filling *f, int64_t piece, int size)
 {
-    (void)thread;
-    const struct filling *f = filling;
-    const uint16_t *values = f->values;
-    uint16_t *out = f->out;
+    const char *values = f->values;
+    char *out = f->out;
     for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
         uint32_t low, high;
         byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
-        out[2 * i] = values[low];
-        out[2 * i + 1] = values[high];
+        memcpy(out + 2 * i * size, values + low * (uint32_t)size, (size_t)size);
+        memcpy(out + (2 * i + 1) * size, values + high * (uint32_t)size, (size_t)size);
     }
+}
+
+static void fill_piece16(void *filling, int64_t piece, int thread)
+{
+    (void)thread;
+    fill_piece(filling, piece, 2);
 }
 
 static void fill_piece32(void *filling, int64_t piece, int thread)
 {
     (void)thread;
-    const struct filling *f = filling;
-    const float *values = f->values;
-    float *out = f->out;
-    for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
-        uint32_t low, high;
-        byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
-        out[2 * i] = values[low];
-        out[2 * i + 1] = values[high];
-    }
+    fill_piece(filling, piece, 4);
 }
 
 /* `count` numbers of d->dtype, two at a time. */
 static void fill_random(const struct dummy *d, void *out, int64_t count, uint64_t seed)
 {
     const int size = dtype_size(d->dtype);
-    struct filling f = {.out = out, .count = count / 2, .seed = seed, .values = &d->values};
+    struct filling f = {.out = out, .count = count / 2, .seed = seed, .values = d->values};
     fill(d, size == 2 ? fill_piece16 : fill_piece32, &f);
     const uint64_t last = random_mix(seed) % DUMMY_VALUES;
-    if (count % 2)
-        memcpy((char *)out + (count - 1) * size, (const char *)&d->values + last * (uint64_t)size, (size_t)size);
+    if (count % 2) memcpy((char *)out + (count - 1) * size, d->values + last * (uint64_t)size, (size_t)size);
 }
 
 static void prepare_values(struct dummy *d)
 {
     /* Four bytes, each uniform on 0..255: mean 510, variance 4 * (256^2 - 1) / 12 = 147.8^2. */
     const float deviation = (float)DEVIATION / 147.801f;
-    for (int i = 0; i < DUMMY_VALUES; i++) dtype_store(&d->values, d->dtype, i, (float)(i - 510) * deviation);
-    dtype_store(&d->one, d->dtype, 0, 1);
+    for (int i = 0; i < DUMMY_VALUES; i++) dtype_store(d->values, d->dtype, i, (float)(i - 510) * deviation);
 }
 
 /* ---- quantized matrices ---- */
@@ -147,96 +135,64 @@ static void fill_order(int32_t *order, int64_t n)
     }
 }
 
-/* Zero points of 7 and 8. */
-static void fill_quantized(const struct dummy *d, struct weight *w, uint8_t *memory, const struct tensor *t,
-                           uint64_t seed)
+/* Zero points are 7 and 8. */
+static void fill_quantized(const struct dummy *d, const struct weight *w, bool has_zeros, uint64_t seed)
 {
-    const bool has_zeros = t->scheme.has_zeros;
     const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
-    uint8_t *scales = memory + model_weights_aligned(bytes.data), *zeros = scales + model_weights_aligned(bytes.scales);
-    int32_t *order = (int32_t *)(zeros + model_weights_aligned(bytes.zeros));
-    const float scale = (float)(DEVIATION / root_mean_square(w->format));
-    const int64_t num_scales = weight_scale_count(w);
-    fill_random_bytes(d, memory, bytes.data, seed, w->format == WEIGHT_FP8);
-    dtype_store(scales, w->scale_dtype, 0, scale);
+    const struct weight_rows parts = weight_parts(w);
+    char *scales = parts.at[WEIGHT_SCALES];
     const int size = dtype_size(w->scale_dtype);
-    for (int64_t i = 1; i < num_scales; i++) memcpy(scales + i * size, scales, (size_t)size);
-    for (int64_t i = 0; i < bytes.zeros; i++) zeros[i] = (uint8_t)(7 + (i & 1));
-    w->data = memory;
-    w->scales = scales;
-    if (has_zeros) w->zeros = zeros;
-    if (!weight_is_ordered(t)) return;
-    fill_order(order, w->in_features);
-    w->input_order = order;
+    fill_random_bytes(d, parts.at[WEIGHT_DATA], bytes.of[WEIGHT_DATA], seed, w->format == WEIGHT_FP8);
+    dtype_store(scales, w->scale_dtype, 0, (float)(DEVIATION / root_mean_square(w->format)));
+    for (int64_t i = size; i < bytes.of[WEIGHT_SCALES]; i += size) memcpy(scales + i, scales, (size_t)size);
+    for (int64_t i = 0; i < bytes.of[WEIGHT_ZEROS]; i++)
+        ((uint8_t *)parts.at[WEIGHT_ZEROS])[i] = (uint8_t)(7 + (i & 1));
 }
 
 /* ---- */
 
-/* Bytes of the weight, and those that it takes with what aligns its parts. */
-struct size {
-    int64_t bytes, memory;
-};
-
-static struct size tensor_size(const struct dummy *d, const struct tensor *t)
-{
-    if (t->kind == TENSOR_SCALAR) return (struct size){0, 0};
-    if (!t->scheme.is_quantized) {
-        const int64_t bytes = tensor_elements(t) * dtype_size(d->dtype);
-        return (struct size){bytes, model_weights_aligned(bytes)};
-    }
-    const struct weight w = weight_of_scheme(t);
-    const struct weight_part_bytes parts = weight_part_bytes(&w, t->scheme.has_zeros, t->out_features);
-    const int64_t order = weight_is_ordered(t) ? w.in_features * (int64_t)sizeof *w.input_order : 0;
-    return (struct size){weight_bytes_of_parts(&w, t->scheme.has_zeros) + order,
-                         model_weights_aligned_parts(&parts) + model_weights_aligned(order)};
-}
-
-/* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */
-static void fill_tensor(const struct dummy *d, int32_t index, uint8_t *data)
+/* Takes the memory of the tensor, whose weight has no data yet, and fills it unless it is only counted. Each tensor has
+ * random numbers of its own, which depend on the seed and its index in the table. */
+static void fill_tensor(const struct dummy *d, const struct model_spec *spec, int32_t index,
+                        struct weights_memory *memory)
 {
     const struct tensor *t = &d->weights->table.tensors[index];
-    const int64_t count = tensor_elements(t);
-    const int size = dtype_size(d->dtype);
-    if (t->kind == TENSOR_SCALAR) return; /* it has the value with which training begins */
+    struct weight w = weight_of_tensor(t, model_weights_dtype(spec, t));
     const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
-    if (t->scheme.is_quantized) {
-        struct weight w = weight_of_scheme(t);
-        fill_quantized(d, &w, data, t, seed);
-        *model_weights_matrix(d->weights, t) = w;
-        return;
-    }
-    if (t->kind == TENSOR_GAIN)
-        for (int64_t i = 0; i < count; i++) memcpy(data + i * size, &d->one, (size_t)size);
+    if (t->kind == TENSOR_SCALAR || t->kind == TENSOR_CACHE_SCALE)
+        return; /* it has the value with which training begins */
+    weights_memory_take_parts(memory, &w, t->scheme.has_zeros);
+    int32_t *order = weight_is_ordered(t) ? weights_memory_take(memory, t->in_features * (int64_t)sizeof *order) : NULL;
+    if (!memory->at) return;
+    if (order) fill_order(order, w.in_features);
+    w.input_order = order;
+    if (t->scheme.is_quantized)
+        fill_quantized(d, &w, t->scheme.has_zeros, seed);
+    else if (t->kind == TENSOR_GAIN)
+        for (int64_t i = 0; i < t->out_features; i++) dtype_store((void *)w.data, weight_dtype(&w), i, 1);
     else
-        fill_random(d, data, count, seed);
-    model_weights_set(d->weights, t, data, d->dtype);
+        fill_random(d, (void *)w.data, tensor_elements(t), seed);
+    model_weights_set(d->weights, t, &w);
 }
 
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err)
 {
-    const bool tied = spec->tie_word_embeddings;
-    int64_t bytes = 0, offset = 0;
-    enum status status = model_weights_init(spec, tied, weights, err);
+    struct weights_memory memory = {0};
+    enum status status = model_weights_init(spec, spec->tie_word_embeddings, weights, err);
     if (status != STATUS_OK) return status;
     struct dummy d = {.weights = weights, .dtype = spec->dtype, .seed = seed};
     prepare_values(&d);
-    for (int32_t i = 0; i < weights->table.count; i++) {
-        const struct size size = tensor_size(&d, &weights->table.tensors[i]);
-        weights->bytes += size.bytes;
-        bytes += size.memory;
-    }
-    status = model_weights_allocate(weights, bytes, "dummy weights of this config", err);
+    for (int32_t i = 0; i < weights->table.count; i++) fill_tensor(&d, spec, i, &memory);
+    status = model_weights_allocate(weights, memory.bytes, "dummy weights of this config", err);
     if (status != STATUS_OK) {
         model_weights_close(weights);
         return status;
     }
+    memory = (struct weights_memory){.at = weights->memory};
     d.pool = pool_open_allowed();
-    for (int32_t i = 0; i < weights->table.count; i++) {
-        fill_tensor(&d, i, (uint8_t *)weights->memory + offset);
-        offset += tensor_size(&d, &weights->table.tensors[i]).memory;
-    }
+    for (int32_t i = 0; i < weights->table.count; i++) fill_tensor(&d, spec, i, &memory);
     pool_close(d.pool);
-    if (tied) weights->lm_head = weights->embedding;
+    if (spec->tie_word_embeddings) weights->lm_head = weights->embedding;
     return STATUS_OK;
 }

@@ -4,7 +4,13 @@
 #define QUIRE_MODEL_GENERATION_CONFIG_H
 
 #include "base/json.h"
-#include "model/config.h"
+
+/* A field that the file does not give is NaN or -1. */
+struct generation_config {
+    bool present, do_sample_given, do_sample;
+    double temperature, top_p, min_p, repetition_penalty; /* in the ranges of vLLM's SamplingParams */
+    int32_t top_k, max_new_tokens;                        /* top_k 0: off */
+};
 
 /* What stands for no file. */
 struct generation_config generation_config_none(void);

@@ -6,17 +6,39 @@
 #include "kernels/kv_scale.h"
 #include "model/layer_cache.h"
 
-/* All layers have blocks of the same size, as kv_groups_assign checks. */
-static int64_t tensor_block_bytes(const struct model_spec *spec, int32_t block_size, enum dtype dtype)
+/* What the K of a block of the layer takes. */
+static int64_t layer_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
+                                 const struct batch_limits *limits, int32_t layer, enum dtype dtype)
 {
-    const struct layer_cache cache = layer_cache_of(&spec->layers[0]);
-    return block_size * layer_cache_token_bytes(&cache, dtype) / 2;
+    const struct layer_cache cache = layer_cache_of(&spec->layers[layer]);
+    return layer_cache_block_bytes(&cache, batch_block_size(limits, groups->group[layer]), dtype);
 }
 
-int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups, int32_t block_size,
-                             enum dtype dtype)
+static int64_t tensor_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
+                                  const struct batch_limits *limits, enum dtype dtype)
 {
-    return 2 * groups->num_tensors * tensor_block_bytes(spec, block_size, dtype);
+    int64_t most = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const int64_t bytes = layer_block_bytes(spec, groups, limits, i, dtype);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
+                             const struct batch_limits *limits, enum dtype dtype)
+{
+    return 2 * groups->num_tensors * tensor_block_bytes(spec, groups, limits, dtype);
+}
+
+int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_groups *groups,
+                              const struct batch_limits *limits, int32_t group, enum dtype dtype)
+{
+    const int64_t room = tensor_block_bytes(spec, groups, limits, dtype);
+    int64_t unused = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (groups->group[i] == group) unused += 2 * (room - layer_block_bytes(spec, groups, limits, i, dtype));
+    return unused;
 }
 
 int64_t kv_cache_token_bytes(const struct model_spec *spec, enum dtype dtype)
@@ -32,15 +54,13 @@ int64_t kv_cache_token_bytes(const struct model_spec *spec, enum dtype dtype)
 enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec, const struct batch_limits *limits,
                           enum dtype dtype, struct error *err)
 {
-    *cache = (struct kv_cache){
-        .block_size = limits->block_size,
-        .dtype = dtype,
-        .tensor_block_bytes = tensor_block_bytes(spec, limits->block_size, dtype),
-    };
+    *cache = (struct kv_cache){.dtype = dtype};
     enum status status = kv_groups_assign(spec, limits, &cache->groups, err);
     if (status != STATUS_OK) return status;
+    for (int32_t g = 0; g < limits->num_groups; g++) cache->block_sizes[g] = batch_block_size(limits, g);
     cache->num_tensors = 2 * cache->groups.num_tensors;
-    cache->block_bytes = kv_cache_block_bytes(spec, &cache->groups, limits->block_size, dtype);
+    cache->tensor_block_bytes = tensor_block_bytes(spec, &cache->groups, limits, dtype);
+    cache->block_bytes = cache->num_tensors * cache->tensor_block_bytes;
     cache->tensors = calloc((size_t)cache->num_tensors, sizeof *cache->tensors);
     return cache->tensors ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
 }

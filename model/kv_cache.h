@@ -1,5 +1,10 @@
 /* The KV cache: a K and a V tensor for each layer of the largest KV cache group, made of blocks (layout: struct
  * reshape_and_cache_args). Tensor i serves layer i of every group, so a block holds the K and V of one group's layers.
+ * The block of a tensor has room for the block of any layer. What a layer does not fill is behind its K or V:
+ *
+ *     a tensor     [          block 0          ] [          block 1          ] [ ...
+ *     layer 0      [  16 tokens of 8 x 64      ]                                      of a group with block_size 16
+ *     layer 5      [  64 tokens of 3 x 32 |    ]                                      of one with 64: a quarter is lost
  */
 #ifndef QUIRE_MODEL_KV_CACHE_H
 #define QUIRE_MODEL_KV_CACHE_H
@@ -14,18 +19,21 @@ struct kv_cache {
     void **tensors;      /* [num_tensors] each [num_blocks + 1, ...]: K of index 0, 1, ..., then V of the same */
     int32_t num_tensors; /* 2 * groups.num_tensors */
     int32_t num_blocks;  /* blocks 1 .. num_blocks can be taken; block 0 is the null block */
-    int32_t block_size;  /* tokens */
+    int32_t block_sizes[KV_MAX_GROUPS]; /* [groups.count] tokens of a block */
     enum dtype dtype;
-    int64_t tensor_block_bytes; /* of one block in one tensor */
+    int64_t tensor_block_bytes; /* of one block in one tensor: the most that a layer's K takes */
     int64_t block_bytes;        /* of one block in all tensors, kv_cache_block_bytes; of a host block, too */
     float *scales; /* [num_layers, 2] of a cache of fp8, on the device (attention_params.kv_scales); NULL: of floats */
     bool measure_scales; /* of the first step that stores tokens: it raises the scales to what it stores */
 };
 
-/* Bytes of one block: block_size tokens of K and V in a group's layers, 2 * groups->num_tensors * block_size *
- * num_kv_heads * head_size * sizeof(dtype). */
-int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups, int32_t block_size,
-                             enum dtype dtype);
+/* Bytes of one block in all tensors: 2 * groups->num_tensors * the most that a layer's K of a block takes. */
+int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
+                             const struct batch_limits *limits, enum dtype dtype);
+/* The bytes of a block that a group's layers have and do not fill, because they store fewer elements than the largest,
+ * and not a power of two times fewer. */
+int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_groups *groups,
+                              const struct batch_limits *limits, int32_t group, enum dtype dtype);
 
 /* Bytes of the K and V of one token in every layer. */
 int64_t kv_cache_token_bytes(const struct model_spec *spec, enum dtype dtype);
@@ -51,7 +59,19 @@ static inline void *kv_cache_k(const struct kv_cache *cache, int32_t layer)
     return cache->tensors[cache->groups.index[layer]];
 }
 
-/* As in struct attention_params. */
+/* Tokens of a block of the layer. */
+static inline int32_t kv_cache_block_size(const struct kv_cache *cache, int32_t layer)
+{
+    return cache->block_sizes[cache->groups.group[layer]];
+}
+
+/* Elements from a block to the next, in any tensor. */
+static inline int64_t kv_cache_block_stride(const struct kv_cache *cache)
+{
+    return cache->tensor_block_bytes / dtype_size(cache->dtype);
+}
+
+/* The layer's attention_params.kv_scales. */
 static inline float *kv_cache_scales(const struct kv_cache *cache, int32_t layer)
 {
     return cache->scales ? cache->scales + (int64_t)2 * layer : NULL;

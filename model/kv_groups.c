@@ -2,32 +2,54 @@
 
 #include "model/layer_cache.h"
 
-/* Layers of one kind. */
+/* Layers that keep the same tokens, and as many of them in a block. */
 struct kind {
-    struct layer_cache cache;
+    enum cache_kind kind;
+    int32_t window, shift;
     int32_t num_layers;
 };
 
-/* What a layer keeps: all, where its window never ends before the sequence does. */
-static struct layer_cache kept_cache(const struct model_spec *spec, const struct batch_limits *limits, int32_t layer)
+static int64_t most_elements(const struct model_spec *spec)
 {
-    struct layer_cache cache = layer_cache_of(&spec->layers[layer]);
-    if (cache.window >= limits->max_model_len) cache.kind = CACHE_FULL, cache.window = 0;
-    return cache;
+    int64_t most = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        if (cache.token_elements > most) most = cache.token_elements;
+    }
+    return most;
 }
 
-/* Adds the layers with a cache of that kind: those whose caches are equal are one kind. Returns how many kinds there
- * are; more than KV_MAX_GROUPS are not told apart. */
-static int32_t add_kinds(const struct model_spec *spec, const struct batch_limits *limits, enum cache_kind kind,
+/* By how much a layer's block is larger than block_size, as in limits->block_shifts, if the largest layer stores `most`
+ * elements of a token. */
+static int32_t block_shift(const struct layer_cache *cache, int64_t most, int32_t block_size)
+{
+    int32_t shift = 0;
+    while (cache->token_elements << (shift + 1) <= most && block_size << (shift + 1) <= KV_MAX_BLOCK_SIZE) shift++;
+    return shift;
+}
+
+/* What a layer keeps: all, where its window never ends before the sequence does. */
+static struct kind kind_of(const struct layer_cache *cache, const struct batch_limits *limits, int64_t most)
+{
+    const int32_t shift = block_shift(cache, most, limits->block_size);
+    if (cache->window >= limits->max_model_len) return (struct kind){CACHE_FULL, 0, shift, 0};
+    return (struct kind){cache->kind, cache->window, shift, 0};
+}
+
+/* Adds the kinds of the layers that keep all tokens, or those of a window. Returns how many kinds there are; more than
+ * KV_MAX_GROUPS are not told apart. */
+static int32_t add_kinds(const struct model_spec *spec, const struct batch_limits *limits, enum cache_kind wanted,
                          struct kind kinds[KV_MAX_GROUPS + 1], int32_t count)
 {
+    const int64_t most = most_elements(spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const struct layer_cache cache = kept_cache(spec, limits, i);
+        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        const struct kind kind = kind_of(&cache, limits, most);
         int32_t k = 0;
-        if (cache.kind != kind) continue;
-        while (k < count && !layer_cache_equal(&kinds[k].cache, &cache)) k++;
+        if (kind.kind != wanted) continue;
+        while (k < count && (kinds[k].window != kind.window || kinds[k].shift != kind.shift)) k++;
         if (k > KV_MAX_GROUPS) return count;
-        if (k == count) kinds[count++] = (struct kind){cache, 0};
+        if (k == count) kinds[count++] = kind;
         kinds[k].num_layers++;
     }
     return count;
@@ -66,50 +88,48 @@ void kv_groups_choose(const struct model_spec *spec, struct batch_limits *limits
     struct kind kinds[KV_MAX_GROUPS + 1];
     const int32_t num_kinds = find_kinds(spec, limits, kinds);
     limits->num_groups = 1;
-    limits->windows[0] = 0;
+    limits->windows[0] = limits->block_shifts[0] = 0;
     if (num_kinds == 0 || num_kinds > KV_MAX_GROUPS) return;
     const int32_t size = choose_size(kinds, num_kinds);
     limits->num_groups = 0;
     for (int32_t k = 0; k < num_kinds; k++)
-        for (int32_t groups = count_groups(&kinds[k], 1, size); groups > 0; groups--)
-            limits->windows[limits->num_groups++] = kinds[k].cache.window;
+        for (int32_t groups = count_groups(&kinds[k], 1, size); groups > 0; groups--) {
+            limits->windows[limits->num_groups] = kinds[k].window;
+            limits->block_shifts[limits->num_groups++] = kinds[k].shift;
+        }
 }
 
-/* The groups with this window are [first, first + the number returned): kv_groups_choose lays them side by side. */
-static int32_t groups_with(const struct batch_limits *limits, int32_t window, int32_t *first)
+/* The groups of this window and shift are [first, first + the number returned): kv_groups_choose lays them side by
+ * side. */
+static int32_t groups_with(const struct batch_limits *limits, int32_t window, int32_t shift, int32_t *first)
 {
     int32_t count = 0;
     for (int32_t g = limits->num_groups - 1; g >= 0; g--)
-        if (limits->windows[g] == window) *first = g, count++;
+        if (limits->windows[g] == window && limits->block_shifts[g] == shift) *first = g, count++;
     return count;
 }
 
-/* Tensor i serves layer i of every group, so its blocks must be of one size. */
-static enum status check_sizes(const struct model_spec *spec, struct error *err)
+/* The groups that a layer may be in: those of its kind, else those without a window. Any layer's tokens fit into blocks
+ * of block_size. */
+static int32_t groups_for(const struct batch_limits *limits, const struct layer_cache *cache, int64_t most,
+                          int32_t *first)
 {
-    const struct layer_cache first = layer_cache_of(&spec->layers[0]);
-    for (int32_t i = 1; i < spec->num_layers; i++) {
-        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
-        if (cache.token_elements != first.token_elements)
-            return error_set(err, STATUS_UNSUPPORTED,
-                             "layer %d stores %lld elements of K for each token and layer 0 %lld; quire has one size "
-                             "for the KV cache of all layers",
-                             i, (long long)cache.token_elements, (long long)first.token_elements);
-    }
-    return STATUS_OK;
+    const int32_t shift = block_shift(cache, most, limits->block_size);
+    int32_t count = groups_with(limits, cache->window, shift, first);
+    if (count == 0) count = groups_with(limits, 0, shift, first);
+    return count > 0 ? count : groups_with(limits, 0, 0, first);
 }
 
 enum status kv_groups_assign(const struct model_spec *spec, const struct batch_limits *limits, struct kv_groups *out,
                              struct error *err)
 {
+    const int64_t most = most_elements(spec);
     int32_t dealt[KV_MAX_GROUPS] = {0}; /* layers, at a kind's first group */
     *out = (struct kv_groups){.count = limits->num_groups};
-    enum status status = check_sizes(spec, err);
-    if (status != STATUS_OK) return status;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
-        int32_t first = 0, count = groups_with(limits, cache.window, &first);
-        if (count == 0) count = groups_with(limits, 0, &first);
+        int32_t first = 0;
+        const int32_t count = groups_for(limits, &cache, most, &first);
         if (count == 0)
             return error_set(err, STATUS_INTERNAL, "no KV cache group keeps what layer %d reads, whose window is %d", i,
                              cache.window);

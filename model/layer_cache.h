@@ -1,5 +1,6 @@
-/* What a layer keeps of a sequence in the KV cache, and what of it a token reads. KV cache groups (kv_groups.h), the
- * sizes of blocks (kv_cache.h) and estimates of what a step reads ask it, and not the layer. */
+/* What a layer keeps of a sequence in the KV cache, how many bytes that takes, and what of it a token reads. KV cache
+ * groups (kv_groups.h), the sizes of blocks (kv_cache.h) and estimates of what a step reads ask it, and not the layer.
+ */
 #ifndef QUIRE_MODEL_LAYER_CACHE_H
 #define QUIRE_MODEL_LAYER_CACHE_H
 
@@ -20,15 +21,16 @@ static inline struct layer_cache layer_cache_of(const struct layer_spec *l)
     return (struct layer_cache){a->window > 0 ? CACHE_WINDOW : CACHE_FULL, a->window, attention_kv_size(a)};
 }
 
-static inline bool layer_cache_equal(const struct layer_cache *a, const struct layer_cache *b)
-{
-    return a->kind == b->kind && a->window == b->window && a->token_elements == b->token_elements;
-}
-
 /* Bytes of the K and V of a token. */
 static inline int64_t layer_cache_token_bytes(const struct layer_cache *c, enum dtype dtype)
 {
     return 2 * c->token_elements * dtype_size(dtype);
+}
+
+/* Bytes of the K of a block, and as many of the V. */
+static inline int64_t layer_cache_block_bytes(const struct layer_cache *c, int32_t block_size, enum dtype dtype)
+{
+    return c->token_elements * block_size * dtype_size(dtype);
 }
 
 /* How many tokens the last tokens of num_seqs sequences read, which are alike and have `context` tokens together. */

@@ -116,7 +116,10 @@ int64_t memory_profile_swap_space(const struct memory_profile *p)
 
 int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits)
 {
-    return (int64_t)(p->num_blocks / limits->num_groups) * limits->block_size;
+    const int32_t tokens = batch_largest_block_size(limits);
+    int32_t blocks = 0; /* of all groups, for so many tokens */
+    for (int32_t g = 0; g < limits->num_groups; g++) blocks += batch_num_blocks(limits, g, tokens);
+    return (int64_t)(p->num_blocks / blocks) * tokens;
 }
 
 double memory_profile_concurrency(const struct memory_profile *p, const struct batch_limits *limits)

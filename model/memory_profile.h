@@ -32,6 +32,8 @@ struct memory_profile {
                             what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
+    int64_t group_unused[KV_MAX_GROUPS]; /* [num_groups] of block_bytes, what the group leaves empty: see
+                                            kv_cache_unused_bytes */
     int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override;         /* 0: computed */
     int64_t kv_cache;                    /* num_blocks * block_bytes */
@@ -55,12 +57,12 @@ int64_t memory_profile_fixed(const struct memory_profile *p);
 
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
-/* Of a step, and not of the device: activations, workspace and state. On the CPU this and the blocks are allocated
+/* What a step takes: activations, workspace and state. On the CPU this and the blocks are allocated
  * after the plan. */
 int64_t memory_profile_step_memory(const struct memory_profile *p);
 /* Whether a request of max_model_len fits in num_blocks, and, on the CPU, the plan in what is available. */
 bool memory_profile_fits(const struct memory_profile *p, const struct batch_limits *limits);
-/* The same as an error, without advice. */
+/* Whether it fits, as an error without advice. */
 enum status memory_profile_check(const struct memory_profile *p, const struct batch_limits *limits, struct error *err);
 
 /* The field of struct engine_options that decides how many blocks there are. */

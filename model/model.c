@@ -27,7 +27,7 @@ static enum status allocate_token_results(struct model *m, enum memory_purpose p
     return arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
 }
 
-/* Of the samples and of the targets of a step. */
+/* Allocates the results of a step's samples and of its targets. */
 static enum status allocate_both(struct model *m, enum memory_purpose purpose, struct token_results *samples,
                                  struct token_results *targets, struct error *err)
 {
@@ -79,7 +79,7 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
         .max_model_len = limits->max_model_len,
         .num_heads = largest.num_heads,
         .head_size = largest.head_size,
-        .block_size = limits->block_size,
+        .block_size = batch_largest_block_size(limits),
         .vocab_size = spec->vocab_size,
     };
     for (int32_t i = 0; i < table->count; i++) {

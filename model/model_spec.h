@@ -98,6 +98,8 @@ enum tensor_role {
     TENSOR_POST_MLP_NORM,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
+    TENSOR_K_SCALE,
+    TENSOR_V_SCALE,
     NUM_TENSOR_ROLES
 };
 
@@ -131,7 +133,7 @@ struct mlp_spec {
     enum activation activation; /* of a gated MLP */
 };
 
-/* Layers of a model may differ in everything but what the KV cache stores of a token (kv_groups.h). */
+/* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;

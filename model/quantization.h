@@ -18,7 +18,7 @@
  * types, a list of names that is none. STATUS_OUT_OF_MEMORY. */
 void quantization_read(struct json_reader *r, struct model_spec *spec);
 
-/* The same of hf_quant_config.json, which ModelOpt writes: its object "quantization". */
+/* Reads the object "quantization" of hf_quant_config.json, which ModelOpt writes, as quantization_read does. */
 void quantization_read_modelopt(struct json_reader *r, struct model_spec *spec);
 
 /* Makes the matrices of all layers those of format `name`, to be quantized while they are loaded: "fp8" and "int8" have
@@ -38,7 +38,7 @@ struct quantization_words {
 };
 /* "int4, groups of 128, AWQ", "fp8, per channel, activations too (W8A8)", "not quantized". */
 struct quantization_words weight_scheme_words(const struct weight_scheme *scheme);
-/* The same of a model: of each scheme of its matrices once, "; " between them. "" if none is quantized. */
+/* The words of each scheme of a model's matrices, once, "; " between them. "" if none is quantized. */
 struct quantization_words quantization_words(const struct model_spec *spec);
 
 #endif

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer's 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its
- * bias, 22. Embedding, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 22, MOST_OF_NO_LAYER = 3 };
+/* A layer has 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
+ * 22 tensors; and two scales of its cache. Embedding, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 24, MOST_OF_NO_LAYER = 3 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -70,7 +70,6 @@ static void add_matrix(struct tensor_table *table, const struct model_spec *spec
     struct tensor bias = *matrix;
     bias.kind = TENSOR_BIAS;
     bias.in_features = 0;
-    if (bias.split == SPLIT_IN_FEATURES) bias.split = SPLIT_NONE;
     add(table, &bias, "%s.%d.%s.bias", layers, matrix->layer, module);
 }
 
@@ -78,7 +77,7 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
     const enum qk_norm kind = a->qk_norm;
-    struct tensor gain = {.layer = layer, .split = kind == QK_NORM_HEAD ? SPLIT_NONE : SPLIT_OUT_FEATURES};
+    struct tensor gain = {.layer = layer};
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
@@ -93,7 +92,6 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     const struct attention_spec *a = &spec->layers[layer].attention;
     const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a), kv_size = attention_kv_size(a);
     struct tensor qkv = {.layer = layer,
-                         .split = SPLIT_OUT_FEATURES,
                          .in_features = hidden,
                          .merged = MERGED_QKV,
                          .num_parts = 3,
@@ -108,8 +106,7 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
-    const struct tensor o = {
-        .role = TENSOR_O, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = q_size};
+    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = q_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
 
@@ -119,6 +116,7 @@ static void add_xielu(struct tensor_table *table, const struct model_spec *spec,
     struct tensor scalar = {.kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
     for (int i = 0; i < 4; i++) {
         scalar.role = (enum tensor_role)(TENSOR_XIELU_BETA + i);
+        scalar.optional = i < 2; /* no training changes these */
         add(table, &scalar, "%s.%d.mlp.act_fn.%s", spec->names.layers, layer, names[i]);
     }
 }
@@ -128,7 +126,6 @@ static void add_gate_and_up(struct tensor_table *table, const struct model_spec 
     const struct mlp_spec *m = &spec->layers[layer].mlp;
     const int64_t hidden = spec->hidden_size, inner = m->intermediate_size;
     struct tensor gate_up = {.layer = layer,
-                             .split = SPLIT_OUT_FEATURES,
                              .out_features = inner,
                              .in_features = hidden,
                              .merged = MERGED_GATE_UP,
@@ -146,16 +143,14 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
 {
     const struct mlp_spec *m = &spec->layers[layer].mlp;
     const int64_t hidden = spec->hidden_size, inner = m->intermediate_size;
-    const struct tensor up = {
-        .role = TENSOR_UP, .layer = layer, .split = SPLIT_OUT_FEATURES, .out_features = inner, .in_features = hidden};
+    const struct tensor up = {.role = TENSOR_UP, .layer = layer, .out_features = inner, .in_features = hidden};
     if (m->kind == MLP_GATED) {
         add_gate_and_up(table, spec, layer);
     } else {
         add_matrix(table, spec, &up, spec->names.up, m->bias);
     }
     if (m->kind == MLP_XIELU) add_xielu(table, spec, layer);
-    const struct tensor down = {
-        .role = TENSOR_DOWN, .layer = layer, .split = SPLIT_IN_FEATURES, .out_features = hidden, .in_features = inner};
+    const struct tensor down = {.role = TENSOR_DOWN, .layer = layer, .out_features = hidden, .in_features = inner};
     add_matrix(table, spec, &down, spec->names.down, m->bias);
 }
 
@@ -172,6 +167,14 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
 }
 
+static void add_cache_scales(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    struct tensor scale = {.role = TENSOR_K_SCALE, .kind = TENSOR_CACHE_SCALE, .layer = layer, .optional = true};
+    add(table, &scale, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "k_scale").text);
+    scale.role = TENSOR_V_SCALE;
+    add(table, &scale, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "v_scale").text);
+}
+
 static void set_scheme(struct tensor *t, const struct model_spec *spec)
 {
     int scheme = 0; /* floats */
@@ -183,11 +186,8 @@ static void set_scheme(struct tensor *t, const struct model_spec *spec)
 
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
 {
-    struct tensor tokens = {.role = TENSOR_EMBEDDING,
-                            .split = SPLIT_OUT_FEATURES,
-                            .layer = -1,
-                            .out_features = spec->vocab_size,
-                            .in_features = spec->hidden_size};
+    struct tensor tokens = {
+        .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
     const struct tensor norm = {
         .role = TENSOR_FINAL_NORM, .kind = TENSOR_GAIN, .layer = -1, .out_features = spec->hidden_size};
     const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER;
@@ -198,6 +198,7 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
     add(table, &norm, "%s.weight", spec->names.final_norm);
     tokens.role = TENSOR_LM_HEAD;
     if (!tied) add(table, &tokens, "lm_head.weight");
+    for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);
     for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);
     return STATUS_OK;
 }

@@ -10,12 +10,9 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-/* A scalar is one number, which the host reads: in the file its shape is [] or [1]. */
-enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR };
-
-/* How a tensor is divided among devices that compute a layer together (Megatron-LM: Shoeybi et al., 2019): each device
- * has all of it, some of its rows, or some of its columns. A bias that is added to a sum over devices is whole. */
-enum tensor_split { SPLIT_NONE, SPLIT_OUT_FEATURES, SPLIT_IN_FEATURES };
+/* A scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an
+ * fp8 KV cache: no weight, it has no elements here. */
+enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR, TENSOR_CACHE_SCALE };
 
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
@@ -24,7 +21,6 @@ enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
 struct tensor {
     enum tensor_role role;
     enum tensor_kind kind;
-    enum tensor_split split;
     int32_t layer;                     /* -1: of no layer */
     int64_t out_features, in_features; /* the shape; in_features is 0 for all but matrices, [out_features] */
     struct weight_scheme scheme;       /* of a matrix: how the file stores it, and its format in memory */
@@ -34,11 +30,13 @@ struct tensor {
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
+    bool optional;                  /* the file may lack it */
     char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
 };
 
 struct tensor_table {
-    struct tensor *tensors; /* [count] in the order of the forward pass; a bias follows its matrix */
+    /* [count] in the order of the forward pass, a bias after its matrix; then the scales of all caches */
+    struct tensor *tensors;
     int32_t count;
 };
 
@@ -54,7 +52,7 @@ int64_t tensor_elements(const struct tensor *t);
 struct tensor_name {
     char text[128];
 };
-/* Of a matrix, whose name ends in ".weight": its name with another end, such as ".qweight" or "". */
+/* The name of a matrix, which ends in ".weight", with another end, such as ".qweight" or "". */
 struct tensor_name tensor_name_ending(const struct tensor *matrix, const char *end);
 
 #endif

@@ -1,5 +1,6 @@
 #include "model/upload.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,13 +14,14 @@
 enum { MAX_LANES = 14, BUFFERS = 2, CHUNK_BYTES = 1 << 20 };
 
 struct upload {
-    struct backend *backend;
+    struct backend *backend;    /* NULL: host memory is filled */
     struct transfer *transfers; /* [count] */
     size_t count;
     int num_lanes;
-    atomic_long next;   /* the number of the step that is taken next */
-    char *buffers;      /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
-    enum status status; /* the first failure */
+    atomic_long next;     /* the number of the step that is taken next */
+    char *buffers;        /* pinned [num_lanes, BUFFERS, CHUNK_BYTES] */
+    pthread_mutex_t lock; /* of the first failure: */
+    enum status status;
     struct error err;
     pthread_t thread;
 };
@@ -66,7 +68,7 @@ static enum status next_buffer(struct backend *b, const struct lane *lane, char 
     return lane->sent >= BUFFERS ? b->event_synchronize(b, lane->done[index], err) : STATUS_OK;
 }
 
-/* The first `bytes` of the buffer that next_buffer gave. */
+/* Sends the first `bytes` of the buffer that next_buffer gave. */
 static void send_buffer(struct backend *b, struct lane *lane, void *destination, int64_t bytes)
 {
     const int64_t index = lane->sent++ % BUFFERS;
@@ -76,8 +78,7 @@ static void send_buffer(struct backend *b, struct lane *lane, void *destination,
 
 /* ---- a piece ---- */
 
-/* Elements [first, first + count) of a transfer, into a buffer. The file is read rather than touched through the
- * mapping, so that a file which another program has made shorter is an error and not a signal. */
+/* Reads elements [first, first + count) of a transfer into a buffer. */
 static enum status fetch(const struct transfer *t, int64_t first, int64_t count, struct lane *lane, void *out,
                          struct error *err)
 {
@@ -87,7 +88,7 @@ static enum status fetch(const struct transfer *t, int64_t first, int64_t count,
     void *raw = t->from == t->to ? out : lane->raw;
     if (status != STATUS_OK) return status;
     if (t->file)
-        status = safetensors_read(t->file, source, (uint64_t)bytes, raw, err);
+        status = tensor_file_read(t->file, source, (uint64_t)bytes, raw, err);
     else
         memcpy(raw, source, (size_t)bytes);
     for (int64_t i = 0; raw != out && i < count && status == STATUS_OK; i++)
@@ -130,25 +131,25 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
     const struct weight *w = &t->matrix->weight;
     const struct weight_rows to = weight_rows_at(w, &t->rows, first);
     const struct weight_part_bytes bytes = weight_part_bytes(w, true, count);
-    const int64_t data = (bytes.data + 63) / 64 * 64, scales = (bytes.scales + 63) / 64 * 64;
-    enum status status = reserve_raw(lane, data + scales + bytes.zeros, err);
-    const struct weight_rows band = {.data = to.data ? lane->raw : NULL,
-                                     .scales = to.scales ? lane->raw + data : NULL,
-                                     .zeros = to.zeros ? (uint8_t *)lane->raw + data + scales : NULL};
+    int64_t offset[NUM_WEIGHT_PARTS + 1] = {0};
+    struct weight_rows band = {{NULL}};
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) offset[i + 1] = offset[i] + (bytes.of[i] + 63) / 64 * 64;
+    enum status status = reserve_raw(lane, offset[NUM_WEIGHT_PARTS], err);
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
+        if (to.at[i]) band.at[i] = lane->raw + offset[i];
     if (status == STATUS_OK) status = weight_source_read(t->matrix, first, count, &band, err);
-    if (status == STATUS_OK && to.data) status = send_bytes(b, lane, to.data, band.data, bytes.data, err);
-    if (status == STATUS_OK && to.scales) status = send_bytes(b, lane, to.scales, band.scales, bytes.scales, err);
-    if (status == STATUS_OK && to.zeros) status = send_bytes(b, lane, to.zeros, band.zeros, bytes.zeros, err);
+    for (int i = 0; i < NUM_WEIGHT_PARTS && status == STATUS_OK; i++)
+        if (to.at[i]) status = send_bytes(b, lane, to.at[i], band.at[i], bytes.of[i], err);
     return status;
 }
 
 /* ---- rows of floats that the device quantizes ---- */
 
-/* Those that a buffer holds; 0 if the host quantizes them, or none fits. */
+/* How many rows of a transfer a buffer holds for the device to quantize; 0 if the host quantizes them, or none fits. */
 static int64_t rows_to_quantize(const struct backend *b, const struct transfer *t)
 {
-    if (!b->weight_quantize || !t->matrix->scheme.quantize) return 0;
-    const struct weight_rows none = {0};
+    if (!b || !b->weight_quantize || !t->matrix->scheme->quantize) return 0;
+    const struct weight_rows none = {{NULL}};
     const struct weight_quantize_args args = weight_source_quantizing(t->matrix, &none);
     return CHUNK_BYTES / (args.in_features * dtype_size(args.dtype));
 }
@@ -174,7 +175,7 @@ static enum status send_rows(struct backend *b, struct lane *lane, const struct 
 
 /* ---- */
 
-/* The elements or rows of a transfer that a lane sends at a time. */
+/* How many elements or rows of a transfer a thread takes at a time. */
 static int64_t step_of(const struct backend *b, const struct transfer *t)
 {
     if (t->matrix && rows_to_quantize(b, t) > 0) return rows_to_quantize(b, t);
@@ -191,56 +192,95 @@ static enum status send(struct backend *b, struct lane *lane, const struct trans
     return send_band(b, lane, t, first, count, err);
 }
 
-/* The lanes share the steps of all transfers: each takes the next that no other has taken. */
-static enum status run_lane(struct upload *u, struct lane *lane, struct error *err)
-{
-    struct backend *b = u->backend;
-    int64_t number = 0, mine = atomic_fetch_add(&u->next, 1);
-    enum status status = STATUS_OK;
-    for (size_t i = 0; i < u->count; i++) {
-        const struct transfer *t = &u->transfers[i];
-        const int64_t step = step_of(b, t);
-        for (int64_t first = 0; first < t->count; first += step) {
-            if (number++ != mine) continue;
-            const int64_t count = first + step < t->count ? step : t->count - first;
-            status = send(b, lane, t, first, count, err);
-            if (status != STATUS_OK) return status;
-            mine = atomic_fetch_add(&u->next, 1);
-        }
-    }
-    return b->stream_synchronize(b, lane->stream, err);
-}
+/* ---- threads ---- */
 
-struct lanes {
-    struct upload *upload;
-    enum status results[MAX_LANES];
-    struct error errors[MAX_LANES];
+/* Where a thread is among the steps of all transfers. */
+struct cursor {
+    size_t transfer;
+    int64_t first, number;
 };
 
-static void open_and_run_lane(void *all, int64_t i, int thread)
+/* The next step that no other thread has taken: `count` elements or rows from `first` on of the transfer that it
+ * returns. NULL: there is none. */
+static const struct transfer *next_step(struct upload *u, struct cursor *c, int64_t *first, int64_t *count)
+{
+    const int64_t mine = atomic_fetch_add(&u->next, 1);
+    for (; c->transfer < u->count; c->transfer++, c->first = 0) {
+        const struct transfer *t = &u->transfers[c->transfer];
+        const int64_t step = step_of(u->backend, t);
+        while (c->first < t->count) {
+            *first = c->first;
+            *count = *first + step < t->count ? step : t->count - *first;
+            c->first += step;
+            if (c->number++ == mine) return t;
+        }
+    }
+    return NULL;
+}
+
+/* Keeps the first failure. */
+static void note_failure(struct upload *u, enum status status, const struct error *failure)
+{
+    pthread_mutex_lock(&u->lock);
+    if (u->status == STATUS_OK && status != STATUS_OK) u->status = error_set(&u->err, status, "%s", failure->text);
+    pthread_mutex_unlock(&u->lock);
+}
+
+static void run_lane(void *upload, int64_t i, int thread)
 {
     (void)thread;
-    struct lanes *lanes = all;
-    struct upload *u = lanes->upload;
+    struct upload *u = upload;
+    struct backend *b = u->backend;
     struct lane lane = {.buffers = u->buffers + i * BUFFERS * CHUNK_BYTES};
-    lanes->results[i] = lane_open(u->backend, &lane, &lanes->errors[i]);
-    if (lanes->results[i] == STATUS_OK) lanes->results[i] = run_lane(u, &lane, &lanes->errors[i]);
-    lane_close(u->backend, &lane);
+    struct cursor cursor = {0};
+    const struct transfer *t;
+    int64_t first, count;
+    struct error err;
+    enum status status = lane_open(b, &lane, &err);
+    while (status == STATUS_OK && (t = next_step(u, &cursor, &first, &count)))
+        status = send(b, &lane, t, first, count, &err);
+    if (status == STATUS_OK) status = b->stream_synchronize(b, lane.stream, &err);
+    lane_close(b, &lane);
+    note_failure(u, status, &err);
 }
 
 /* The upload's own thread: it runs the lanes, a thread each. */
 static void *run_lanes(void *upload)
 {
     struct upload *u = upload;
-    struct lanes lanes = {.upload = u};
     struct pool *pool;
     u->status = pool_open(u->num_lanes, &pool, &u->err);
     if (u->status != STATUS_OK) return NULL;
-    pool_run(pool, u->num_lanes, u->num_lanes, open_and_run_lane, &lanes);
+    pool_run(pool, u->num_lanes, u->num_lanes, run_lane, u);
     pool_close(pool);
-    for (int i = 0; i < u->num_lanes && u->status == STATUS_OK; i++)
-        if (lanes.results[i] != STATUS_OK) u->status = error_set(&u->err, lanes.results[i], "%s", lanes.errors[i].text);
     return NULL;
+}
+
+static void read_steps(void *upload, int64_t i, int thread)
+{
+    (void)i, (void)thread;
+    struct upload *u = upload;
+    struct cursor cursor = {0};
+    const struct transfer *t;
+    int64_t first, count;
+    struct error err;
+    enum status status = STATUS_OK;
+    while (status == STATUS_OK && (t = next_step(u, &cursor, &first, &count))) {
+        const struct weight_rows rows = weight_rows_at(&t->matrix->weight, &t->rows, first);
+        status = weight_source_read(t->matrix, first, count, &rows, &err);
+    }
+    note_failure(u, status, &err);
+}
+
+enum status upload_to_host(struct transfer *transfers, size_t count, struct error *err)
+{
+    struct upload u = {.transfers = transfers, .count = count};
+    struct pool *pool = pool_open_allowed();
+    pthread_mutex_init(&u.lock, NULL);
+    pool_run(pool, INT_MAX, pool_threads(pool), read_steps, &u);
+    pthread_mutex_destroy(&u.lock);
+    pool_close(pool);
+    return u.status == STATUS_OK ? STATUS_OK : error_set(err, u.status, "%s", u.err.text);
 }
 
 static int64_t buffers_bytes(const struct upload *u)
@@ -268,6 +308,7 @@ static enum status close_upload(struct upload *u, struct error *err)
     const enum status status = u->status;
     if (u->buffers) b->memory_free(b, MEMORY_HOST_PINNED, u->buffers, buffers_bytes(u));
     if (status != STATUS_OK) error_set(err, status, "%s", u->err.text);
+    pthread_mutex_destroy(&u->lock);
     free(u->transfers);
     free(u);
     return status;
@@ -285,6 +326,7 @@ enum status upload_begin(struct backend *b, struct transfer *transfers, size_t c
     u->backend = b;
     u->transfers = transfers;
     u->count = count;
+    pthread_mutex_init(&u->lock, NULL);
     u->status = prepare_lanes(u, &u->err);
     if (u->status != STATUS_OK) return close_upload(u, err);
     if (pthread_create(&u->thread, NULL, run_lanes, u) != 0) {

@@ -1,23 +1,23 @@
 /* Copies tensors from files or host memory to a device with several threads: while one chunk is on its way to the
- * device, the next is read, and converted where the types differ.
+ * device, the next is read, and converted where the types differ. Without a device, the threads read matrices into host
+ * memory.
  */
 #ifndef QUIRE_MODEL_UPLOAD_H
 #define QUIRE_MODEL_UPLOAD_H
 
 #include "kernels/backend.h"
-#include "model/safetensors.h"
-#include "model/weight_source.h"
+#include "model/checkpoint/weight_source.h"
 
 /* One contiguous piece: `count` elements of type `from`, stored on the device as `to`. Bytes that are no numbers have
  * the same type of one byte in both. */
 struct transfer {
     const void *source;
-    const struct safetensors *file; /* that the source points into; NULL: memory */
+    const struct tensor_file *file; /* that the source points into; NULL: memory */
     void *destination;              /* on the device */
     int64_t count;
     enum dtype from, to;
     /* Where this is set, the transfer is of the `count` rows of a quantized matrix, and only this and `rows` are used:
-     * the parts of the matrix that are read, on the device. */
+     * where the parts that are read go. */
     const struct weight_source *matrix;
     struct weight_rows rows;
 };
@@ -30,5 +30,8 @@ enum status upload_begin(struct backend *b, struct transfer *transfers, size_t c
                          struct error *err);
 /* Waits until everything is on the device, and frees the upload. The first failure of any thread is reported. */
 enum status upload_finish(struct upload *upload, struct error *err);
+
+/* Reads transfers that are quantized matrices into host memory, to which their `rows` point, on all processors. */
+enum status upload_to_host(struct transfer *transfers, size_t count, struct error *err);
 
 #endif

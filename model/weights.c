@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,8 +10,6 @@
 
 #include "base/host_memory.h"
 #include "base/plural.h"
-
-enum { ALIGNMENT = 64 }; /* bytes */
 
 /* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
 static struct xielu_params initial_xielu(enum mlp_kind mlp)
@@ -36,91 +35,79 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
-        struct projection *projection = model_weights_projection(w, t);
-        if (projection) projection->num_parts = t->num_parts;
-        if (t->kind == TENSOR_GAIN)
-            *model_weights_norm(w, t) = (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
+        const struct weights_place place = model_weights_place(w, t);
+        if (place.projection) place.projection->num_parts = t->num_parts;
+        if (place.norm) *place.norm = (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
     }
     return STATUS_OK;
 }
 
-struct projection *model_weights_projection(const struct model_weights *w, const struct tensor *t)
+/* Where a role leads to: a place in struct layer_weights or, for what is in no layer, in struct model_weights. */
+enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_NORM };
+static const struct {
+    enum place_kind kind;
+    size_t offset;
+} places[NUM_TENSOR_ROLES] = {
+    [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
+    [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
+    [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
+    [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
+    [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
+    [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
+    [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
+    [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
+    [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
+    [TENSOR_POST_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_mlp_norm)},
+    [TENSOR_FINAL_NORM] = {PLACE_NORM, offsetof(struct model_weights, final_norm)},
+    [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
+};
+
+struct weights_place model_weights_place(const struct model_weights *w, const struct tensor *t)
 {
-    switch (t->role) {
-    case TENSOR_Q:
-    case TENSOR_K:
-    case TENSOR_V:
-        return &w->layers[t->layer].qkv;
-    case TENSOR_GATE:
-    case TENSOR_UP:
-        return &w->layers[t->layer].gate_up;
-    default:
-        return NULL;
+    struct weights_place place = {.num_rows = t->out_features};
+    void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
+    if (places[t->role].kind == PLACE_NORM) {
+        place.norm = found;
+        place.vector = &place.norm->gain;
+        place.vector_dtype = &place.norm->gain_dtype;
+        return place;
     }
+    if (places[t->role].kind == NO_PLACE) return place;
+    place.matrix = found;
+    if (places[t->role].kind == PLACE_PROJECTION) {
+        place.projection = found;
+        const bool merged = place.projection->num_parts == 1;
+        if (merged) place.first_row = t->first_row, place.num_rows = t->merged_rows;
+        place.matrix = &place.projection->parts[merged ? 0 : t->part];
+    }
+    place.vector = &place.matrix->bias;
+    place.vector_dtype = &place.matrix->bias_dtype;
+    return place;
 }
 
 struct weight *model_weights_matrix(const struct model_weights *w, const struct tensor *t)
 {
-    struct projection *projection = model_weights_projection(w, t);
-    if (projection) return &projection->parts[projection->num_parts > 1 ? t->part : 0];
-    switch (t->role) {
-    case TENSOR_EMBEDDING:
-        return (struct weight *)&w->embedding;
-    case TENSOR_O:
-        return &w->layers[t->layer].o;
-    case TENSOR_DOWN:
-        return &w->layers[t->layer].down;
-    case TENSOR_LM_HEAD:
-        return (struct weight *)&w->lm_head;
-    default:
-        return NULL;
-    }
+    return model_weights_place(w, t).matrix;
 }
 
-struct norm_params *model_weights_norm(const struct model_weights *w, const struct tensor *t)
+int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w)
 {
-    struct layer_weights *layer = t->layer >= 0 ? &w->layers[t->layer] : NULL;
-    switch (t->role) {
-    case TENSOR_ATTENTION_NORM:
-        return &layer->attention_norm;
-    case TENSOR_Q_NORM:
-        return &layer->q_norm;
-    case TENSOR_K_NORM:
-        return &layer->k_norm;
-    case TENSOR_POST_ATTENTION_NORM:
-        return &layer->post_attention_norm;
-    case TENSOR_MLP_NORM:
-        return &layer->mlp_norm;
-    case TENSOR_POST_MLP_NORM:
-        return &layer->post_mlp_norm;
-    case TENSOR_FINAL_NORM:
-        return (struct norm_params *)&w->final_norm;
-    default:
-        return NULL;
-    }
+    return weight_bytes(w) + (t->scheme.has_zeros && !w->zeros ? w->out_features * weight_groups(w) : 0);
 }
 
-void model_weights_set(struct model_weights *w, const struct tensor *t, const void *data, enum dtype dtype)
+void model_weights_set(struct model_weights *w, const struct tensor *t, const struct weight *from)
 {
-    struct weight *matrix = model_weights_matrix(w, t);
-    struct norm_params *norm = model_weights_norm(w, t);
-    switch (t->kind) {
-    case TENSOR_MATRIX:
-        *matrix = (struct weight){.format = weight_format_of(dtype),
-                                  .out_features = t->out_features,
-                                  .in_features = t->in_features,
-                                  .data = data};
-        break;
-    case TENSOR_BIAS:
-        matrix->bias = data;
-        matrix->bias_dtype = dtype;
-        break;
-    case TENSOR_GAIN:
-        norm->gain = data;
-        norm->gain_dtype = dtype;
-        break;
-    case TENSOR_SCALAR:
-        break;
+    const struct weights_place to = model_weights_place(w, t);
+    w->bytes += model_weights_tensor_bytes(t, from);
+    if (t->kind == TENSOR_MATRIX) {
+        *to.matrix = *from;
+    } else {
+        *to.vector = from->data;
+        *to.vector_dtype = weight_dtype(from);
     }
 }
 
@@ -131,8 +118,15 @@ static float softplus(float x)
 
 void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, float value)
 {
-    struct xielu_params *xielu = &w->layers[t->layer].xielu;
+    struct layer_weights *layer = &w->layers[t->layer];
+    struct xielu_params *xielu = &layer->xielu;
     switch (t->role) {
+    case TENSOR_K_SCALE:
+        layer->kv_scales[0] = value;
+        break;
+    case TENSOR_V_SCALE:
+        layer->kv_scales[1] = value;
+        break;
     case TENSOR_XIELU_BETA:
         xielu->beta = value;
         break;
@@ -152,60 +146,26 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
 
 const struct weight_source *model_weights_source(const struct model_weights *w, const struct tensor *t)
 {
-    return w->sources && t->scheme.is_quantized ? &w->sources[t - w->table.tensors] : NULL;
+    return w->sources ? &w->sources[t - w->table.tensors] : NULL;
 }
 
-int64_t model_weights_aligned(int64_t bytes)
-{
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes)
-{
-    return model_weights_aligned(bytes->data) + model_weights_aligned(bytes->scales) +
-           model_weights_aligned(bytes->zeros);
-}
-
-/* Linux grants memory that it does not have, and kills the process when it is used: so the size is compared with what
- * is available first. */
-enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const char *what, struct error *err)
-{
-    struct host_memory memory;
-    enum status status = host_memory_read(&memory, err);
-    if (status != STATUS_OK) return status;
-    if (bytes <= memory.free_bytes) {
-        void *data = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (data != MAP_FAILED) {
-            madvise(data, (size_t)bytes, MADV_HUGEPAGE); /* fewer page faults; no harm where refused */
-            w->memory = data;
-            w->memory_bytes = bytes;
-            return STATUS_OK;
-        }
-    }
-    return error_set(err, STATUS_OUT_OF_MEMORY, "%s take %.1f GiB of host memory, and %.1f GiB are available", what,
-                     (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
-}
-
-static int64_t set_size(const struct model_spec *spec, struct model_weights *w, const struct tensor *t)
+enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
     const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-    const enum dtype dtype = converted ? DTYPE_FLOAT32 : spec->dtype;
-    if (t->kind == TENSOR_SCALAR) return 0; /* is no weight on a device */
-    if (t->scheme.is_quantized) {
-        const struct weight weight = weight_of_scheme(t);
-        const int64_t order = weight_is_ordered(t) ? t->in_features * (int64_t)sizeof *weight.input_order : 0;
-        *model_weights_matrix(w, t) = weight;
-        return weight_bytes_of_parts(&weight, t->scheme.has_zeros) + order;
-    }
-    model_weights_set(w, t, NULL, dtype);
-    return tensor_elements(t) * dtype_size(dtype);
+    return converted ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)
 {
     enum status status = model_weights_init(spec, spec->tie_word_embeddings, w, err);
     if (status != STATUS_OK) return status;
-    for (int32_t i = 0; i < w->table.count; i++) w->bytes += set_size(spec, w, &w->table.tensors[i]);
+    for (int32_t i = 0; i < w->table.count; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        const struct weight weight = weight_of_tensor(t, model_weights_dtype(spec, t));
+        if (t->kind == TENSOR_SCALAR || t->kind == TENSOR_CACHE_SCALE) continue; /* is no weight on a device */
+        model_weights_set(w, t, &weight);
+        if (weight_is_ordered(t)) w->bytes += t->in_features * (int64_t)sizeof *weight.input_order;
+    }
     return STATUS_OK;
 }
 
@@ -216,12 +176,12 @@ static bool may_ask_for_pages(const char *path)
     return stat(path, &info) == 0 && (info.st_uid == geteuid() || access(path, W_OK) == 0);
 }
 
-static int64_t file_resident(const struct safetensors *file)
+static int64_t file_resident(const struct tensor_file *file)
 {
     int64_t sum = 0;
     const char *last = "";
-    for (int64_t i = 0; i < safetensors_count(file); i++) {
-        const struct safetensor *t = safetensors_at(file, i);
+    for (int64_t i = 0; i < tensor_file_count(file); i++) {
+        const struct stored_tensor *t = tensor_file_at(file, i);
         if (strcmp(t->path, last) != 0 && !may_ask_for_pages(t->path)) return -1;
         last = t->path;
         const int64_t resident = host_memory_resident(t->data, (int64_t)t->bytes);
@@ -235,17 +195,16 @@ void model_weights_resident(const struct model_weights *w, int64_t *bytes, int64
 {
     const int64_t of_file = w->file ? file_resident(w->file) : 0;
     const int64_t of_memory = w->memory ? host_memory_resident(w->memory, w->memory_bytes) : 0;
-    *bytes = (w->file ? (int64_t)safetensors_total_bytes(w->file) : 0) + w->memory_bytes;
+    *bytes = (w->file ? (int64_t)tensor_file_bytes(w->file) : 0) + w->memory_bytes;
     *resident = of_file < 0 || of_memory < 0 ? -1 : of_file + of_memory;
 }
 
 void model_weights_close(struct model_weights *w)
 {
     if (w->memory) munmap(w->memory, (size_t)w->memory_bytes);
-    for (int32_t i = 0; w->sources && i < w->table.count; i++) free((void *)w->sources[i].weight.input_order);
+    for (int32_t i = 0; w->sources && i < w->table.count; i++) weight_source_close(&w->sources[i]);
     free(w->sources);
-    safetensors_close(w->file);
-    free(w->gains);
+    tensor_file_close(w->file);
     free(w->layers);
     tensor_table_free(&w->table);
     *w = (struct model_weights){0};

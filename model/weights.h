@@ -9,10 +9,9 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "kernels/backend.h"
+#include "model/checkpoint/weight_source.h"
 #include "model/model_spec.h"
-#include "model/safetensors.h"
 #include "model/tensors.h"
-#include "model/weight_source.h"
 
 /* Matrices with the same input, whose outputs lie side by side: q, k, v or gate, up. In a file they are several, whose
  * types may differ; a device merges them into one. */
@@ -42,9 +41,8 @@ struct model_weights {
     struct norm_params final_norm; /* [hidden_size] */
     struct layer_weights *layers;  /* [num_layers] */
     int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct safetensors *file;      /* that matrices and biases point into; NULL for dummy weights and on a device */
-    float *gains; /* all gains, if the spec's gain_offset was added to them; NULL: they are where the matrices are */
-    struct weight_source *sources; /* [table.count] of matrices that are quantized, in the files; NULL without files */
+    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
+    struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
 };
@@ -88,24 +86,40 @@ void model_weights_resident(const struct model_weights *weights, int64_t *bytes,
 /* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
-/* A size, rounded up to what tensors in `memory` are aligned to; and of all parts of a matrix, each aligned. */
-int64_t model_weights_aligned(int64_t bytes);
-int64_t model_weights_aligned_parts(const struct weight_part_bytes *bytes);
-/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy
- * weights of this config". */
+/* Memory that parts of weights are taken from, one after the other. `at` NULL: they are only counted. */
+struct weights_memory {
+    char *at;
+    int64_t bytes; /* taken */
+};
+/* Aligned for any use; NULL if `bytes` is 0 or parts are only counted. */
+void *weights_memory_take(struct weights_memory *memory, int64_t bytes);
+/* Takes memory for those parts that *w does not have, points *w to them, and returns them; the others are NULL. */
+struct weight_rows weights_memory_take_parts(struct weights_memory *memory, struct weight *w, bool has_zeros);
+
+/* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy weights of this config"
+ */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
-/* The source of a matrix that is quantized and lies in files; else NULL. */
+/* The type of a tensor that is not quantized, in weights without files. */
+enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t);
+/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. */
+void model_weights_set(struct model_weights *weights, const struct tensor *t, const struct weight *from);
+/* What the tensor is made of in the files; NULL without files. */
 const struct weight_source *model_weights_source(const struct model_weights *weights, const struct tensor *t);
-/* Points a tensor of the table, which is neither a scalar nor quantized, to its data. */
-void model_weights_set(struct model_weights *weights, const struct tensor *t, const void *data, enum dtype dtype);
-/* Sets a scalar to what the file holds. Those of a layer are set in the order of the table: the alphas follow from beta
- * and from what was learnt. Before, they have the values with which training begins. */
+/* Sets a scalar, or a scale of the cache, to what the file holds. Those of a layer are set in the order of the table:
+ * the alphas follow from beta and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* Where a tensor's role and layer lead to: the projection that a matrix is a part of; the matrix, which is the merged
- * one where the projection has been merged into one part (a bias has its matrix's role); the norm with that gain. NULL
- * for other roles. As const as the weights are. */
-struct projection *model_weights_projection(const struct model_weights *weights, const struct tensor *t);
+/* Where a tensor's role and layer lead to. A bias has its matrix's role. The place is as const as the weights are. */
+struct weights_place {
+    struct projection *projection; /* that the matrix is a part of; NULL: none */
+    struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
+    struct norm_params *norm;      /* that the gain belongs to; NULL: none */
+    const void **vector;           /* the data of a bias or a gain, and their type */
+    enum dtype *vector_dtype;
+    int64_t first_row, num_rows; /* where the tensor begins in the matrix or its bias, and how many rows these have */
+};
+struct weights_place model_weights_place(const struct model_weights *weights, const struct tensor *t);
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
-struct norm_params *model_weights_norm(const struct model_weights *weights, const struct tensor *t);
+/* Bytes of the tensor's weight, which may lack its zeros yet, with its input_order and without the bias. */
+int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w);
 
 #endif

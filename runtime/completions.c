@@ -1,10 +1,8 @@
-#include "runtime/completions.h"
+#include "runtime/commands.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "base/array.h"
-#include "runtime/commands.h"
 #include "runtime/flag_lines.h"
 
 /* ---- values ---- */
@@ -71,13 +69,14 @@ static void bash(char *tables, FILE *out)
         "  COMPREPLY=()\n"
         "  if ((COMP_CWORD == 1)); then\n    COMPREPLY=($(compgen -W '",
         out);
-    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "%s ", command_list[i].name);
+    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "%s ", command_list[i]->name);
     fputs("--help --version' -- \"$word\"))\n    return\n  fi\n", out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        if (!command_list[i].parts) continue;
+        if (!command_list[i]->parts) continue;
         fprintf(out, "  if [[ $page == %s ]]; then\n    if ((COMP_CWORD == 2)); then\n      COMPREPLY=($(compgen -W '",
-                command_list[i].name);
-        for (const char *const *part = command_list[i].parts; *part; part++) fprintf(out, "%s ", *part);
+                command_list[i]->name);
+        for (const struct command *const *part = command_list[i]->parts; *part; part++)
+            fprintf(out, "%s ", (*part)->name);
         fputs("' -- \"$word\"))\n      return\n    fi\n    page+=\" ${COMP_WORDS[2]}\"\n  fi\n", out);
     }
     fputs("  case $page in\n    '')\n", out);
@@ -134,13 +133,14 @@ static void zsh(char *tables, FILE *out)
     fputs("#compdef quire\n_quire() {\n  local page=$words[2]\n  if ((CURRENT == 2)); then\n    local -a names=(\n",
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, "      '%s:%s'\n", command_list[i].name, command_list[i].summary);
+        fprintf(out, "      '%s:%s'\n", command_list[i]->name, command_list[i]->summary);
     fputs("    )\n    _describe command names\n    return\n  fi\n", out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        if (!command_list[i].parts) continue;
+        if (!command_list[i]->parts) continue;
         fprintf(out, "  if [[ $page == %s ]]; then\n    if ((CURRENT == 3)); then\n      compadd",
-                command_list[i].name);
-        for (const char *const *part = command_list[i].parts; *part; part++) fprintf(out, " %s", *part);
+                command_list[i]->name);
+        for (const struct command *const *part = command_list[i]->parts; *part; part++)
+            fprintf(out, " %s", (*part)->name);
         fputs("\n      return\n    fi\n    page+=\" $words[3]\"\n    shift words\n    ((CURRENT--))\n  fi\n", out);
     }
     fputs("  shift words\n  ((CURRENT--))\n  case $page in\n    '')\n      true \\\n", out);
@@ -178,12 +178,12 @@ static void fish(char *tables, FILE *out)
           "complete -c quire -f\n",
           out);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        fprintf(out, "complete -c quire -n __fish_use_subcommand -a %s -d '%s'\n", command_list[i].name,
-                command_list[i].summary);
-        for (const char *const *part = command_list[i].parts; part && *part; part++)
+        fprintf(out, "complete -c quire -n __fish_use_subcommand -a %s -d '%s'\n", command_list[i]->name,
+                command_list[i]->summary);
+        for (const struct command *const *part = command_list[i]->parts; part && *part; part++)
             fprintf(out,
                     "complete -c quire -n '__fish_quire_page %s; and test (count (commandline -opc)) -eq 2' -a %s\n",
-                    command_list[i].name, *part);
+                    command_list[i]->name, (*part)->name);
     }
     while (flag_line_next(&tables, &line)) {
         if (strcmp(line.kind, "page") == 0) page = line.name;
@@ -202,7 +202,7 @@ bool completions_print(const char *shell, FILE *out)
     struct text tables = {0};
     bool done = false;
     for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {
-        if (strcmp(shells[i].name, shell) != 0 || !command_append_tables(&tables)) continue;
+        if (strcmp(shells[i].name, shell) != 0 || !command_append_flags(&tables)) continue;
         shells[i].print(tables.data, out);
         done = true;
     }

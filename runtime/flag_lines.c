@@ -1,5 +1,6 @@
 #include "runtime/flag_lines.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static char *cut(char **at, char separator)
@@ -21,4 +22,20 @@ bool flag_line_next(char **at, struct flag_line *out)
     out->value = cut(&line, '\t');
     out->help = cut(&line, '\t');
     return true;
+}
+
+bool flag_lines_find(const char *lines, const char *name, char *page, size_t size)
+{
+    static const char PAGE[] = "page\t", FLAG[] = "flag\t";
+    const char *command = "";
+    for (const char *next; lines && *lines; lines = next) {
+        next = lines + strcspn(lines, "\n") + 1;
+        const char *text = lines + strlen(FLAG);
+        if (strncmp(lines, PAGE, strlen(PAGE)) == 0) command = text;
+        if (strncmp(lines, FLAG, strlen(FLAG)) != 0) continue;
+        if (strncmp(text, name, strlen(name)) != 0 || text[strlen(name)] != '\t') continue;
+        if (page) snprintf(page, size, "%.*s", (int)strcspn(command, "\n"), command);
+        return true;
+    }
+    return false;
 }

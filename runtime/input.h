@@ -21,7 +21,7 @@ enum input_place input_place(const char *argument, const char **rest);
 
 /* Appends to *out the text that the argument means. *out is NUL-terminated afterwards, even if it is empty. */
 enum status input_read_text(const char *argument, struct text *out, struct error *err);
-/* The same for a file's name, or "-". */
+/* Appends what the file of that name holds, or for "-" standard input. NUL-terminates, too. */
 enum status input_read_file(const char *name, struct text *out, struct error *err);
 
 /* Checks that the bytes are UTF-8, and drops a byte order mark and newlines at the end. `source` begins a sentence. */

@@ -10,7 +10,7 @@ static bool ends_with(const char *name, size_t length, const char *end)
     return length >= count && memcmp(name + length - count, end, count) == 0;
 }
 
-/* Of the name without the ending of a packed file. */
+/* The length of the name without the ending of a packed file. */
 static size_t unpacked_length(const char *name)
 {
     const size_t length = strlen(name);

@@ -15,7 +15,7 @@ struct input_form {
     bool objects; /* every line from here on is a JSON object, or wrong */
 };
 
-/* Of a file of that name: one that ends with .json or .jsonl, packed or not, holds objects. */
+/* What the name of a file tells: one that ends with .json or .jsonl, packed or not, holds objects. */
 struct input_form input_form_of(const char *name);
 
 /* Takes the next line that is not blank. A line that begins with '{' makes the lines behind it objects, too. INVALID:

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/plural.h"
@@ -68,32 +67,32 @@ void input_list_free(struct input_list *list)
     *list = (struct input_list){0};
 }
 
-/* ---- the list: an empty one is standard input ---- */
-
-static size_t num_files(const struct inputs *in)
+size_t input_list_count(const struct input_list *list)
 {
-    return in->list->count ? in->list->count : 1;
+    return list->count ? list->count : 1;
 }
 
-static const char *name_of(const struct inputs *in, size_t index)
+const char *input_list_name(const struct input_list *list, size_t i)
 {
-    return in->list->count ? in->list->names[index] : "-";
+    return list->count ? list->names[i] : "-";
 }
 
-static bool is_standard(const char *name)
+bool input_is_standard(const char *name)
 {
     return strcmp(name, "-") == 0;
 }
 
-static bool file_info(const char *name, struct stat *info)
+bool input_file_info(const char *name, struct stat *info)
 {
-    const int result = is_standard(name) ? fstat(STDIN_FILENO, info) : stat(name, info);
+    const int result = input_is_standard(name) ? fstat(STDIN_FILENO, info) : stat(name, info);
     return result == 0 && S_ISREG(info->st_mode);
 }
 
+/* ---- the files ---- */
+
 static const char *describe(const struct inputs *in, const char *name)
 {
-    return is_standard(name) ? "standard input" : name == in->list->text_name ? "the prompt" : name;
+    return input_is_standard(name) ? "standard input" : name == in->list->text_name ? "the prompt" : name;
 }
 
 /* Tells the form of the file from a line, which is then the last. */
@@ -105,7 +104,8 @@ static enum status take_form(struct input_form *form, const char *line, size_t l
     return status == STATUS_OK ? status : error_prefix(err, status, description);
 }
 
-/* Of a file that was opened to be tried: what its first line says. What is wrong with its bytes is found later. */
+/* Reads the form of a file that was opened to be tried from its first line. What is wrong with its bytes is found
+ * later. */
 static enum status try_first_line(struct line_reader *tried, const char *name, const char *description,
                                   struct error *err)
 {
@@ -123,8 +123,8 @@ static enum status try_file(const struct inputs *in, const char *name, struct er
 {
     struct stat info;
     struct line_reader tried;
-    const bool found = !is_standard(name) && stat(name, &info) == 0;
-    if (is_standard(name) || (found && S_ISFIFO(info.st_mode))) return STATUS_OK;
+    const bool found = !input_is_standard(name) && stat(name, &info) == 0;
+    if (input_is_standard(name) || (found && S_ISFIFO(info.st_mode))) return STATUS_OK;
     enum status status = line_reader_open(&tried, name, err);
     if (status == STATUS_OK && found && S_ISREG(info.st_mode) && !in->list->are_texts)
         status = try_first_line(&tried, name, describe(in, name), err);
@@ -137,13 +137,13 @@ static enum status check_files(struct inputs *in, struct error *err)
 {
     int num_standard = 0;
     bool known = true;
-    for (size_t i = 0; i < num_files(in); i++) {
-        const char *name = name_of(in, i);
+    for (size_t i = 0; i < input_list_count(in->list); i++) {
+        const char *name = input_list_name(in->list, i);
         struct stat info;
         const enum status status = try_file(in, name, err);
         if (status != STATUS_OK) return status;
-        if (is_standard(name)) num_standard++;
-        known = known && file_info(name, &info);
+        if (input_is_standard(name)) num_standard++;
+        known = known && input_file_info(name, &info);
         if (known) in->size += (uint64_t)info.st_size;
     }
     if (!known) in->size = 0;
@@ -153,7 +153,7 @@ static enum status check_files(struct inputs *in, struct error *err)
 
 static enum status open_next(struct inputs *in, struct error *err)
 {
-    const char *name = name_of(in, in->next);
+    const char *name = input_list_name(in->list, in->next);
     in->description = describe(in, name);
     in->form = input_form_of(name);
     const enum status status = line_reader_open(&in->reader, name, err);
@@ -178,8 +178,8 @@ void inputs_close(struct inputs *in)
 
 bool inputs_have_standard(const struct inputs *in)
 {
-    for (size_t i = 0; i < num_files(in); i++)
-        if (is_standard(name_of(in, i))) return true;
+    for (size_t i = 0; i < input_list_count(in->list); i++)
+        if (input_is_standard(input_list_name(in->list, i))) return true;
     return false;
 }
 
@@ -199,7 +199,7 @@ enum line_result inputs_next(struct inputs *in, bool wait, const char **line, si
         if (result == LINE_READY && !in->list->are_texts &&
             take_form(&in->form, *line, *length, in->description, err) != STATUS_OK)
             return LINE_FAILED;
-        if (result != LINE_END || in->next == num_files(in)) return result;
+        if (result != LINE_END || in->next == input_list_count(in->list)) return result;
         note_file_end(in);
         if (open_next(in, err) != STATUS_OK) return LINE_FAILED;
     }
@@ -212,7 +212,7 @@ int64_t inputs_line(const struct inputs *in)
 
 const char *inputs_file(const struct inputs *in)
 {
-    return num_files(in) > 1 ? in->description : NULL;
+    return input_list_count(in->list) > 1 ? in->description : NULL;
 }
 
 bool inputs_is_object(const struct inputs *in)
@@ -231,9 +231,9 @@ const char *inputs_find(const struct inputs *in, int fd)
 {
     struct stat wanted, info;
     if (fstat(fd, &wanted) != 0 || !S_ISREG(wanted.st_mode)) return NULL;
-    for (size_t i = 0; i < num_files(in); i++) {
-        const char *name = name_of(in, i);
-        if (file_info(name, &info) && info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino) return name;
+    for (size_t i = 0; i < input_list_count(in->list); i++) {
+        const char *name = input_list_name(in->list, i);
+        if (input_file_info(name, &info) && info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino) return name;
     }
     return NULL;
 }

@@ -2,6 +2,8 @@
 #ifndef QUIRE_RUNTIME_INPUTS_H
 #define QUIRE_RUNTIME_INPUTS_H
 
+#include <sys/stat.h>
+
 #include "runtime/input_form.h"
 #include "runtime/line_reader.h"
 
@@ -19,6 +21,13 @@ enum status input_list_add(void *list, const char *name, struct error *err);
  * names already, or the text looks like a file's name. */
 enum status input_list_add_word(struct input_list *list, const char *word, struct error *err);
 void input_list_free(struct input_list *list);
+
+/* The names, of which an empty list has one: "-". */
+size_t input_list_count(const struct input_list *list);
+const char *input_list_name(const struct input_list *list, size_t i);
+bool input_is_standard(const char *name);
+/* Whether the input is a regular file, and what the system says of it. */
+bool input_file_info(const char *name, struct stat *info);
 
 struct inputs {
     const struct input_list *list;
@@ -40,12 +49,12 @@ void inputs_close(struct inputs *in); /* safe on a zeroed struct */
 /* Whether one of them is standard input. */
 bool inputs_have_standard(const struct inputs *in);
 
-/* As line_reader_next, through all files. LINE_FAILED: the sentence names the file, which cannot be read any further or
- * is JSON but not JSON Lines; the lines before the place were given out, and nothing after it is read, nor the files
- * behind it. */
+/* Reads lines as line_reader_next does, through all files. LINE_FAILED: the sentence names the file, which cannot be
+ * read any further or is JSON but not JSON Lines; the lines before the place were given out, and nothing after it is
+ * read, nor the files behind it. */
 enum line_result inputs_next(struct inputs *in, bool wait, const char **line, size_t *length, struct error *err);
 
-/* Of the last line: its number in its file, from 1, and the file's name; NULL if there is only one file. */
+/* Where the last line stands: its number in its file, from 1, and the file's name; NULL if there is only one file. */
 int64_t inputs_line(const struct inputs *in);
 const char *inputs_file(const struct inputs *in);
 /* Whether the last line must be a JSON object, as the name of its file or a line before it says. */

@@ -15,19 +15,19 @@
 /* Catches the three signals: from now on they set the flag. Reads and writes are not cut short, so a caller that may
  * wait long does so in poll, which fails with EINTR. */
 void interrupt_catch_to_end(void);
-/* The same, but SIGINT ends only what the command does now, and not the command: the flag is cleared, and the next
- * SIGINT is the first again. */
+/* Catches them, too, but SIGINT ends only what the command does now, and not the command: the flag is cleared, and the
+ * next SIGINT is the first again. */
 void interrupt_catch(void);
 
 bool interrupt_pending(void);                      /* the flag */
-const volatile sig_atomic_t *interrupt_flag(void); /* the same as a number: for engine_options.cancel */
+const volatile sig_atomic_t *interrupt_flag(void); /* the flag as a number, for engine_options.cancel */
 bool interrupt_ends(void);                         /* the command is to end */
 
 /* Between these a second SIGINT waits: for writes to files, which take no time but must be whole. */
 void interrupt_hold(void);
 void interrupt_release(void);
 
-/* As if that signal had asked for the end of the command. */
+/* Does what the signal does when it asks for the end of the command. */
 void interrupt_end(int signal_number);
 /* Ends the process by the signal that asked for the end of the command. Returns if none did. */
 void interrupt_raise(void);

@@ -10,15 +10,14 @@
 #include "base/notice.h"
 #include "runtime/bus_error.h"
 #include "runtime/commands.h"
-#include "runtime/completions.h"
 #include "runtime/interrupt.h"
-#include "runtime/manual.h"
 #include "runtime/version.h"
 
 static void print_usage(FILE *out)
 {
     fputs("usage: quire COMMAND [flags]\n\n", out);
-    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(out, "  %-10s %s\n", command_list[i].name, command_list[i].summary);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-10s %s\n", command_list[i]->name, command_list[i]->summary);
     fputs("\n"
           "  quire chat --model org/name    a folder, or a model in the Hugging Face cache\n"
           "  quire generate -m org/name -i prompts.jsonl -o answers.jsonl\n"
@@ -57,7 +56,7 @@ static int unknown_command(const char *name)
 {
     const char *instead = what_instead(name);
     struct nearest nearest = nearest_begin(name);
-    for (int i = 0; i < COMMAND_COUNT; i++) nearest_consider(&nearest, command_list[i].name);
+    for (int i = 0; i < COMMAND_COUNT; i++) nearest_consider(&nearest, command_list[i]->name);
     if (instead)
         notice_printf(stderr, "quire: there is no command '%s': %s\n", name, instead);
     else if (nearest.word)
@@ -119,9 +118,8 @@ int main(int argc, char **argv)
     const int about = print_about(argc, argv);
     if (about >= 0) return flush_stdout(about);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        if (strcmp(argv[1], command_list[i].name) != 0) continue;
-        command_check_environment();
-        const int exit_status = flush_stdout(command_list[i].run(argc - 1, argv + 1));
+        if (strcmp(argv[1], command_list[i]->name) != 0) continue;
+        const int exit_status = flush_stdout(command_run(command_list[i], argc - 1, argv + 1));
         interrupt_raise();
         return exit_status;
     }

@@ -1,9 +1,7 @@
-#include "runtime/manual.h"
+#include "runtime/commands.h"
 
 #include <string.h>
 
-#include "base/array.h"
-#include "runtime/commands.h"
 #include "runtime/flag_lines.h"
 
 /* Text for troff: '-' is a minus that can be copied, and no line begins with a request. */
@@ -94,35 +92,31 @@ static void print_head(FILE *out)
           "tokenizer) and answers\nprompts with it, on the CPU or on an NVIDIA GPU. It downloads nothing.\n",
           out);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(out, ".TP\n.B %s\n%s\n", command_list[i].name, command_list[i].summary);
+        fprintf(out, ".TP\n.B %s\n%s\n", command_list[i]->name, command_list[i]->summary);
     fputs(".SH COMMANDS\n", out);
 }
 
 static void print_tail(FILE *out)
 {
-    fputs(
-        ".SH CONFIGURATION\nA flag's value comes from the first of these that has one: the flag, the environment, the "
-        "file of\n\\fB\\-\\-config\\fR, the default. The file has lines \\fIname: value\\fR or \\fIname = value\\fR, "
-        "with the flags' names\n(flat YAML: comments after #, booleans, numbers, quoted texts, and lists for flags "
-        "that may be given several "
-        "times), or is one JSON object. A name that is\na flag of another command is skipped, so that one file serves "
-        "all; a name "
-        "that no command has is refused.\n"
-        ".SH ENVIRONMENT\n.TP\n.B QUIRE_NAME\nThe value of the flag \\-\\-name, in capitals and with _ for \\-: "
-        "QUIRE_MODEL, QUIRE_MAX_MODEL_LEN. Flags without a value take\ntrue or false. An empty variable counts as "
-        "not set; one that names no flag gets a warning.\n"
-        ".TP\n.BR HF_HUB_CACHE \", \" HF_HOME\nWhere models named org/name are looked for; "
-        "~/.cache/huggingface/hub by default.\n"
-        ".TP\n.B NO_COLOR\nIf set, no colours.\n"
-        ".SH EXIT STATUS\n.TP\n.B 0\nDone.\n.TP\n.B 1\nFailed, or incomplete: a line of the input could not be "
-        "answered.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. "
-        "Nothing was done.\n.TP\n.B 130, 143, 129\nEnded by Ctrl\\-C, SIGTERM or SIGHUP (128 + the number of the "
-        "signal, as "
-        "the shell counts), after what was\nfinished had been written. A second Ctrl\\-C ends quire at once.\n"
-        ".SH EXAMPLES\n.nf\nquire chat \\-\\-model org/name\nquire generate \\-m org/name \\-i prompts.jsonl \\-o "
-        "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n"
-        "quire bench \\-\\-compare before.json after.json\n.fi\n",
-        out);
+    fputs(".SH CONFIGURATION\nA flag's value comes from the first of these that has one: the flag, the environment, "
+          "the file of\n\\fB\\-\\-config\\fR, the default. The file has lines \\fIname: value\\fR or \\fIname = "
+          "value\\fR, with the flags' names\n(flat YAML: comments after #, booleans, numbers, quoted texts, and lists "
+          "for flags that may be given several times), or is one JSON object. A name that is\na flag of another "
+          "command is skipped, so that one file serves all; a name that no command has is refused.\n"
+          ".SH ENVIRONMENT\n.TP\n.B QUIRE_NAME\nThe value of the flag \\-\\-name, in capitals and with _ for \\-: "
+          "QUIRE_MODEL, QUIRE_MAX_MODEL_LEN. Flags without a value take\ntrue or false. An empty variable counts as "
+          "not set; one that names no flag gets a warning.\n"
+          ".TP\n.BR HF_HUB_CACHE \", \" HF_HOME\nWhere models named org/name are looked for; ~/.cache/huggingface/hub "
+          "by default.\n"
+          ".TP\n.B NO_COLOR\nIf set, no colours.\n"
+          ".SH EXIT STATUS\n.TP\n.B 0\nDone.\n.TP\n.B 1\nFailed, or incomplete: a line of the input could not be "
+          "answered.\n.TP\n.B 2\nWrong usage: a flag, a value, a word too many. Nothing was done.\n.TP\n.B 130, 143, "
+          "129\nEnded by Ctrl\\-C, SIGTERM or SIGHUP (128 + the number of the signal, as the shell counts), after what "
+          "was\nfinished had been written. A second Ctrl\\-C ends quire at once.\n"
+          ".SH EXAMPLES\n.nf\nquire chat \\-\\-model org/name\nquire generate \\-m org/name \\-i prompts.jsonl \\-o "
+          "answers.jsonl\nquire profile \\-m org/name \\-\\-max\\-model\\-len 8192\n"
+          "quire bench \\-\\-compare before.json after.json\n.fi\n",
+          out);
 }
 
 bool manual_print(FILE *out)
@@ -130,7 +124,7 @@ bool manual_print(FILE *out)
     struct text tables = {0};
     struct page page = {.heading = ""};
     struct flag_line line;
-    bool ok = command_append_tables(&tables);
+    bool ok = command_append_flags(&tables);
     char *at = tables.data;
     while (ok && flag_line_next(&at, &line)) add_line(&page, &line);
     end_group(&page);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "runtime/commands.h"
+#include "base/plural.h"
 
 static const double REDRAW_SECONDS = 0.2, LOG_SECONDS = 10;
 static const double OF_LATE_SECONDS = 5; /* a rate forgets what was before with this time constant */

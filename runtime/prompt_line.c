@@ -33,10 +33,9 @@ bool prompt_warning(struct prompt_warnings *said, const struct prompt_rules *rul
     const char *model = json_string_value(p->openai.model);
     if (!said->said_text && p->is_text && rules->warn_of_text && rules->chat.template && !p->openai.kind) {
         said->said_text = true;
-        error_set(
-            sentence, STATUS_INVALID,
-            "the model is a chat model, but a prompt is plain text, which it goes on with as it stands; --chat makes "
-            "each text a question, and --no-chat leaves this warning out");
+        error_set(sentence, STATUS_INVALID,
+                  "the model is a chat model, but a prompt is plain text, which it goes on with as it stands; --chat "
+                  "makes each text a question, and --no-chat leaves this warning out");
         return true;
     }
     if (!said->said_model && model && rules->model_name && !is_named(rules->model_name, model)) {

@@ -5,8 +5,8 @@
 #include "runtime/line_reader.h"
 #include "runtime/prompts/prompt.h"
 
-/* As prompt_parse, of what inputs_next gave as LINE_READY or LINE_TOO_LONG; of the latter `line` is not read. A line
- * that should be an object (inputs_is_object) is no text. */
+/* Reads what inputs_next gave as LINE_READY or LINE_TOO_LONG, as prompt_parse does; of the latter `line` is not read. A
+ * line that should be an object (inputs_is_object) is no text. */
 enum status prompt_read(const struct prompt_rules *rules, enum line_result kind, bool is_object, const char *line,
                         size_t length, struct prompt *out, struct error *err);
 

@@ -69,10 +69,7 @@ void report_free(struct report *r)
 
 static void number_row(struct report *r, const char *label, const char *value, const char *unit)
 {
-    if (!label) return;
-    table_cell(&r->numbers, "%s", label);
-    table_cell(&r->numbers, "%s", value);
-    table_cell(&r->numbers, "%s", unit);
+    if (label) table_row(&r->numbers, label, value, unit);
 }
 
 void report_string(struct report *r, const char *key, const char *value)
@@ -122,10 +119,7 @@ void report_milliseconds(struct report *r, const char *key, const char *label, c
 {
     if (seconds->count == 0) return;
     if (seconds->failed) r->distributions.failed = true;
-    if (r->distributions.num_cells == 0) {
-        static const char *const headings[] = {"milliseconds", "mean", "p50", "p90", "p99"};
-        for (int i = 0; i < 5; i++) table_cell(&r->distributions, "%s", headings[i]);
-    }
+    if (r->distributions.num_cells == 0) table_row(&r->distributions, "milliseconds", "mean", "p50", "p90", "p99");
     table_cell(&r->distributions, "%s", label);
     distribution_cell(r, "mean", key, 1e3 * samples_mean(seconds));
     distribution_cell(r, "median", key, 1e3 * samples_percentile(seconds, 50));
@@ -133,36 +127,33 @@ void report_milliseconds(struct report *r, const char *key, const char *label, c
     distribution_cell(r, "p99", key, 1e3 * samples_percentile(seconds, 99));
 }
 
-static void runs_cell(struct report *r, double value)
-{
-    char text[64];
-    report_format(text, sizeof text, value);
-    table_cell(&r->runs, "%s", text);
-}
-
 void report_runs(struct report *r, const char *key, const char *label, const struct samples *values, const char *unit,
                  const char *better)
 {
-    static const char *const headings[] = {"", "median", "min", "max", ""};
-    char heading[64];
+    char heading[64], texts[3][64];
     if (values->count == 0) return;
     if (values->failed) r->runs.failed = true;
     if (r->runs.num_cells == 0) {
         snprintf(heading, sizeof heading, "of %zu run%s", values->count, plural((int64_t)values->count));
-        for (int i = 0; i < 5; i++) table_cell(&r->runs, "%s", i ? headings[i] : heading);
+        table_row(&r->runs, heading, "median", "min", "max", "");
     }
-    table_cell(&r->runs, "%s", label);
-    for (int i = 0; i < 3; i++) runs_cell(r, samples_percentile(values, i == 0 ? 50 : i == 1 ? 0 : 100));
-    table_cell(&r->runs, "%s", unit);
+    for (int i = 0; i < 3; i++)
+        report_format(texts[i], sizeof texts[i], samples_percentile(values, i == 0 ? 50 : i == 1 ? 0 : 100));
+    table_row(&r->runs, label, texts[0], texts[1], texts[2], unit);
     json_t *all = json_object_get(r->json, "runs"), *list = json_array();
     if (!all) json_object_set_new(r->json, "runs", all = json_object());
     for (size_t i = 0; i < values->count; i++) json_array_append_new(list, json_real(values->values[i]));
     json_object_set_new(all, key, json_pack("{s:s, s:s, s:o}", "unit", unit, "better", better, "values", list));
 }
 
+bool report_print_json(const json_t *json, FILE *out)
+{
+    return json_print(json, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9), out);
+}
+
 bool report_print(const struct report *r, bool as_json, FILE *out)
 {
-    if (as_json) return json_print(r->json, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9), out);
+    if (as_json) return report_print_json(r->json, out);
     if (r->title[0]) visible_printf(out, "%s\n\n", r->title);
     if (!table_print(&r->numbers, out)) return false;
     if (r->runs.num_cells > 0 && ((r->numbers.num_cells > 0 && fputc('\n', out) == EOF) || !table_print(&r->runs, out)))

@@ -15,6 +15,14 @@ void table_cell(struct table *t, const char *format, ...)
     t->num_cells++;
 }
 
+void table_row(struct table *t, ...)
+{
+    va_list cells;
+    va_start(cells, t);
+    for (size_t i = strlen(t->columns); i > 0; i--) table_cell(t, "%s", va_arg(cells, const char *));
+    va_end(cells);
+}
+
 /* Columns on the screen: UTF-8 continuation bytes take none. */
 static size_t width_of(const char *cell)
 {

@@ -18,6 +18,8 @@ struct table {
 
 /* Appends the next cell; a row ends when every column has one. */
 void table_cell(struct table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Appends a row: a const char * for each column. */
+void table_row(struct table *t, ...);
 /* Writes all rows, without spaces at their ends, made visible on a terminal (base/visible.h). False if memory ran out
  * or the stream refused. */
 bool table_print(const struct table *t, FILE *out);

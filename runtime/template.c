@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "base/visible.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
@@ -20,27 +20,19 @@ struct template_options {
     bool ids, generation_prompt;
 };
 
-static void add_flags(struct option_table *table, struct template_options *o)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct template_options *o = options;
+    o->generation_prompt = true;
     model_flags_add(table, &o->model, &o->revision, "Template:");
     const struct option_spec specs[] = {
-        {.name = "messages",
-         .common = true,
-         .kind = OPTION_STRING,
-         .target = &o->messages,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "The conversation as a file; -: standard input. Default: the word beside the flags, or -."},
-        {.name = "add-generation-prompt",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->generation_prompt,
-         .help = "End where the model's answer begins. Default: on."},
-        {.name = "ids",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->ids,
-         .help = "Print the token ids. Default: off."},
+        {"messages", OPTION_STRING, &o->messages, "FILE",
+         .help = "The conversation as a file; -: standard input. Default: the word beside the flags, or -.",
+         .common = true, .not_empty = true},
+        {"add-generation-prompt", OPTION_SWITCH, &o->generation_prompt,
+         .help = "End where the model's answer begins. Default: on.", .common = true},
+        {"ids", OPTION_SWITCH, &o->ids, .help = "Print the token ids. Default: off.", .common = true},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     table->word = &o->word;
@@ -52,14 +44,11 @@ static void add_flags(struct option_table *table, struct template_options *o)
 /* A misspelt name would be ignored silently. */
 static enum status check_names(const char *shown, const json_t *conversation, struct error *err)
 {
-    static const char *const names[] = {"messages", "tools", "documents", "chat_template_kwargs"};
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)conversation, name, value)
     {
-        size_t i = 0;
-        while (i < sizeof names / sizeof *names && strcmp(name, names[i]) != 0) i++;
-        if (i == sizeof names / sizeof *names)
+        if (!chat_setup_has_field(name))
             return error_set(err, STATUS_INVALID,
                              "%s: unknown field \"%s\"; a conversation has messages, tools, documents and "
                              "chat_template_kwargs",
@@ -115,11 +104,8 @@ static enum status print_ids(const struct tokenizer *t, const struct marked_text
 static enum status render(const struct tokenizer *t, const struct template_options *o, const json_t *conversation,
                           struct error *err)
 {
-    const struct chat_input input = {.messages = json_object_get(conversation, "messages"),
-                                     .tools = json_object_get(conversation, "tools"),
-                                     .documents = json_object_get(conversation, "documents"),
-                                     .kwargs = json_object_get(conversation, "chat_template_kwargs"),
-                                     .add_generation_prompt = o->generation_prompt};
+    struct chat_input input = chat_setup_input(conversation);
+    input.add_generation_prompt = o->generation_prompt;
     struct chat_setup setup = {0};
     struct marked_text text = {0};
     enum status status = chat_setup_open(t, &o->flags, &setup, err);
@@ -131,7 +117,7 @@ static enum status render(const struct tokenizer *t, const struct template_optio
     return status;
 }
 
-static enum status run(struct template_options *o, struct error *err)
+static enum status show(struct template_options *o, struct error *err)
 {
     struct tokenizer *t = NULL;
     json_t *conversation = NULL;
@@ -145,31 +131,34 @@ static enum status run(struct template_options *o, struct error *err)
     return status;
 }
 
-int command_template(int argc, char **argv)
+static int run(void *options)
 {
-    struct template_options o = {.generation_prompt = true};
-    struct option_table table = {0};
+    struct template_options *o = options;
     struct error err;
-    bool help;
-    add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    if (help) {
-        options_print_help(&table, "template [JSON|@FILE|-] [flags]",
-                           "Renders a conversation through the model's chat template. It is a list of messages, or an "
-                           "object with \"messages\" and, if need be, \"tools\", \"documents\" and "
-                           "\"chat_template_kwargs\". At a terminal the template's own text and that of the messages "
-                           "look different.",
-                           stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (o.word && o.messages) {
-        error_set(&err, STATUS_INVALID, "the conversation is given twice: '%s', and --messages", o.word);
+    if (o->word && o->messages) {
+        error_set(&err, STATUS_INVALID, "the conversation is given twice: '%s', and --messages", o->word);
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    if (template_flags_check(&o.flags, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    enum status status = template_flags_read(&o.flags, &err);
-    if (status == STATUS_OK) status = run(&o, &err);
-    template_flags_free(&o.flags);
+    if (template_flags_check(&o->flags, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    enum status status = template_flags_read(&o->flags, &err);
+    if (status == STATUS_OK) status = show(o, &err);
     return status == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }
+
+static void free_options(void *options)
+{
+    template_flags_free(&((struct template_options *)options)->flags);
+}
+
+const struct command command_template = {
+    .name = COMMAND,
+    .summary = "show what the chat template makes of a conversation",
+    .usage = "template [JSON|@FILE|-] [flags]",
+    .help = "Renders a conversation through the model's chat template. It is a list of messages, or an object with "
+            "\"messages\" and, if need be, \"tools\", \"documents\" and \"chat_template_kwargs\". At a terminal the "
+            "template's own text and that of the messages look different.",
+    .options_size = sizeof(struct template_options),
+    .add = add_flags,
+    .run = run,
+    .free = free_options,
+};

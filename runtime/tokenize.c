@@ -11,11 +11,11 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "base/visible.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
-#include "runtime/options/options.h"
+#include "runtime/prompts/result.h"
 #include "tokenizer/token_table.h"
 #include "tokenizer/tokenizer.h"
 
@@ -26,26 +26,20 @@ struct tokenize_options {
     bool json, special, ids;
 };
 
-static void add_flags(struct option_table *table, struct tokenize_options *o)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct tokenize_options *o = options;
     model_flags_add(table, &o->model, &o->revision, "Tokenize:");
     const struct option_spec specs[] = {
-        {.name = "special",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->special,
+        {"special", OPTION_SWITCH, &o->special,
          .help = "Find special tokens in the text, and put around it what the tokenizer puts there, such as bos; with "
-                 "--ids, show special tokens. Default: off."},
-        {.name = "ids",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->ids,
-         .help = "The text is token ids, with spaces or commas between them: print their text. Default: off."},
-        {.name = "json",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->json,
-         .help = "Print one JSON object. Default: off."},
+                 "--ids, show special tokens. Default: off.",
+         .common = true},
+        {"ids", OPTION_SWITCH, &o->ids,
+         .help = "The text is token ids, with spaces or commas between them: print their text. Default: off.",
+         .common = true},
+        {"json", OPTION_SWITCH, &o->json, .help = "Print one JSON object. Default: off.", .common = true},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
     table->word = &o->text;
@@ -105,11 +99,8 @@ static bool print_tokens_json(const struct tokenizer *t, const struct token_list
     for (size_t i = 0; i < ids->count; i++) {
         size_t length;
         const char *bytes = tokenizer_token_bytes(t, ids->ids[i], true, &length);
-        struct text piece = {0};
-        if (text_append(&piece, "", 0) && utf8_append_valid(&piece, bytes, length))
-            json_array_append_new(pieces, json_stringn(piece.data, piece.length));
+        json_array_append_new(pieces, result_json_text(bytes, length));
         json_array_append_new(list, json_integer(ids->ids[i]));
-        text_free(&piece);
     }
     return print_json(json_pack("{s:I, s:o, s:o}", "count", (json_int_t)ids->count, "ids", list, "pieces", pieces));
 }
@@ -155,8 +146,7 @@ static enum status read_ids(const struct text *text, struct token_list *ids, str
     }
     if (strlen(text->data) < text->length)
         return error_set(err, STATUS_INVALID,
-                         "there is a NUL among the token ids; expected numbers with spaces between "
-                         "them");
+                         "there is a NUL among the token ids; expected numbers with spaces between them");
     return STATUS_OK;
 }
 
@@ -174,7 +164,7 @@ static enum status decode(const struct tokenizer *t, const struct tokenize_optio
     return status;
 }
 
-static enum status run(struct tokenize_options *o, struct error *err)
+static enum status tokenize(struct tokenize_options *o, struct error *err)
 {
     struct tokenizer *t = NULL;
     struct text text = {0};
@@ -190,26 +180,25 @@ static enum status run(struct tokenize_options *o, struct error *err)
     return status;
 }
 
-int command_tokenize(int argc, char **argv)
+static int run(void *options)
 {
-    struct tokenize_options o = {0};
-    struct option_table table = {0};
+    struct tokenize_options *o = options;
     struct error err;
-    bool help;
-    add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    if (help) {
-        options_print_help(&table, "tokenize [TEXT|@FILE|-] [flags]",
-                           "Shows the token ids of a text and the text of each. Without a TEXT it is what is piped in. "
-                           "Added tokens that are not special are found in every text.",
-                           stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (!o.text && !isatty(STDIN_FILENO)) o.text = "-";
-    if (!o.text) {
+    if (!o->text && !isatty(STDIN_FILENO)) o->text = "-";
+    if (!o->text) {
         error_set(&err, STATUS_INVALID, "give a text, @FILE, or - for standard input");
         return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    return run(&o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
+    return tokenize(o, &err) == STATUS_OK ? EXIT_STATUS_OK : command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
 }
+
+const struct command command_tokenize = {
+    .name = COMMAND,
+    .summary = "show the token ids of a text, or the text of ids",
+    .usage = "tokenize [TEXT|@FILE|-] [flags]",
+    .help = "Shows the token ids of a text and the text of each. Without a TEXT it is what is piped in. Added tokens "
+            "that are not special are found in every text.",
+    .options_size = sizeof(struct tokenize_options),
+    .add = add_flags,
+    .run = run,
+};

@@ -4,9 +4,14 @@
 
 /* ---- groups ---- */
 
-static int32_t blocks_for(const struct block_manager *m, int32_t num_tokens)
+static int32_t blocks_for(const struct block_manager *m, int32_t group, int32_t num_tokens)
 {
-    return batch_num_blocks(&m->limits, num_tokens);
+    return batch_num_blocks(&m->limits, group, num_tokens);
+}
+
+static int32_t block_size_of(const struct block_manager *m, int32_t group)
+{
+    return batch_block_size(&m->limits, group);
 }
 
 static int32_t least(int32_t a, int32_t b)
@@ -20,14 +25,24 @@ static int32_t first_read(const struct block_manager *m, int32_t group, int32_t 
     return batch_first_block(&m->limits, group, num_computed);
 }
 
+/* A prefix is a block of block_size tokens longer than the one before. So there may be several prefixes for a block of
+ * a group whose blocks are larger. */
+static int32_t num_prefixes(const struct batch_limits *limits, int32_t num_blocks)
+{
+    const int64_t most = INT32_MAX / 2,
+                  count = (int64_t)num_blocks * batch_largest_block_size(limits) / limits->block_size;
+    return count < most || count == num_blocks ? (int32_t)count : (int32_t)most;
+}
+
 enum status block_manager_init(struct block_manager *m, int32_t num_blocks, const struct batch_limits *limits,
                                bool caching, struct error *err)
 {
     *m = (struct block_manager){.limits = *limits, .caching = caching, .watermark = batch_watermark(num_blocks)};
-    enum status status = block_pool_init(&m->pool, 1, num_blocks, limits->block_size, err);
-    if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, limits->block_size, err);
+    enum status status = block_pool_init(&m->pool, 1, num_blocks, err);
+    if (status == STATUS_OK) status = block_pool_init(&m->host, m->pool.end, 0, err);
     if (status == STATUS_OK && caching)
-        status = prefix_cache_init(&m->cache, num_blocks, limits->block_size, limits->num_groups, err);
+        status =
+            prefix_cache_init(&m->cache, num_prefixes(limits, num_blocks), limits->block_size, limits->num_groups, err);
     if (status != STATUS_OK) block_manager_free(m);
     return status;
 }
@@ -58,12 +73,13 @@ static bool in_pool(const struct block_pool *pool, int32_t block)
     return block >= pool->first && block < pool->end;
 }
 
-static bool is_block_of_prefix(const struct block_manager *m, int32_t block, int32_t prefix)
+/* The group of a block that the prefix has; -1: it does not have it. */
+static int32_t group_in_prefix(const struct block_manager *m, int32_t block, int32_t prefix)
 {
-    if (!m->caching || prefix < 0 || prefix >= m->cache.capacity) return false;
+    if (!m->caching || prefix < 0 || prefix >= m->cache.capacity) return -1;
     for (int32_t g = 0; g < m->limits.num_groups; g++)
-        if (prefix_cache_block(&m->cache, prefix, g) == block) return true;
-    return false;
+        if (prefix_cache_block(&m->cache, prefix, g) == block) return g;
+    return -1;
 }
 
 /* The caller has made sure that enough blocks are free, so an error means that the pool is inconsistent. */
@@ -76,7 +92,7 @@ static enum status take_block(struct block_manager *m, struct block_pool *pool, 
                          "%d blocks are counted as free, but none can be taken (the free list begins with block %d)",
                          pool->num_free, pool->head);
     if (evicted == PREFIX_NONE) return STATUS_OK;
-    if (!is_block_of_prefix(m, *block, evicted))
+    if (group_in_prefix(m, *block, evicted) < 0)
         return error_set(err, STATUS_INTERNAL, "block %d is marked as cached, but is not in the prefix cache", *block);
     prefix_cache_detach(&m->cache, evicted, *block);
     m->evictions++;
@@ -118,16 +134,31 @@ static int32_t first_tokens(const struct sequence *seq)
 
 /* What the prefix cache has of a sequence. */
 struct hits {
-    int32_t length, prefix; /* the longest prefix that can be shared, in blocks; PREFIX_NONE if that is 0 */
+    int32_t length, prefix; /* the longest prefix that can be shared, times block_size; PREFIX_NONE if that is 0 */
     int32_t shared, idle;   /* blocks to share, of all groups; of those, without a holder */
 };
 
-/* Notes the blocks of a prefix of index + 1 blocks in the tables, and in run[] how many of each group follow one
+/* The blocks of the group that a prefix of this length, times block_size, fills. */
+static int32_t blocks_of_prefix(const struct block_manager *m, int32_t group, int32_t length)
+{
+    return length >> m->limits.block_shifts[group];
+}
+
+/* The index of the group's block that ends with a prefix of this length; -1: it ends inside a block. */
+static int32_t last_of_prefix(const struct block_manager *m, int32_t group, int32_t length)
+{
+    const int32_t count = blocks_of_prefix(m, group, length);
+    return count << m->limits.block_shifts[group] == length ? count - 1 : -1;
+}
+
+/* Notes the blocks that end with a prefix of this length in the tables, and in run[] how many of each group follow one
  * another up to here. False if nothing longer can be shared: full attention lacks a block. */
-static bool note_blocks(const struct block_manager *m, const struct sequence *seq, int32_t prefix, int32_t index,
+static bool note_blocks(const struct block_manager *m, const struct sequence *seq, int32_t prefix, int32_t length,
                         int32_t *run)
 {
     for (int32_t g = 0; g < m->limits.num_groups; g++) {
+        const int32_t index = last_of_prefix(m, g, length);
+        if (index < 0) continue;
         const int32_t block = prefix_cache_block(&m->cache, prefix, g);
         if (!block && m->limits.windows[g] == 0) return false;
         seq->tables[g].blocks[index] = block;
@@ -136,17 +167,20 @@ static bool note_blocks(const struct block_manager *m, const struct sequence *se
     return true;
 }
 
-/* Whether each group has all the blocks that a sequence reads which goes on after so many. */
-static bool can_share(const struct block_manager *m, int32_t num_blocks, const int32_t *run)
+/* Whether a prefix of this length ends a block of each group, and each group has all the blocks that a sequence reads
+ * which goes on after it. */
+static bool can_share(const struct block_manager *m, int32_t length, const int32_t *run)
 {
-    for (int32_t g = 0; g < m->limits.num_groups; g++)
-        if (run[g] < num_blocks - first_read(m, g, num_blocks * m->limits.block_size)) return false;
+    for (int32_t g = 0; g < m->limits.num_groups; g++) {
+        const int32_t last = last_of_prefix(m, g, length);
+        if (last < 0 || run[g] < last + 1 - first_read(m, g, length * m->limits.block_size)) return false;
+    }
     return true;
 }
 
 /* Looks up the blocks of a sequence that holds none. The last token is left out, because its logits must be computed;
  * so are tokens whose logits prompt_logprobs lack. The sequence's tables, though empty, get the blocks of the hits:
- * entries first_read .. length - 1 are valid. */
+ * entries first_read .. blocks_of_prefix - 1 are valid. */
 static struct hits find_hits(const struct block_manager *m, const struct sequence *seq)
 {
     struct hits hits = {.prefix = PREFIX_NONE};
@@ -157,13 +191,13 @@ static struct hits find_hits(const struct block_manager *m, const struct sequenc
     if (most > 0) prefix = prefix_cache_root(seq->request->cache_namespace, seq->request->cache_salt);
     for (int32_t i = 0; i < most; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
-        if (prefix == PREFIX_NONE || !note_blocks(m, seq, prefix, i, run)) break;
+        if (prefix == PREFIX_NONE || !note_blocks(m, seq, prefix, i + 1, run)) break;
         if (!can_share(m, i + 1, run)) continue;
         hits.length = i + 1;
         hits.prefix = prefix;
     }
     for (int32_t g = 0; g < m->limits.num_groups; g++)
-        for (int32_t i = first_read(m, g, hits.length * size); i < hits.length; i++) {
+        for (int32_t i = first_read(m, g, hits.length * size); i < blocks_of_prefix(m, g, hits.length); i++) {
             hits.shared++;
             hits.idle += m->pool.blocks[seq->tables[g].blocks[i]].ref_count == 0;
         }
@@ -177,9 +211,10 @@ static int32_t blocks_required(const struct block_manager *m, const struct reque
     for (int32_t i = first->index + 1; i < request->num_sequences; i++) {
         const struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED || seq->num_tokens == seq->prompt_len) continue;
-        const int32_t own = blocks_for(m, seq->num_tokens) - seq->prompt_len / m->limits.block_size;
-        for (int32_t g = 0; g < m->limits.num_groups; g++)
+        for (int32_t g = 0; g < m->limits.num_groups; g++) {
+            const int32_t own = blocks_for(m, g, seq->num_tokens) - seq->prompt_len / block_size_of(m, g);
             required += least(own, batch_group_blocks(&m->limits, g, seq->num_tokens));
+        }
     }
     return required;
 }
@@ -210,8 +245,8 @@ static int32_t first_entries(const struct block_manager *m, int32_t group, const
                              const struct hits *hits)
 {
     const int32_t all = first_tokens(seq), found = hits->length * m->limits.block_size;
-    if (m->limits.windows[group] == 0 || all - found <= m->limits.max_num_tokens) return blocks_for(m, all);
-    return blocks_for(m, found + m->limits.max_num_tokens);
+    if (m->limits.windows[group] == 0 || all - found <= m->limits.max_num_tokens) return blocks_for(m, group, all);
+    return blocks_for(m, group, found + m->limits.max_num_tokens);
 }
 
 /* The table holds the blocks of the hits already. */
@@ -220,10 +255,10 @@ static enum status share_hits(struct block_manager *m, int32_t group, struct blo
 {
     enum status status = STATUS_OK;
     table->first = first_read(m, group, length * m->limits.block_size);
-    table->num_blocks = length;
+    table->num_blocks = blocks_of_prefix(m, group, length);
     memset(table->blocks, 0, (size_t)table->first * sizeof *table->blocks);
-    for (int32_t i = table->first; i < length && status == STATUS_OK; i++)
-        status = block_pool_share(&m->pool, table->blocks[i], err);
+    for (int32_t i = table->first; i < table->num_blocks && status == STATUS_OK; i++)
+        status = block_pool_share(&m->pool, table->blocks[i], block_size_of(m, group), err);
     return status;
 }
 
@@ -242,7 +277,8 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
     const struct hits hits = find_hits(m, seq);
     const int32_t num_groups = m->limits.num_groups;
     int32_t taken = 0;
-    for (int32_t g = 0; g < num_groups; g++) taken += first_entries(m, g, seq, &hits) - hits.length;
+    for (int32_t g = 0; g < num_groups; g++)
+        taken += first_entries(m, g, seq, &hits) - blocks_of_prefix(m, g, hits.length);
     if (m->pool.num_free - hits.idle < taken) return too_few(m, taken, err);
     enum status status = STATUS_OK;
     for (int32_t g = 0; g < num_groups && status == STATUS_OK; g++)
@@ -263,22 +299,23 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
  * blocks, as long as none leaves a window. */
 static int32_t writable_tokens(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
 {
-    const int64_t size = m->limits.block_size;
-    int64_t count = blocks_for(m, num_tokens) * size;
+    int64_t count = INT32_MAX;
     for (int32_t g = 0; g < m->limits.num_groups; g++) {
-        const int64_t most = (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1;
-        if (m->limits.windows[g] > 0 && most < count) count = most;
+        const int64_t size = block_size_of(m, g), all = blocks_for(m, g, num_tokens) * size;
+        const int64_t kept = (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1;
+        if (all < count) count = all;
+        if (m->limits.windows[g] > 0 && kept < count) count = kept;
     }
-    return count < INT32_MAX ? (int32_t)count : INT32_MAX;
+    return (int32_t)count;
 }
 
 /* Blocks that the growth takes of one group, at their counts less their notes, which are the holders that go. */
 static int32_t growth_cost(struct block_manager *m, int32_t group, const struct growth *growth)
 {
     const struct block_table *t = &growth->seq->tables[group];
-    const int32_t needed = blocks_for(m, growth->num_tokens), end = least(needed, t->num_blocks);
+    const int32_t needed = blocks_for(m, group, growth->num_tokens), end = least(needed, t->num_blocks);
     int32_t cost = needed - end;
-    for (int32_t i = growth->seq->num_computed / m->limits.block_size; i < end; i++) {
+    for (int32_t i = growth->seq->num_computed / block_size_of(m, group); i < end; i++) {
         struct block *b = &m->pool.blocks[t->blocks[i]];
         if (b->ref_count - b->note == 1) continue;
         b->note++;
@@ -303,9 +340,10 @@ static int32_t trim_gain(struct block_manager *m, int32_t group, const struct se
 static void clear_notes(struct block_manager *m, int32_t group, const struct growth *growth)
 {
     const struct block_table *t = &growth->seq->tables[group];
-    const int32_t computed = growth->seq->num_computed, end = least(blocks_for(m, growth->num_tokens), t->num_blocks);
+    const int32_t computed = growth->seq->num_computed,
+                  end = least(blocks_for(m, group, growth->num_tokens), t->num_blocks);
     for (int32_t i = t->first; i < first_read(m, group, computed); i++) block_of(m, t->blocks[i])->note = 0;
-    for (int32_t i = computed / m->limits.block_size; i < end; i++) block_of(m, t->blocks[i])->note = 0;
+    for (int32_t i = computed / block_size_of(m, group); i < end; i++) block_of(m, t->blocks[i])->note = 0;
 }
 
 int32_t block_manager_append_cost(struct block_manager *m, const struct growth *growths, int32_t count)
@@ -349,7 +387,7 @@ static enum status copy_on_write(struct block_manager *m, int32_t group, struct 
     m->pool.blocks[old].ref_count--; /* others hold it: it does not become free */
     seq->tables[group].blocks[index] = new;
     seq->num_uploaded[group] = least(seq->num_uploaded[group], index);
-    if (index * m->limits.block_size >= seq->num_computed) return STATUS_OK;
+    if (index * block_size_of(m, group) >= seq->num_computed) return STATUS_OK;
     m->pool.blocks[new].filled = m->pool.blocks[old].filled;
     copies[(*num_copies)++] = (struct block_pair){old, new};
     return STATUS_OK;
@@ -359,9 +397,9 @@ static enum status grow_table(struct block_manager *m, int32_t group, struct seq
                               struct block_pair *copies, int32_t *num_copies, struct error *err)
 {
     struct block_table *t = &seq->tables[group];
-    const int32_t needed = blocks_for(m, num_tokens), end = least(needed, t->num_blocks);
+    const int32_t needed = blocks_for(m, group, num_tokens), end = least(needed, t->num_blocks);
     enum status status = STATUS_OK;
-    for (int32_t i = seq->num_computed / m->limits.block_size; i < end && status == STATUS_OK; i++)
+    for (int32_t i = seq->num_computed / block_size_of(m, group); i < end && status == STATUS_OK; i++)
         if (m->pool.blocks[t->blocks[i]].ref_count > 1)
             status = copy_on_write(m, group, seq, i, copies, num_copies, err);
     return status == STATUS_OK ? extend_table(m, t, needed, err) : status;
@@ -392,7 +430,7 @@ enum status block_manager_fork(struct block_manager *m, struct sequence *parent,
         to->num_blocks = from->num_blocks;
         to->first = from->first;
         for (int32_t i = to->first; i < to->num_blocks && status == STATUS_OK; i++)
-            status = block_pool_share(pool_of(m, to->blocks[i]), to->blocks[i], err);
+            status = block_pool_share(pool_of(m, to->blocks[i]), to->blocks[i], block_size_of(m, g), err);
     }
     parent->num_writable = child->num_writable = 0;
     child->num_computed = parent->num_computed;
@@ -404,12 +442,12 @@ enum status block_manager_fork(struct block_manager *m, struct sequence *parent,
 
 /* ---- the prefix cache ---- */
 
-/* The prefix gets the blocks of this index, of the groups that it lacks. A block has one prefix for good: one that it
- * shares with a sibling may have it already. */
-static void attach_blocks(struct block_manager *m, const struct sequence *seq, int32_t index, int32_t prefix)
+/* The prefix, of this length, gets the blocks that end with it, of the groups that it lacks. A block has one prefix for
+ * good: one that it shares with a sibling may have it already. */
+static void attach_blocks(struct block_manager *m, const struct sequence *seq, int32_t length, int32_t prefix)
 {
     for (int32_t g = 0; g < m->limits.num_groups; g++) {
-        const int32_t block = seq->tables[g].blocks[index];
+        const int32_t index = last_of_prefix(m, g, length), block = index < 0 ? 0 : seq->tables[g].blocks[index];
         if (!block || m->pool.blocks[block].prefix != PREFIX_NONE || prefix_cache_block(&m->cache, prefix, g)) continue;
         prefix_cache_attach(&m->cache, prefix, g, block);
         block_pool_set_prefix(&m->pool, block, prefix);
@@ -446,11 +484,11 @@ static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t 
     const struct request *request = seq->request;
     if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->cache_namespace, request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
-        const int32_t index = seq->num_hashed;
-        const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)index * (size_t)size);
+        const int32_t length = seq->num_hashed + 1;
+        const int32_t prefix = insert_prefix(m, seq->prefix, seq->tokens + (size_t)seq->num_hashed * (size_t)size);
         if (prefix == PREFIX_NONE) break;
-        set_prefix(m, seq, prefix, index + 1);
-        attach_blocks(m, seq, index, prefix);
+        set_prefix(m, seq, prefix, length);
+        attach_blocks(m, seq, length, prefix);
     }
     if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
 }
@@ -465,7 +503,7 @@ void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t
 {
     for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {
         const struct block_table *table = &seq->tables[g];
-        for (int32_t i = token / m->limits.block_size; i < table->num_blocks; i++)
+        for (int32_t i = token / block_size_of(m, g); i < table->num_blocks; i++)
             if (i >= table->first && m->pool.blocks[table->blocks[i]].prefix != PREFIX_NONE)
                 forget(m, table->blocks[i]);
     }
@@ -515,7 +553,7 @@ int32_t block_manager_swap_out_cost(struct block_manager *m, const struct reques
  * computed all its tokens, those that it lacks and one for a copy-on-write. */
 static int32_t spare_blocks(const struct block_manager *m, const struct sequence *seq, int32_t group)
 {
-    const int32_t missing = blocks_for(m, seq->num_tokens) - seq->tables[group].num_blocks;
+    const int32_t missing = blocks_for(m, group, seq->num_tokens) - seq->tables[group].num_blocks;
     if (missing <= 0 || seq->num_tokens - seq->num_computed <= 1) return 1;
     return least(missing + 1, batch_group_blocks(&m->limits, group, seq->num_tokens));
 }
@@ -539,8 +577,8 @@ struct move {
 
 /* Chooses where the sequence's blocks go. Pairs are in the order of the table, so that neighbouring blocks are copied
  * together. */
-static enum status choose_places(struct block_manager *m, const struct block_table *t, const struct move *move,
-                                 struct error *err)
+static enum status choose_places(struct block_manager *m, int32_t group, const struct block_table *t,
+                                 const struct move *move, struct error *err)
 {
     enum status status = STATUS_OK;
     for (int32_t i = t->first; i < t->num_blocks && status == STATUS_OK; i++) {
@@ -548,7 +586,7 @@ static enum status choose_places(struct block_manager *m, const struct block_tab
         if (!in_pool(move->from, block)) continue;
         int32_t place = block_of(m, block)->note;
         if (place) {
-            status = block_pool_share(move->to, place, err);
+            status = block_pool_share(move->to, place, block_size_of(m, group), err);
             continue;
         }
         status = take_block(m, move->to, &place, err);
@@ -582,7 +620,7 @@ static enum status move_blocks(struct block_manager *m, struct request *request,
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < request->num_sequences; i++)
         for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
-            status = choose_places(m, &seqs[i].tables[g], move, err);
+            status = choose_places(m, g, &seqs[i].tables[g], move, err);
     for (int32_t i = 0; i < request->num_sequences; i++)
         for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
             status = move_table(m, &seqs[i].tables[g], move, err);
@@ -620,12 +658,13 @@ static enum status share_found(struct block_manager *m, struct sequence *seq, st
     for (int32_t i = 0; i < full && prefix != PREFIX_NONE; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
         for (int32_t g = 0; g < m->limits.num_groups && prefix != PREFIX_NONE; g++) {
-            const int32_t block = seq->tables[g].blocks[i], found = prefix_cache_block(&m->cache, prefix, g);
+            const int32_t index = last_of_prefix(m, g, i + 1), block = index < 0 ? 0 : seq->tables[g].blocks[index];
+            const int32_t found = prefix_cache_block(&m->cache, prefix, g);
             if (!block || !found) continue;
-            enum status status = block_pool_share(&m->pool, found, err);
+            enum status status = block_pool_share(&m->pool, found, block_size_of(m, g), err);
             if (status == STATUS_OK) status = release_block(m, block, err);
             if (status != STATUS_OK) return status;
-            seq->tables[g].blocks[i] = found;
+            seq->tables[g].blocks[index] = found;
         }
     }
     return STATUS_OK;
@@ -646,14 +685,17 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err)
 {
     enum status status = STATUS_OK;
-    int32_t last = 0;
-    for (int32_t g = 0; g < m->limits.num_groups; g++)
-        if (seq->tables[g].num_blocks > last) last = seq->tables[g].num_blocks;
+    int32_t last = 0; /* in units of limits.block_size, as i */
+    for (int32_t g = 0; g < m->limits.num_groups; g++) {
+        const int32_t end = seq->tables[g].num_blocks << m->limits.block_shifts[g];
+        if (end > last) last = end;
+    }
     for (int32_t i = last - 1; i >= 0; i--)
         for (int32_t g = 0; g < m->limits.num_groups; g++) {
             const struct block_table *t = &seq->tables[g];
-            if (i < t->first || i >= t->num_blocks) continue;
-            const enum status released = release_block(m, t->blocks[i], status == STATUS_OK ? err : NULL);
+            const int32_t index = i >> m->limits.block_shifts[g];
+            if (index < t->first || index >= t->num_blocks || index << m->limits.block_shifts[g] != i) continue;
+            const enum status released = release_block(m, t->blocks[index], status == STATUS_OK ? err : NULL);
             if (status == STATUS_OK) status = released;
         }
     for (int32_t g = 0; g < m->limits.num_groups; g++) seq->tables[g].num_blocks = seq->tables[g].first = 0;
@@ -671,11 +713,11 @@ static enum status check_counts(const struct block_manager *m, const struct bloc
             return error_set(err, STATUS_INTERNAL, "block %d has the count %d, but %d table entries name it", i,
                              b->ref_count, b->note);
         if (b->prefix == PREFIX_NONE) continue;
-        if (pool != &m->pool || !is_block_of_prefix(m, i, b->prefix))
-            return error_set(err, STATUS_INTERNAL, "block %d: the pool and the prefix cache disagree", i);
-        if (b->ref_count > 0 && b->filled != m->limits.block_size)
+        const int32_t group = pool == &m->pool ? group_in_prefix(m, i, b->prefix) : -1;
+        if (group < 0) return error_set(err, STATUS_INTERNAL, "block %d: the pool and the prefix cache disagree", i);
+        if (b->ref_count > 0 && b->filled != block_size_of(m, group))
             return error_set(err, STATUS_INTERNAL, "block %d can be found, but %d of its %d slots are written", i,
-                             b->filled, m->limits.block_size);
+                             b->filled, block_size_of(m, group));
     }
     return STATUS_OK;
 }

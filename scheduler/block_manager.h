@@ -11,9 +11,10 @@
  * Token t of a sequence is in block table[t / block_size], at offset t % block_size; the two together are its slot,
  * block * block_size + offset.
  *
- * A sequence has a table for each KV cache group (struct batch_limits). In a group with a window, blocks that no later
- * query reads are given back as the sequence grows, and their entries become 0, the null block. Window 6, block_size 4,
- * 13 tokens computed: the query of token 13 reads tokens 8 to 13.
+ * A sequence has a table for each KV cache group (struct batch_limits), and each group has its own block_size
+ * (batch_block_size). In a group with a window, blocks that no later query reads are given back as the sequence grows,
+ * and their entries become 0, the null block. Window 6, block_size 4, 13 tokens computed: the query of token 13 reads
+ * tokens 8 to 13.
  *
  *     full attention: table [ 5, 2, 7, 9 ]            window 6: table [ 0, 0, 3, 8 ]
  *
@@ -55,9 +56,9 @@ void block_manager_free(struct block_manager *m);
 enum allocate_result block_manager_can_allocate(struct block_manager *m, struct request *request, int32_t *required);
 /* Starts a sequence that holds no blocks: finds the longest cached prefix, shares its blocks, and takes blocks for its
  * tokens; for the prompt alone if its request has other sequences, which start from those blocks; in a group with a
- * window, for as many as one step can compute. Sets num_computed (the cached tokens: whole blocks, and never the last
- * token), num_hashed and prefix. A hit needs the blocks of full attention from the first to the last, and of a window
- * those that the next token still reads. Call it after can_allocate answered OK. */
+ * window, for as many as one step can compute. Sets num_computed (the cached tokens: whole blocks of each group, and
+ * never the last token), num_hashed and prefix. A hit needs the blocks of full attention from the first to the last,
+ * and of a window those that the next token still reads. Call it after can_allocate answered OK. */
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* What a sequence computes next: the tokens num_computed .. num_tokens - 1. */

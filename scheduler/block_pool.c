@@ -57,16 +57,10 @@ static void list_return(struct block_pool *pool, int32_t block)
     }
 }
 
-enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, int32_t block_size,
-                            struct error *err)
+enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err)
 {
-    *pool = (struct block_pool){.first = first,
-                                .end = first,
-                                .block_size = block_size,
-                                .head = BLOCK_NONE,
-                                .tail = BLOCK_NONE,
-                                .oldest = BLOCK_NONE,
-                                .untaken = first};
+    *pool = (struct block_pool){
+        .first = first, .end = first, .head = BLOCK_NONE, .tail = BLOCK_NONE, .oldest = BLOCK_NONE, .untaken = first};
     return block_pool_grow(pool, num_blocks, err);
 }
 
@@ -123,7 +117,7 @@ int32_t block_pool_take(struct block_pool *pool, int32_t *evicted)
     return block;
 }
 
-enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err)
+enum status block_pool_share(struct block_pool *pool, int32_t block, int32_t block_size, struct error *err)
 {
     if (!in_pool(pool, block))
         return error_set(err, STATUS_INTERNAL, "block %d is shared, but blocks are numbered %d to %d", block,
@@ -133,7 +127,7 @@ enum status block_pool_share(struct block_pool *pool, int32_t block, struct erro
         return error_set(err, STATUS_INTERNAL, "block %d is shared, but it is free (count %d)", block, b->ref_count);
     if (b->ref_count == 0) {
         list_remove(pool, block);
-        b->filled = pool->block_size;
+        b->filled = block_size;
         b->note = 0;
     }
     b->ref_count++;
@@ -163,18 +157,19 @@ void block_pool_set_prefix(struct block_pool *pool, int32_t block, int32_t prefi
     if (moves) list_return(pool, block);
 }
 
-enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err)
+enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t block_size, int32_t offset, int32_t count,
+                            struct error *err)
 {
     if (!in_pool(pool, block))
         return error_set(err, STATUS_INTERNAL, "slots of block %d are written, but blocks are numbered %d to %d", block,
                          pool->first, pool->end - 1);
     struct block *b = &pool->blocks[block];
     int32_t filled = b->ref_count > 0 ? b->filled : 0;
-    if (b->ref_count != 1 || offset != filled || count > pool->block_size - offset)
+    if (b->ref_count != 1 || offset != filled || count > block_size - offset)
         return error_set(err, STATUS_INTERNAL,
                          "slots %d to %d of block %d are written, but its count is %d and its first %d of %d slots "
                          "were filled",
-                         offset, offset + count - 1, block, b->ref_count, filled, pool->block_size);
+                         offset, offset + count - 1, block, b->ref_count, filled, block_size);
     b->filled = offset + count;
     return STATUS_OK;
 }
@@ -187,14 +182,6 @@ int32_t block_pool_num_total(const struct block_pool *pool)
 int32_t block_pool_num_in_use(const struct block_pool *pool)
 {
     return block_pool_num_total(pool) - pool->num_free;
-}
-
-int64_t block_pool_num_filled(const struct block_pool *pool)
-{
-    int64_t filled = 0;
-    for (int32_t i = pool->first; i < pool->untaken; i++)
-        if (pool->blocks[i].ref_count > 0) filled += pool->blocks[i].filled;
-    return filled;
 }
 
 static enum status check_list(const struct block_pool *pool, struct error *err)
@@ -228,9 +215,8 @@ static enum status check_block(const struct block_pool *pool, int32_t block, str
         return error_set(err, STATUS_INTERNAL, "block %d is in use or cached, but was never taken", block);
     if (b->ref_count > 0 && b->note != 0)
         return error_set(err, STATUS_INTERNAL, "block %d, in use, has the note %d", block, b->note);
-    if (b->ref_count > 0 && (b->filled < 0 || b->filled > pool->block_size))
-        return error_set(err, STATUS_INTERNAL, "%d of %d slots of block %d are filled", b->filled, pool->block_size,
-                         block);
+    if (b->ref_count > 0 && b->filled < 0)
+        return error_set(err, STATUS_INTERNAL, "%d slots of block %d are filled", b->filled, block);
     return STATUS_OK;
 }
 

@@ -41,7 +41,6 @@ struct block {
 struct block_pool {
     struct block *blocks; /* [end] by number; the pool's own begin at `first`. NULL: it has none yet */
     int32_t first, end;
-    int32_t block_size;
     int32_t head, tail; /* of the free list */
     int32_t oldest;     /* the first cached block of the list, which is the next to be evicted; BLOCK_NONE: none is */
     int32_t untaken;    /* this block and those after it were never taken */
@@ -49,9 +48,9 @@ struct block_pool {
     int32_t num_cached; /* of those, cached */
 };
 
-/* num_blocks blocks of block_size slots, numbered first .. first + num_blocks - 1, all free; first is at least 1. */
-enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, int32_t block_size,
-                            struct error *err);
+/* num_blocks blocks, numbered first .. first + num_blocks - 1, all free; first is at least 1. How many slots a block
+ * has depends on who holds it (block_size below). */
+enum status block_pool_init(struct block_pool *pool, int32_t first, int32_t num_blocks, struct error *err);
 /* num_blocks more, after the last. On failure nothing has changed. */
 enum status block_pool_grow(struct block_pool *pool, int32_t num_blocks, struct error *err);
 void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
@@ -60,22 +59,24 @@ void block_pool_free(struct block_pool *pool); /* safe on a zeroed struct */
  * BLOCK_NONE if there is none, or if the head of the free list is not a free block. A block that the prefix cache knew
  * is evicted: *evicted gets the prefix that must forget it, otherwise PREFIX_NONE. */
 int32_t block_pool_take(struct block_pool *pool, int32_t *evicted);
-/* Adds a holder: a fork, or a hit in the prefix cache, which takes a block of count 0 out of the free list. A block
- * that is neither in use nor cached cannot be shared: the error names the block. */
-enum status block_pool_share(struct block_pool *pool, int32_t block, struct error *err);
+/* Adds a holder: a fork, or a hit in the prefix cache, which takes a block of count 0 out of the free list: all its
+ * block_size slots are written. A block that is neither in use nor cached cannot be shared: the error names the block.
+ */
+enum status block_pool_share(struct block_pool *pool, int32_t block, int32_t block_size, struct error *err);
 /* Removes a holder. At 0 the block returns to the free list: to the tail if it is cached, otherwise to the head.
  * Releasing a block of count 0, the null block or a number outside the pool is an error that names the block. */
 enum status block_pool_release(struct block_pool *pool, int32_t block, struct error *err);
 /* The prefix cache can find this block, which is full and in use, by `prefix`; PREFIX_NONE: it no longer can, and a
  * cached block becomes a free one. */
 void block_pool_set_prefix(struct block_pool *pool, int32_t block, int32_t prefix);
-/* Records that `count` slots from `offset` on are written. Slots are written in ascending order, each once, and only
- * while the block has one holder: anything else is an error that names the block, and changes nothing. */
-enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count, struct error *err);
+/* Records that `count` slots from `offset` on are written, of block_size. Slots are written in ascending order, each
+ * once, and only while the block has one holder: anything else is an error that names the block, and changes nothing.
+ */
+enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t block_size, int32_t offset, int32_t count,
+                            struct error *err);
 
 int32_t block_pool_num_total(const struct block_pool *pool);
 int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */
-int64_t block_pool_num_filled(const struct block_pool *pool); /* slots of the blocks in use; walks all blocks */
 
 /* Walks everything and checks rule 1 of ARCHITECTURE.md (free + cached + in use = total, each in one state, the list
  * sound). For debug builds and tests. */

@@ -8,10 +8,11 @@
  *     root --[The quick brown]-- 5 --[fox jumps over]-- 9        5 and 9 are prefixes of 1 and 2 blocks
  *                                 \--[dog sleeps on]--- 12
  *
- * A prefix has at most one block of each KV cache group: that of its last block_size tokens. It need not have any. A
- * sliding group's block may be evicted while longer prefixes still have theirs, and is not missed where the window has
- * passed it. A prefix exists as long as it has a block or a longer prefix, or is pinned; then its number may be used
- * again. Who keeps the number of a prefix therefore pins it.
+ * A prefix has at most one block of each KV cache group: the one that ends with it, which holds its last block_size
+ * tokens, and of a group with larger blocks also tokens before them. It need not have any. A sliding group's block may
+ * be evicted while longer prefixes still have theirs, and is not missed where the window has passed it. A prefix exists
+ * as long as it has a block or a longer prefix, or is pinned; then its number may be used again. Who keeps the number
+ * of a prefix therefore pins it.
  *
  * Roots keep apart what must not be shared though the tokens are the same: each cache namespace has a root of its own,
  * and so has each cache salt in each of the namespaces. A salt is any text. It is compared once, when its request is
@@ -65,7 +66,7 @@ struct prefix_cache {
     size_t idle_bytes;        /* of the texts of salts that no request has */
 };
 
-/* Room for as many prefixes as there are blocks, and a few that have lost their blocks. */
+/* Room for as many prefixes as there are blocks of block_size tokens, and a few that have lost their blocks. */
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
                               struct error *err);
 void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct */

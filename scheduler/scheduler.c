@@ -378,9 +378,24 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
     };
 }
 
-int64_t scheduler_slots_filled(const struct scheduler *s)
+/* A block that several sequences hold counts in each of them by its part. */
+static double filled_of_sequence(const struct scheduler *s, const struct sequence *seq)
 {
-    return block_pool_num_filled(&s->blocks.pool);
+    double filled = 0;
+    for (int32_t g = 0; g < s->config.limits.num_groups; g++)
+        for (int32_t i = seq->tables[g].first; i < seq->tables[g].num_blocks; i++) {
+            const struct block *b = &s->blocks.pool.blocks[seq->tables[g].blocks[i]];
+            filled += (double)b->filled / (b->ref_count * batch_block_size(&s->config.limits, g));
+        }
+    return filled;
+}
+
+double scheduler_blocks_filled(const struct scheduler *s)
+{
+    double filled = 0;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        for (int32_t i = 0; i < r->num_sequences; i++) filled += filled_of_sequence(s, &r->sequences[i]);
+    return filled;
 }
 
 static int64_t blocks_of_request(const struct scheduler *s, const struct request *request)

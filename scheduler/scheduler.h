@@ -163,9 +163,9 @@ struct request *scheduler_next_finished(struct scheduler *s);
 bool scheduler_has_work(const struct scheduler *s);     /* requests not handed back, or steps in flight */
 int32_t scheduler_in_flight(const struct scheduler *s); /* steps submitted and not collected */
 void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats);
-/* Slots of the device's blocks in use that hold K and V, or will when the submitted steps have run. Walks all blocks.
- */
-int64_t scheduler_slots_filled(const struct scheduler *s);
+/* How many blocks the K and V of the running sequences would fill, those of the submitted steps included: for each
+ * block in use, the filled part of it. Walks all tables. */
+double scheduler_blocks_filled(const struct scheduler *s);
 /* Blocks that the running sequences would take if each had blocks of its own. */
 int64_t scheduler_blocks_unshared(const struct scheduler *s);
 

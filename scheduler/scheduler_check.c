@@ -2,10 +2,10 @@
 
 /* The filled slots of a table's blocks are those of the tokens that the sequence has computed, so nothing is read
  * before it is written. A swapped sequence holds blocks of the host, any other blocks of the device. */
-static enum status check_blocks(const struct scheduler *s, const struct sequence *seq, const struct block_table *t,
-                                struct error *err)
+static enum status check_blocks(const struct scheduler *s, const struct sequence *seq, int32_t group, struct error *err)
 {
-    const int32_t block_size = s->config.limits.block_size;
+    const int32_t block_size = batch_block_size(&s->config.limits, group);
+    const struct block_table *t = &seq->tables[group];
     const struct block_pool *pool = seq->status == SEQUENCE_SWAPPED ? &s->blocks.host : &s->blocks.pool;
     for (int32_t i = t->first; i < t->num_blocks; i++) {
         const int32_t computed = seq->num_computed - i * block_size, block = t->blocks[i];
@@ -29,16 +29,16 @@ static enum status check_tables(const struct scheduler *s, const struct sequence
         const struct block_table *t = &seq->tables[g];
         const int32_t most = batch_group_blocks(limits, g, seq->token_capacity);
         if (t->first > batch_first_block(limits, g, seq->num_computed) ||
-            (int64_t)t->num_blocks * limits->block_size < seq->num_computed)
+            (int64_t)t->num_blocks * batch_block_size(limits, g) < seq->num_computed)
             return error_set(err, STATUS_INTERNAL, "a sequence has computed %d tokens, but holds blocks %d to %d",
                              seq->num_computed, t->first, t->num_blocks - 1);
         if (t->num_blocks - t->first > most || seq->num_uploaded[g] > t->num_blocks)
             return error_set(err, STATUS_INTERNAL, "a sequence holds %d blocks of group %d, of which %d are enough",
                              t->num_blocks - t->first, g, most);
-        enum status status = check_blocks(s, seq, t, err);
+        enum status status = check_blocks(s, seq, g, err);
         if (status != STATUS_OK) return status;
-        const int32_t end = batch_num_blocks(limits, seq->num_writable);
-        for (int32_t i = seq->num_computed / limits->block_size; i < end; i++)
+        const int32_t end = batch_num_blocks(limits, g, seq->num_writable);
+        for (int32_t i = seq->num_computed / batch_block_size(limits, g); i < end; i++)
             if (i >= t->num_blocks || s->blocks.pool.blocks[t->blocks[i]].ref_count != 1)
                 return error_set(err, STATUS_INTERNAL, "a sequence may write %d tokens, but block %d is not its own",
                                  seq->num_writable, i);

@@ -171,15 +171,14 @@ void scheduler_make_room(struct scheduler *s, struct batch *batch, int32_t neede
 /* ---- carrying it out ---- */
 
 /* Marks the slots of tokens first .. end as written by this step, before another sequence can share their blocks. */
-static enum status fill_blocks(struct scheduler *s, const struct block_table *table, int32_t first, int32_t end,
-                               struct error *err)
+static enum status fill_blocks(struct scheduler *s, const struct block_table *table, int32_t block_size, int32_t first,
+                               int32_t end, struct error *err)
 {
-    const int32_t block_size = s->config.limits.block_size;
     enum status status = STATUS_OK;
     for (int32_t t = first, run; t < end && status == STATUS_OK; t += run) {
         const int32_t room = block_size - t % block_size;
         run = room < end - t ? room : end - t;
-        status = block_pool_fill(&s->blocks.pool, table->blocks[t / block_size], t % block_size, run, err);
+        status = block_pool_fill(&s->blocks.pool, table->blocks[t / block_size], block_size, t % block_size, run, err);
     }
     return status;
 }
@@ -193,7 +192,7 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
     struct error err;
     enum status status = block_manager_append(&s->blocks, seq, end, batch->copies, &batch->num_copies, &err);
     for (int32_t g = 0; g < s->config.limits.num_groups && status == STATUS_OK; g++)
-        status = fill_blocks(s, &seq->tables[g], first, end, &err);
+        status = fill_blocks(s, &seq->tables[g], batch_block_size(&s->config.limits, g), first, end, &err);
     if (status != STATUS_OK) {
         scheduler_set_unsound(s, &err);
         return;
@@ -222,18 +221,22 @@ static bool goes_on(const struct growth *growth)
 /* Does what choose does for a sequence that goes on: its tables do not change, and it is laid out at once. */
 static void go_on(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
-    const int32_t block_size = s->config.limits.block_size, index = seq->num_computed / block_size;
-    const int32_t offset = seq->num_computed - index * block_size;
-    for (int32_t g = 0; g < s->config.limits.num_groups; g++) {
+    const struct batch_limits *limits = &s->config.limits;
+    int64_t *slot = batch->slot_mapping + batch->num_seqs;
+    for (int32_t g = 0; g < limits->num_groups; g++, slot += limits->max_num_tokens) {
+        const int32_t size = batch_block_size(limits, g), index = seq->num_computed / size;
+        const int32_t block = seq->tables[g].blocks[index], offset = seq->num_computed - index * size;
         struct error err;
-        if (block_pool_fill(&s->blocks.pool, seq->tables[g].blocks[index], offset, 1, &err) == STATUS_OK) continue;
-        scheduler_set_unsound(s, &err);
-        return;
+        if (block_pool_fill(&s->blocks.pool, block, size, offset, 1, &err) != STATUS_OK) {
+            scheduler_set_unsound(s, &err);
+            return;
+        }
+        *slot = (int64_t)block * size + offset;
     }
     s->budget--;
     seq->num_computed++;
     block_manager_hash(&s->blocks, seq);
-    scheduler_lay_out_next(s, batch, seq, index, offset);
+    scheduler_lay_out_next(s, batch, seq);
 }
 
 /* What a growth reads is fetched a few turns earlier. */

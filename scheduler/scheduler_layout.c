@@ -3,7 +3,7 @@
 static void add_slots(const struct scheduler *s, struct batch *batch, int32_t group, const struct choice *c)
 {
     const int32_t *blocks = c->seq->tables[group].blocks, end = c->start + c->count;
-    const int32_t block_size = s->config.limits.block_size;
+    const int32_t block_size = batch_block_size(&s->config.limits, group);
     int64_t *slots = batch->slot_mapping + (size_t)group * (size_t)batch->limits.max_num_tokens + batch->num_tokens;
     for (int32_t t = c->start, run; t < end; t += run) {
         const int32_t index = t / block_size, offset = t - index * block_size;
@@ -112,10 +112,8 @@ void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct ch
 }
 
 /* So far the batch has decodes alone: each sequence is one token. */
-void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t index,
-                            int32_t offset)
+void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
-    const struct batch_limits *limits = &s->config.limits;
     const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;
     batch->num_tokens++;
     batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
@@ -123,9 +121,6 @@ void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct seq
     batch->seq_lens[row] = end;
     batch->state_indices[row] = seq->state_index;
     batch->query_start[row + 1] = row + 1;
-    for (int32_t g = 0; g < limits->num_groups; g++)
-        batch->slot_mapping[(int64_t)g * limits->max_num_tokens + row] =
-            (int64_t)seq->tables[g].blocks[index] * limits->block_size + offset;
     if (batch->max_query_len == 0) batch->max_query_len = 1;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
     add_sample(s, batch, seq, end - seq->prompt_len);

@@ -173,10 +173,9 @@ static inline bool scheduler_is_in_flight(const struct scheduler *s, const struc
 }
 /* Adds a choice to the batch: at once if it is a decode, otherwise behind all decodes. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice);
-/* Adds a decode that changes no table and samples the next token: its token num_computed - 1 is in block `index` of its
- * tables, at `offset`. */
-void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t index,
-                            int32_t offset);
+/* Adds a decode that changes no table and samples the next token: its token num_computed - 1, whose slots are in the
+ * batch already. */
+void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq);
 /* Adds the choices that are not decodes, and adds the step to those in flight, if there is anything in it. */
 void scheduler_finish_layout(struct scheduler *s, struct batch *batch);
 

@@ -28,9 +28,15 @@ _Static_assert(sizeof(struct sequence) % CACHE_LINE == 0, "each sequence begins 
 static struct block_table *create_tables(const struct batch_limits *limits, int32_t capacity)
 {
     const size_t groups = (size_t)limits->num_groups;
-    const size_t entries = (size_t)batch_num_blocks(limits, capacity);
-    struct block_table *tables = calloc(1, groups * (sizeof *tables + entries * sizeof *tables->blocks));
-    for (size_t g = 0; tables && g < groups; g++) tables[g].blocks = (int32_t *)(tables + groups) + g * entries;
+    size_t entries = 0;
+    for (int32_t g = 0; g < limits->num_groups; g++) entries += (size_t)batch_num_blocks(limits, g, capacity);
+    struct block_table *tables = calloc(1, groups * sizeof *tables + entries * sizeof *tables->blocks);
+    if (!tables) return NULL;
+    int32_t *blocks = (int32_t *)(tables + groups);
+    for (int32_t g = 0; g < limits->num_groups; g++) {
+        tables[g].blocks = blocks;
+        blocks += batch_num_blocks(limits, g, capacity);
+    }
     return tables;
 }
 

@@ -21,7 +21,7 @@ struct request_queue;
 
 /* The blocks of one KV cache group that hold a sequence's K and V. */
 struct block_table {
-    int32_t *blocks;    /* [ceil(token_capacity / block_size)] physical blocks; 0: the null block */
+    int32_t *blocks;    /* [batch_num_blocks of token_capacity] physical blocks; 0: the null block */
     int32_t num_blocks; /* entries so far */
     int32_t first;      /* the entries before this one are null: their blocks have left the window */
 };
@@ -39,13 +39,13 @@ struct sequence {
     int32_t num_writable; /* tokens up to this one are computed without a change of the tables, and of the device's */
     int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
     int32_t prompt_len;     /* of the tokens, the prompt */
-    int32_t num_hashed;     /* full blocks of tokens that the prefix cache knows, from the first */
+    int32_t num_hashed;     /* times block_size: tokens that the prefix cache knows, from the first */
     int32_t pending_sample; /* index of the last pending token among the samples of the newest step */
     int32_t state_index;    /* of its block table and sampling state on the device; -1: none */
 
     int64_t last_step; /* the newest step that names it, counted from 0; -1: none */
     int32_t index;     /* which of the request's sequences */
-    int32_t prefix;    /* that of num_hashed blocks, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
+    int32_t prefix;    /* that of these tokens, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
     int32_t num_uploaded[KV_MAX_GROUPS]; /* entries of each table that its row of the device's tables has */
     int32_t num_cached;                  /* of the prompt, tokens found in the prefix cache at the (first) admission */
 

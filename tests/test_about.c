@@ -37,11 +37,11 @@ static void test_help_fits_a_screen(void **state)
     struct program p;
     quire(&p, "--help", NULL, NULL);
     check_size(&p.out, 24, 80);
-    for (int i = 0; i < COMMAND_COUNT; i++) assert_non_null(strstr(p.out.data, command_list[i].name));
+    for (int i = 0; i < COMMAND_COUNT; i++) assert_non_null(strstr(p.out.data, command_list[i]->name));
     program_free(&p);
     for (int i = 0; i < COMMAND_COUNT; i++) {
-        const char *const *part = command_list[i].parts;
-        quire(&p, command_list[i].name, part ? *part : "--help", part ? "--help" : NULL);
+        const struct command *const *part = command_list[i]->parts;
+        quire(&p, command_list[i]->name, part ? (*part)->name : "--help", part ? "--help" : NULL);
         check_size(&p.out, 45, 100);
         program_free(&p);
     }
@@ -71,7 +71,7 @@ static void test_manual_and_completions(void **state)
         struct text tables = {0};
         struct flag_line line;
         quire(&p, texts[i] ? "--print-completion" : "--print-man", texts[i], NULL);
-        assert_true(command_append_tables(&tables));
+        assert_true(command_append_flags(&tables));
         for (char *at = tables.data; flag_line_next(&at, &line);) {
             if (strcmp(line.kind, "flag") != 0) continue;
             char name[128] = "";

@@ -193,7 +193,8 @@ static void follow(const struct advice *a, const struct loaded_model *l, struct 
     }
 }
 
-/* On the CPU with what is free a little less than before, too, because that changes. */
+/* What follows the advice fits. On the CPU it must fit into a little less free memory than before, too, because that
+ * changes. */
 static void check_advice(const struct engine_options *o, const struct loaded_model *described, int64_t available,
                          const struct loaded_model *failed, const struct error *err)
 {

@@ -13,7 +13,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/tensor_file.h"
 #include "runtime/commands.h"
 #include "tests/support/padded_model.h"
 #include "tests/support/program.h"
@@ -37,7 +37,7 @@ struct range {
     int64_t first, last;
 };
 
-static void add_entry(struct text *header, const char *name, const char *dtype, const struct safetensor *t,
+static void add_entry(struct text *header, const char *name, const char *dtype, const struct stored_tensor *t,
                       int64_t more, uint64_t first, uint64_t last)
 {
     char shape[64];
@@ -52,7 +52,8 @@ static void add_entry(struct text *header, const char *name, const char *dtype, 
 }
 
 /* All are bfloat16. */
-static void add_tensor(struct text *header, struct text *data, const struct safetensor *t, const struct change *change)
+static void add_tensor(struct text *header, struct text *data, const struct stored_tensor *t,
+                       const struct change *change)
 {
     const bool changed = change->name && strstr(t->name, change->name);
     const uint64_t first = data->length;
@@ -80,17 +81,17 @@ static void add_tensor(struct text *header, struct text *data, const struct safe
 
 static void write_weights(const struct temp_folder *folder, const char *name, struct range range, struct change change)
 {
-    struct safetensors *set = NULL;
+    struct tensor_file *set = NULL;
     struct text header = {0}, data = {0};
     struct error err;
-    if (safetensors_open_file(GOLDEN "/" SINGLE, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
-    const int64_t last = range.last ? range.last : safetensors_count(set);
+    if (tensor_file_open_path(GOLDEN "/" SINGLE, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const int64_t last = range.last ? range.last : tensor_file_count(set);
     assert_true(text_append(&data, "", 0));
-    for (int64_t i = range.first; i < last; i++) add_tensor(&header, &data, safetensors_at(set, i), &change);
+    for (int64_t i = range.first; i < last; i++) add_tensor(&header, &data, tensor_file_at(set, i), &change);
     temp_folder_write_safetensors(folder, name, header.data, data.data, data.length);
     text_free(&header);
     text_free(&data);
-    safetensors_close(set);
+    tensor_file_close(set);
 }
 
 static void write_config(const struct temp_folder *folder, const char *key, json_t *value)
@@ -535,18 +536,18 @@ static void test_quantized(void **state)
 /* The first bytes of a tensor are others. */
 static void damage(const struct temp_folder *folder, const char *name, const void *bytes, size_t count)
 {
-    struct safetensors *set = NULL;
+    struct tensor_file *set = NULL;
     struct text file = {0};
     struct error err;
     char path[512];
     uint64_t header;
     assert_true(path_join(path, sizeof path, folder->path, SINGLE));
-    if (file_read(path, &file, &err) != STATUS_OK || safetensors_open_file(path, &set, &err) != STATUS_OK)
+    if (file_read(path, &file, &err) != STATUS_OK || tensor_file_open_path(path, &set, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     memcpy(&header, file.data, sizeof header);
-    const char *first = safetensors_at(set, 0)->data, *data = safetensors_find(set, name)->data;
+    const char *first = tensor_file_at(set, 0)->data, *data = tensor_file_find(set, name)->data;
     memcpy(file.data + sizeof header + header + (data - first), bytes, count);
-    safetensors_close(set);
+    tensor_file_close(set);
     temp_folder_write(folder, SINGLE, file.data, file.length);
     text_free(&file);
 }

@@ -147,7 +147,7 @@ static void throughput_counts_what_was_asked_for(void **state)
     program_free(&p);
 }
 
-/* The same seed draws the same lengths, another seed other ones. */
+/* One seed always draws the same lengths, another seed other ones. */
 static void lengths_follow_the_seed(void **state)
 {
     static const char *const seeds[] = {"1", "1", "2"};
@@ -393,7 +393,7 @@ static void scheduler_measures_every_part(void **state)
     program_free(&p);
 }
 
-/* The same seed gives the same requests, and so the same steps. */
+/* One seed always gives the same requests, and so the same steps. */
 static void scheduler_follows_the_seed(void **state)
 {
     (void)state;
@@ -604,7 +604,7 @@ static void results_can_be_compared(void **state)
     }
 }
 
-/* As base/plural.h has it. */
+/* A count of one is not followed by a plural. */
 static void one_thread_is_one_thread(void **state)
 {
     struct program p;

@@ -79,10 +79,12 @@ static void compute_to(struct fixture *f, struct sequence *seq, int32_t end)
 {
     struct error err;
     for (; seq->num_computed < end; seq->num_computed++)
-        for (int32_t g = 0; g < f->m.limits.num_groups; g++)
-            assert_int_equal(block_pool_fill(&f->m.pool, seq->tables[g].blocks[seq->num_computed / SIZE],
-                                             seq->num_computed % SIZE, 1, &err),
+        for (int32_t g = 0; g < f->m.limits.num_groups; g++) {
+            const int32_t size = batch_block_size(&f->m.limits, g);
+            assert_int_equal(block_pool_fill(&f->m.pool, seq->tables[g].blocks[seq->num_computed / size], size,
+                                             seq->num_computed % size, 1, &err),
                              STATUS_OK);
+        }
     block_manager_hash(&f->m, seq);
     check(f);
 }
@@ -816,7 +818,7 @@ static void test_the_cost_of_what_leaves_a_window(void **state)
     close_fixture(&f);
 }
 
-/* As if the block had been evicted. */
+/* Does to the prefix cache what an eviction of the block does. */
 static void forget(struct fixture *f, int32_t block)
 {
     prefix_cache_detach(&f->m.cache, f->m.pool.blocks[block].prefix, block);
@@ -943,6 +945,134 @@ static void test_what_a_sequence_needs_to_come_back(void **state)
     }
 }
 
+/* ---- Blocks of several sizes ---- */
+
+/* Groups whose blocks hold SIZE << shifts[g] tokens. */
+static void open_sizes(struct fixture *f, int32_t num_blocks, bool caching, int32_t num_groups, const int32_t *windows,
+                       const int32_t *shifts)
+{
+    struct error err;
+    open_groups(f, num_blocks, caching, 2000, num_groups, windows);
+    struct batch_limits limits = f->m.limits;
+    memcpy(limits.block_shifts, shifts, (size_t)num_groups * sizeof *shifts);
+    block_manager_free(&f->m);
+    assert_int_equal(block_manager_init(&f->m, num_blocks, &limits, caching, &err), STATUS_OK);
+}
+
+/* A prefix is shared up to where the blocks of all groups end, and leaves a token to compute. */
+static void test_a_hit_ends_where_all_blocks_end(void **state)
+{
+    (void)state;
+    for (int32_t length = 1; length <= 9 * SIZE + 1; length++) {
+        struct fixture f;
+        struct error err;
+        open_sizes(&f, 100, true, 3, (int32_t[]){0, 0, 0}, (int32_t[]){1, 0, 2});
+        release(&f, hold(&f, 0, 9 * SIZE + 3));
+        assert_int_equal(f.m.pool.num_cached, 4 + 9 + 2); /* whole blocks of 16, 8 and 32 tokens */
+        struct request *request = add(&f, 0, length, 1);
+        struct sequence *again = &request->sequences[0];
+        can_allocate(&f, request, (length + 15) / 16 + (length + 7) / 8 + (length + 31) / 32);
+        assert_int_equal(block_manager_allocate(&f.m, again, &err), STATUS_OK);
+        assert_int_equal(again->num_computed, (length - 1) / (4 * SIZE) * (4 * SIZE));
+        compute(&f, again);
+        release(&f, again);
+        close_fixture(&f);
+    }
+}
+
+/* What a hit lacks of a window is what the next token reads, in blocks of that group's size. */
+static void test_a_hit_needs_the_large_blocks_of_a_window(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_sizes(&f, 100, true, 2, (int32_t[]){0, SIZE + 2}, (int32_t[]){0, 1});
+    struct sequence *seq = hold(&f, 0, 8 * SIZE + 1);
+    int32_t windowed[4];
+    memcpy(windowed, seq->tables[1].blocks, sizeof windowed);
+    release(&f, seq);
+    struct sequence *again = &add(&f, 0, 8 * SIZE + 1, 1)->sequences[0];
+    for (int32_t left = 4; left > 0; left--) { /* the last block of those that are left is forgotten */
+        assert_int_equal(block_manager_allocate(&f.m, again, &err), STATUS_OK);
+        assert_int_equal(again->num_computed, left * 2 * SIZE);
+        assert_int_equal(again->tables[1].first, left - 1); /* a window of 10 reads one block of 16 */
+        assert_int_equal(again->tables[1].blocks[left - 1], windowed[left - 1]);
+        release(&f, again);
+        forget(&f, windowed[left - 1]);
+    }
+    assert_int_equal(block_manager_allocate(&f.m, again, &err), STATUS_OK);
+    assert_int_equal(again->num_computed, 0);
+    compute(&f, again);
+    release(&f, again);
+    close_fixture(&f);
+}
+
+/* After 5 * SIZE tokens only the larger block is partly filled: it alone is copied when one of two holders writes. */
+static void test_a_fork_copies_the_larger_block_alone(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    struct block_pair copies[2];
+    open_sizes(&f, 50, true, 2, (int32_t[]){0, 0}, (int32_t[]){0, 2});
+    struct request *request = add(&f, 0, 5 * SIZE, 2);
+    struct sequence *a = &request->sequences[0], *b = a + 1;
+    assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
+    compute(&f, a);
+    assert_int_equal(a->tables[0].num_blocks, 5);
+    assert_int_equal(a->tables[1].num_blocks, 2);
+    assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
+    const int32_t shared = a->tables[1].blocks[1];
+    assert_int_equal(grow(&f, a, 5 * SIZE + 1, copies), 1);
+    assert_int_equal(copies[0].source, shared);
+    assert_int_equal(copies[0].destination, a->tables[1].blocks[1]);
+    assert_int_equal(a->num_writable, 6 * SIZE); /* the smaller blocks end first */
+    assert_int_equal(grow(&f, b, 5 * SIZE + 1, copies), 0);
+    assert_int_equal(block_pool_num_in_use(&f.m.pool), 5 + 2 + 1 + 2);
+    compute_to(&f, a, 5 * SIZE);
+    release(&f, a);
+    release(&f, b);
+    close_fixture(&f);
+}
+
+/* Out and back again, with blocks that the prefix cache still has shared instead of copied. */
+static void test_swaps_of_blocks_of_two_sizes(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    struct block_pair pairs[64];
+    int32_t num_pairs = 0;
+    open_sizes(&f, 50, true, 2, (int32_t[]){3 * SIZE, 0}, (int32_t[]){0, 2});
+    assert_int_equal(block_manager_grow_host(&f.m, 30, &err), STATUS_OK);
+    struct request *request = add(&f, 0, 10 * SIZE + 2, 2);
+    struct sequence *a = &request->sequences[0], *b = a + 1;
+    assert_int_equal(block_manager_allocate(&f.m, a, &err), STATUS_OK);
+    compute(&f, a);
+    assert_int_equal(block_manager_fork(&f.m, a, b, &err), STATUS_OK);
+    append(&f, a, 1000);
+    append(&f, b, 2000);
+    /* Of 3 blocks of 32 tokens, and of the 4 of 8 that the window touches, the last is each sequence's own. */
+    assert_int_equal(block_manager_swap_out_cost(&f.m, request), 3 + 1 + 4 + 1);
+    assert_int_equal(block_manager_swap_out(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+    assert_int_equal(num_pairs, 9);
+    a->status = b->status = SEQUENCE_SWAPPED;
+    check(&f);
+    num_pairs = 0;
+    assert_int_equal(block_manager_can_swap_in(&f.m, request), ALLOCATE_OK);
+    assert_int_equal(block_manager_swap_in(&f.m, request, pairs, &num_pairs, &err), STATUS_OK);
+    assert_int_equal(num_pairs, 4); /* those that were not full */
+    assert_int_equal(block_pool_num_in_use(&f.m.host), 0);
+    assert_int_equal(a->tables[1].blocks[1], b->tables[1].blocks[1]);
+    assert_int_not_equal(a->tables[1].blocks[2], b->tables[1].blocks[2]);
+    assert_int_equal(f.m.pool.blocks[a->tables[1].blocks[1]].filled, 4 * SIZE);
+    assert_int_equal(f.m.pool.blocks[a->tables[1].blocks[2]].filled, 2 * SIZE + 3);
+    check(&f);
+    release(&f, a);
+    release(&f, b);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -974,6 +1104,10 @@ int main(void)
         cmocka_unit_test(test_hits_with_windows_alone),
         cmocka_unit_test(test_windows_in_swap_space),
         cmocka_unit_test(test_what_a_sequence_needs_to_come_back),
+        cmocka_unit_test(test_a_hit_ends_where_all_blocks_end),
+        cmocka_unit_test(test_a_hit_needs_the_large_blocks_of_a_window),
+        cmocka_unit_test(test_a_fork_copies_the_larger_block_alone),
+        cmocka_unit_test(test_swaps_of_blocks_of_two_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

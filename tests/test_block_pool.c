@@ -22,7 +22,7 @@ static struct block_pool pool_of(int32_t num_blocks)
 {
     struct block_pool pool;
     struct error err;
-    assert_int_equal(block_pool_init(&pool, 1, num_blocks, SIZE, &err), STATUS_OK);
+    assert_int_equal(block_pool_init(&pool, 1, num_blocks, &err), STATUS_OK);
     return pool;
 }
 
@@ -56,14 +56,14 @@ static void release(struct block_pool *pool, int32_t block)
 static void share(struct block_pool *pool, int32_t block)
 {
     struct error err;
-    assert_int_equal(block_pool_share(pool, block, &err), STATUS_OK);
+    assert_int_equal(block_pool_share(pool, block, SIZE, &err), STATUS_OK);
     check(pool);
 }
 
 static void fill(struct block_pool *pool, int32_t block, int32_t offset, int32_t count)
 {
     struct error err;
-    assert_int_equal(block_pool_fill(pool, block, offset, count, &err), STATUS_OK);
+    assert_int_equal(block_pool_fill(pool, block, SIZE, offset, count, &err), STATUS_OK);
     check(pool);
 }
 
@@ -72,7 +72,7 @@ static void cannot_fill(struct block_pool *pool, int32_t block, int32_t offset, 
     struct error err;
     char name[32];
     snprintf(name, sizeof name, "block %d", block);
-    assert_int_equal(block_pool_fill(pool, block, offset, count, &err), STATUS_INTERNAL);
+    assert_int_equal(block_pool_fill(pool, block, SIZE, offset, count, &err), STATUS_INTERNAL);
     if (!strstr(err.text, name)) fail_msg("\"%s\" does not name %s", err.text, name);
     check(pool);
 }
@@ -96,7 +96,7 @@ static void test_a_pool_grows_from_nothing(void **state)
     (void)state;
     struct block_pool pool;
     struct error err;
-    assert_int_equal(block_pool_init(&pool, 10, 0, SIZE, &err), STATUS_OK);
+    assert_int_equal(block_pool_init(&pool, 10, 0, &err), STATUS_OK);
     assert_int_equal(take(&pool), BLOCK_NONE);
     assert_int_equal(block_pool_grow(&pool, 2, &err), STATUS_OK);
     assert_int_equal(take(&pool), 10);
@@ -164,7 +164,7 @@ static void test_a_forgotten_block_is_free(void **state)
     check(&pool);
     assert_int_equal(pool.num_cached, 2);
     struct error err;
-    assert_int_equal(block_pool_share(&pool, 2, &err), STATUS_INTERNAL);
+    assert_int_equal(block_pool_share(&pool, 2, SIZE, &err), STATUS_INTERNAL);
     assert_non_null(strstr(err.text, "block 2"));
     assert_int_equal(take(&pool), 2);
     assert_int_equal(take_evicting(&pool, 10), 1);
@@ -251,7 +251,7 @@ static void test_the_check_finds_damage(void **state)
     FOUND(pool.blocks[2].next = 4);
     FOUND(pool.blocks[2].next = 5);
     FOUND(pool.blocks[2].previous = 1);
-    FOUND(pool.blocks[4].filled = SIZE + 1);
+    FOUND(pool.blocks[4].filled = -1);
     FOUND(pool.blocks[5].ref_count = 1);
     FOUND(pool.blocks[5].prefix = 3);
     FOUND(pool.blocks[0].ref_count = 1);
@@ -303,7 +303,8 @@ static void test_random_operations(void **state)
             break;
         }
         case 1:
-            assert_int_equal(block_pool_share(&pool, block, &err), b->count || b->prefix ? STATUS_OK : STATUS_INTERNAL);
+            assert_int_equal(block_pool_share(&pool, block, SIZE, &err),
+                             b->count || b->prefix ? STATUS_OK : STATUS_INTERNAL);
             if (!b->count && !b->prefix) break;
             hits += b->count == 0;
             if (b->count++ == 0) b->filled = SIZE;
@@ -319,7 +320,8 @@ static void test_random_operations(void **state)
             const int32_t offset = random_between(&random, 0, 3) ? b->filled : any;
             const int32_t count = (int32_t)random_between(&random, SIZE / 2, SIZE);
             const bool sound = b->count == 1 && b->filled == offset && offset + count <= SIZE;
-            assert_int_equal(block_pool_fill(&pool, block, offset, count, &err), sound ? STATUS_OK : STATUS_INTERNAL);
+            assert_int_equal(block_pool_fill(&pool, block, SIZE, offset, count, &err),
+                             sound ? STATUS_OK : STATUS_INTERNAL);
             if (sound) b->filled += count;
             break;
         }

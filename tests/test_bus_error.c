@@ -16,7 +16,7 @@
 #include "runtime/bus_error.h"
 #include "tests/support/temp_folder.h"
 
-/* In a child process: cuts the file, and reads the page that is gone. */
+/* Runs in a child process: cuts the file, and reads the page that is gone. */
 static void touch_what_is_gone(const char *path, int err_fd)
 {
     struct mapped_file file;

@@ -196,7 +196,7 @@ static void test_all_settings(void **state)
     leave(&p);
 }
 
-/* The same seed gives the same answer to a question, but not to one that is retried. */
+/* A seed gives the same answer whenever a question is asked, but another one when it is retried. */
 static void test_retry_with_seed(void **state)
 {
     struct pty p;
@@ -388,7 +388,8 @@ static int stop_and_leave(const struct chat_fixture *f)
     return pty_finish(&p);
 }
 
-/* At the prompt, too, within a second of the one that stopped an answer; a slow machine may need more than one try. */
+/* A second Ctrl-C ends the program at the prompt, too, within a second of the one that stopped an answer; a slow
+ * machine may need more than one try. */
 static void test_second_interrupt_at_prompt(void **state)
 {
     int status = 0;

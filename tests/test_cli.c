@@ -26,7 +26,7 @@ static void run(struct program *p, const char *const *args)
     program_run(p, argv, NULL);
 }
 
-/* As run, of COMMANDS[command]. */
+/* The arguments of COMMANDS[command], in argv: its words, then args. */
 static const char *const *with_command(int command, const char *const *args, const char **argv)
 {
     int argc = 0;
@@ -123,8 +123,8 @@ static void test_failures(void **state)
     }
 }
 
-/* Without --device: a GPU if there is one, else the CPU. A build with CUDA kernels says why it does not use the GPU of
- * a machine that has one; on other machines there is nothing to say. */
+/* Without --device, a GPU is used if there is one, else the CPU. A build with CUDA kernels says why it does not use the
+ * GPU of a machine that has one; on other machines there is nothing to say. */
 static void test_automatic_device(void **state)
 {
     (void)state;

@@ -448,7 +448,7 @@ static void test_arithmetic_of_families(void **state)
     }
 }
 
-/* Of Command R. */
+/* Command R names its length model_max_length. */
 static void test_model_max_length(void **state)
 {
     const struct model_config c = accept(*state, SIZES ",\"model_type\":\"cohere\"", "\"model_max_length\":131072");
@@ -570,7 +570,7 @@ static void test_granite4(void **state)
            "num_local_experts is 62");
 }
 
-/* Of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
+/* The factors of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
 struct factors {
     char text[512];
 };

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "runtime/commands.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/options.h"
 #include "runtime/options/sampling_flags.h"
@@ -46,7 +47,12 @@ static enum status parse(struct values *v, const char *flag, const char *file, s
         argv[argc++] = path;
     }
     argv[argc] = NULL;
-    const enum status status = options_parse(&v->table, argc, argv, &help, err);
+    struct text flags = {0};
+    assert_true(command_append_flags(&flags));
+    v->table.flags_of_all = flags.data;
+    enum status status = options_parse(&v->table, argc, argv, &help, err);
+    if (status == STATUS_OK) status = options_read_config(&v->table, err);
+    text_free(&flags);
     temp_folder_remove(&folder);
     return status;
 }

@@ -109,7 +109,7 @@ static void rows_are_quantized(void **state)
     }
 }
 
-/* Of both kinds of norms, with and without an addition and a post norm before it. */
+/* Both kinds of norms quantize, with and without an addition and a post norm before them. */
 static void norms_quantize(void **state)
 {
     struct kernel_test *test = *state;
@@ -182,7 +182,7 @@ struct fp8_weight {
     struct weight of;
 };
 
-/* Of either sign, from 2 to 448. */
+/* An element of either sign, from 2 to 448. */
 static uint8_t random_element(struct random *random)
 {
     const uint64_t bits = random_bits(random);

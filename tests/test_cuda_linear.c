@@ -222,6 +222,7 @@ struct fused_case {
     struct tensor x, residual, gain, w, bias;
     struct tensor scales, zeros, order; /* of a quantized weight */
     struct weight weight;
+    struct row_segments segments; /* of both operations without a norm */
 };
 
 /* What a fused case is made from. */
@@ -341,7 +342,8 @@ static void check_linear_residual(struct fused_case *c, struct random *random)
     struct tensor expected = tensor_bytes(b, c->residual.host, c->residual.bytes);
     out.dtype = expected.dtype = c->dtype;
     out.count = expected.count = c->residual.count;
-    const struct linear_args linear = linear_of(&sum, &c->x, &c->weight), fused = linear_of(&out, &c->x, &c->weight);
+    struct linear_args linear = linear_of(&sum, &c->x, &c->weight), fused = linear_of(&out, &c->x, &c->weight);
+    linear.segments = fused.segments = c->segments;
     const struct fused_add_rms_norm_args add = fused_add_rms_norm_of(&sum, &sum, &expected, &gain);
     b->linear(b, &linear);
     b->fused_add_rms_norm(b, &add);
@@ -368,13 +370,14 @@ static void check_gate_up(struct fused_case *c, bool with_norm, enum activation 
     struct tensor out = tensor_poison(b, c->dtype, c->tokens * size);
     struct tensor expected = tensor_poison(b, c->dtype, c->tokens * size);
     const struct rms_norm_args first = rms_norm_of(&normed, &c->x, &c->gain);
-    const struct linear_args linear = linear_of(&both, &normed, &c->weight);
+    struct linear_args linear = linear_of(&both, &normed, &c->weight);
     struct act_and_mul_args act = act_and_mul_of(&expected, &both, c->tokens);
     struct gate_up_args fused = {.linear = linear_of(&out, with_norm ? &c->x : &normed, &c->weight),
                                  .norm = with_norm ? &norm : NULL,
                                  .activation = activation};
     act.activation = activation;
     fused.linear.out_stride = size;
+    linear.segments = fused.linear.segments = c->segments;
     b->rms_norm(b, &first);
     b->linear(b, &linear);
     b->act_and_mul(b, &act);
@@ -479,8 +482,42 @@ static bool has_fused_batches(struct test_backend *gpu, struct random *random)
     return taken;
 }
 
-/* With few tokens of bfloat16, in groups of 128 and more: tiles of which a part is missing, x in parts, several tiles
- * for a block. */
+/* Weights that lie one behind the other: of segments without a row, with one tile and with several. */
+static void fused_operations_of_segments(void **state)
+{
+    struct kernel_test *test = *state;
+    struct test_backend *gpu = kernel_test_gpu(test);
+    enum { COUNT = 5, FEATURES = 264, TOKENS = 96, MOST = 30 };
+    static const enum weight_format formats[] = {WEIGHT_BFLOAT16, WEIGHT_INT4, WEIGHT_FP8, WEIGHT_INT8};
+    workspace_for_quantized(gpu, MOST * TOKENS);
+    if (!has_fused_batches(gpu, &test->random)) skip();
+    for (int i = 0; i < 4 * 3; i++) {
+        const int32_t times[] = {1, 7, MOST}, n = times[i / 4];
+        const int32_t starts[COUNT + 1] = {0, 0, 5 * n, 6 * n, 40 * n, TOKENS * n};
+        const struct fused_shape shape = {.tokens = TOKENS * n,
+                                          .out_features = COUNT * FEATURES,
+                                          .in_features = 512,
+                                          .dtype = DTYPE_BFLOAT16,
+                                          .gain_dtype = DTYPE_BFLOAT16,
+                                          .bias = i % 2,
+                                          .format = formats[i % 4],
+                                          .group_size = i % 4 == 1 ? 128 : 0,
+                                          .scale_dtype = i % 4 == 1 ? DTYPE_FLOAT16 : DTYPE_FLOAT32};
+        struct fused_case c = fused_case_new(gpu, &test->random, &shape);
+        struct tensor device_starts = tensor_bytes(gpu->b, starts, sizeof starts);
+        tensor_free(&c.residual);
+        c.residual = tensor_random(gpu->b, c.dtype, c.tokens * FEATURES, 2, &test->random);
+        c.weight.out_features = FEATURES;
+        c.segments = (struct row_segments){device_starts.data, COUNT};
+        check_linear_residual(&c, &test->random);
+        check_gate_up(&c, false, ACTIVATION_SILU);
+        fused_case_free(&c);
+        tensor_free(&device_starts);
+    }
+}
+
+/* Few tokens of bfloat16, in groups of 128 and more, have a kernel of their own: it meets tiles of which a part is
+ * missing, x in parts, and several tiles for a block. */
 static void fused_operations_of_int4(void **state)
 {
     struct kernel_test *test = *state;
@@ -851,6 +888,7 @@ int main(void)
 #ifdef QUIRE_HAVE_CUDA
         cmocka_unit_test(fused_operations_match_the_plain_ones),
         cmocka_unit_test(fused_operations_of_quantized_weights),
+        cmocka_unit_test(fused_operations_of_segments),
         cmocka_unit_test(fused_operations_of_int4),
         cmocka_unit_test(matmuls_in_a_row),
         cmocka_unit_test(matmuls_in_a_row_beside_a_thread),

@@ -215,7 +215,7 @@ static void the_same_tokens_as_the_cpu(void **state)
     if (different * 100 > all) fail_msg("%d of %d tokens differ from the CPU's", different, all);
 }
 
-/* Only a few different values, so that a cut falls among thousands of equal tokens. */
+/* There are only a few different values, so that a cut falls among thousands of equal tokens. */
 static void thousands_of_equal_logits(void **state)
 {
     struct kernel_test *test = *state;
@@ -260,7 +260,7 @@ static void few_tokens_are_likely(void **state)
     sampling_free(&s);
 }
 
-/* The same sample alone and in a batch gets the same token. */
+/* A sample gets the same token alone and in a batch. */
 static void a_sample_does_not_depend_on_the_batch(void **state)
 {
     struct kernel_test *test = *state;

@@ -40,8 +40,8 @@ static void check_sequence(const struct tokenizer *t, const int32_t *ids, size_t
 {
     struct detokenizer d;
     struct text streamed = {0}, whole = {0};
-    detokenizer_init(&d, t, true, with_special);
-    stream(&d, ids, count, detokenizer_max_bytes(t), &streamed);
+    detokenizer_init(&d, tokenizer_tokens(t), true, with_special);
+    stream(&d, ids, count, detokenizer_max_bytes(tokenizer_tokens(t)), &streamed);
     assert_int_equal(d.pending_length, 0);
     assert_int_equal(tokenizer_decode(t, ids, count, with_special, &whole, NULL), STATUS_OK);
     assert_int_equal(streamed.length, whole.length);
@@ -72,7 +72,7 @@ static void test_split_points(void **state)
     (void)state;
     struct tokenizer *t = open_tokenizer(BPE);
     uint64_t seed = 5;
-    size_t max = detokenizer_max_bytes(t);
+    size_t max = detokenizer_max_bytes(tokenizer_tokens(t));
     char *buffer = malloc(max);
     for (int round = 0; round < 1000; round++) {
         int32_t ids[16];
@@ -80,7 +80,7 @@ static void test_split_points(void **state)
         size_t split = random_below(&seed, 17);
         struct detokenizer d, copy;
         struct text parts = {0}, whole = {0};
-        detokenizer_init(&d, t, true, false);
+        detokenizer_init(&d, tokenizer_tokens(t), true, false);
         for (size_t i = 0; i < split; i++)
             assert_true(text_append(&parts, buffer, detokenizer_add(&d, ids[i], buffer)));
         copy = d;
@@ -111,7 +111,7 @@ static void test_waits_for_a_character(void **state)
     struct tokenizer *t = open_tokenizer(BPE);
     struct detokenizer d;
     char out[64];
-    detokenizer_init(&d, t, true, false);
+    detokenizer_init(&d, tokenizer_tokens(t), true, false);
     assert_int_equal(add(&d, BYTE + 0xF0, out), 0);
     assert_int_equal(add(&d, BYTE + 0x9F, out), 0);
     assert_int_equal(add(&d, BYTE + 0x98, out), 0);
@@ -149,7 +149,7 @@ static void test_first_space(void **state)
     int32_t river = only_id(t, "river"), user = tokenizer_special_id(t, "<|user|>");
     struct detokenizer d;
     char out[64];
-    detokenizer_init(&d, t, true, false);
+    detokenizer_init(&d, tokenizer_tokens(t), true, false);
     add(&d, user, out);
     add(&d, river, out);
     assert_string_equal(out, "river");
@@ -158,10 +158,10 @@ static void test_first_space(void **state)
     add(&d, user, out);
     add(&d, river, out); /* not the first word of the text */
     assert_string_equal(out, " river");
-    detokenizer_init(&d, t, false, false);
+    detokenizer_init(&d, tokenizer_tokens(t), false, false);
     add(&d, river, out);
     assert_string_equal(out, " river");
-    detokenizer_init(&d, t, true, true);
+    detokenizer_init(&d, tokenizer_tokens(t), true, true);
     add(&d, user, out);
     assert_string_equal(out, "<|user|>");
     add(&d, river, out);
@@ -180,13 +180,13 @@ static void test_long_run_of_bytes(void **state)
     struct text out = {0};
     int32_t ids[400];
     for (int i = 0; i < 400; i++) ids[i] = byte + (unsigned char)"\xe2\x96\x87"[i % 3];
-    detokenizer_init(&d, t, true, false);
-    stream(&d, ids, 399, detokenizer_max_bytes(t), &out);
+    detokenizer_init(&d, tokenizer_tokens(t), true, false);
+    stream(&d, ids, 399, detokenizer_max_bytes(tokenizer_tokens(t)), &out);
     assert_int_equal(out.length, 399);
     for (int i = 0; i < 399; i += 3) assert_memory_equal(out.data + i, "\xe2\x96\x87", 3);
     out.length = 0;
-    detokenizer_init(&d, t, true, false);
-    stream(&d, ids + 1, 30, detokenizer_max_bytes(t), &out); /* broken from the start: every byte */
+    detokenizer_init(&d, tokenizer_tokens(t), true, false);
+    stream(&d, ids + 1, 30, detokenizer_max_bytes(tokenizer_tokens(t)), &out); /* broken from the start: every byte */
     assert_int_equal(out.length, 90);
     for (int i = 0; i < 90; i += 3) assert_memory_equal(out.data + i, UTF8_REPLACEMENT, 3);
     text_free(&out);
@@ -199,7 +199,7 @@ static void test_ids_out_of_range(void **state)
     struct tokenizer *t = open_tokenizer(BPE);
     struct detokenizer d;
     char out[64];
-    detokenizer_init(&d, t, true, true);
+    detokenizer_init(&d, tokenizer_tokens(t), true, true);
     assert_int_equal(add(&d, -1, out), 0);
     assert_int_equal(add(&d, 602, out), 0);
     assert_int_equal(add(&d, INT32_MAX, out), 0);

@@ -67,7 +67,7 @@ static void linear(struct backend *b, const struct linear_args *args)
     device.cpu.linear(b, args);
 }
 
-/* In place of the one of kernels/backend.c. */
+/* Is linked in place of the one of kernels/backend.c. */
 enum status backend_open(const char *name, int threads, struct backend **out, struct error *err)
 {
     (void)name;
@@ -157,8 +157,8 @@ static void test_others_may_be_unknown(void **state)
     device.others_unknown = false;
 }
 
-/* From a device that is too small to one that has room for more than the model's length: a length that nobody asked for
- * is the longest that fits, whatever is loaded on first use. */
+/* A length that nobody asked for is the longest that fits, whatever is loaded on first use. The devices go from one
+ * that is too small to one that has room for more than the model's length. */
 static void test_every_size_of_device(void **state)
 {
     const struct temp_folder *toy = *state;

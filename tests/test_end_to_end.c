@@ -47,6 +47,39 @@ enum {
     NUM_THREADS = 8
 };
 
+/* ---- a model that no family has yet ---- */
+
+static bool uneven; /* models are made so that their layers store K and V of several sizes */
+
+enum status __real_model_config_load(const char *folder, const char *generation, const struct log *log,
+                                     struct model_config *config, struct error *err);
+enum status __wrap_model_config_load(const char *folder, const char *generation, const struct log *log,
+                                     struct model_config *config, struct error *err);
+
+/* Two of every three layers have a window. */
+static void make_uneven(struct model_spec *spec)
+{
+    const struct layer_spec windowed = spec->layers[0], full = spec->layers[1];
+    spec->num_layers = 6;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        struct attention_spec *a = &spec->layers[i].attention;
+        spec->layers[i] = i % 3 == 2 ? full : windowed;
+        if (i % 3 == 1) a->head_size = 80;
+        if (i % 3 == 2) a->num_heads = 4, a->num_kv_heads = 2, a->head_size = a->rotary_dim = 128;
+    }
+}
+
+/* The linker puts this in the place of model_config_load. Of the golden gemma3, which has two layers, it makes a model
+ * of six that store 64, 80 and 256 elements of K for each token. Then blocks hold 4, 2 and 1 times block_size tokens.
+ */
+enum status __wrap_model_config_load(const char *folder, const char *generation, const struct log *log,
+                                     struct model_config *config, struct error *err)
+{
+    const enum status status = __real_model_config_load(folder, generation, log, config, err);
+    if (uneven && status == STATUS_OK) make_uneven(&config->spec);
+    return status;
+}
+
 /* ---- the requests ---- */
 
 enum kind { GREEDY, SAMPLED, SEVERAL, BEST_OF, BEAMS };
@@ -376,7 +409,7 @@ static const struct memory memories[] = {
     {"computed again, by priority, in flight", PREEMPTION_RECOMPUTE, true, 1, SCHEDULING_PRIORITY, 17, 24},
 };
 
-/* Without a kind of memory: plenty. */
+/* m is NULL: there is plenty of memory. */
 static struct engine_options make_options(const char *folder, const struct memory *m, int32_t num_blocks,
                                           int64_t block_bytes)
 {
@@ -387,6 +420,7 @@ static struct engine_options make_options(const char *folder, const struct memor
     o.block_size = BLOCK_SIZE;
     o.enable_prefix_caching = false;
     o.async_scheduling = 0;
+    if (uneven) o.load_format = LOAD_FORMAT_DUMMY;
     if (!m) return o;
     o.enable_prefix_caching = m->caching;
     o.async_scheduling = m->async;
@@ -542,12 +576,93 @@ static void test_windows_and_full_attention(void **state)
     together_as_alone("gemma3", 56);
 }
 
+static void test_layers_of_several_sizes(void **state)
+{
+    (void)state;
+    uneven = true;
+    together_as_alone("gemma3", 56);
+    uneven = false;
+}
+
+/* ---- other sizes of blocks ---- */
+
+enum { LONG_PROMPTS = 10, LONG_PREFIX = 140, LONG_MODEL_LEN = 220 };
+
+/* The first is the reference: each request in one step, and plenty of memory. */
+static const struct run_variant block_sizes[] = {
+    {"alone", 16, 1, 512, 0, false, 0, PREEMPTION_AUTO},
+    {"8", 8, 8, 40, 100, true, 1, PREEMPTION_RECOMPUTE},
+    {"16, swapped", 16, 8, 64, 60, false, 1, PREEMPTION_SWAP},
+    {"32, swapped", 32, 8, 512, 34, true, 0, PREEMPTION_SWAP},
+    {"64", 64, 8, 30, 24, true, 1, PREEMPTION_RECOMPUTE}, /* the largest blocks hold 128 tokens */
+};
+
+static void run_blocks(const char *folder, const struct run_variant *v, const struct run_prompt *prompts,
+                       struct run *out)
+{
+    struct sampling_params params = sampling_params_default();
+    struct scheduler_stats stats;
+    char path[512];
+    struct engine_options o = run_options(folder, path, sizeof path);
+    params.temperature = 0;
+    params.logprobs = 2;
+    params.max_tokens = 60;
+    params.ignore_eos = true;
+    o.load_format = LOAD_FORMAT_DUMMY;
+    o.max_model_len = LONG_MODEL_LEN;
+    o.block_size = v->block_size;
+    o.max_num_seqs = v->max_num_seqs;
+    o.max_num_batched_tokens = v->max_num_batched_tokens;
+    o.num_gpu_blocks_override = v->num_blocks;
+    o.enable_prefix_caching = v->caching;
+    o.async_scheduling = v->async;
+    o.preemption_mode = v->preemption_mode;
+    struct engine *e = run_engine(&o);
+    run_prompts(e, prompts, LONG_PROMPTS, &params, out);
+    engine_stats(e, &stats);
+    print_message("blocks of %-12s %lld computed again, %lld swapped, %lld tokens cached\n", v->name,
+                  (long long)stats.preemptions_recompute, (long long)stats.preemptions_swap,
+                  (long long)stats.prefix_hits);
+    assert_true((stats.prefix_hits > 0) == v->caching);
+    if (v->num_blocks > 0)
+        assert_true((v->preemption_mode == PREEMPTION_SWAP ? stats.blocks_swapped_in : stats.preemptions_recompute) >
+                    0);
+    engine_destroy(e);
+}
+
+static void test_block_sizes(void **state)
+{
+    (void)state;
+    run_need_device();
+    struct temp_folder folder;
+    struct run alone, other;
+    int32_t lengths[LONG_PROMPTS];
+    make_folder(&folder, "gemma3");
+    for (int32_t i = 0; i < LONG_PROMPTS; i++) lengths[i] = LONG_PREFIX + 2 * i;
+    struct run_prompt *prompts = run_random_prompts(lengths, LONG_PROMPTS, VOCABULARY, seed);
+    for (int32_t i = 1; i < LONG_PROMPTS; i++) /* every other one begins as the first does */
+        if (i % 2 == 0) memcpy((int32_t *)prompts[i].ids, prompts[0].ids, LONG_PREFIX * sizeof *prompts[i].ids);
+    uneven = true;
+    run_blocks(folder.path, &block_sizes[0], prompts, &alone);
+    for (size_t i = 1; i < sizeof block_sizes / sizeof *block_sizes; i++) {
+        run_blocks(folder.path, &block_sizes[i], prompts, &other);
+        assert_in_range(run_assert_same(&alone, &other, block_sizes[i].name), 0, 1);
+        run_free(&other);
+    }
+    uneven = false;
+    run_free(&alone);
+    run_prompts_free(prompts, LONG_PROMPTS);
+    temp_folder_remove(&folder);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_attention),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_windows_and_full_attention),
+        cmocka_unit_test(test_layers_of_several_sizes),
+        cmocka_unit_test(test_block_sizes),
     };
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--requests") == 0) num_requests = atoi(argv[i + 1]);

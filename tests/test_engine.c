@@ -247,7 +247,7 @@ static void test_seed_whatever_the_batch(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
-/* With a penalty, so that the token counts that the device keeps for a sequence must be restored too. */
+/* The requests have a penalty, so that the token counts that the device keeps for a sequence must be restored too. */
 static void test_seed_whatever_the_preemption(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void check_tokens(const struct run *run, int32_t num_ids)
         for (int32_t k = 0; k < run->answers[i].count; k++) assert_in_range(run->answers[i].tokens[k], 0, num_ids - 1);
 }
 
-/* Without cuts and with them. */
+/* Draws ids below num_ids only, without cuts and with them. */
 static void check_random(struct engine *e, const struct run_prompt *prompts, int32_t num_ids)
 {
     struct sampling_params params = greedy();
@@ -825,7 +825,8 @@ static void check_asked(const struct asked *a)
     for (int32_t i = 0; i < a->n; i++) assert_int_equal(a->last_pieces[i], 1);
 }
 
-/* On few blocks, so that requests are also preempted and swapped. Every answer ends once, and nothing is left. */
+/* There are few blocks, so that requests are also preempted and swapped. Every answer ends once, and nothing is left.
+ */
 static void test_add_and_abort_from_threads(void **state)
 {
     (void)state;
@@ -1099,7 +1100,7 @@ static void test_no_allocation_in_steps(void **state)
 
 /* ---- facts ---- */
 
-/* Of a model that is only planned, they are those of an engine with the same options. */
+/* The facts of a model that is only planned are those of an engine with the same options. */
 static void check_planned(const struct engine_options *o, const struct engine_info *running)
 {
     struct loaded_model *l;

@@ -203,7 +203,8 @@ static enum status run_prompt_of(struct fixture *f, const int32_t *ids, int32_t 
     return status;
 }
 
-/* Neither the warm-up nor a step that is cancelled; then the first step, were it of one token, and no other. */
+/* Scales are measured by the first step, were it of one token, and by no other: not by the warm-up, nor by a step that
+ * is cancelled. */
 static void the_first_step_measures(void **state)
 {
     (void)state;

@@ -102,7 +102,7 @@ static float *spread_rows(struct weight *w, const struct spread *s, float *out)
     return bias + s->count;
 }
 
-/* The same of columns; new ones are 0. */
+/* The columns of a matrix at their new places; new ones are 0. */
 static float *spread_columns(struct weight *w, const struct spread *s, float *out)
 {
     for (int64_t row = 0; row < w->out_features; row++)
@@ -223,7 +223,8 @@ static void fixture_close(struct fixture *f)
     f->backend->destroy(f->backend);
 }
 
-/* Of the tables of angles: past longrope's switch the whole prompt is rotated by the second half. */
+/* The first row of the tables of angles that is used: past longrope's switch the whole prompt is rotated by the second
+ * half. */
 static int32_t first_row(const struct fixture *f, const struct golden_case *c)
 {
     const int32_t max_length = f->batch.limits.max_model_len;
@@ -297,7 +298,7 @@ static void take(struct fixture *f, int32_t group, int32_t index)
     set_entry(f, group, index, blocks->tables[group][index]);
 }
 
-/* Before the first step of a sequence: it has no blocks, and all are NaN, the null block too. */
+/* Makes the state before the first step of a sequence: it has no blocks, and all are NaN, the null block too. */
 static void grouped_begin(struct fixture *f)
 {
     const int32_t num_blocks = f->model->cache.num_blocks;
@@ -343,7 +344,7 @@ static void swap_grouped(struct fixture *f)
     if (b->seq_lens[0] % 2) swap_out_first(f);
 }
 
-/* The same with KV cache groups: each has a table and slots. Every other step copies the blocks that it goes on
+/* Gives each KV cache group a table and slots. Every other step copies the blocks that it goes on
  * writing to, as if a fork shared them. */
 static void place_in_groups(struct fixture *f, int32_t first, int32_t end)
 {
@@ -530,7 +531,8 @@ static void test_logits_float32(void **state)
     }
 }
 
-/* As on a device with memory of its own: weights copied in pieces by several threads, converted, projections merged. */
+/* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections
+ * merged. */
 static void test_logits_copied_weights(void **state)
 {
     (void)state;

@@ -87,7 +87,7 @@ static void test_prompts(void **state)
     unload(&q);
 }
 
-/* Through the engine: the greedy answers, token for token. */
+/* The engine gives the greedy answers, token for token. */
 static void test_answers(void **state)
 {
     (void)state;

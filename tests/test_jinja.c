@@ -50,7 +50,7 @@ static void assert_refused(const char *source, const struct jinja_context *conte
 }
 
 static const struct jinja_context nothing; /* no variables, the default limits */
-/* For limits of depth and memory, which a slow machine must not reach by time. */
+/* Has time enough for the limits of depth and memory to be reached on a slow machine, too. */
 static const struct jinja_context patient = {.seconds = 60};
 
 /* --- golden cases --- */
@@ -446,6 +446,16 @@ static void test_places(void **state)
         {"{% block a %}{% endblock %}", "{% block %} is not supported"},
         {"{% autoescape true %}{% endautoescape %}", "line 1, column 15: only {% autoescape false %} is supported"},
         {"{% do [].append(1) %}", "line 1, column 4: unexpected tag {% do %}"},
+        {"{{ 'a'.find() }}", "find() takes at least 1 argument, found 0"},
+        {"{{ 'a'.find(1, 2, 3, 4) }}", "find() takes at most 3 arguments, found 4"},
+        {"{{ 'a'.find(sub='a') }}", "find() takes no keyword arguments"},
+        {"{{ 'a'|replace('b') }}", "replace() is missing its argument 'new'"},
+        {"{{ 'a'|replace('b', old='c') }}", "replace() got multiple values for argument 'old'"},
+        {"{{ 'a'|replace('b', 'c', most=1) }}", "replace() got an unexpected keyword argument 'most'"},
+        {"{{ [1]|count(1) }}", "length() takes at most 0 arguments, found 1"},
+        {"{{ 1 is odd(2) }}", "the test() takes at most 0 arguments, found 1"},
+        {"{{ 1 is divisibleby }}", "divisibleby() is missing its argument 'num'"},
+        {"{{ ''.isprintable(x=1) }}", "isprintable() takes no keyword arguments"},
         {"{% set x.y = 1 %}", "line 1, column 9: cannot assign attribute on non-namespace object"},
         {"{% set n = namespace() %}{% set n, n.x = (1, 2) %}", "line 1, column 37: cannot assign attribute"},
         {"{% for a, b in [[1]] %}{% endfor %}", "not enough values to unpack (expected 2, got 1)"},

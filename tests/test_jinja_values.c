@@ -59,9 +59,9 @@ static struct jinja_value call_method(struct jinja_run *run, struct jinja_value 
 static struct jinja_value filter(struct jinja_run *run, struct jinja_value self, const char *name,
                                  const struct jinja_value *args, size_t count)
 {
-    jinja_function function = jinja_find_filter(jinja_literal(run, name).string);
+    const struct jinja_function *function = jinja_find_filter(jinja_literal(run, name).string);
     assert_non_null(function);
-    return function(run, self, &(struct jinja_args){.positional = args, .count = count});
+    return jinja_apply(run, function, self, &(struct jinja_args){.positional = args, .count = count});
 }
 
 static void test_marks_of_operators(void **state)

@@ -159,7 +159,7 @@ static void check_text(const char *text, size_t flags, const char *wanted)
     text_free(&out);
 }
 
-/* As it was spelled, in jansson's layout. */
+/* A value is written as it was spelled, in jansson's layout. */
 static void test_written(void **state)
 {
     (void)state;

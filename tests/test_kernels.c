@@ -171,6 +171,46 @@ static void check_linear(struct test_backend *tb, struct random *random, const s
     tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out);
 }
 
+/* Rows by several weights that lie one behind the other; two rows at either end belong to none. */
+static void check_segments(struct test_backend *tb, struct random *random, const struct linear_case *c,
+                           const int32_t *sizes, int32_t count)
+{
+    enum { MAX_SEGMENTS = 64 };
+    struct backend *b = tb->b;
+    int32_t starts[MAX_SEGMENTS + 1] = {2};
+    for (int32_t s = 0; s < count; s++) starts[s + 1] = starts[s] + sizes[s];
+    const int32_t num_tokens = starts[count] + 2;
+    const int64_t n = c->in_features, m = c->out_features;
+    struct tensor x = tensor_random(b, c->dtype, num_tokens * n, 1, random);
+    struct tensor w = tensor_random(b, c->w_dtype, count * m * n, 1, random);
+    struct tensor bias = tensor_random(b, c->bias_dtype, count * m, 3, random);
+    struct tensor out = tensor_poison(b, c->out_dtype, num_tokens * m);
+    struct tensor device_starts = tensor_bytes(b, starts, (count + 1) * (int64_t)sizeof *starts);
+    struct weight weight = weight_of(&w, n, c->bias ? &bias : NULL);
+    weight.out_features = m;
+    struct linear_args args = linear_of(&out, &x, &weight);
+    args.segments = (struct row_segments){device_starts.data, count};
+    b->linear(b, &args);
+    tensor_download(&out);
+    double *xs = tensor_doubles(&x), *ws = tensor_doubles(&w), *biases = tensor_doubles(&bias);
+    double *sums = malloc(sizeof *sums * (size_t)out.count);
+    for (int32_t s = 0; s < count; s++)
+        reference_linear(sums + starts[s] * m, xs + starts[s] * n, ws + s * m * n, c->bias ? biases + s * m : NULL,
+                         sizes[s], m, n);
+    for (int64_t i = 0; i < out.count; i++) {
+        if (i / m >= starts[0] && i / m < starts[count]) continue;
+        assert_true(isnan(tensor_get(&out, i)));
+        tensor_set(&out, i, sums[i] = 0);
+    }
+    char what[200];
+    snprintf(what, sizeof what, "linear of %d segments of %d rows, %lld x %lld, %s %s to %s", count, num_tokens,
+             (long long)m, (long long)n, dtype_name(c->dtype), dtype_name(c->w_dtype), dtype_name(c->out_dtype));
+    check_close(tb, what, &out, sums, out.count, c->out_dtype);
+    check_workspace(tb);
+    free(xs), free(ws), free(biases), free(sums);
+    tensor_free(&x), tensor_free(&w), tensor_free(&bias), tensor_free(&out), tensor_free(&device_starts);
+}
+
 /* Numbers of tokens on both sides of every kernel's limit. */
 static void linear_of_few_and_many_tokens(struct test_backend *tb, struct random *random)
 {
@@ -189,6 +229,26 @@ static void linear_of_few_and_many_tokens(struct test_backend *tb, struct random
                                           .out_pad = i % 4};
             check_linear(tb, random, &c);
         }
+}
+
+/* Segments of no row, of all rows, and more segments than rows. */
+static void linear_of_segments(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[][40] = {
+        {0, 1, 7, 130}, {0, 0, 138, 0}, {70}, {[3] = 1, [17] = 2, [39] = 1}, {3, 1, 0, 5}};
+    static const int32_t counts[] = {4, 4, 1, 40, 4};
+    workspace_for(tb, 160, 520);
+    for (int i = 0; i < 5 * 3 * 2; i++) {
+        const enum dtype dtype = types[i % 3], other = i % 5 == 4 ? DTYPE_FLOAT32 : dtype;
+        const struct linear_case c = {.out_features = i % 2 ? 200 : 77,
+                                      .in_features = i % 7 == 6 ? 515 : 520,
+                                      .dtype = dtype,
+                                      .w_dtype = i % 11 == 10 ? DTYPE_BFLOAT16 : dtype,
+                                      .bias_dtype = dtype,
+                                      .out_dtype = other,
+                                      .bias = i % 4 == 1};
+        check_segments(tb, random, &c, sizes[i / 6], counts[i / 6]);
+    }
 }
 
 static void linear_of_odd_sizes(struct test_backend *tb, struct random *random)
@@ -414,7 +474,7 @@ static void addition_free(struct addition *a)
     tensor_free(&a->x), tensor_free(&a->residual), tensor_free(&a->out);
 }
 
-/* By operations that norms() and layer_norms() compare with float64. */
+/* Computes the addition by operations that norms() and layer_norms() compare with float64. */
 static void add_one_by_one(struct backend *b, const struct addition_case *c, struct addition *a,
                            const struct norm_params *post_norm, const struct tensor *gain)
 {
@@ -427,7 +487,7 @@ static void add_one_by_one(struct backend *b, const struct addition_case *c, str
     b->rms_norm(b, &norm);
 }
 
-/* The same bits as one operation after the other. */
+/* A fused operation gives the bits that one operation after the other gives. */
 static void check_addition(struct test_backend *tb, struct random *random, const struct addition_case *c)
 {
     const int64_t count = (int64_t)c->tokens * c->size;
@@ -629,7 +689,7 @@ static void norm_heads_one_by_one(struct backend *b, const struct heads *h)
     }
 }
 
-/* In float64: norm, then rotation; V stays. */
+/* Computes the heads in float64: norm, then rotation; V stays. */
 static void expect_heads(const struct heads *h, double *rows)
 {
     const struct rotary_args *args = &h->args;
@@ -716,7 +776,7 @@ static void activates(struct test_backend *tb, struct random *random)
     }
 }
 
-/* In place too; with the numbers of a squared ReLU, and with an eps that bounds many values. */
+/* The cases include in place, the numbers of a squared ReLU, and an eps that bounds many values. */
 static void computes_xielu(struct test_backend *tb, struct random *random)
 {
     static const struct xielu_params params[] = {
@@ -837,6 +897,7 @@ enum { STORED_TOKENS = 21, STORED_HEADS = 2, STORED_BLOCKS = 9 };
 struct stored {
     enum dtype dtype, cache;
     int32_t head_size, block_size;
+    int64_t block_stride;
     float kv_scales[2];
     struct tensor fused; /* query, key and value of each token */
     struct tensor k, v;
@@ -875,10 +936,11 @@ static void expect_token(struct stored *s, int64_t t)
     const int64_t row = STORED_HEADS * head_size, block = s->slots[t] / block_size, offset = s->slots[t] % block_size;
     for (int64_t h = 0; h < STORED_HEADS && s->slots[t] >= 0; h++)
         for (int64_t d = 0; d < head_size; d++) {
-            const int64_t head = block * STORED_HEADS + h, from = t * stored_stride(s) + row + h * head_size + d;
-            expect_element(&s->k, s->k_expected, ((head * (head_size / x) + d / x) * block_size + offset) * x + d % x,
+            const int64_t head = block * s->block_stride + h * head_size * block_size;
+            const int64_t from = t * stored_stride(s) + row + h * head_size + d;
+            expect_element(&s->k, s->k_expected, head + (d / x * block_size + offset) * x + d % x,
                            tensor_get(&s->fused, from) / (double)s->kv_scales[0]);
-            expect_element(&s->v, s->v_expected, (head * head_size + d) * block_size + offset,
+            expect_element(&s->v, s->v_expected, head + d * block_size + offset,
                            tensor_get(&s->fused, from + row) / (double)s->kv_scales[1]);
         }
 }
@@ -898,6 +960,7 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
                                                 .num_kv_heads = STORED_HEADS,
                                                 .head_size = s->head_size,
                                                 .block_size = s->block_size,
+                                                .block_stride = s->block_stride,
                                                 .dtype = s->dtype,
                                                 .cache_dtype = s->cache,
                                                 .kv_scales = scales.data};
@@ -906,10 +969,10 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
     tensor_free(&slots), tensor_free(&scales);
 }
 
-/* Slots that no token is stored in stay as they were. */
+/* Slots that no token is stored in stay as they were, and so does what lies between blocks. */
 static void check_reshape(struct test_backend *tb, struct random *random, struct stored *s)
 {
-    const int64_t count = (int64_t)STORED_BLOCKS * STORED_HEADS * s->head_size * s->block_size;
+    const int64_t count = STORED_BLOCKS * s->block_stride;
     s->kv_scales[0] = dtype_size(s->cache) == 1 ? 0.25f : 1;
     s->kv_scales[1] = dtype_size(s->cache) == 1 ? 0.5f : 1;
     s->fused = tensor_random(tb->b, s->dtype, STORED_TOKENS * stored_stride(s), 1, random);
@@ -937,6 +1000,7 @@ static void stores_keys_and_values(struct test_backend *tb, struct random *rando
         if (head_size % 16 != 0 && dtype_size(cache) == 1) continue;
         struct stored s = {
             .dtype = types[i / 5 % 3], .cache = cache, .head_size = head_size, .block_size = block_sizes[i / 8]};
+        s.block_stride = (int64_t)STORED_HEADS * head_size * s.block_size + i % 3 * 64;
         check_reshape(tb, random, &s);
     }
 }
@@ -1060,6 +1124,7 @@ static void empty_calls(struct test_backend *tb, struct random *random)
 EVERY_BACKEND_TEST(allocates_and_copies)
 EVERY_BACKEND_TEST(orders_streams)
 EVERY_BACKEND_TEST(linear_of_few_and_many_tokens)
+EVERY_BACKEND_TEST(linear_of_segments)
 EVERY_BACKEND_TEST(linear_of_odd_sizes)
 EVERY_BACKEND_TEST(linear_of_large_sizes)
 EVERY_BACKEND_TEST(linear_keeps_infinity)
@@ -1092,6 +1157,7 @@ int main(void)
         cmocka_unit_test(test_allocates_and_copies),
         cmocka_unit_test(test_orders_streams),
         cmocka_unit_test(test_linear_of_few_and_many_tokens),
+        cmocka_unit_test(test_linear_of_segments),
         cmocka_unit_test(test_linear_of_odd_sizes),
         cmocka_unit_test(test_linear_of_large_sizes),
         cmocka_unit_test(test_linear_keeps_infinity),

@@ -44,7 +44,7 @@ struct fixture {
     struct attention_params params;
     int32_t num_tokens, max_query_len, max_seq_len, max_blocks, num_decodes;
     int32_t query_start[MAX_SEQS + 1], state_indices[MAX_SEQS];
-    int64_t query_stride;
+    int64_t query_stride, block_stride;
     double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
     double *expected;                          /* [num_tokens, num_heads, head_size] */
     double *query_host;
@@ -56,12 +56,12 @@ struct fixture {
 static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
 {
     const int64_t x = 16 / dtype_size(f->c->cache_dtype), hs = f->c->head_size, bs = f->c->block_size;
-    return (((block * f->c->num_kv_heads + head) * (hs / x) + d / x) * bs + offset) * x + d % x;
+    return block * f->block_stride + ((head * (hs / x) + d / x) * bs + offset) * x + d % x;
 }
 
 static int64_t v_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
 {
-    return ((block * f->c->num_kv_heads + head) * f->c->head_size + d) * f->c->block_size + offset;
+    return block * f->block_stride + (head * f->c->head_size + d) * f->c->block_size + offset;
 }
 
 /* Stores a number in the cache and returns the number that a reader gets back. */
@@ -112,7 +112,8 @@ static void shuffle(int32_t *numbers, int32_t count, struct random *random)
     }
 }
 
-/* Blocks are assigned in random order, and so are state indices. No sequence has block 0, which is all NaN. */
+/* Blocks are assigned in random order, and so are state indices. No sequence has block 0, which is all NaN; so is what
+ * lies between blocks, if anything does. */
 static void make_cache(struct fixture *f, struct random *random)
 {
     const struct attention_case *c = f->c;
@@ -123,7 +124,9 @@ static void make_cache(struct fixture *f, struct random *random)
     shuffle(order, num_blocks - 1, random);
     for (int32_t i = 0; i < c->num_seqs; i++) f->state_indices[i] = i;
     shuffle(f->state_indices, c->num_seqs, random);
-    const int64_t elements = (int64_t)num_blocks * c->num_kv_heads * c->head_size * c->block_size;
+    f->block_stride = (int64_t)c->num_kv_heads * c->head_size * c->block_size;
+    if (random_between(random, 0, 1)) f->block_stride += 64 * random_between(random, 1, 5);
+    const int64_t elements = num_blocks * f->block_stride;
     f->k_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     f->v_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     int32_t *tables = calloc((size_t)c->num_seqs * (size_t)f->max_blocks, sizeof *tables);
@@ -228,7 +231,7 @@ static struct tensor copy_of(const struct tensor *t, struct backend *b)
     return copy;
 }
 
-/* The same numbers on another backend, which must give the same answers: these are computed once, because that takes
+/* Copies the numbers to another backend, which must give the same answers: these are computed once, because that takes
  * most of the time. `from` must outlive the copy. */
 static void fixture_copy(struct fixture *f, const struct fixture *from, const struct test_backend *tb)
 {
@@ -269,6 +272,7 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .num_kv_heads = c->num_kv_heads,
                                    .head_size = c->head_size,
                                    .block_size = c->block_size,
+                                   .block_stride = f->block_stride,
                                    .max_query_len = f->max_query_len,
                                    .max_seq_len = c->max_seq_len > 0 ? c->max_seq_len : f->max_seq_len,
                                    .dtype = c->dtype,
@@ -384,6 +388,7 @@ static void make_arguments(const struct fixture *f, struct fused *u)
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_size = c->head_size,
                                                .block_size = c->block_size,
+                                               .block_stride = f->block_stride,
                                                .dtype = c->dtype,
                                                .cache_dtype = c->cache_dtype,
                                                .kv_scales = (float *)f->params.kv_scales};
@@ -458,7 +463,7 @@ static bool is_for_fused(const struct attention_case *c)
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
 }
 
-/* The same inputs: copies what is random from one to the other. */
+/* Gives both the same inputs: copies what is random from one to the other. */
 static void copy_inputs(struct fused *to, const struct fused *from)
 {
     struct tensor *const tos[] = {&to->rows, &to->cos_sin, &to->query_gain, &to->key_gain};
@@ -527,7 +532,7 @@ static void run_prefill_of_other_gpus(struct fixture *f)
 #endif
 }
 
-/* Through every entry that takes the case. With one query token a sequence these are v1, v2 and prefill, which must
+/* Checks every operation that takes the case. With one query token a sequence these are v1, v2 and prefill, which must
  * give the same numbers. */
 static void check_fixture(struct kernel_test *test, struct test_backend *tb, struct fixture *f)
 {
@@ -829,7 +834,7 @@ static void prefills_16_bit_types(void **state)
         }
 }
 
-/* The same with fp8: contexts of several tiles, both types. */
+/* Prefills of an fp8 cache: contexts of several tiles, both types. */
 static void prefills_fp8_caches(void **state)
 {
     static const int32_t head_sizes[] = {64, 80, 128, 256};

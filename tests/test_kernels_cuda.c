@@ -368,6 +368,7 @@ static void cache_writes_of_real_shapes(void **state)
                                               .num_kv_heads = KV_HEADS,
                                               .head_size = HEAD,
                                               .block_size = block_size,
+                                              .block_stride = (int64_t)KV_HEADS * HEAD * block_size,
                                               .dtype = dtype,
                                               .cache_dtype = cache,
                                               .kv_scales = scales};
@@ -402,6 +403,7 @@ static void store_far(struct backend *b, void *const caches[2], const struct ten
                                                 .num_kv_heads = 1,
                                                 .head_size = FAR_HEAD,
                                                 .block_size = FAR_BLOCK,
+                                                .block_stride = FAR_ELEMENTS,
                                                 .dtype = DTYPE_BFLOAT16,
                                                 .cache_dtype = DTYPE_BFLOAT16};
     b->reshape_and_cache(b, &args);

@@ -243,6 +243,47 @@ static void check_linear(struct test_backend *tb, const struct quantized_case *c
     free_weight(&q);
 }
 
+/* Rows by `count` weights that lie one behind the other, sizes[s] of them by weight s; two rows at either end belong to
+ * none. */
+static void check_segments(struct test_backend *tb, const struct quantized_case *c, const int32_t *sizes, int32_t count)
+{
+    enum { MAX_SEGMENTS = 64 };
+    const int64_t n = c->in_features, m = c->out_features;
+    int32_t starts[MAX_SEGMENTS + 1] = {2};
+    for (int32_t s = 0; s < count; s++) starts[s + 1] = starts[s] + sizes[s];
+    struct quantized_case all = *c;
+    all.out_features = count * m;
+    struct quantized_weight q = make_weight(tb, &all);
+    q.weight.out_features = m;
+    struct tensor x = tensor_random(tb->b, c->dtype, (starts[count] + 2) * n, 1, tb->random);
+    struct tensor out = tensor_poison(tb->b, c->out_dtype, (starts[count] + 2) * m);
+    struct tensor device_starts = tensor_bytes(tb->b, starts, (count + 1) * (int64_t)sizeof *starts);
+    struct linear_args args = linear_of(&out, &x, &q.weight);
+    args.segments = (struct row_segments){device_starts.data, count};
+    tb->b->linear(tb->b, &args);
+    tensor_download(&out);
+    double *xs = tensor_doubles(&x);
+    for (int32_t s = 0; s < count; s++) {
+        char what[200];
+        struct quantized_weight of_segment = q;
+        struct quantized_case part = *c;
+        struct tensor rows = out;
+        part.num_tokens = sizes[s];
+        rows.host += starts[s] * m * dtype_size(c->out_dtype);
+        of_segment.elements += s * m * n;
+        if (c->bias) of_segment.bias.host += s * m * dtype_size(c->bias_dtype);
+        snprintf(what, sizeof what, "segment %d of %d, %d rows, %lld x %lld, %s in groups of %lld x %lld, %s to %s", s,
+                 count, sizes[s], (long long)m, (long long)n, format_names[c->format], (long long)q.weight.scale_rows,
+                 (long long)q.weight.group_size, dtype_name(c->dtype), dtype_name(c->out_dtype));
+        check_result(tb, &part, &of_segment, xs + starts[s] * n, &rows, what);
+    }
+    for (int64_t i = 0; i < 4 * m; i++) assert_true(isnan(tensor_get(&out, i < 2 * m ? i : out.count - 1 - i + 2 * m)));
+    check_workspace(tb);
+    free(xs);
+    tensor_free(&x), tensor_free(&out), tensor_free(&device_starts);
+    free_weight(&q);
+}
+
 /* Workspace for matmuls of up to that many tokens, input and output features. */
 static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
 {
@@ -304,7 +345,7 @@ static void every_group_size(struct test_backend *tb)
     }
 }
 
-/* In groups of 128 and more, which few tokens of bfloat16 have a kernel of their own for. */
+/* INT4 is in groups of 128 and more, for which few tokens of bfloat16 have a kernel of their own. */
 static void int4_with_few_tokens(struct test_backend *tb)
 {
     static const int64_t shapes[][3] = {{8, 128, 0},      {70, 384, 128},   {200, 4224, 384}, {1001, 1024, 256},
@@ -623,6 +664,35 @@ static void int4_keeps_nan(struct test_backend *tb)
     }
 }
 
+/* Segments of no row, of all rows, and more segments than rows. */
+static void row_segments(struct test_backend *tb)
+{
+    static const int32_t sizes[][40] = {{0, 1, 7, 130}, {0, 0, 138, 0}, {70}, {[3] = 1, [17] = 2, [39] = 1},
+                                        {3, 1, 0, 5},   {600, 0, 20}};
+    static const int32_t counts[] = {4, 4, 1, 40, 4, 3};
+    static const int64_t groups[] = {0, 128, 32};
+    workspace_for(tb, 640, 640, 40 * 256);
+    for (int i = 0; i < 6 * 3 * 3; i++) {
+        const int64_t group = groups[i / 3 % 3];
+        const enum weight_format format = formats[i % 3];
+        const bool blocks = format == WEIGHT_FP8 && group == 128;
+        const struct quantized_case c = {.format = format,
+                                         .out_features = blocks  ? 256
+                                                         : i % 2 ? 196
+                                                                 : 128,
+                                         .in_features = 640,
+                                         .group_size = group,
+                                         .scale_rows = blocks ? 128 : 0,
+                                         .scale_dtype = types[format == WEIGHT_INT4 ? i / 3 % 3 : 0],
+                                         .dtype = types[i % 5 == 4 ? 0 : 1 + i % 2],
+                                         .out_dtype = types[i % 5 == 4 || i % 7 == 6 ? 0 : 1 + i % 2],
+                                         .bias_dtype = types[i % 5 == 4 ? 0 : 1 + i % 2],
+                                         .bias = i % 4 == 1,
+                                         .zeros = format == WEIGHT_INT4 && i % 4 > 1};
+        check_segments(tb, &c, sizes[i / 9], counts[i / 9]);
+    }
+}
+
 static void on_every_backend(void **state, void (*check)(struct test_backend *tb))
 {
     struct kernel_test *test = *state;
@@ -639,6 +709,7 @@ EVERY_BACKEND_TEST(few_and_many_tokens)
 EVERY_BACKEND_TEST(every_group_size)
 EVERY_BACKEND_TEST(int4_with_few_tokens)
 EVERY_BACKEND_TEST(batches)
+EVERY_BACKEND_TEST(row_segments)
 EVERY_BACKEND_TEST(scales_of_blocks)
 EVERY_BACKEND_TEST(odd_sizes)
 EVERY_BACKEND_TEST(parts_in_one_loop)
@@ -653,13 +724,21 @@ EVERY_BACKEND_TEST(int4_keeps_nan)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_and_many_tokens),      cmocka_unit_test(test_every_group_size),
-        cmocka_unit_test(test_scales_of_blocks),         cmocka_unit_test(test_odd_sizes),
-        cmocka_unit_test(test_parts_in_one_loop),        cmocka_unit_test(test_real_sizes),
-        cmocka_unit_test(test_thousands_of_tokens),      cmocka_unit_test(test_small_workspace),
-        cmocka_unit_test(test_many_tokens_and_features), cmocka_unit_test(test_keeps_nan),
-        cmocka_unit_test(test_keeps_nan_of_x),           cmocka_unit_test(test_int4_with_few_tokens),
-        cmocka_unit_test(test_int4_keeps_nan),           cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_few_and_many_tokens),
+        cmocka_unit_test(test_every_group_size),
+        cmocka_unit_test(test_scales_of_blocks),
+        cmocka_unit_test(test_odd_sizes),
+        cmocka_unit_test(test_parts_in_one_loop),
+        cmocka_unit_test(test_real_sizes),
+        cmocka_unit_test(test_thousands_of_tokens),
+        cmocka_unit_test(test_small_workspace),
+        cmocka_unit_test(test_many_tokens_and_features),
+        cmocka_unit_test(test_keeps_nan),
+        cmocka_unit_test(test_keeps_nan_of_x),
+        cmocka_unit_test(test_int4_with_few_tokens),
+        cmocka_unit_test(test_int4_keeps_nan),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_row_segments),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

@@ -34,6 +34,18 @@ static struct kv_groups assign(const struct batch_limits *limits)
     return groups;
 }
 
+/* Whether a block of the group has room for the layer's tokens. */
+static bool tokens_fit(const struct batch_limits *limits, int32_t layer, int32_t group)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < spec.num_layers; i++) {
+        const int64_t size = attention_kv_size(&spec.layers[i].attention);
+        if (size > most) most = size;
+    }
+    return attention_kv_size(&spec.layers[layer].attention) * batch_block_size(limits, group) <=
+           most * limits->block_size;
+}
+
 /* Every layer has tensors that no other layer of its group has, there are as few as that takes, and no group's window
  * is shorter than that of a layer in it. */
 static void check_groups(const struct batch_limits *limits, const struct kv_groups *groups)
@@ -46,6 +58,7 @@ static void check_groups(const struct batch_limits *limits, const struct kv_grou
         assert_in_range(g, 0, limits->num_groups - 1);
         assert_int_equal(groups->index[i], counts[g]++); /* in the order of the layers */
         if (window != 0) assert_int_equal(window, spec.layers[i].attention.window);
+        assert_true(tokens_fit(limits, i, g));
         if (counts[g] > most) most = counts[g];
     }
     assert_int_equal(groups->num_tensors, most);
@@ -72,7 +85,7 @@ static void check(int32_t num_layers, const int32_t *windows, int32_t period, in
     assert_int_equal(limits.num_groups, expected->num_groups);
     assert_int_equal(groups.num_tensors, expected->num_tensors);
     for (int32_t g = 0; g < limits.num_groups; g++) assert_int_equal(limits.windows[g], expected->windows[g]);
-    assert_int_equal(kv_cache_block_bytes(&spec, &groups, 16, DTYPE_BFLOAT16),
+    assert_int_equal(kv_cache_block_bytes(&spec, &groups, &limits, DTYPE_BFLOAT16),
                      2 * expected->num_tensors * 16 * 4 * 32 * 2);
 }
 
@@ -125,10 +138,12 @@ static void random_models(void **state)
     struct random random = {.state = 12};
     for (int i = 0; i < 20000; i++) {
         const int32_t kinds = (int32_t)random_between(&random, 1, 12);
-        struct batch_limits limits = {.max_model_len = (int32_t)random_between(&random, 1, 16)};
+        struct batch_limits limits = {.max_model_len = (int32_t)random_between(&random, 1, 16), .block_size = 8};
         int32_t windows[64];
         for (int k = 0; k < 64; k++) windows[k] = (int32_t)random_between(&random, 0, kinds);
         make_spec((int32_t)random_between(&random, 1, 64), windows, 64);
+        for (int k = 0; k < spec.num_layers && i % 2; k++)
+            spec.layers[k].attention.num_kv_heads = (int32_t)random_between(&random, 1, i % 8 + 1);
         kv_groups_choose(&spec, &limits);
         const struct kv_groups groups = assign(&limits);
         check_groups(&limits, &groups);
@@ -140,7 +155,7 @@ static void limits_must_suit_the_model(void **state)
 {
     (void)state;
     const int32_t gemma2[] = {4096, 0};
-    struct batch_limits limits = {.max_model_len = 8192, .num_groups = 1, .windows = {4096}};
+    struct batch_limits limits = {.max_model_len = 8192, .block_size = 16, .num_groups = 1, .windows = {4096}};
     struct kv_groups groups;
     struct error err;
     make_spec(26, gemma2, 2);
@@ -151,25 +166,120 @@ static void limits_must_suit_the_model(void **state)
     check_groups(&limits, &groups);
 }
 
-/* Layers may have other heads, but store as many elements of a token. */
-static void layers_store_as_much(void **state)
+/* Sets the K and V heads of the layers with this window. */
+static void set_heads(int32_t window, int32_t num_kv_heads, int32_t head_size)
+{
+    for (int32_t i = 0; i < spec.num_layers; i++) {
+        struct attention_spec *a = &spec.layers[i].attention;
+        if (a->window == window) a->num_kv_heads = num_kv_heads, a->head_size = head_size;
+    }
+}
+
+/* What a block of each group holds and leaves empty; bfloat16. */
+struct expected_blocks {
+    int32_t num_groups, num_tensors;
+    int32_t block_sizes[KV_MAX_GROUPS];
+    int64_t tensor_elements; /* of a block */
+    int64_t unused[KV_MAX_GROUPS];
+};
+
+static void check_blocks(int32_t block_size, const struct expected_blocks *expected)
+{
+    struct batch_limits limits = {.max_model_len = 8192, .block_size = block_size};
+    kv_groups_choose(&spec, &limits);
+    const struct kv_groups groups = assign(&limits);
+    check_groups(&limits, &groups);
+    assert_int_equal(limits.num_groups, expected->num_groups);
+    assert_int_equal(groups.num_tensors, expected->num_tensors);
+    assert_int_equal(kv_cache_block_bytes(&spec, &groups, &limits, DTYPE_BFLOAT16),
+                     2 * expected->num_tensors * expected->tensor_elements * 2);
+    for (int32_t g = 0; g < limits.num_groups; g++) {
+        assert_int_equal(batch_block_size(&limits, g), expected->block_sizes[g]);
+        assert_int_equal(kv_cache_unused_bytes(&spec, &groups, &limits, g, DTYPE_BFLOAT16), expected->unused[g]);
+    }
+}
+
+/* Full attention of 6 layers with few heads, windows of 24 with many, or the reverse. */
+static void smaller_layers_pack_more_tokens(void **state)
+{
+    (void)state;
+    const int32_t windows[] = {512, 512, 512, 512, 0};
+    make_spec(30, windows, 5);
+    check_blocks(16, &(struct expected_blocks){5, 6, {16, 16, 16, 16, 16}, 16 * 128, {0}});
+    set_heads(0, 2, 32); /* half of 4 x 32 */
+    check_blocks(16, &(struct expected_blocks){5, 6, {32, 16, 16, 16, 16}, 16 * 128, {0}});
+    set_heads(0, 1, 32);
+    check_blocks(32, &(struct expected_blocks){5, 6, {128, 32, 32, 32, 32}, 32 * 128, {0}});
+    check_blocks(64, &(struct expected_blocks){5, 6, {128, 64, 64, 64, 64}, 64 * 128, {6 * 2 * 64 * 64 * 2}});
+    set_heads(0, 3, 32); /* three quarters: no power of two fits */
+    check_blocks(16, &(struct expected_blocks){5, 6, {16, 16, 16, 16, 16}, 16 * 128, {6 * 2 * 16 * 32 * 2}});
+    set_heads(0, 2, 256); /* Gemma 4: four times as many */
+    check_blocks(8, &(struct expected_blocks){5, 6, {8, 32, 32, 32, 32}, 8 * 512, {0}});
+    set_heads(512, 5, 32); /* 512 / 160 is 3.2 */
+    check_blocks(8, &(struct expected_blocks){5,
+                                              6,
+                                              {8, 16, 16, 16, 16},
+                                              8 * 512,
+                                              {0, 6 * 2 * 2 * (8 * 512 - 16 * 160), 6 * 2 * 2 * (8 * 512 - 16 * 160),
+                                               6 * 2 * 2 * (8 * 512 - 16 * 160), 6 * 2 * 2 * (8 * 512 - 16 * 160)}});
+}
+
+/* Layers of one window whose sizes differ are of several groups, unless their blocks hold as many tokens. */
+static void layers_of_one_window_may_differ(void **state)
 {
     (void)state;
     const int32_t full = 0;
-    struct batch_limits limits = {.max_model_len = 8192};
-    struct kv_groups groups;
-    struct error err;
-    make_spec(3, &full, 1);
-    spec.layers[1].attention.num_heads = 8;
-    spec.layers[1].attention.num_kv_heads = 2;
+    make_spec(4, &full, 1);
+    spec.layers[1].attention.num_kv_heads = 2; /* as many elements */
     spec.layers[1].attention.head_size = 64;
-    kv_groups_choose(&spec, &limits);
-    groups = assign(&limits);
-    check_groups(&limits, &groups);
-    assert_int_equal(kv_cache_token_bytes(&spec, DTYPE_BFLOAT16), 3 * 2 * 4 * 32 * 2);
-    spec.layers[2].attention.num_kv_heads = 2;
-    assert_int_equal(kv_groups_assign(&spec, &limits, &groups, &err), STATUS_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "layer 2 stores 64 elements of K for each token and layer 0 128"));
+    check_blocks(16, &(struct expected_blocks){1, 4, {16}, 16 * 128, {0}});
+    assert_int_equal(kv_cache_token_bytes(&spec, DTYPE_BFLOAT16), 4 * 2 * 4 * 32 * 2);
+    spec.layers[2].attention.num_kv_heads = 3; /* fewer, but more than half */
+    check_blocks(16, &(struct expected_blocks){1, 4, {16}, 16 * 128, {2 * 16 * 32 * 2}});
+    spec.layers[3].attention.num_kv_heads = 1; /* a quarter */
+    check_blocks(16, &(struct expected_blocks){4, 1, {16, 16, 16, 64}, 16 * 128, {0, 0, 2 * 16 * 32 * 2, 0}});
+    struct batch_limits one = {.max_model_len = 8192, .block_size = 16, .num_groups = 1}; /* serves any model */
+    const struct kv_groups groups = assign(&one);
+    check_groups(&one, &groups);
+    assert_int_equal(kv_cache_unused_bytes(&spec, &groups, &one, 0, DTYPE_BFLOAT16), 2 * 16 * (32 + 96) * 2);
+}
+
+/* Groups of blocks of 64 and 16 tokens: 8192 tokens take 128 and 512 of them. */
+static void blocks_of_two_sizes_are_counted(void **state)
+{
+    (void)state;
+    const struct batch_limits limits = {.max_num_tokens = 8192,
+                                        .max_num_seqs = 1,
+                                        .max_model_len = 8192,
+                                        .block_size = 16,
+                                        .num_groups = 3,
+                                        .windows = {0, 0, 100},
+                                        .block_shifts = {2, 0, 1}};
+    const struct memory_profile p = {
+        .num_blocks = 1001, .block_bytes = 4096, .group_layers = {4, 4, 4}, .group_unused = {512, 0, 1024}};
+    assert_int_equal(batch_sequence_blocks(&limits, 8192), 128 + 512 + 256);
+    assert_int_equal(batch_sequence_blocks(&limits, 65), 2 + 5 + 3);
+    assert_int_equal(
+        batch_group_blocks(
+            &(struct batch_limits){
+                .max_num_tokens = 8, .block_size = 16, .num_groups = 1, .windows = {100}, .block_shifts = {1}},
+            0, 8192),
+        (99 + 8 - 2) / 32 + 2); /* they begin at the end of a block */
+    assert_int_equal(batch_first_block(&limits, 2, 8000), (8000 - 99) / 32);
+    assert_int_equal(memory_profile_tokens(&p, &limits), 1001 / (1 + 4 + 2) * 64);
+    assert_int_equal(memory_longest_request(&limits, memory_blocks_needed(&limits, 4096)), 4096);
+    json_t *report = json_object();
+    struct text groups = {0};
+    memory_report_add(report, &p, &limits);
+    const json_t *third = json_array_get(json_object_get(report, "kv_groups"), 2);
+    assert_int_equal(json_require_integer(third, "block_size"), 32);
+    assert_int_equal(json_require_integer(third, "unused_block_bytes"), 1024);
+    assert_true(memory_report_groups(&groups, &p, &limits));
+    assert_string_equal(groups.data,
+                        "1 of 4 layers, no window, 64 tokens in a block; 1 of 4 layers, no window; 1 of 4 layers, "
+                        "window 100, 32 tokens in a block");
+    text_free(&groups);
+    json_decref(report);
 }
 
 /* memory_longest_request is the inverse of memory_blocks_needed, with windows and without. */
@@ -296,7 +406,9 @@ int main(void)
         cmocka_unit_test(groups_are_never_too_many),
         cmocka_unit_test(random_models),
         cmocka_unit_test(limits_must_suit_the_model),
-        cmocka_unit_test(layers_store_as_much),
+        cmocka_unit_test(smaller_layers_pack_more_tokens),
+        cmocka_unit_test(layers_of_one_window_may_differ),
+        cmocka_unit_test(blocks_of_two_sizes_are_counted),
         cmocka_unit_test(longest_request_is_the_inverse),
         cmocka_unit_test(windows_let_more_requests_in),
         cmocka_unit_test(report_has_the_groups),

@@ -290,7 +290,8 @@ enum change {
     NO_PARTIALS,
     NO_SCRATCH,
     SCRATCH_OF_20_TOKENS,
-    HUGE_ROWS /* in_features */
+    HUGE_ROWS, /* in_features */
+    SEGMENTS   /* eight */
 };
 
 static void make_change(enum change change, struct matmul_device *device, struct matmul_question *q)
@@ -312,6 +313,7 @@ static void make_change(enum change change, struct matmul_device *device, struct
     if (change == NO_SCRATCH) device->scratch = NULL;
     if (change == SCRATCH_OF_20_TOKENS) device->scratch_bytes = 20 * 2 * m->in_features;
     if (change == HUGE_ROWS) m->in_features = m->x_stride = 131072;
+    if (change == SEGMENTS) m->segments = (struct row_segments){ALIGNED, 8};
 }
 
 static const struct {
@@ -327,6 +329,17 @@ static const struct {
     {"90a", "bf16", false, "8B lm_head", OUT_IS_FLOAT, "few_tokens 5, linear_wgmma 64, cublas"},
     {"90a", "bf16", true, "8B o", OUT_IS_FLOAT, "declined"},
     {"90a", "bf16", false, "8B qkv", BIAS_IS_FLOAT, "linear_mixed"},
+    {"90a", "bf16", false, "8B qkv", SEGMENTS, "linear_wgmma"},
+    {"90a", "bf16", true, "8B o", SEGMENTS, "linear_wgmma"},
+    {"90a", "bf16", true, "8B qkv", SEGMENTS, "declined"},
+    {"90a", "fp32", false, "8B qkv", SEGMENTS, "linear_mixed"},
+    {"90a", "fp8", false, "8B qkv", SEGMENTS, "linear_wgmma_quantized"},
+    {"90a", "fp8 128x128", true, "8B down", SEGMENTS, "linear_wgmma_quantized"},
+    {"90a", "int4 g128", false, "8B qkv", SEGMENTS, "linear_wgmma_int4 256, linear_wgmma_quantized"},
+    {"90", "bf16", false, "8B qkv", SEGMENTS, "linear_mixed"},
+    {"80", "int8", false, "8B qkv", SEGMENTS, "linear_mma_quantized"},
+    {"80", "int8", true, "8B o", SEGMENTS, "linear_mma_quantized"},
+    {"89", "bf16", true, "8B o", SEGMENTS, "declined"},
     {"90a", "bf16", false, "8B qkv", X_IS_FLOAT, "linear_mixed"},
     {"90a", "bf16", true, "8B qkv", GAIN_IS_FLOAT, "few_tokens 5, declined"},
     {"90a", "bf16", true, "8B qkv", NORM_IS_LAYER, "declined"},

@@ -44,7 +44,7 @@ static void test_wrap(void **state)
     }
 }
 
-/* On a terminal, but not on a pipe; what controls a terminal is shown. */
+/* Lines are broken on a terminal, but not on a pipe; what controls a terminal is shown. */
 static void test_terminal(void **state)
 {
     (void)state;

@@ -13,8 +13,8 @@
 
 #include "base/file.h"
 #include "runtime/commands.h"
+#include "runtime/flag_lines.h"
 #include "runtime/options/foreign_flags.h"
-#include "runtime/options/default_model.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/sampling_flags.h"
@@ -30,6 +30,7 @@ struct values {
     int32_t plain;
     int three;
     int32_t brief;
+    int32_t size;
 };
 
 static enum status count_call(void *target, const char *text, struct error *err)
@@ -47,6 +48,7 @@ static struct values defaults(void)
 
 static void make_table(struct option_table *table, struct values *v)
 {
+    static const int32_t sizes[] = {8, 16, 128};
     const struct option_spec specs[] = {
         {.name = "switch-on", .kind = OPTION_SWITCH, .target = &v->on, .help = "A switch.", .heading = "First:"},
         {.name = "switch-off", .kind = OPTION_SWITCH, .target = &v->off, .help = "Another.", .letter = 's'},
@@ -69,7 +71,7 @@ static void make_table(struct option_table *table, struct values *v)
          .argument = "F",
          .help = "A real number."},
         {.name = "text", .kind = OPTION_STRING, .target = &v->text, .argument = "TEXT", .help = "A text."},
-        {.name = "choice", .kind = OPTION_STRING, .target = &v->choice, .choices = "a|bee", .help = "A choice."},
+        {"choice", OPTION_CHOICE, &v->choice, "a|bee", .help = "A choice."},
         {.name = "file",
          .kind = OPTION_STRING,
          .target = &v->file,
@@ -89,6 +91,7 @@ static void make_table(struct option_table *table, struct values *v)
          .target = &v->brief,
          .argument = "N",
          .help = "Has a short name."},
+        {"size", OPTION_ENUM, &v->size, "8|16|128", .help = "A size.", .values = sizes},
         {.name = "plain", .kind = OPTION_INT32, .target = &v->plain, .argument = "N", .help = "Without bounds."},
     };
     *table = (struct option_table){0};
@@ -158,6 +161,9 @@ static void test_each_kind(void **state)
     char f[] = "--no-three";
     accepted(&v, f);
     assert_int_equal(v.three, 0);
+    char g[] = "--size 16";
+    accepted(&v, g);
+    assert_int_equal(v.size, 16);
     char d[] = "";
     accepted(&v, d);
     assert_int_equal(v.given, 0);
@@ -188,6 +194,10 @@ static void test_refusals(void **state)
         {"--choice c", "--choice: expected a|bee, got 'c'"},
         {"--choice be", "got 'be'"},
         {"--choice", "--choice needs a value: --choice a|bee"},
+        {"--size 12", "--size: expected 8|16|128, got '12'"},
+        {"--size 1", "--size: expected 8|16|128, got '1'"},
+        {"--size=", "--size: expected 8|16|128, got ''"},
+        {"--size", "--size needs a value: --size 8|16|128"},
         {"--file=", "--file needs a value: --file FILE"},
         {"--number", "--number needs a value: --number N"},
         {"-n", "--number needs a value: --number N"},
@@ -289,17 +299,46 @@ static void test_vllms_ways(void **state)
     }
 }
 
+/* A flag is looked for by its whole name, and the page before it is the command's. */
+static void test_flag_lines(void **state)
+{
+    (void)state;
+    static const char lines[] = "page\tchat\nusage\tflag\nflag\tthink\t\t\tHOW\tHelp.\npage\tbench cache\nheading\tx:\n"
+                                "flag\tn\t\t\t\tHelp.\nflag\tthink-more\t\t\t\tHelp.\n";
+    char page[32] = "";
+    assert_true(flag_lines_find(lines, "think", page, sizeof page));
+    assert_string_equal(page, "chat");
+    assert_true(flag_lines_find(lines, "n", page, sizeof page));
+    assert_string_equal(page, "bench cache");
+    assert_true(flag_lines_find(lines, "think-more", NULL, 0));
+    assert_false(flag_lines_find(lines, "thin", page, sizeof page));
+    assert_false(flag_lines_find(lines, "x:", page, sizeof page));
+    assert_false(flag_lines_find(lines, "", page, sizeof page));
+    assert_false(flag_lines_find(NULL, "think", page, sizeof page));
+}
+
 /* What is recommended in place of another program's flag is there, and no name stands twice. */
 static void test_foreign_flags(void **state)
 {
     (void)state;
-    for (const struct foreign_flag *f = foreign_flags; f->name; f++) {
-        if (foreign_flag_find(f->name) != f) fail_msg("%s stands twice", f->name);
-        if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->name);
-        if (f->flag && !command_has_flag(f->flag)) fail_msg("%s: no command has --%s", f->name, f->flag);
+    struct text flags = {0};
+    assert_true(command_append_flags(&flags));
+    for (const struct foreign_flag *f = foreign_flags; f->names; f++) {
+        for (const char *at = f->names; *at; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|')) {
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "|"), at);
+            if (foreign_flag_find(name) != f) fail_msg("%s stands twice", name);
+        }
+        if (!f->flag == !f->sentence) fail_msg("%s: a flag or a sentence", f->names);
+        if (f->flag && !flag_lines_find(flags.data, f->flag, NULL, 0))
+            fail_msg("%s: no command has --%s", f->names, f->flag);
     }
+    assert_null(foreign_flag_find("host|port"));
+    assert_null(foreign_flag_find("hos"));
+    assert_null(foreign_flag_find(""));
     assert_string_equal(foreign_flag_find("no-n_predict")->flag, "max-tokens");
     assert_null(foreign_flag_find("max-model-len"));
+    text_free(&flags);
 }
 
 static void test_long_unknown_flag(void **state)
@@ -362,7 +401,7 @@ static void test_common_flags(void **state)
     assert_non_null(strstr(text, "\nFirst:\n  -n, --number N "));
     assert_non_null(strstr(text, "\nSecond:\n      --plain N "));
     assert_null(strstr(text, "--switch-on"));
-    assert_non_null(strstr(text, "These are 2 of 15 flags; --help-all shows them all."));
+    assert_non_null(strstr(text, "These are 2 of 16 flags; --help-all shows them all."));
     free(text);
     assert_int_equal(options_parse(&table, 2, all, &help, &err), STATUS_OK);
     assert_true(help);
@@ -530,7 +569,7 @@ static void test_sampling_flags(void **state)
 static void test_sampling_help(void **state)
 {
     (void)state;
-    struct option_table table = {.help = OPTION_HELP_ALL};
+    struct option_table table = {.help_all = true};
     struct sampling_flags flags = {.params = sampling_params_default()};
     flags.params.max_tokens = -1;
     sampling_flags_add_answers(&table, &flags, "Answers:");
@@ -623,13 +662,21 @@ static void test_default_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_kind),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_word),           cmocka_unit_test(test_long_unknown_flag),
-        cmocka_unit_test(test_vllms_ways),     cmocka_unit_test(test_foreign_flags),
-        cmocka_unit_test(test_help),           cmocka_unit_test(test_help_text),
-        cmocka_unit_test(test_common_flags),   cmocka_unit_test(test_engine_flags),
-        cmocka_unit_test(test_sampling_help),  cmocka_unit_test(test_readme_lists_sampling_flags),
-        cmocka_unit_test(test_sampling_flags), cmocka_unit_test(test_sampling_limits),
+        cmocka_unit_test(test_each_kind),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_word),
+        cmocka_unit_test(test_long_unknown_flag),
+        cmocka_unit_test(test_vllms_ways),
+        cmocka_unit_test(test_foreign_flags),
+        cmocka_unit_test(test_flag_lines),
+        cmocka_unit_test(test_help),
+        cmocka_unit_test(test_help_text),
+        cmocka_unit_test(test_common_flags),
+        cmocka_unit_test(test_engine_flags),
+        cmocka_unit_test(test_sampling_help),
+        cmocka_unit_test(test_readme_lists_sampling_flags),
+        cmocka_unit_test(test_sampling_flags),
+        cmocka_unit_test(test_sampling_limits),
         cmocka_unit_test(test_default_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -352,7 +352,7 @@ static void test_each_salt_has_a_root_of_its_own(void **state)
     free_cache(&cache);
 }
 
-/* As long as a request has it or something lies below one of its roots. */
+/* A salt is kept as long as a request has it or something lies below one of its roots. */
 static void test_how_long_a_salt_is_kept(void **state)
 {
     struct prefix_cache cache = cache_of(state);
@@ -720,7 +720,7 @@ static void test_a_cached_block_costs_less_than_100_bytes(void **state)
         struct prefix_cache cache;
         struct block_pool pool;
         struct error err;
-        assert_int_equal(block_pool_init(&pool, 1, num_blocks, 16, &err), STATUS_OK);
+        assert_int_equal(block_pool_init(&pool, 1, num_blocks, &err), STATUS_OK);
         assert_int_equal(prefix_cache_init(&cache, num_blocks, 16, 1, &err), STATUS_OK);
         const size_t bytes = malloc_usable_size(pool.blocks) + malloc_usable_size(cache.prefixes) +
                              malloc_usable_size(cache.tokens) + malloc_usable_size(cache.blocks) +

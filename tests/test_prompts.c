@@ -274,7 +274,7 @@ static void test_dry_run(void **state)
     program_free(&p);
 }
 
-/* As many different ids as a set of hashes keeps, and more. */
+/* A set is given as many different ids as it keeps hashes of, and more. */
 static void test_ids(void **state)
 {
     (void)state;

@@ -51,7 +51,7 @@ static struct model_spec load_more(const struct temp_folder *folder, json_t *mor
     return config.spec;
 }
 
-/* The same of a quantization_config, as JSON with apostrophes for quotation marks. */
+/* Loads a config.json with this quantization_config, JSON with apostrophes for quotation marks. */
 static struct model_spec load_quantized(const struct temp_folder *folder, const char *config)
 {
     char text[256];
@@ -172,7 +172,7 @@ static void test_configs(void **state)
     json_decref(cases);
 }
 
-/* Where the words do not say all. */
+/* The fields of a scheme, where the words for it do not say all. */
 static void test_schemes(void **state)
 {
     static const struct {
@@ -303,7 +303,7 @@ static void test_apply_refused(void **state)
     assert_int_equal(quantization_apply(&spec, "", &err), STATUS_INVALID);
 }
 
-/* Of a quantized checkpoint a name says what it is, or is refused. */
+/* For a quantized checkpoint a name says what it is, or is refused. */
 static void test_apply_to_quantized(void **state)
 {
     static const struct {

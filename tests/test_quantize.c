@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "kernels/fp8.h"
-#include "model/quantize.h"
+#include "model/checkpoint/quantize.h"
 #include "tests/support/must.h"
 
 enum { MAX_ELEMENTS = 1 << 16 };

@@ -18,7 +18,7 @@
 #include "base/random.h"
 #include "model/device_weights.h"
 #include "model/quantization.h"
-#include "model/quantize.h"
+#include "model/checkpoint/quantize.h"
 #include "tests/support/must.h"
 #include "tests/support/quantized_checkpoint.h"
 
@@ -111,24 +111,21 @@ static void check_bands(const struct model_weights *w, const struct tensor *t)
 {
     const struct weight *m = model_weights_matrix(w, t);
     const struct weight_source *s = model_weights_source(w, t);
-    const struct weight_rows whole = {(void *)m->data, (void *)m->scales, (uint8_t *)m->zeros};
+    const struct weight_rows whole = weight_parts(m);
     const struct weight_part_bytes most = weight_part_bytes(m, true, m->out_features);
-    char *data = malloc((size_t)most.data), *scales = malloc((size_t)most.scales), *zeros = malloc((size_t)most.zeros);
-    const struct weight_rows read = {data, scales, m->zeros ? (uint8_t *)zeros : NULL};
-    assert_true(data && scales && zeros);
+    struct weight_rows read = {{NULL}};
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
+        if (whole.at[i]) assert_non_null(read.at[i] = malloc((size_t)most.of[i]));
     for (int64_t first = 0; first < m->out_features; first += WEIGHT_SOURCE_ROWS) {
         const int64_t rest = m->out_features - first, count = rest < WEIGHT_SOURCE_ROWS ? rest : WEIGHT_SOURCE_ROWS;
         const struct weight_part_bytes bytes = weight_part_bytes(m, m->zeros != NULL, count);
         const struct weight_rows expected = weight_rows_at(m, &whole, first);
         struct error err;
         must(weight_source_read(s, first, count, &read, &err), &err);
-        assert_memory_equal(data, expected.data, bytes.data);
-        assert_memory_equal(scales, expected.scales, bytes.scales);
-        if (m->zeros) assert_memory_equal(zeros, expected.zeros, bytes.zeros);
+        for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
+            if (read.at[i]) assert_memory_equal(read.at[i], expected.at[i], bytes.of[i]);
     }
-    free(data);
-    free(scales);
-    free(zeros);
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) free(read.at[i]);
 }
 
 static void check_host(const struct quantized_form *form, struct model_weights *w)
@@ -238,30 +235,28 @@ static void test_every_element(void **state)
 static void check_quantized(const struct tensor *t, const struct weight *w, int64_t first, const struct weight *floats)
 {
     const struct weight_part_bytes bytes = weight_part_bytes(w, t->scheme.has_zeros, t->out_features);
-    uint8_t *data = malloc((size_t)bytes.data), *scales = malloc((size_t)bytes.scales);
-    uint8_t *zeros = malloc((size_t)bytes.zeros + 1);
+    void *parts[NUM_WEIGHT_PARTS];
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) assert_non_null(parts[i] = malloc((size_t)bytes.of[i] + 1));
     const struct weight_quantize_args args = {.rows = floats->data,
                                               .dtype = weight_dtype(floats),
                                               .num_rows = t->out_features,
                                               .in_features = t->in_features,
                                               .format = t->scheme.format,
                                               .group_size = t->scheme.group_size,
-                                              .data = data,
-                                              .scales = scales,
+                                              .data = parts[WEIGHT_DATA],
+                                              .scales = parts[WEIGHT_SCALES],
                                               .scale_dtype = w->scale_dtype,
-                                              .zeros = zeros};
-    const struct weight_rows all = {(void *)w->data, (void *)w->scales, (uint8_t *)w->zeros};
+                                              .zeros = parts[WEIGHT_ZEROS]};
+    const struct weight_rows all = weight_parts(w);
     const struct weight_rows rows = weight_rows_at(w, &all, first);
     quantize_rows(&args);
-    assert_memory_equal(data, rows.data, bytes.data);
-    assert_memory_equal(scales, rows.scales, bytes.scales);
-    if (bytes.zeros) assert_memory_equal(zeros, rows.zeros, bytes.zeros);
-    free(data);
-    free(scales);
-    free(zeros);
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
+        if (bytes.of[i]) assert_memory_equal(parts[i], rows.at[i], bytes.of[i]);
+        free(parts[i]);
+    }
 }
 
-/* As a device that quantizes by itself. */
+/* Stands for a device that quantizes by itself. */
 static void weight_quantize(struct backend *b, const struct weight_quantize_args *args, backend_stream stream)
 {
     (void)b, (void)stream;

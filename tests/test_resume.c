@@ -81,7 +81,7 @@ static void run(const struct fixture *f, const char *input, const char *const *m
     program_free(&p);
 }
 
-/* With these as standard input and standard error. */
+/* Starts the command with these as standard input and standard error. */
 static pid_t start_with(const struct fixture *f, int in, int err, const char *const *more)
 {
     const char *argv[MAX_ARGS + 1];

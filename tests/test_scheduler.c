@@ -1082,7 +1082,7 @@ static void test_an_urgent_request_does_not_wait_for_a_swapped_one(void **state)
     }
 }
 
-/* By priority and then by arrival, or by arrival alone. */
+/* Requests start by priority and then by arrival, or by arrival alone. */
 static void test_the_order_in_which_requests_start(void **state)
 {
     (void)state;
@@ -1758,6 +1758,8 @@ static struct scheduler_config random_config(struct random *r)
     c.limits.num_groups = num_groups;
     for (int32_t g = 0; g < num_groups; g++)
         c.limits.windows[g] = chance(r, num_groups > 1 ? 50 : 20) ? random_in(r, 1, 50) : 0;
+    for (int32_t g = 0; g < num_groups && num_groups > 1; g++)
+        c.limits.block_shifts[g] = chance(r, 50) ? 0 : random_in(r, 0, 2);
     c.limits.max_model_len = max_model_len;
     c.policy = chance(r, 30) ? SCHEDULING_PRIORITY : SCHEDULING_FCFS;
     c.num_host_blocks = chance(r, 80) ? random_in(r, 1, 3 * num_blocks) : 0;
@@ -1844,17 +1846,17 @@ static int32_t smaller(int32_t a, int32_t b)
 static void check_error(const struct trial *t, const struct request *request)
 {
     const struct scheduler_config *c = &t->world.config;
-    const int32_t size = c->limits.block_size, prompt_len = request->sequences[0].prompt_len,
-                  shared = prompt_len / size;
+    const int32_t prompt_len = request->sequences[0].prompt_len;
     int32_t needed = 0;
     assert_true(strlen(request->error->text) > 20);
     for (int32_t g = 0; g < c->limits.num_groups; g++) {
+        const int32_t shared = prompt_len / batch_block_size(&c->limits, g);
         needed += smaller(shared, batch_group_blocks(&c->limits, g, prompt_len));
         for (int32_t i = 0; i < request->num_sequences; i++) {
             const struct sequence *seq = &request->sequences[i];
             const int32_t most = batch_group_blocks(&c->limits, g, seq->num_tokens);
             if (seq->finish_reason == FINISH_ERROR)
-                needed += smaller((seq->num_tokens + size - 1) / size - shared, most);
+                needed += smaller(batch_num_blocks(&c->limits, g, seq->num_tokens) - shared, most);
         }
     }
     bool never = batch_sequence_blocks(&c->limits, prompt_len) > c->num_blocks - c->num_blocks / 100;

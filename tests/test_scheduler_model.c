@@ -88,7 +88,7 @@ struct failure {
     struct error err, found;
 };
 
-/* In a process of its own, so that a crash or an endless loop is a failure like any other. */
+/* Runs the list in a process of its own, so that a crash or an endless loop is a failure like any other. */
 static bool list_fails(const struct operation *list, int32_t count, void *user)
 {
     struct failure *f = user;
@@ -168,15 +168,18 @@ static void random_windows(struct generator *g, int32_t *v)
 {
     v[CONFIG_GROUPS] = chance(g, 45) ? 1 : between(g, 2, 4);
     for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) v[CONFIG_WINDOW + i] = chance(g, 50) ? 0 : between(g, 1, 12);
+    if (chance(g, 50)) return; /* blocks of one size */
+    for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) v[CONFIG_SHIFT + i] = between(g, 0, 2);
 }
 
 /* Mostly as many blocks as one to three of the longest sequences need. */
 static int32_t random_blocks(struct generator *g, const int32_t *v)
 {
-    const int32_t each = (v[CONFIG_LENGTH] + v[CONFIG_SIZE] - 1) / v[CONFIG_SIZE];
     int32_t blocks = 0;
     for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) {
-        const int32_t window = (v[CONFIG_WINDOW + i] + v[CONFIG_SIZE] - 1) / v[CONFIG_SIZE] + 1;
+        const int32_t size = v[CONFIG_SIZE] << v[CONFIG_SHIFT + i];
+        const int32_t each = (v[CONFIG_LENGTH] + size - 1) / size;
+        const int32_t window = (v[CONFIG_WINDOW + i] + size - 1) / size + 1;
         blocks += v[CONFIG_WINDOW + i] > 0 && window < each ? window : each;
     }
     if (chance(g, 10)) return between(g, 4, 60);
@@ -301,15 +304,17 @@ static void print_totals(const struct scheduler_model_totals *t)
     printf("%lld operations checked: %lld requests, %lld steps, %lld copies, %lld times collected first, %lld "
            "recomputed, %lld swapped (%lld blocks back), %lld prefix hits, %lld evictions, %lld forks, %lld sets of "
            "beams, "
-           "%lld blocks out of windows, %lld changes of the namespace, %lld targets, %lld failures of swap space, "
+           "%lld blocks out of windows, %lld prefix hits and %lld swapped blocks where blocks have several sizes, "
+           "%lld changes of the namespace, %lld targets, %lld failures of swap space, "
            "%lld cancelled steps (%lld of them behind another); sequences ended: %lld "
            "stop, %lld length, %lld abort, %lld error\n",
            (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
            (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
            (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
-           (long long)t->window_blocks, (long long)t->namespace_changes, (long long)t->targets,
-           (long long)t->host_failures, (long long)t->cancelled, (long long)t->cancelled_second, (long long)t->stops,
-           (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+           (long long)t->window_blocks, (long long)t->mixed_hits, (long long)t->mixed_swapped_in,
+           (long long)t->namespace_changes, (long long)t->targets, (long long)t->host_failures, (long long)t->cancelled,
+           (long long)t->cancelled_second, (long long)t->stops, (long long)t->lengths, (long long)t->aborts,
+           (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -339,6 +344,13 @@ static const struct universe universes[] = {
     {{"config blocks=3 size=1 tokens=3 seqs=3 length=6 window=2 caching=1 hashes=1 host=3 mode=2",
       "add request=0 length=2 shared=2 max=3", "add request=1 length=4 shared=4 max=2",
       "add request=2 length=1 shared=1 max=2 salt=1", "abort request=0", EACH}},
+    /* Blocks of two sizes: the larger ones in a window, and with full attention. */
+    {{"config blocks=5 host=3 size=1 tokens=3 seqs=2 length=6 groups=2 window2=3 shift2=1 caching=1",
+      "add request=0 length=5 shared=6 max=1", "add request=1 length=3 shared=6 n=2 max=2",
+      "add request=2 length=1 max=3", "abort request=0", "abort request=1", EACH}},
+    {{"config blocks=6 host=4 size=1 tokens=4 seqs=2 length=7 groups=2 window2=2 shift=2 mode=2 caching=1",
+      "add request=0 length=5 shared=7 max=2", "add request=1 length=6 shared=5 max=1", "add request=2 length=1 max=4",
+      "abort request=0", "schedule cancel=2", EACH}},
     /* Beams. */
     {{"config blocks=4 host=4 size=2 tokens=3 seqs=3 length=5 caching=1",
       "add request=0 length=2 shared=2 n=2 max=3 beams=1", "add request=1 length=2 shared=2 max=2", "beams request=0",
@@ -474,6 +486,7 @@ static void test_random_operations(void **state)
     const struct scheduler_model_totals *t = &r->totals;
     assert_true(t->copies > 100 && t->collect_first > 100 && t->recomputed > 100 && t->swapped > 100);
     assert_true(t->swapped_in > 100 && t->hits > 100 && t->evictions > 100 && t->forks > 100 && t->beams > 100);
+    assert_true(t->mixed_hits > 40 && t->mixed_swapped_in > 200);
     assert_true(t->window_blocks > 100 && t->namespace_changes > 50 && t->host_failures > 5);
     assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
@@ -576,7 +589,7 @@ static bool has_both(const struct operation *list, int32_t count, void *user)
 static void test_a_list_is_made_as_short_as_possible(void **state)
 {
     (void)state;
-    struct generator g = {.random = {.state = 3}};
+    struct generator g = {.random = {.state = 4}};
     struct operation list[101];
     list[0] = random_config(&g);
     for (int32_t i = 1; i <= 100; i++) {

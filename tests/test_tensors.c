@@ -1,5 +1,5 @@
-/* The table of a model's tensors, against lists written by hand: names, shapes, parts of merged matrices, how each is
- * split; for Llama and for every other way to build a layer. */
+/* The table of a model's tensors, against lists written by hand: names, shapes, parts of merged matrices; for Llama and
+ * for every other way to build a layer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "model/config.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/tensor_file.h"
 #include "model/tensors.h"
 #include "tests/support/golden.h"
 
@@ -29,11 +29,9 @@ static struct model_spec small(void)
     return spec;
 }
 
-/* One tensor as text: name shape [first row/rows of the merged matrix] split. */
+/* One tensor as text: name shape [first row/rows of the merged matrix]. */
 static void describe(const struct tensor *t, char *out, size_t size)
 {
-    static const char *const splits[] = {
-        [SPLIT_NONE] = "whole", [SPLIT_OUT_FEATURES] = "by out", [SPLIT_IN_FEATURES] = "by in"};
     static const char *const merged[] = {[MERGED_NONE] = "", [MERGED_QKV] = "qkv", [MERGED_GATE_UP] = "gate_up"};
     char shape[64], part[64] = "";
     if (t->kind == TENSOR_MATRIX)
@@ -47,7 +45,26 @@ static void describe(const struct tensor *t, char *out, size_t size)
     assert_int_equal(t->part, t->role == TENSOR_V ? 2 : t->role == TENSOR_K || t->first_row > 0);
     if (t->merged != MERGED_NONE) assert_int_equal(t->num_parts, t->merged == MERGED_QKV ? 3 : 2);
     if (t->kind != TENSOR_MATRIX) assert_int_equal(t->in_features, 0);
-    snprintf(out, size, "%s %s%s %s", t->name, shape, part, splits[t->split]);
+    snprintf(out, size, "%s %s%s", t->name, shape, part);
+}
+
+/* From `first` on, the table has the two scales of each layer's cache. */
+static void check_cache_scales(const struct model_spec *spec, const struct tensor_table *table, int32_t first)
+{
+    assert_int_equal(table->count, first + 2 * spec->num_layers);
+    for (int32_t i = first; i < table->count; i++) {
+        const struct tensor *t = &table->tensors[i];
+        const int32_t layer = (i - first) / 2;
+        const bool is_v = (i - first) % 2;
+        char name[128];
+        snprintf(name, sizeof name, "%s.%d.%s.%c_scale", spec->names.layers, layer, spec->names.attention,
+                 is_v ? 'v' : 'k');
+        assert_string_equal(t->name, name);
+        assert_int_equal(t->kind, TENSOR_CACHE_SCALE);
+        assert_ptr_equal(tensor_table_find(table, is_v ? TENSOR_V_SCALE : TENSOR_K_SCALE, layer), t);
+        assert_int_equal(tensor_elements(t), 0);
+        assert_true(t->optional && t->layer == layer);
+    }
 }
 
 static void expect(const struct model_spec *spec, bool tied, const char *const *lines)
@@ -62,7 +79,7 @@ static void expect(const struct model_spec *spec, bool tied, const char *const *
         describe(&table.tensors[count], line, sizeof line);
         assert_string_equal(line, lines[count]);
     }
-    assert_int_equal(table.count, count);
+    check_cache_scales(spec, &table, count);
     tensor_table_free(&table);
     assert_null(table.tensors);
 }
@@ -72,18 +89,18 @@ static void test_llama(void **state)
     (void)state;
     const struct model_spec spec = small();
     static const char *const lines[] = {
-        "model.embed_tokens.weight 10x8 by out",
-        "model.layers.0.norm_a.weight 8 gain whole",
-        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.0.norm_c.weight 8 gain whole",
-        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
-        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
-        "model.layers.0.mlp.down_proj.weight 8x12 by in",
-        "model.norm.weight 8 gain whole",
-        "lm_head.weight 10x8 by out",
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.norm_c.weight 8 gain",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24",
+        "model.layers.0.mlp.down_proj.weight 8x12",
+        "model.norm.weight 8 gain",
+        "lm_head.weight 10x8",
         NULL,
     };
     expect(&spec, false, lines);
@@ -103,29 +120,29 @@ static void test_everything(void **state)
     struct model_spec spec = small();
     fill_layer(&spec.layers[0]);
     static const char *const lines[] = {
-        "model.embed_tokens.weight 10x8 by out",
-        "model.layers.0.norm_a.weight 8 gain whole",
-        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.0.self_attn.q_proj.bias 24 qkv 0/48 by out",
-        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.0.self_attn.k_proj.bias 12 qkv 24/48 by out",
-        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.v_proj.bias 12 qkv 36/48 by out",
-        "model.layers.0.self_attn.q_norm.weight 6 gain whole",
-        "model.layers.0.self_attn.k_norm.weight 6 gain whole",
-        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.0.self_attn.o_proj.bias 8 whole",
-        "model.layers.0.norm_b.weight 8 gain whole",
-        "model.layers.0.norm_c.weight 8 gain whole",
-        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
-        "model.layers.0.mlp.gate_proj.bias 12 gate_up 0/24 by out",
-        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
-        "model.layers.0.mlp.up_proj.bias 12 gate_up 12/24 by out",
-        "model.layers.0.mlp.down_proj.weight 8x12 by in",
-        "model.layers.0.mlp.down_proj.bias 8 whole",
-        "model.layers.0.norm_d.weight 8 gain whole",
-        "model.norm.weight 8 gain whole",
-        "lm_head.weight 10x8 by out",
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.q_proj.bias 24 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.k_proj.bias 12 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.v_proj.bias 12 qkv 36/48",
+        "model.layers.0.self_attn.q_norm.weight 6 gain",
+        "model.layers.0.self_attn.k_norm.weight 6 gain",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.self_attn.o_proj.bias 8",
+        "model.layers.0.norm_b.weight 8 gain",
+        "model.layers.0.norm_c.weight 8 gain",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24",
+        "model.layers.0.mlp.gate_proj.bias 12 gate_up 0/24",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24",
+        "model.layers.0.mlp.up_proj.bias 12 gate_up 12/24",
+        "model.layers.0.mlp.down_proj.weight 8x12",
+        "model.layers.0.mlp.down_proj.bias 8",
+        "model.layers.0.norm_d.weight 8 gain",
+        "model.norm.weight 8 gain",
+        "lm_head.weight 10x8",
         NULL,
     };
     expect(&spec, false, lines);
@@ -141,31 +158,31 @@ static void test_layers_differ(void **state)
     spec.layers[0].attention.qk_norm = QK_NORM_PROJECTION;
     spec.layers[1].attention.qkv_bias = true;
     static const char *const lines[] = {
-        "model.embed_tokens.weight 10x8 by out",
-        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.q_norm.weight 24 gain by out",
-        "model.layers.0.self_attn.k_norm.weight 12 gain by out",
-        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.0.norm_b.weight 8 gain whole",
-        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
-        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
-        "model.layers.0.mlp.down_proj.weight 8x12 by in",
-        "model.layers.0.norm_d.weight 8 gain whole",
-        "model.layers.1.norm_a.weight 8 gain whole",
-        "model.layers.1.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.1.self_attn.q_proj.bias 24 qkv 0/48 by out",
-        "model.layers.1.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.1.self_attn.k_proj.bias 12 qkv 24/48 by out",
-        "model.layers.1.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.1.self_attn.v_proj.bias 12 qkv 36/48 by out",
-        "model.layers.1.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.1.norm_c.weight 8 gain whole",
-        "model.layers.1.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
-        "model.layers.1.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
-        "model.layers.1.mlp.down_proj.weight 8x12 by in",
-        "model.norm.weight 8 gain whole",
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.q_norm.weight 24 gain",
+        "model.layers.0.self_attn.k_norm.weight 12 gain",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.norm_b.weight 8 gain",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24",
+        "model.layers.0.mlp.down_proj.weight 8x12",
+        "model.layers.0.norm_d.weight 8 gain",
+        "model.layers.1.norm_a.weight 8 gain",
+        "model.layers.1.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.1.self_attn.q_proj.bias 24 qkv 0/48",
+        "model.layers.1.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.1.self_attn.k_proj.bias 12 qkv 24/48",
+        "model.layers.1.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.1.self_attn.v_proj.bias 12 qkv 36/48",
+        "model.layers.1.self_attn.o_proj.weight 8x24",
+        "model.layers.1.norm_c.weight 8 gain",
+        "model.layers.1.mlp.gate_proj.weight 12x8 gate_up 0/24",
+        "model.layers.1.mlp.up_proj.weight 12x8 gate_up 12/24",
+        "model.layers.1.mlp.down_proj.weight 8x12",
+        "model.norm.weight 8 gain",
         NULL,
     };
     expect(&spec, true, lines);
@@ -183,30 +200,30 @@ static void test_sizes_differ(void **state)
     spec.layers[1].attention.head_size = 10;
     spec.layers[1].mlp.intermediate_size = 20;
     static const char *const lines[] = {
-        "model.embed_tokens.weight 10x8 by out",
-        "model.layers.0.norm_a.weight 8 gain whole",
-        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.q_norm.weight 6 gain whole",
-        "model.layers.0.self_attn.k_norm.weight 6 gain whole",
-        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.0.norm_c.weight 8 gain whole",
-        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24 by out",
-        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24 by out",
-        "model.layers.0.mlp.down_proj.weight 8x12 by in",
-        "model.layers.1.norm_a.weight 8 gain whole",
-        "model.layers.1.self_attn.q_proj.weight 30x8 qkv 0/50 by out",
-        "model.layers.1.self_attn.k_proj.weight 10x8 qkv 30/50 by out",
-        "model.layers.1.self_attn.v_proj.weight 10x8 qkv 40/50 by out",
-        "model.layers.1.self_attn.q_norm.weight 10 gain whole",
-        "model.layers.1.self_attn.k_norm.weight 10 gain whole",
-        "model.layers.1.self_attn.o_proj.weight 8x30 by in",
-        "model.layers.1.norm_c.weight 8 gain whole",
-        "model.layers.1.mlp.gate_proj.weight 20x8 gate_up 0/40 by out",
-        "model.layers.1.mlp.up_proj.weight 20x8 gate_up 20/40 by out",
-        "model.layers.1.mlp.down_proj.weight 8x20 by in",
-        "model.norm.weight 8 gain whole",
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.q_norm.weight 6 gain",
+        "model.layers.0.self_attn.k_norm.weight 6 gain",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.norm_c.weight 8 gain",
+        "model.layers.0.mlp.gate_proj.weight 12x8 gate_up 0/24",
+        "model.layers.0.mlp.up_proj.weight 12x8 gate_up 12/24",
+        "model.layers.0.mlp.down_proj.weight 8x12",
+        "model.layers.1.norm_a.weight 8 gain",
+        "model.layers.1.self_attn.q_proj.weight 30x8 qkv 0/50",
+        "model.layers.1.self_attn.k_proj.weight 10x8 qkv 30/50",
+        "model.layers.1.self_attn.v_proj.weight 10x8 qkv 40/50",
+        "model.layers.1.self_attn.q_norm.weight 10 gain",
+        "model.layers.1.self_attn.k_norm.weight 10 gain",
+        "model.layers.1.self_attn.o_proj.weight 8x30",
+        "model.layers.1.norm_c.weight 8 gain",
+        "model.layers.1.mlp.gate_proj.weight 20x8 gate_up 0/40",
+        "model.layers.1.mlp.up_proj.weight 20x8 gate_up 20/40",
+        "model.layers.1.mlp.down_proj.weight 8x20",
+        "model.norm.weight 8 gain",
         NULL,
     };
     expect(&spec, true, lines);
@@ -228,19 +245,19 @@ static void test_merged_in_the_file(void **state)
     spec.names.gate_up = "ffn.in";
     spec.names.down = "ffn.out";
     static const char *const lines[] = {
-        "model.embed_tokens.weight 10x8 by out",
-        "model.layers.0.norm_a.weight 8 gain whole",
-        "model.layers.0.self_attn.qkv_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.0.self_attn.qkv_proj.bias 24 qkv 0/48 by out",
-        "model.layers.0.self_attn.qkv_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.0.self_attn.qkv_proj.bias 12 qkv 24/48 by out",
-        "model.layers.0.self_attn.qkv_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.qkv_proj.bias 12 qkv 36/48 by out",
-        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.0.ffn.in.weight 12x8 gate_up 0/24 by out",
-        "model.layers.0.ffn.in.weight 12x8 gate_up 12/24 by out",
-        "model.layers.0.ffn.out.weight 8x12 by in",
-        "model.norm.weight 8 gain whole",
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.qkv_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.qkv_proj.bias 24 qkv 0/48",
+        "model.layers.0.self_attn.qkv_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.qkv_proj.bias 12 qkv 24/48",
+        "model.layers.0.self_attn.qkv_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.qkv_proj.bias 12 qkv 36/48",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.ffn.in.weight 12x8 gate_up 0/24",
+        "model.layers.0.ffn.in.weight 12x8 gate_up 12/24",
+        "model.layers.0.ffn.out.weight 8x12",
+        "model.norm.weight 8 gain",
         NULL,
     };
     expect(&spec, true, lines);
@@ -263,28 +280,28 @@ static void test_mlp_without_a_gate(void **state)
     spec.layers[1].mlp.kind = MLP_RELU2;
     spec.layers[1].mlp.bias = true;
     static const char *const lines[] = {
-        "model.embed_tokens.weight 10x8 by out",
-        "model.layers.0.norm_a.weight 8 gain whole",
-        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.0.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.0.mlp.up_proj.weight 12x8 by out",
-        "model.layers.0.mlp.act_fn.beta 1 whole",
-        "model.layers.0.mlp.act_fn.eps 1 whole",
-        "model.layers.0.mlp.act_fn.alpha_p 1 whole",
-        "model.layers.0.mlp.act_fn.alpha_n 1 whole",
-        "model.layers.0.mlp.down_proj.weight 8x12 by in",
-        "model.layers.1.norm_a.weight 8 gain whole",
-        "model.layers.1.self_attn.q_proj.weight 24x8 qkv 0/48 by out",
-        "model.layers.1.self_attn.k_proj.weight 12x8 qkv 24/48 by out",
-        "model.layers.1.self_attn.v_proj.weight 12x8 qkv 36/48 by out",
-        "model.layers.1.self_attn.o_proj.weight 8x24 by in",
-        "model.layers.1.mlp.up_proj.weight 12x8 by out",
-        "model.layers.1.mlp.up_proj.bias 12 by out",
-        "model.layers.1.mlp.down_proj.weight 8x12 by in",
-        "model.layers.1.mlp.down_proj.bias 8 whole",
-        "model.norm.weight 8 gain whole",
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.mlp.up_proj.weight 12x8",
+        "model.layers.0.mlp.act_fn.beta 1",
+        "model.layers.0.mlp.act_fn.eps 1",
+        "model.layers.0.mlp.act_fn.alpha_p 1",
+        "model.layers.0.mlp.act_fn.alpha_n 1",
+        "model.layers.0.mlp.down_proj.weight 8x12",
+        "model.layers.1.norm_a.weight 8 gain",
+        "model.layers.1.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.1.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.1.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.1.self_attn.o_proj.weight 8x24",
+        "model.layers.1.mlp.up_proj.weight 12x8",
+        "model.layers.1.mlp.up_proj.bias 12",
+        "model.layers.1.mlp.down_proj.weight 8x12",
+        "model.layers.1.mlp.down_proj.bias 8",
+        "model.norm.weight 8 gain",
         NULL,
     };
     expect(&spec, true, lines);
@@ -323,8 +340,9 @@ static void test_largest(void **state)
     spec.num_layers = MODEL_MAX_LAYERS;
     for (int32_t i = 0; i < spec.num_layers; i++) fill_layer(&spec.layers[i]);
     assert_int_equal(tensor_table_make(&spec, false, &table, &err), STATUS_OK);
-    assert_int_equal(table.count, 3 + 20 * MODEL_MAX_LAYERS);
-    assert_string_equal(table.tensors[table.count - 3].name, "model.layers.1023.norm_d.weight");
+    const int32_t weights = 3 + 20 * MODEL_MAX_LAYERS;
+    check_cache_scales(&spec, &table, weights);
+    assert_string_equal(table.tensors[weights - 3].name, "model.layers.1023.norm_d.weight");
     tensor_table_free(&table);
 }
 
@@ -334,18 +352,19 @@ static void test_golden(void **state)
     (void)state;
     for (int i = 0; i < golden_num_checkpoints; i++) {
         struct model_config config;
-        struct safetensors *file;
+        struct tensor_file *file;
         struct tensor_table table;
         struct error err;
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", golden_checkpoints[i]);
         assert_int_equal(model_config_load(folder, NULL, NULL, &config, &err), STATUS_OK);
-        assert_int_equal(safetensors_open_folder(folder, &file, &err), STATUS_OK);
+        assert_int_equal(tensor_file_open(folder, &file, &err), STATUS_OK);
         assert_int_equal(tensor_table_make(&config.spec, config.spec.tie_word_embeddings, &table, &err), STATUS_OK);
         int64_t elements = 0, stored = 0, in_file = 0;
         for (int32_t k = 0; k < table.count; k++) {
             const struct tensor *t = &table.tensors[k];
-            const struct safetensor *found = safetensors_find(file, t->name);
+            const struct stored_tensor *found = tensor_file_find(file, t->name);
+            if (t->kind == TENSOR_CACHE_SCALE) continue;
             if (!found) fail_msg("%s: there is no %s", golden_checkpoints[i], t->name);
             elements += tensor_elements(t);
             in_file += !t->merged_in_file || t->first_row == 0;
@@ -354,12 +373,12 @@ static void test_golden(void **state)
             assert_int_equal(found->shape[0], t->merged_in_file ? t->merged_rows : t->out_features);
             if (t->kind == TENSOR_MATRIX) assert_int_equal(found->shape[1], t->in_features);
         }
-        for (int64_t k = 0; k < safetensors_count(file); k++)
-            stored += (int64_t)safetensors_at(file, k)->bytes / safetensors_dtype_bytes(safetensors_at(file, k)->dtype);
-        assert_int_equal(in_file, safetensors_count(file));
+        for (int64_t k = 0; k < tensor_file_count(file); k++)
+            stored += (int64_t)tensor_file_at(file, k)->bytes / tensor_file_at(file, k)->type->bytes;
+        assert_int_equal(in_file, tensor_file_count(file));
         assert_int_equal(elements, stored);
         tensor_table_free(&table);
-        safetensors_close(file);
+        tensor_file_close(file);
     }
 }
 

@@ -25,7 +25,7 @@ static void assert_text(const struct text *got, const json_t *expected)
         fail_msg("got \"%s\", expected \"%s\"", got->length ? got->data : "", json_string_value(expected));
 }
 
-/* In one call, and id by id. */
+/* Decodes in one call, and id by id. */
 static void assert_decoded(const struct tokenizer *t, const json_t *list, bool with_special, const json_t *expected)
 {
     struct token_list ids = json_ids(list);
@@ -34,9 +34,9 @@ static void assert_decoded(const struct tokenizer *t, const json_t *list, bool w
     struct error err = {{0}};
     if (tokenizer_decode(t, ids.ids, ids.count, with_special, &whole, &err)) fail_msg("%s", err.text);
     assert_text(&whole, expected);
-    detokenizer_init(&d, t, true, with_special);
+    detokenizer_init(&d, tokenizer_tokens(t), true, with_special);
     for (size_t i = 0; i <= ids.count; i++) {
-        assert_true(text_reserve(&streamed, streamed.length + detokenizer_max_bytes(t)));
+        assert_true(text_reserve(&streamed, streamed.length + detokenizer_max_bytes(tokenizer_tokens(t))));
         char *end = streamed.data + streamed.length;
         streamed.length += i < ids.count ? detokenizer_add(&d, ids.ids[i], end) : detokenizer_finish(&d, end);
         streamed.data[streamed.length] = '\0';

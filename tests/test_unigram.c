@@ -110,7 +110,7 @@ static void test_ties(void **state)
     check_model(MODEL("[\"a\", -10.399999618530273], [\"aa\", -20.799999237060547]"), "aaaa", "1 1 1 1 ");
     /* "xy" has the score of two unknown characters. */
     check_model("\"unk_id\": 0, \"vocab\": [[\"<unk>\", -1], [\"xy\", -22]]", "xy", "1 ");
-    /* Of equal pieces the last counts, also where it is worse. */
+    /* The last of equal pieces counts, also where it is worse. */
     check_model(MODEL("[\"a\", -1], [\"b\", -1], [\"a\", -5], [\"ab\", -7]"), "ab", "3 2 ");
 }
 

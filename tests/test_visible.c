@@ -43,7 +43,7 @@ static void test_bytes_that_are_no_characters(void **state)
     check("\x9b", 1, "\uFFFD"); /* CSI in Latin 1 */
 }
 
-/* Of all characters, none that is left is a control or changes the direction of what follows. */
+/* No character that is left is a control or changes the direction of what follows. */
 static void test_every_character(void **state)
 {
     (void)state;

@@ -201,7 +201,7 @@ static void check_matrix(const struct weight *w, int64_t rows, int64_t columns, 
     if (bias) assert_int_equal(w->bias_dtype, dtype);
 }
 
-/* Of a model of Llama's shape. */
+/* The bytes of a model of Llama's shape. */
 static int64_t expected_bytes(const struct model_spec *c)
 {
     const struct layer_spec *l = &c->layers[0];
@@ -276,7 +276,7 @@ static void test_golden(void **state)
         check_all(&w, &spec, all[i].dtype);
         assert_int_equal(w.final_norm.gain_dtype, all[i].dtype);
         assert_int_equal(w.bytes, expected_bytes(&spec));
-        assert_int_equal(w.bytes, (int64_t)safetensors_total_bytes(w.file));
+        assert_int_equal(w.bytes, (int64_t)tensor_file_bytes(w.file));
         /* gains are near 1, which shows that the pointers are right */
         assert_true(fabsf(dtype_load(w.final_norm.gain, w.final_norm.gain_dtype, 0) - 1) < 1);
         model_weights_close(&w);
@@ -308,7 +308,8 @@ static void test_golden_families(void **state)
         int64_t bytes = 0;
         for (int32_t k = 0; k < w.table.count; k++) {
             const struct tensor *t = &w.table.tensors[k];
-            const struct safetensor *stored = safetensors_find(w.file, t->name);
+            if (t->kind == TENSOR_CACHE_SCALE) continue;
+            const struct stored_tensor *stored = tensor_file_find(w.file, t->name);
             assert_non_null(stored);
             if (t->kind != TENSOR_GAIN) {
                 const struct weight *m = model_weights_matrix(&w, t);
@@ -316,7 +317,7 @@ static void test_golden_families(void **state)
                 bytes += (int64_t)stored->bytes;
                 continue;
             }
-            const struct norm_params *norm = model_weights_norm(&w, t);
+            const struct norm_params *norm = model_weights_place(&w, t).norm;
             assert_int_equal(norm->gain != stored->data, all[i].converted);
             assert_true(norm->eps == (float)config.spec.norm_eps);
             bytes += t->out_features * dtype_size(norm->gain_dtype);
@@ -413,7 +414,7 @@ static void test_tied_as_head_alone(void **state)
     spec.tie_word_embeddings = true;
     struct model_weights w = accept(folder->path, &spec);
     check_all(&w, &spec, DTYPE_BFLOAT16);
-    assert_ptr_equal(w.embedding.data, safetensors_find(w.file, "lm_head.weight")->data);
+    assert_ptr_equal(w.embedding.data, tensor_file_find(w.file, "lm_head.weight")->data);
     assert_int_equal(w.bytes, expected_bytes(&spec));
     model_weights_close(&w);
     struct text warnings = warnings_of(folder, &spec);
@@ -468,7 +469,7 @@ static void test_gain_offset(void **state)
     for (int32_t i = 0; i < w.table.count; i++) {
         const struct tensor *t = &w.table.tensors[i];
         if (t->kind != TENSOR_GAIN) continue;
-        const struct norm_params *norm = model_weights_norm(&w, t);
+        const struct norm_params *norm = model_weights_place(&w, t).norm;
         assert_int_equal(norm->gain_dtype, DTYPE_FLOAT32);
         for (int64_t k = 0; k < t->out_features; k++) assert_true(((const float *)norm->gain)[k] == 1 + stored);
         gains += t->out_features;
@@ -624,11 +625,12 @@ static void check_dtypes(const struct model_weights *w, const char *retype, enum
     int changed = 0;
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
+        if (t->kind == TENSOR_CACHE_SCALE) continue;
         const bool is_changed = strstr(t->name, retype) != NULL;
         const enum dtype expected = is_changed ? other : DTYPE_BFLOAT16;
         changed += is_changed;
         if (t->kind == TENSOR_GAIN)
-            assert_int_equal(model_weights_norm(w, t)->gain_dtype, expected);
+            assert_int_equal(model_weights_place(w, t).norm->gain_dtype, expected);
         else if (t->kind == TENSOR_BIAS)
             assert_int_equal(model_weights_matrix(w, t)->bias_dtype, expected);
         else

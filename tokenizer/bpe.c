@@ -29,11 +29,6 @@ struct bpe {
     bool splits, joins_space[256];
 };
 
-static enum status out_of_memory(struct error *err)
-{
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
-}
-
 /* --- spelling --- */
 
 /* Writes the character that stands for a byte, which is below U+0800. Returns its length. */
@@ -105,7 +100,7 @@ static enum status read_options(struct bpe *b, const json_t *model, const char *
     if (r.status) return r.status;
     b->has_unk = unk_token != NULL;
     if (!set_text(&b->unk_token, unk_token) || !set_text(&b->prefix, prefix) || !set_text(&b->suffix, suffix))
-        return out_of_memory(err);
+        return tokenizer_no_memory(err);
     return STATUS_OK;
 }
 
@@ -116,7 +111,7 @@ static enum status add_pieces(struct bpe *b, const struct tokenizer_json *file, 
 {
     size_t bytes = 0;
     for (size_t i = 0; i < file->num_vocab; i++) bytes += file->vocab[i].length;
-    if (!piece_table_init(&b->pieces, file->num_vocab, bytes)) return out_of_memory(err);
+    if (!piece_table_init(&b->pieces, file->num_vocab, bytes)) return tokenizer_no_memory(err);
     for (size_t i = 0; i < file->num_vocab; i++) {
         const struct json_piece *piece = &file->vocab[i];
         const char *text = file->strings.data + piece->offset;
@@ -179,7 +174,7 @@ static enum status read_merge(struct bpe *b, const struct tokenizer_json *file, 
     text_clear(joined);
     if (!text_append(joined, left, m->left_length) ||
         !text_append(joined, right + b->prefix.length, m->right_length - b->prefix.length))
-        return out_of_memory(err);
+        return tokenizer_no_memory(err);
     out->result = find_result(b, file, rank ? (size_t)out[-1].result + 1 : 0, joined);
     if (out->result < 0) return missing(path, rank, joined->data, joined->length, err);
     if (m->left_length && begins_with_space(right, m->right_length))
@@ -197,7 +192,7 @@ static enum status read_merges(struct bpe *b, const struct tokenizer_json *file,
 {
     struct text joined = {0};
     struct merge *items = malloc((file->num_merges + 1) * sizeof *items);
-    enum status status = items ? STATUS_OK : out_of_memory(err);
+    enum status status = items ? STATUS_OK : tokenizer_no_memory(err);
     for (size_t rank = 0; rank < file->num_merges && !status; rank++) {
         if (rank + AHEAD < file->num_merges) prefetch_merge(b, file, &file->merges[rank + AHEAD]);
         status = read_merge(b, file, rank, &items[rank], &joined, path, err);
@@ -207,7 +202,7 @@ static enum status read_merges(struct bpe *b, const struct tokenizer_json *file,
         free(items);
         return status;
     }
-    return merges_init(&b->merges, items, file->num_merges) ? STATUS_OK : out_of_memory(err);
+    return merges_init(&b->merges, items, file->num_merges) ? STATUS_OK : tokenizer_no_memory(err);
 }
 
 /* What stands before a U+2581 may also be a symbol that is no character (<0x0A>, <unk>), which a merge of a piece that
@@ -226,7 +221,7 @@ enum status bpe_open(const struct tokenizer_json *file, bool byte_level, const c
 {
     *out = NULL;
     struct bpe *b = calloc(1, sizeof *b);
-    if (!b) return out_of_memory(err);
+    if (!b) return tokenizer_no_memory(err);
     b->byte_level = byte_level;
     enum status status = read_options(b, json_object_get(file->rest, "model"), path, err);
     if (!status) status = add_pieces(b, file, path, err);
@@ -287,10 +282,7 @@ static bool spell_symbol(struct encoder *e, const char *character, size_t length
 
 static bool append_id(struct encoder *e, int32_t id)
 {
-    struct token_list *out = e->out;
-    if (!array_reserve(&out->ids, &out->capacity, out->count + 1, sizeof *out->ids)) return false;
-    out->ids[out->count++] = id;
-    return true;
+    return token_list_append(e->out, &id, 1);
 }
 
 /* Appends the pieces of all bytes of e->spelled; *done is false if one of them is missing. */
@@ -326,11 +318,11 @@ static enum status append_unknown(struct encoder *e, const char *character, size
 {
     const struct bpe *b = e->bpe;
     bool done = false;
-    if (!spell_symbol(e, character, length, is_first, is_last)) return out_of_memory(e->err);
-    if (b->byte_fallback && !append_bytes(e, &done)) return out_of_memory(e->err);
+    if (!spell_symbol(e, character, length, is_first, is_last)) return tokenizer_no_memory(e->err);
+    if (b->byte_fallback && !append_bytes(e, &done)) return tokenizer_no_memory(e->err);
     if (done || !b->has_unk) return STATUS_OK;
     if (b->unk_id < 0) return unk_missing(e);
-    if (*unk && !b->fuse_unk && !append_id(e, b->unk_id)) return out_of_memory(e->err);
+    if (*unk && !b->fuse_unk && !append_id(e, b->unk_id)) return tokenizer_no_memory(e->err);
     *unk = true;
     return STATUS_OK;
 }
@@ -359,13 +351,13 @@ static enum status append_symbols(struct encoder *e, const char *word, size_t le
             const enum status status = append_unknown(e, word + i, step, is_first, is_last, &unk);
             if (status) return status;
         } else {
-            if (unk && !append_id(e, e->bpe->unk_id)) return out_of_memory(e->err);
-            if (!append_id(e, id)) return out_of_memory(e->err);
+            if (unk && !append_id(e, e->bpe->unk_id)) return tokenizer_no_memory(e->err);
+            if (!append_id(e, id)) return tokenizer_no_memory(e->err);
             unk = false;
         }
         i += step;
     }
-    if (unk && !append_id(e, e->bpe->unk_id)) return out_of_memory(e->err);
+    if (unk && !append_id(e, e->bpe->unk_id)) return tokenizer_no_memory(e->err);
     return STATUS_OK;
 }
 
@@ -374,12 +366,12 @@ static enum status encode(struct encoder *e, const char *word, size_t length)
     const size_t begin = e->out->count;
     if (e->bpe->ignore_merges) {
         const int32_t id = find_spelled(e->bpe, word, length, &e->spelled);
-        if (id >= 0) return append_id(e, id) ? STATUS_OK : out_of_memory(e->err);
+        if (id >= 0) return append_id(e, id) ? STATUS_OK : tokenizer_no_memory(e->err);
     }
     const enum status status = append_symbols(e, word, length);
     if (status || e->out->count == begin) return status; /* no id: ids may be NULL */
     const size_t left = merges_apply(&e->bpe->merges, e->scratch, e->out->ids + begin, e->out->count - begin);
-    if (left == SIZE_MAX) return out_of_memory(e->err);
+    if (left == SIZE_MAX) return tokenizer_no_memory(e->err);
     e->out->count = begin + left;
     return STATUS_OK;
 }
@@ -389,9 +381,7 @@ static bool append_again(struct encoder *e, const struct seen *seen)
     struct token_list *out = e->out;
     if (seen->count == 0) return true; /* ids may be NULL */
     if (!array_reserve(&out->ids, &out->capacity, out->count + seen->count, sizeof *out->ids)) return false;
-    memcpy(out->ids + out->count, out->ids + e->first_id + seen->first, seen->count * sizeof *out->ids);
-    out->count += seen->count;
-    return true;
+    return token_list_append(out, out->ids + e->first_id + seen->first, seen->count);
 }
 
 static enum status encode_part(struct encoder *e, uint32_t offset, uint32_t length)
@@ -402,7 +392,7 @@ static enum status encode_part(struct encoder *e, uint32_t offset, uint32_t leng
     struct seen *seen = &e->seen[hash & e->seen_mask];
     const size_t begin = e->out->count;
     if (seen->hash == hash && seen->length == length && memcmp(e->text + seen->offset, part, length) == 0) {
-        if (!append_again(e, seen)) return out_of_memory(e->err);
+        if (!append_again(e, seen)) return tokenizer_no_memory(e->err);
     } else {
         const enum status status = encode(e, part, length);
         if (status) return status;
@@ -456,7 +446,7 @@ enum status bpe_encode(const struct bpe *b, const struct words *words, struct to
     e.seen = calloc(seen, sizeof *e.seen);
     e.scratch = merge_scratch_new();
     const bool ready = e.seen && e.scratch && text_reserve(&e.spelled, 2 * b->pieces.longest);
-    const enum status status = ready ? encode_words(&e, words) : out_of_memory(err);
+    const enum status status = ready ? encode_words(&e, words) : tokenizer_no_memory(err);
     if (status) out->count = e.first_id;
     free(e.seen);
     merge_scratch_free(e.scratch);

@@ -5,7 +5,7 @@
 #define QUIRE_TOKENIZER_BPE_H
 
 #include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/token_list.h"
 #include "tokenizer/tokenizer_json.h"
 
 struct bpe;

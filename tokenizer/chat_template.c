@@ -5,7 +5,9 @@
 #include <time.h>
 
 #include "base/json.h"
+#include "base/words.h"
 #include "tokenizer/jinja/jinja.h"
+#include "tokenizer/tokenizer_config.h"
 
 struct parsed_template {
     const char *name;
@@ -207,13 +209,9 @@ static bool has_parts(const json_t *messages)
 /* The usual roles may be part of a special token; any other role is text that a person wrote. */
 static bool is_marked(const char *key, const char *string, size_t length)
 {
-    static const char *const roles[] = {"system",    "user",    "assistant",       "tool",        "developer",
-                                        "ipython",   "model",   "function",        "tools",       "chatbot",
-                                        "documents", "context", "latest_reminder", "environment", "observation"};
-    if (strcmp(key, "role") != 0) return true;
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (strlen(roles[i]) == length && memcmp(roles[i], string, length) == 0) return false;
-    return true;
+    static const char roles[] = "system user assistant tool developer ipython model function tools chatbot documents "
+                                "context latest_reminder environment observation";
+    return strcmp(key, "role") != 0 || !words_have_text(roles, string, length);
 }
 
 /* Fills variables[4 + tokens + kwargs]; returns how many there are. */

@@ -10,7 +10,6 @@
 
 #include <jansson.h>
 
-#include "tokenizer/normalizer.h"
 #include "tokenizer/tokenizer.h"
 
 struct chat_template;

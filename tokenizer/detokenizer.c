@@ -3,29 +3,28 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "tokenizer/token_table.h"
 
 enum { REPLACEMENT_LENGTH = sizeof UTF8_REPLACEMENT - 1 };
 
 static const struct decoding_rules *rules(const struct detokenizer *d)
 {
-    return &tokenizer_tokens(d->tokenizer)->rules;
+    return &d->table->rules;
 }
 
-void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool at_start, bool with_special)
+void detokenizer_init(struct detokenizer *d, const struct token_table *table, bool at_start, bool with_special)
 {
-    const struct decoding_rules *r = &tokenizer_tokens(t)->rules;
-    *d = (struct detokenizer){.tokenizer = t,
+    const struct decoding_rules *r = &table->rules;
+    *d = (struct detokenizer){.table = table,
                               .with_special = with_special,
                               .strip_space = at_start && r->strips_first_space,
                               .first = at_start,
                               .strip_spaces = at_start ? r->strip_spaces : 0};
 }
 
-size_t detokenizer_max_bytes(const struct tokenizer *t)
+size_t detokenizer_max_bytes(const struct token_table *table)
 {
     /* A space, and each byte as U+FFFD. */
-    return 1 + (tokenizer_tokens(t)->longest + DETOKENIZER_MAX_PENDING) * REPLACEMENT_LENGTH;
+    return 1 + (table->longest + DETOKENIZER_MAX_PENDING) * REPLACEMENT_LENGTH;
 }
 
 /* --- bytes that may form characters with those after them --- */
@@ -179,7 +178,7 @@ static size_t add_decoded(struct detokenizer *d, struct token token, const char 
 
 size_t detokenizer_add(struct detokenizer *d, int32_t id, char *out)
 {
-    const struct token_table *table = tokenizer_tokens(d->tokenizer);
+    const struct token_table *table = d->table;
     const struct token token = token_table_get(table, id);
     if (id < 0 || id >= table->count) return 0;
     const char *bytes = token.length ? table->bytes.data + token.offset : "";

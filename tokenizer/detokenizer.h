@@ -3,7 +3,11 @@
 #ifndef QUIRE_TOKENIZER_DETOKENIZER_H
 #define QUIRE_TOKENIZER_DETOKENIZER_H
 
-#include "tokenizer/tokenizer.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tokenizer/token_table.h"
 
 /* In a run of byte tokens with a byte that is in no character, each byte is decoded as U+FFFD in BYTE_FALLBACK
  * (token_table.h). So bytes are held back until the run ends or proves to be such a one; but of a longer run than this
@@ -11,7 +15,7 @@
 enum { DETOKENIZER_MAX_PENDING = 64 };
 
 struct detokenizer {
-    const struct tokenizer *tokenizer;
+    const struct token_table *table;
     bool with_special;                     /* emit special tokens as text */
     bool strip_space;                      /* SENTENCEPIECE: drop the first space of the next token's text */
     bool first;                            /* no token has been added yet, and the tokens begin a text */
@@ -23,10 +27,10 @@ struct detokenizer {
 
 /* at_start: the tokens begin a text (an answer in a chat), so the space before the first word is dropped; false: they
  * continue a text (the completion of a prompt). */
-void detokenizer_init(struct detokenizer *d, const struct tokenizer *t, bool at_start, bool with_special);
+void detokenizer_init(struct detokenizer *d, const struct token_table *table, bool at_start, bool with_special);
 
-/* The most bytes that one call of add or finish writes for tokens of `t`. */
-size_t detokenizer_max_bytes(const struct tokenizer *t);
+/* The most bytes that one call of add or finish writes for tokens of the table. */
+size_t detokenizer_max_bytes(const struct token_table *table);
 
 /* Writes the characters that `id` completes to `out`, which has room for detokenizer_max_bytes, without a NUL. Returns
  * the number of bytes. An id outside the vocabulary adds nothing. */

@@ -47,16 +47,6 @@ struct buffer {
     bool marked;
 };
 
-static bool append_bytes(struct marked_text *out, const char *bytes, size_t count, bool with_marks, char mark)
-{
-    if (!text_append(&out->text, bytes, count)) return false;
-    if (!with_marks) return true;
-    if (!text_reserve(&out->marks, out->marks.length + count)) return false;
-    memset(out->marks.data + out->marks.length, mark, count);
-    out->marks.length += count;
-    return true;
-}
-
 static int combining_class(utf8proc_int32_t c)
 {
     return utf8proc_get_property(c)->combining_class;
@@ -99,7 +89,7 @@ static bool flush(struct buffer *b, enum normal_form form, bool with_marks, stru
     for (utf8proc_ssize_t i = 0; i < count; i++) {
         char bytes[4];
         size_t length = utf8_write((uint32_t)b->characters[i], bytes);
-        if (!append_bytes(out, bytes, length, with_marks, b->marked)) return false;
+        if (!marked_text_append(out, bytes, length, with_marks, b->marked)) return false;
     }
     b->count = 0;
     b->marked = false;
@@ -150,7 +140,7 @@ bool normal_form_append(enum normal_form form, const char *text, const char *mar
             if (at > end && is_stable(form, c)) break;
             if (unicode_is_newer_than_normal_forms(c)) {
                 good = flush(&b, form, marks, out) &&
-                       append_bytes(out, text + at, next - at, marks, marks ? marks[at] : 0);
+                       marked_text_append(out, text + at, next - at, marks, marks && marks[at]);
             } else {
                 good = decompose(&b, form, c, marks && marks[at], marks, out);
             }

@@ -3,7 +3,7 @@
 #ifndef QUIRE_TOKENIZER_NORMAL_FORM_H
 #define QUIRE_TOKENIZER_NORMAL_FORM_H
 
-#include "tokenizer/normalizer.h"
+#include "tokenizer/marked_text.h"
 
 enum normal_form { NORMAL_FORM_C = 1, NORMAL_FORM_D = 2, NORMAL_FORM_KC = 4, NORMAL_FORM_KD = 8 };
 

@@ -39,12 +39,6 @@ size_t normalizer_max_length(size_t length)
     return 64 * length + 4096;
 }
 
-void marked_text_free(struct marked_text *t)
-{
-    text_free(&t->text);
-    text_free(&t->marks);
-}
-
 bool normalizer_is_identity(const struct normalizer *n)
 {
     return n->count == 0;
@@ -184,11 +178,6 @@ struct input {
     size_t original; /* length of the text that is normalized */
 };
 
-static bool any_mark(const struct input *in, size_t start, size_t end)
-{
-    return in->marks && memchr(in->marks + start, 1, end - start) != NULL;
-}
-
 static bool copy(struct marked_text *out, const struct input *in, size_t start, size_t end)
 {
     return text_append(&out->text, in->text + start, end - start) &&
@@ -199,13 +188,8 @@ static bool copy(struct marked_text *out, const struct input *in, size_t start, 
 static bool write_bytes(struct marked_text *out, const char *bytes, size_t count, const struct input *in, size_t start,
                         size_t end)
 {
-    if (!text_append(&out->text, bytes, count)) return false;
-    if (!in->marks) return true;
-    char mark = any_mark(in, start, end);
-    if (!text_reserve(&out->marks, out->marks.length + count)) return false;
-    memset(out->marks.data + out->marks.length, mark, count);
-    out->marks.length += count;
-    return true;
+    const bool mark = in->marks && memchr(in->marks + start, 1, end - start);
+    return marked_text_append(out, bytes, count, in->marks, mark);
 }
 
 /* Fails if the step may not add its content to so many bytes. */
@@ -275,7 +259,7 @@ static bool strip(const struct step *step, const struct input *in, struct marked
         inside = true;
         end = at;
     }
-    /* Of white space alone, either side takes all. */
+    /* A text of white space alone loses all of it, whichever side is stripped. */
     if (!inside && (step->left || step->right)) return copy(out, in, 0, 0);
     return copy(out, in, step->left ? start : 0, step->right ? end : in->length);
 }

@@ -5,8 +5,8 @@
 
 #include <jansson.h>
 
-#include "base/array.h"
 #include "base/status.h"
+#include "tokenizer/marked_text.h"
 
 /* The most bytes that the normalizer or the pre_tokenizer of a tokenizer.json may make of a text of this length. NFKD
  * makes 11 bytes of one, and those that write spaces as something longer a few; but nothing in the format keeps a
@@ -14,13 +14,6 @@
 size_t normalizer_max_length(size_t length);
 
 struct normalizer;
-
-/* Text whose bytes may be marked: 1 for text that a person wrote, in which special tokens are not looked for. */
-struct marked_text {
-    struct text text;
-    struct text marks; /* [text.length], or empty: no byte is marked */
-};
-void marked_text_free(struct marked_text *t);
 
 /* `value` is the JSON of "normalizer", NULL or null for none; `path` names the file in messages. */
 enum status normalizer_open(const json_t *value, const char *path, struct normalizer **out, struct error *err);

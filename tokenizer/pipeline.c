@@ -23,11 +23,6 @@ struct pipeline {
     struct added_tokens added; /* those that are looked for in normalized text */
 };
 
-static enum status out_of_memory(struct error *err)
-{
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
-}
-
 /* --- opening --- */
 
 bool pipeline_set_piece(struct pipeline *p, struct token_table *table, int32_t id, const char *piece, size_t length,
@@ -81,7 +76,7 @@ static enum status open_encoder(struct pipeline *p, const struct tokenizer_json 
                 : json_is_integer(unk) ? (int32_t)json_integer_value(unk)
                 : json_is_string(unk)  ? bpe_piece_id(p->bpe, json_string_value(unk), json_string_length(unk))
                                        : -1;
-    return status || builder.ok ? status : out_of_memory(err);
+    return status || builder.ok ? status : tokenizer_no_memory(err);
 }
 
 enum status pipeline_open(const struct tokenizer_json *file, const char *path, struct pipeline **out,
@@ -89,7 +84,7 @@ enum status pipeline_open(const struct tokenizer_json *file, const char *path, s
 {
     const json_t *rest = file->rest;
     struct pipeline *p = *out = calloc(1, sizeof *p);
-    if (!p) return out_of_memory(err);
+    if (!p) return tokenizer_no_memory(err);
     p->table = table;
     enum status status = normalizer_open(json_object_get(rest, "normalizer"), path, &p->normalizer, err);
     if (!status) status = pre_tokenizer_open(json_object_get(rest, "pre_tokenizer"), path, &p->pre_tokenizer, err);
@@ -118,7 +113,7 @@ enum status pipeline_add_token(struct pipeline *p, struct token_table *table, in
     bool ok = status || pipeline_set_piece(p, table, id, n.text.data, n.text.length, token_flags);
     if (ok && !status && n.text.length) ok = added_tokens_add(&p->added, n.text.data, n.text.length, id, flags);
     marked_text_free(&n);
-    return ok ? status : out_of_memory(err);
+    return ok ? status : tokenizer_no_memory(err);
 }
 
 int32_t pipeline_piece_id(const struct pipeline *p, const char *text, size_t length)
@@ -154,10 +149,10 @@ static enum status encode_spelling(const struct pipeline *p, int32_t id, size_t 
                          id);
     const int first = token.length ? utf8_length(text, token.length) : 0;
     if (first <= 0 || (uint32_t)first == token.length)
-        return token_list_append(out, &id, 1) ? STATUS_OK : out_of_memory(err);
+        return token_list_append(out, &id, 1) ? STATUS_OK : tokenizer_no_memory(err);
     struct word parts[] = {{0, (uint32_t)first}, {(uint32_t)first, token.length - (uint32_t)first}};
     struct words words = {.items = parts, .count = 2};
-    enum status status = text_append(&words.text, text, token.length) ? STATUS_OK : out_of_memory(err);
+    enum status status = text_append(&words.text, text, token.length) ? STATUS_OK : tokenizer_no_memory(err);
     if (!status) status = encode_words(p, &words, token.length - 1, out, err);
     text_free(&words.text);
     return status;
@@ -177,13 +172,13 @@ static enum status spell_special(const struct pipeline *p, size_t from, size_t l
     while (i < out->count && !is_special(p, out->ids[i])) i++;
     if (i == out->count) return STATUS_OK;
     struct token_list rest = {0};
-    enum status status = token_list_append(&rest, out->ids + i, out->count - i) ? STATUS_OK : out_of_memory(err);
+    enum status status = token_list_append(&rest, out->ids + i, out->count - i) ? STATUS_OK : tokenizer_no_memory(err);
     out->count = i;
     for (size_t k = 0; k < rest.count && !status; k++) {
         if (is_special(p, rest.ids[k]))
             status = encode_spelling(p, rest.ids[k], longest, out, err);
         else if (!token_list_append(out, &rest.ids[k], 1))
-            status = out_of_memory(err);
+            status = tokenizer_no_memory(err);
     }
     token_list_free(&rest);
     return status;
@@ -219,7 +214,7 @@ static enum status encode_normalized(const struct pipeline *p, struct added_sear
                 encode_text(p, search->text + from, match.from - from, first && from == 0, s, out, err);
             if (status) return status;
         }
-        if (!token_list_append(out, &match.id, 1)) return out_of_memory(err);
+        if (!token_list_append(out, &match.id, 1)) return tokenizer_no_memory(err);
         from = match.to;
     }
     if (from >= search->length) return STATUS_OK;

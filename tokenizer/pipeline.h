@@ -4,6 +4,7 @@
 #define QUIRE_TOKENIZER_PIPELINE_H
 
 #include "tokenizer/added_tokens.h"
+#include "tokenizer/marked_text.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/token_table.h"

@@ -5,7 +5,8 @@
 
 #include <jansson.h>
 
-#include "tokenizer/tokenizer.h"
+#include "base/status.h"
+#include "tokenizer/token_list.h"
 
 struct post_processor {
     struct token_list before, after; /* the ids before and after a text */

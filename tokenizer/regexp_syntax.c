@@ -6,12 +6,13 @@
 #include <utf8proc.h>
 
 #include "base/utf8.h"
+#include "base/words.h"
 #include "tokenizer/unicode.h"
 
 struct unicode_class {
-    const char *name; /* in lower case, without spaces, - and _ */
-    bool complement;  /* `text` is what is not in the class */
-    const char *text; /* the inside of a class of PCRE2 */
+    const char *names; /* words, in lower case, without spaces, - and _ */
+    bool complement;   /* `text` is what is not in the class */
+    const char *text;  /* the inside of a class of PCRE2 */
 };
 #include "tokenizer/unicode_classes.h"
 
@@ -183,7 +184,7 @@ static bool read_escaped_character(struct translator *t, uint32_t *c)
 static const struct unicode_class *find_class(const char *name)
 {
     for (size_t i = 0; i < sizeof unicode_classes / sizeof unicode_classes[0]; i++)
-        if (strcmp(unicode_classes[i].name, name) == 0) return &unicode_classes[i];
+        if (words_have(unicode_classes[i].names, name)) return &unicode_classes[i];
     return NULL;
 }
 
@@ -240,7 +241,7 @@ static void add_class(struct translator *t, struct class_set *set, const struct 
 {
     if (!class) return;
     complement ^= class->complement;
-    if (complement && strcmp(class->name, "space") == 0) {
+    if (complement && strcmp(class->names, "space") == 0) {
         class = find_class("nonspace"); /* so that [^\S\n] is a plain class */
         complement = false;
     }
@@ -313,7 +314,7 @@ static void read_class_item(struct translator *t, struct class_set *set)
         const char *before = t->at++;
         class = read_escaped_class(t, true, &complement);
         if (!class && t->status == STATUS_OK) t->at = before;
-        if (class && t->ignore_case && strcmp(class->name, "space") != 0 && strcmp(class->name, "digit") != 0)
+        if (class && t->ignore_case && strcmp(class->names, "space") != 0 && strcmp(class->names, "digit") != 0)
             fail(t, STATUS_UNSUPPORTED, "quire does not translate this class in brackets under (?i)");
     }
     if (class) {

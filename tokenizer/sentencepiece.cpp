@@ -203,11 +203,6 @@ int32_t sentencepiece_unk_id(const struct sentencepiece_model *sp)
     return sp->processor.unk_id();
 }
 
-int32_t sentencepiece_pad_id(const struct sentencepiece_model *sp)
-{
-    return sp->processor.pad_id();
-}
-
 bool sentencepiece_adds_dummy_prefix(const struct sentencepiece_model *sp)
 {
     return sp->facts.add_dummy_prefix;

@@ -27,7 +27,6 @@ int32_t sentencepiece_size(const struct sentencepiece_model *sp);   /* pieces; i
 int32_t sentencepiece_bos_id(const struct sentencepiece_model *sp); /* -1: the model has none */
 int32_t sentencepiece_eos_id(const struct sentencepiece_model *sp);
 int32_t sentencepiece_unk_id(const struct sentencepiece_model *sp);
-int32_t sentencepiece_pad_id(const struct sentencepiece_model *sp);
 
 /* Whether encoding puts a space before the text, and decoding removes it. */
 bool sentencepiece_adds_dummy_prefix(const struct sentencepiece_model *sp);

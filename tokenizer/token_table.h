@@ -65,7 +65,7 @@ void token_table_free(struct token_table *table);
 /* Sets the bytes and the flags of token `id`. An id past the end extends the table; the ids between have no bytes.
  * False if memory ran out. */
 bool token_table_set(struct token_table *table, int32_t id, const char *bytes, size_t length, uint32_t flags);
-/* The same, with U+FFFD for each byte of `text` that is not part of a UTF-8 character. */
+/* Sets a token to `text`, with U+FFFD for each byte that is not part of a UTF-8 character. False if memory ran out. */
 bool token_table_set_text(struct token_table *table, int32_t id, const char *text, size_t length, uint32_t flags);
 
 /* The token, or an empty one for an id that is not in the table. */

@@ -7,25 +7,6 @@
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer_parts.h"
 
-static enum status out_of_memory(struct error *err)
-{
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
-}
-
-bool token_list_append(struct token_list *list, const int32_t *ids, size_t count)
-{
-    if (!array_reserve(&list->ids, &list->capacity, list->count + count, sizeof *list->ids)) return false;
-    if (count) memcpy(list->ids + list->count, ids, count * sizeof *ids);
-    list->count += count;
-    return true;
-}
-
-void token_list_free(struct token_list *list)
-{
-    free(list->ids);
-    *list = (struct token_list){0};
-}
-
 /* --- what there is --- */
 
 int32_t tokenizer_size(const struct tokenizer *t)
@@ -41,11 +22,6 @@ int32_t tokenizer_bos_id(const struct tokenizer *t)
 int32_t tokenizer_eos_id(const struct tokenizer *t)
 {
     return t->eos_id;
-}
-
-bool tokenizer_adds_bos(const struct tokenizer *t)
-{
-    return t->bos_id >= 0 && t->post.before.count > 0 && t->post.before.ids[0] == t->bos_id;
 }
 
 const char *tokenizer_file(const struct tokenizer *t)
@@ -102,7 +78,7 @@ static enum status encode_spelling(const struct tokenizer *t, int32_t id, struct
     if (first < 1) first = 1;
     if ((size_t)first >= length) {
         int32_t unknown = sentencepiece_unk_id(t->sp);
-        return token_list_append(out, &unknown, 1) ? STATUS_OK : out_of_memory(err);
+        return token_list_append(out, &unknown, 1) ? STATUS_OK : tokenizer_no_memory(err);
     }
     enum status status = encode_pieces(t, text, (size_t)first, true, out, err);
     if (!status) status = encode_pieces(t, text + first, length - (size_t)first, true, out, err);
@@ -115,7 +91,7 @@ static enum status append_unnamed(const struct tokenizer *t, const int32_t *ids,
     for (size_t i = 0, from = 0; i <= count; i++) {
         bool special = i < count && (t->table.tokens[ids[i]].flags & TOKEN_ADDED);
         if (i < count && !special) continue;
-        if (!token_list_append(out, ids + from, i - from)) return out_of_memory(err);
+        if (!token_list_append(out, ids + from, i - from)) return tokenizer_no_memory(err);
         from = i + 1;
         enum status status = special ? encode_spelling(t, ids[i], out, err) : STATUS_OK;
         if (status) return status;
@@ -156,7 +132,7 @@ static enum status encode(const struct tokenizer *t, struct added_search search,
     enum status status = STATUS_OK;
     while (!status && added_tokens_next(&t->added, &search, &match)) {
         status = encode_between(t, &search, from, match.from, &scratch, out, err);
-        if (!status && !token_list_append(out, &match.id, 1)) status = out_of_memory(err);
+        if (!status && !token_list_append(out, &match.id, 1)) status = tokenizer_no_memory(err);
         from = match.to;
     }
     if (!status) status = encode_between(t, &search, from, search.length, &scratch, out, err);
@@ -169,7 +145,7 @@ static enum status make_valid(const struct tokenizer *t, const char *text, size_
                               struct error *err)
 {
     if (t->sp || utf8_valid_prefix(text, length) == length) return STATUS_OK;
-    return utf8_append_valid(out, text, length) ? STATUS_OK : out_of_memory(err);
+    return utf8_append_valid(out, text, length) ? STATUS_OK : tokenizer_no_memory(err);
 }
 
 static enum status check_length(size_t length, struct error *err)
@@ -187,7 +163,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                             *back = flags & TOKENIZER_ADD_SPECIAL ? &t->post.after : &none;
     struct text valid = {0};
     enum status status = check_length(length, err);
-    if (!status && !token_list_append(out, front->ids, front->count)) status = out_of_memory(err);
+    if (!status && !token_list_append(out, front->ids, front->count)) status = tokenizer_no_memory(err);
     if (!status && text) status = make_valid(t, text, length, &valid, err);
     const struct added_search search = {.text = valid.length ? valid.data : text,
                                         .length = !text          ? 0
@@ -195,7 +171,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                                                                  : length,
                                         .special = (flags & TOKENIZER_PARSE_SPECIAL) != 0};
     if (!status) status = encode(t, search, out, err);
-    if (!status && !token_list_append(out, back->ids, back->count)) status = out_of_memory(err);
+    if (!status && !token_list_append(out, back->ids, back->count)) status = tokenizer_no_memory(err);
     if (status) out->count = before;
     text_free(&valid);
     return status;
@@ -237,8 +213,8 @@ enum status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size
                              (int)ids[i], (int)t->table.count - 1);
     size_t before = out->length;
     struct detokenizer d;
-    detokenizer_init(&d, t, true, with_special);
-    if (decode_into(&d, ids, count, detokenizer_max_bytes(t), out)) return STATUS_OK;
+    detokenizer_init(&d, &t->table, true, with_special);
+    if (decode_into(&d, ids, count, detokenizer_max_bytes(&t->table), out)) return STATUS_OK;
     out->length = before;
-    return out_of_memory(err);
+    return tokenizer_no_memory(err);
 }

@@ -21,18 +21,12 @@
 
 #include "base/array.h"
 #include "base/status.h"
-#include "tokenizer/normalizer.h"
+#include "tokenizer/marked_text.h"
+#include "tokenizer/token_list.h"
 
 struct tokenizer;
 struct token_table;
-
-/* A growable list of token ids. Zero-initialise it; free with token_list_free. */
-struct token_list {
-    int32_t *ids; /* [count] */
-    size_t count, capacity;
-};
-bool token_list_append(struct token_list *list, const int32_t *ids, size_t count);
-void token_list_free(struct token_list *list);
+struct named_template;
 
 /* Opens the tokenizer of a checkpoint folder: a component of tokenizer.json that quire does not have is refused by
  * name. tokenizer_file says which file was taken. add_eos_token is ignored, because a model has nothing to add to a
@@ -43,7 +37,6 @@ void tokenizer_close(struct tokenizer *t); /* NULL is allowed */
 int32_t tokenizer_size(const struct tokenizer *t);     /* ids are 0 .. size-1, added tokens included */
 int32_t tokenizer_bos_id(const struct tokenizer *t);   /* -1: none */
 int32_t tokenizer_eos_id(const struct tokenizer *t);   /* -1: none */
-bool tokenizer_adds_bos(const struct tokenizer *t);    /* TOKENIZER_ADD_SPECIAL puts bos first */
 const char *tokenizer_file(const struct tokenizer *t); /* "tokenizer.json" or "tokenizer.model" */
 /* Control pieces and added tokens marked special are special. The unknown piece of a tokenizer.model is not, because it
  * stands for text; that of a tokenizer.json often is, and then decoding drops it. */
@@ -51,10 +44,7 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
 /* The id of the special or added token with this text, or -1. */
 int32_t tokenizer_special_id(const struct tokenizer *t, const char *text);
 
-/* A chat template of the folder. The one without a name in the files is "default". */
-struct named_template {
-    char *name, *source; /* source: Jinja */
-};
+/* The chat templates of the folder (tokenizer_config.h): [*count], owned by t. */
 const struct named_template *tokenizer_chat_templates(const struct tokenizer *t, size_t *count);
 /* The variables that chat templates see besides their input, as transformers gives them: bos_token, eos_token and the
  * other named tokens, as strings. Owned by t. */
@@ -78,8 +68,8 @@ enum { TOKENIZER_MAX_TEXT = 1 << 29 }; /* bytes of one text */
  * character counts as U+FFFD. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length, unsigned flags,
                              struct token_list *out, struct error *err);
-/* The same for a text of which a person wrote a part: special tokens are found where no byte of them is marked
- * (normalizer.h). */
+/* Like tokenizer_encode, for a text of which a person wrote a part: special tokens are found where no byte of them is
+ * marked. */
 enum status tokenizer_encode_marked(const struct tokenizer *t, const struct marked_text *text, struct token_list *out,
                                     struct error *err);
 /* Appends the text of ids[count] to *out, as the library of the tokenizer's file decodes it (SentencePiece,

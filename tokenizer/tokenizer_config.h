@@ -12,7 +12,6 @@
 
 #include "base/status.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/tokenizer.h"
 
 struct json_reader;
 
@@ -27,6 +26,11 @@ struct config_token {
 struct named_token {
     bool given;    /* some file has the key */
     char *content; /* NULL: the value is null, there is no such token */
+};
+
+/* A chat template. The one without a name in the files is "default". */
+struct named_template {
+    char *name, *source; /* source: Jinja */
 };
 
 enum setting { SETTING_NOT_GIVEN, SETTING_FALSE, SETTING_TRUE };

@@ -7,12 +7,8 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "tokenizer/tokenizer_config.h"
+#include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_parts.h"
-
-static enum status out_of_memory(struct error *err)
-{
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
-}
 
 /* What stands while a tokenizer is being opened. */
 struct opening {
@@ -102,12 +98,12 @@ static enum status add_token(struct tokenizer *t, int32_t id, const char *conten
 {
     const size_t length = strlen(content);
     const uint32_t token_flags = TOKEN_ADDED | (flags & ADDED_TOKEN_SPECIAL ? TOKEN_SPECIAL : 0);
-    if (!added_tokens_add(&t->names, content, length, id, flags)) return out_of_memory(err);
+    if (!added_tokens_add(&t->names, content, length, id, flags)) return tokenizer_no_memory(err);
     if (t->pipeline && (flags & ADDED_TOKEN_NORMALIZED))
         return pipeline_add_token(t->pipeline, &t->table, id, content, length, flags, token_flags, err);
     const bool set = t->pipeline ? pipeline_set_piece(t->pipeline, &t->table, id, content, length, token_flags)
                                  : token_table_set_text(&t->table, id, content, length, token_flags);
-    return set && added_tokens_add(&t->added, content, length, id, flags) ? STATUS_OK : out_of_memory(err);
+    return set && added_tokens_add(&t->added, content, length, id, flags) ? STATUS_OK : tokenizer_no_memory(err);
 }
 
 /* Adds a token of the configuration files, unless the vocabulary has it as text. */
@@ -153,7 +149,7 @@ static enum status add_control_pieces(struct tokenizer *t, struct error *err)
         const char *piece = sentencepiece_piece(t->sp, id, &length);
         if (!added_tokens_add(&t->added, piece, length, id, ADDED_TOKEN_SPECIAL) ||
             !added_tokens_add(&t->names, piece, length, id, ADDED_TOKEN_SPECIAL))
-            return out_of_memory(err);
+            return tokenizer_no_memory(err);
     }
     return STATUS_OK;
 }
@@ -247,7 +243,7 @@ static enum status read_post_processor(struct tokenizer *t, const struct opening
     if (status != STATUS_OK || (t->pipeline && add_bos == SETTING_NOT_GIVEN)) return status;
     t->post.before.count = t->post.after.count = 0;
     if (add_bos == SETTING_FALSE || t->bos_id < 0) return STATUS_OK;
-    return token_list_append(&t->post.before, &t->bos_id, 1) ? STATUS_OK : out_of_memory(err);
+    return token_list_append(&t->post.before, &t->bos_id, 1) ? STATUS_OK : tokenizer_no_memory(err);
 }
 
 static enum status open_config(struct tokenizer *t, struct opening *o, struct error *err)
@@ -273,7 +269,7 @@ enum status tokenizer_open(const char *folder, struct tokenizer **out, struct er
 {
     *out = NULL;
     struct tokenizer *t = calloc(1, sizeof *t);
-    if (!t) return out_of_memory(err);
+    if (!t) return tokenizer_no_memory(err);
     struct opening o = {.folder = folder};
     enum status status = open_vocabulary(t, &o, err);
     if (!status) status = open_config(t, &o, err);

@@ -7,7 +7,7 @@
 #include "tokenizer/post_processor.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/token_table.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
 
 struct tokenizer {
     struct sentencepiece_model *sp; /* of tokenizer.model, or ... */

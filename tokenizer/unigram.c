@@ -19,11 +19,6 @@ struct unigram {
     uint32_t longest[1 << 16]; /* bytes of the longest piece that begins with two bytes */
 };
 
-static enum status out_of_memory(struct error *err)
-{
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
-}
-
 int32_t unigram_piece_id(const struct unigram *u, const char *bytes, size_t length)
 {
     return piece_table_find(&u->pieces, bytes, length);
@@ -66,7 +61,7 @@ enum status unigram_open(const struct tokenizer_json *file, bool byte_level, con
     struct json_reader r = json_reader(json_object_get(file->rest, "model"), path, err);
     r.prefix = "model.";
     struct unigram *u = *out = calloc(1, sizeof *u);
-    if (!u) return out_of_memory(err);
+    if (!u) return tokenizer_no_memory(err);
     const bool byte_fallback = json_reader_bool(&r, "byte_fallback", false);
     u->unk_id = json_reader_int(&r, "unk_id", -1, 0, INT32_MAX);
     if (u->unk_id >= 0 && (size_t)u->unk_id >= file->num_vocab)
@@ -74,7 +69,7 @@ enum status unigram_open(const struct tokenizer_json *file, bool byte_level, con
                          file->num_vocab);
     if (byte_level) json_reader_fail(&r, STATUS_UNSUPPORTED, "quire has no ByteLevel pre_tokenizer for Unigram");
     if (r.status) return r.status;
-    if (!add_pieces(u, file)) return out_of_memory(err);
+    if (!add_pieces(u, file)) return tokenizer_no_memory(err);
     for (unsigned byte = 0; byte < 256; byte++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", byte);
@@ -148,7 +143,7 @@ static enum status encode_word(const struct unigram *u, const char *text, size_t
         from = places[to].from;
         while (id == u->unk_id && from > 0 && places[from].id == id) from = places[from].from;
         if (!(id == u->unk_id ? append_unknown(u, text + from, to - from, out) : token_list_append(out, &id, 1)))
-            return out_of_memory(err);
+            return tokenizer_no_memory(err);
     }
     for (size_t i = begin, k = out->count; i + 1 < k; i++) {
         const int32_t id = out->ids[i];
@@ -163,7 +158,7 @@ enum status unigram_encode(const struct unigram *u, const struct words *words, s
 {
     struct place *places = malloc((words->text.length + 1) * sizeof *places);
     const size_t before = out->count;
-    enum status status = places ? STATUS_OK : out_of_memory(err);
+    enum status status = places ? STATUS_OK : tokenizer_no_memory(err);
     for (size_t i = 0; i < words->count && !status; i++)
         status = encode_word(u, words->text.data + words->items[i].offset, words->items[i].length, places, out, err);
     if (status) out->count = before;

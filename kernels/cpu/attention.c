@@ -55,8 +55,8 @@ static bool is_sparse(const struct attention_args *args)
     return args->params->sparse_vertical_stride > 1;
 }
 
-/* In block-sparse attention each row masks different tokens. With one row in a tile, V can be zeroed where the row
- * masks it. */
+/* In block-sparse attention (struct attention_params) each row masks different tokens. With one row in a tile, V can be
+ * zeroed where the row masks it. */
 static int32_t rows_per_tile(const struct attention_args *args)
 {
     return is_sparse(args) ? 1 : TILE_ROWS;
@@ -77,7 +77,7 @@ static void tile_scratch(struct tile *tile, const struct cpu_state *s, const str
     tile->v = tile->k + block_size * head_size;
 }
 
-/* Of K (0) or V (1): real value = stored value * scale. */
+/* The scale of K (0) or V (1): real value = stored value * scale. */
 static float kv_scale(const struct attention_args *args, int i)
 {
     return dtype_size(args->cache_dtype) == 1 ? args->params->kv_scales[i] : 1;
@@ -119,6 +119,14 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     return true;
 }
 
+/* The part of a physical block of K or V that is of the tile's KV head: [head_size, block_size] elements. */
+static const void *head_of_block(const struct tile *tile, const void *cache, int64_t block)
+{
+    const struct attention_args *args = tile->args;
+    return cpu_element(cache, args->cache_dtype,
+                       block * args->block_stride + (int64_t)tile->kv_head * args->head_size * args->block_size);
+}
+
 /* The inner loops take K in groups of 4 or 8 elements. */
 static int key_group(enum dtype cache_dtype)
 {
@@ -144,8 +152,7 @@ static const float *block_keys(const struct tile *tile, int64_t block)
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in =
-        cpu_element(args->k_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    const void *in = head_of_block(tile, args->k_cache, block);
     if (args->cache_dtype == DTYPE_FLOAT32) return in;
     if (dtype_size(args->cache_dtype) == 1) {
         convert_fp8_keys(tile->k, tile, in);
@@ -172,8 +179,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in =
-        cpu_element(args->v_cache, args->cache_dtype, (block * args->num_kv_heads + tile->kv_head) * count);
+    const void *in = head_of_block(tile, args->v_cache, block);
     bool all_seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
     if (args->cache_dtype == DTYPE_FLOAT32 && all_seen) return in;
     tile->kernels->to_float(scratch, in, args->cache_dtype, count);
@@ -181,7 +187,7 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
     return scratch;
 }
 
-/* Block-sparse attention: whether a row reads the key at `token`. */
+/* Block-sparse attention (struct attention_params): whether a row reads the key at `token`. */
 static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
 {
     const struct attention_params *params = tile->args->params;
@@ -274,7 +280,7 @@ static void tile_attend(struct tile *tile, int32_t from, int32_t to)
     if (to > tile->end) to = tile->end;
     for (int32_t start = from; start < to; start += chunk) {
         int32_t end = (int32_t)min_i64(to, (int64_t)start + chunk);
-        tile_chunk(tile, start, (end - start + block_size - 1) / block_size, end);
+        tile_chunk(tile, start, (int32_t)divide_up(end - start, block_size), end);
     }
 }
 
@@ -308,8 +314,7 @@ static void attend_tile(const struct cpu_state *s, const struct attention_args *
 /* Tiles of the longest query. */
 static int64_t tiles_per_head(const struct attention_args *args, int32_t max_query_len)
 {
-    int64_t rows = (int64_t)max_query_len * (args->num_heads / args->num_kv_heads), per_tile = rows_per_tile(args);
-    return (rows + per_tile - 1) / per_tile;
+    return divide_up((int64_t)max_query_len * (args->num_heads / args->num_kv_heads), rows_per_tile(args));
 }
 
 static int64_t attention_work(const struct attention_args *args)
@@ -337,24 +342,15 @@ static void attend_one(const struct cpu_state *s, const void *whole, int64_t ind
     attend_tile(s, args, seq, (int32_t)(i % args->num_kv_heads), w->tiles - 1 - i / w->heads, thread);
 }
 
-static void attend(const struct cpu_state *s, const struct attention_args *args)
+void cpu_paged_attention(struct backend *b, const struct attention_args *args)
 {
+    const struct cpu_state *s = cpu_state(b);
     struct whole whole = {.args = args,
                           .tiles = tiles_per_head(args, args->max_query_len),
                           .heads = (int64_t)args->num_seqs * args->num_kv_heads,
                           .threads = cpu_threads_for(s, attention_work(args))};
-    whole.rounds = (whole.tiles * whole.heads + whole.threads - 1) / whole.threads;
+    whole.rounds = divide_up(whole.tiles * whole.heads, whole.threads);
     cpu_for(s, attention_work(args), whole.rounds * whole.threads, attend_one, &whole);
-}
-
-void cpu_paged_attention_v1(struct backend *b, const struct attention_args *args)
-{
-    attend(cpu_state(b), args);
-}
-
-void cpu_paged_attention_prefill(struct backend *b, const struct attention_args *args)
-{
-    attend(cpu_state(b), args);
 }
 
 /* What v2 stores for one head of one sequence and one partition: max, sum and the normalised result. */
@@ -435,13 +431,12 @@ static void attend_partitions(const struct cpu_state *s, const struct attention_
 void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args)
 {
     const struct cpu_state *s = cpu_state(b);
-    int64_t num_partitions =
-        max_i64(1, ((int64_t)args->max_seq_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE);
+    int64_t num_partitions = max_i64(1, divide_up(args->max_seq_len, PAGED_ATTENTION_PARTITION_SIZE));
     int64_t used = s->threads * tile_bytes(args->head_size, args->block_size);
     int64_t per_seq = args->num_heads * num_partitions * partial_floats(args->head_size) * (int64_t)sizeof(float);
     int64_t at_once = (s->workspace_bytes - used) / per_seq;
     if (at_once < 1) { /* the context is longer than the workspace was made for */
-        attend(s, args);
+        cpu_paged_attention(b, args);
         return;
     }
     struct attention_args part = *args;
@@ -454,8 +449,7 @@ void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args
 
 int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
-    int64_t num_partitions =
-        ((int64_t)query->max_model_len + PAGED_ATTENTION_PARTITION_SIZE - 1) / PAGED_ATTENTION_PARTITION_SIZE;
+    int64_t num_partitions = divide_up(query->max_model_len, PAGED_ATTENTION_PARTITION_SIZE);
     int64_t partials = query->num_heads * num_partitions * partial_floats(query->head_size) * (int64_t)sizeof(float);
     return s->threads * tile_bytes(query->head_size, query->block_size) + cpu_align(partials);
 }

@@ -55,7 +55,7 @@ static void cache_token(const struct cpu_state *s, const void *cache_args, int64
     const float k_scale = element == 1 ? args->kv_scales[0] : 1, v_scale = element == 1 ? args->kv_scales[1] : 1;
     uint8_t stored[MAX_ELEMENTS * sizeof(float)];
     for (int64_t h = 0; h < args->num_kv_heads; h++) {
-        int64_t head = (block * args->num_kv_heads + h) * head_size * block_size * element;
+        int64_t head = (block * args->block_stride + h * head_size * block_size) * element;
         uint8_t *k = (uint8_t *)args->k_cache + head + offset * 16;
         uint8_t *v = (uint8_t *)args->v_cache + head + offset * element;
         for (int64_t d = 0; d < head_size; d += MAX_ELEMENTS) {
@@ -89,7 +89,7 @@ static float largest_of(const struct cpu_kernels *kernels, const void *in, enum 
     return largest;
 }
 
-/* Of K and V. */
+/* The largest magnitudes of K and V so far. */
 struct measurement {
     const struct reshape_and_cache_args *args;
     _Atomic(float) *largest; /* [2] */

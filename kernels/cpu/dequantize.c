@@ -20,6 +20,7 @@ static void dequantize_group(float *out, enum weight_format format, const struct
 static void dequantize_row(const struct cpu_state *s, float *out, const struct weight *w, int64_t o, int64_t start,
                            int64_t depth)
 {
+    const struct cpu_quantized_kernels *quantized = s->tables->quantized;
     const int64_t groups = weight_groups(w), end = start + depth;
     struct cpu_group group = {.row = (const uint8_t *)w->data + o * weight_row_bytes(w)};
     for (int64_t i = start, stop; i < end; i = stop) {
@@ -27,7 +28,7 @@ static void dequantize_row(const struct cpu_state *s, float *out, const struct w
         stop = min_i64(end, (g + 1) * w->group_size);
         group.scale = dtype_load(w->scales, w->scale_dtype, o / w->scale_rows * groups + g);
         group.zero = w->zeros ? w->zeros[o * groups + g] : 8;
-        const int64_t done = s->quantized ? s->quantized->dequantize(out, w->format, &group, i, stop) : 0;
+        const int64_t done = quantized ? quantized->dequantize(out, w->format, &group, i, stop) : 0;
         dequantize_group(out + done, w->format, &group, i + done, stop);
         out += stop - i;
     }

@@ -63,5 +63,5 @@ void cpu_scale_logits(struct backend *b, const struct scale_logits_args *args)
 {
     const int64_t count = (int64_t)args->num_samples * args->vocab_size;
     const int64_t work = args->soft_cap > 0 ? 16 * count : count; /* tanhf costs as much as 16 multiplications */
-    cpu_for(cpu_state(b), work, (count + LOGITS_PIECE - 1) / LOGITS_PIECE, scale_piece, args);
+    cpu_for(cpu_state(b), work, divide_up(count, LOGITS_PIECE), scale_piece, args);
 }

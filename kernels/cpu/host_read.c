@@ -12,7 +12,7 @@ struct reading {
     atomic_bool *damaged;
 };
 
-/* With the widest loads of this processor, so that memory sets the speed. */
+/* sum_squares loads with the widest registers of this processor, so that memory sets the speed. */
 static void read_part(const struct cpu_state *s, const void *args, int64_t index, int thread)
 {
     (void)thread;

@@ -59,20 +59,8 @@ struct cpu_kernels {
     /* x = exp(x - shift); returns the sum. exp(-INFINITY) is exactly 0. */
     float (*exponentials)(float *x, float shift, int64_t count);
 
-    /* For few tokens: each weight is read once. */
+    /* The matmul of few tokens: each weight is read once. */
     void (*dot)(const struct cpu_dot_args *args);
-
-    /* A matmul in tiles of tile_tokens x tile_features, from operands packed so that a tile reads consecutive
-     * addresses. tile_tokens = 0: this table has none, and dot is used for any number of tokens. */
-    int tile_tokens, tile_features;
-    int few_tokens; /* tiles are faster than dot for more */
-    /* Transposes `count` rows of `depth` elements: out[k][i] = in[i][k] for i < count, 0 for count <= i < width.
-     * in [count, depth] dtype, rows `stride` elements apart; out [depth, width]. */
-    void (*pack)(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth);
-    /* out[t][o] (+)= sum over k < depth of a[k][t] * b[k][o], for t < num_tokens <= tile_tokens and every
-     * o < tile_features. a [depth, tile_tokens], b [depth, tile_features], both packed. */
-    void (*tile)(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, int num_tokens,
-                 bool accumulate);
 
     /* Attention. */
     void (*scores)(const struct cpu_scores_args *args);
@@ -84,35 +72,53 @@ extern const struct cpu_kernels cpu_kernels_scalar;
 extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 #endif
 
-/* ---- bfloat16 weights in tile registers ---- */
+/* ---- matmuls of many tokens, in tiles ---- */
 
-/* As pack and tile of cpu_kernels, for operands that are bfloat16. A float32 x becomes three parts, whose sum it is; a
- * bfloat16 x is one. Operands are packed in groups of CPU_BF16_GROUP input features, the last one
- * padded with zeros, at addresses that are multiples of 64 bytes (others are slow):
+enum cpu_tile_kind {
+    CPU_TILES_FLOAT,  /* any weights, which become floats before they are packed */
+    CPU_TILES_INT8,   /* INT8 and INT4 as bytes, with an x of 8 bits */
+    CPU_TILES_BF16,   /* bfloat16 as it is, with an x of three bfloat16 parts, whose sum a float32 is */
+    CPU_TILES_BF16_X, /* bfloat16 as it is, with an x of bfloat16 */
+    CPU_TILE_KINDS
+};
+
+/* out[t][o] (+)= sum over k < depth of x[t][k] * weights[o][k]. */
+struct cpu_tile_args {
+    float *out;
+    int64_t out_stride;
+    const uint8_t *x, *weights;  /* packed; weights: of as many tiles as num_features has, one after the other */
+    int64_t depth, num_features; /* num_features is a multiple of tile_features */
+    int num_tokens;              /* at most tile_tokens */
+    bool accumulate;
+};
+
+/* A tile is tile_tokens by tile_features, from operands that are packed so that it reads consecutive addresses. They
+ * begin at multiples of 64 bytes (AMX is slow at others). `group` input features are packed together; the last group is
+ * padded with zeros. A group:
  *
- *   x          [parts, tile_tokens, CPU_BF16_GROUP]
- *   weights    [CPU_BF16_GROUP / 2, 2] of 16 output features, and the same of the next 16
+ *   float        x        [tile_tokens] float
+ *                weights  [tile_features] float
+ *   INT8         x        values [8, tile_tokens, 4] int8 | offsets [tile_tokens] int32 | scales [tile_tokens] float
+ *                weights  values [8, tile_features, 4] uint8, 128 for zero | scales [tile_features] float
+ *   BF16, BF16_X x        [parts, tile_tokens, 32] bfloat16
+ *                weights  [16, 16 output features, 2] bfloat16, and then the next 16 output features
  */
-enum { CPU_BF16_GROUP = 32, CPU_BF16_PARTS = 3 };
-
-static inline int cpu_bf16_parts(enum dtype x)
-{
-    return x == DTYPE_BFLOAT16 ? 1 : CPU_BF16_PARTS;
-}
-
-struct cpu_bf16_kernels {
-    int few_tokens; /* tiles are faster than dot for more */
+struct cpu_tiles {
+    enum cpu_tile_kind kind;
     int tile_tokens, tile_features;
-    void (*pack_x)(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens,
-                   int64_t depth); /* float32 or bfloat16 */
-    void (*pack_w)(uint8_t *out, const uint16_t *w, int64_t stride, int count, int64_t depth);
-    /* num_features is a multiple of tile_features. */
-    void (*tiles)(float *out, int64_t out_stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                  int num_tokens, int64_t num_features, bool accumulate);
+    int group, x_group_bytes, w_group_bytes; /* bytes of a token, and of an output feature */
+    /* x is float32; or any type for FLOAT, bfloat16 for BF16_X. Rows are `stride` elements apart; num_tokens <=
+     * tile_tokens. */
+    void (*pack_x)(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth);
+    /* Input features [start, start + depth) of output features [first, first + count), count <= tile_features. start is
+     * a multiple of 64. FLOAT takes weights that are not quantized. */
+    void (*pack_w)(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth);
+    void (*multiply)(const struct cpu_tile_args *args);
 };
 
 #if QUIRE_X86
-extern const struct cpu_bf16_kernels cpu_bf16_amx;
+extern const struct cpu_tiles cpu_tiles_avx2, cpu_tiles_avx512, cpu_tiles_avx512vnni;
+extern const struct cpu_tiles cpu_tiles_amx, cpu_tiles_amx_bfloat16;
 #endif
 
 /* ---- quantized weights ---- */
@@ -125,11 +131,7 @@ extern const struct cpu_bf16_kernels cpu_bf16_amx;
  *   INT8, 4 * lanes columns    values, 4 * lanes bytes | offsets, lanes int32 | scales, lanes floats
  *   INT4, 8 * lanes columns    even columns | odd columns | offsets | scales
  */
-enum {
-    CPU_X_GROUP = 32,
-    CPU_PACKED_X_BYTES = CPU_X_GROUP + 8, /* of a group of a token, in tiles */
-    CPU_PACKED_W_BYTES = CPU_X_GROUP + 4  /* of an output feature */
-};
+enum { CPU_X_GROUP = 32 };
 
 static inline int cpu_unit_columns(int lanes, enum weight_format format)
 {
@@ -171,26 +173,10 @@ struct cpu_quantized_kernels {
                           int64_t end);
     /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
     void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
-    /* For few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
+    /* The matmul of few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
      * in_features.
      */
     void (*dot)(const struct cpu_quantized_args *args);
-    /* For more tokens other ways are faster: for FP8, floats in memory and then dot of cpu_kernels; for INT8 and INT4,
-     * tiles, of bytes if there are some. */
-    int few_fp8, few_int8, few_int4;
-
-    /* As pack and tile of cpu_kernels, for INT8 and INT4; tile NULL: there is none. Operands are packed in groups of
-     * CPU_X_GROUP columns, the last one padded:
-     *
-     *   x          | values [8, tile_tokens, 4] int8   | offsets [tile_tokens] int32 | scales [tile_tokens] float |
-     *   weights    | values [8, tile_features, 4] uint8, 128 for zero                | scales [tile_features] float |
-     */
-    int tile_tokens, tile_features;
-    void (*pack_x)(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth);
-    /* Columns [start, start + depth) of output features [first, first + count); start is a multiple of 64. */
-    void (*pack_w)(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth);
-    void (*tile)(float *out, int64_t out_stride, const uint8_t *x, const uint8_t *w, int64_t depth, int num_tokens,
-                 bool accumulate);
 };
 
 #if QUIRE_X86

@@ -6,8 +6,8 @@
  * other less often.
  *
  * Many tokens: packing the weights costs as much as some ten tokens, so tiles, which are faster by the token, pay only
- * from some tens of tokens on (few_tokens of the kernels): where both ways take as long, so that tokens per second do
- * not fall when a batch grows. It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
+ * from some tens of tokens on: where both ways take as long, so that tokens per second do not fall when a batch grows
+ * (plan.c has the numbers). It is the blocking of Goto and van de Geijn ("Anatomy of high-performance matrix
  * multiplication", 2008), with the operands in the roles that suit weights. All threads pack a stretch of x into the
  * shared workspace, so that a tile reads consecutive addresses. Then each thread takes pieces of the output: it packs
  * (and converts) the weights of a piece into its own scratch, a panel of DEPTH input features at a time, and computes
@@ -55,7 +55,7 @@ static const void *weights_at(const struct matmul *m, int64_t feature, int64_t s
     return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
+static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
     const struct weight *w = m->w;
@@ -64,9 +64,10 @@ void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t
     for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count)
+void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count)
 {
     const struct linear_args *args = m->args;
+    add_bias(m, sums, first, count);
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
 }
@@ -120,7 +121,7 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
     return out;
 }
 
-/* As cpu_kernels.dot, with weights that are quantized: `count` output features from `first` on. */
+/* Does what cpu_kernels.dot does, with quantized weights: `count` output features from `first` on. */
 static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
 {
     float panel[PANEL_ROWS * PANEL_DEPTH], sums[FEW_TOKENS * PANEL_ROWS];
@@ -161,23 +162,24 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     struct cpu_dot_args dot = f->dot;
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
-    if (weight_is_quantized(m->w)) {
+    if (m->plan.few == CPU_FEW_DEQUANTIZED) {
         dot_quantized(m, &dot, piece.first, piece.count);
     } else {
         dot.weights = weights_at(m, piece.first, 0);
         dot.out_features = piece.count;
         s->kernels->dot(&dot);
     }
-    for (int t = 0; t < dot.num_tokens; t++) {
-        matmul_add_bias(m, sums + t * FEW_FEATURES, piece.first, piece.count);
-        matmul_store(m, f->token + t, piece.first, sums + t * FEW_FEATURES, piece.count);
-    }
+    for (int t = 0; t < dot.num_tokens; t++)
+        matmul_finish(m, f->token + t, piece.first, sums + t * FEW_FEATURES, piece.count);
 }
 
 static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m; /* the others are like it */
-    if (weight_is_quantized(m->w) && matmul_few_quantized(parts, token, count)) return;
+    if (m->plan.few == CPU_FEW_QUANTIZED) {
+        matmul_few_quantized(parts, token, count);
+        return;
+    }
     /* Where tokens pass in several groups, each is read for so many output features. */
     const int64_t rows = count > FEW_ROWS ? PANEL_ROWS : FEW_ROWS;
     struct few few = {.parts = parts,
@@ -231,14 +233,14 @@ static int64_t thread_bytes(void)
 }
 
 /* Packed bytes of so many input features of a token, and of an output feature. */
-static int64_t x_bytes(const struct matmul *m, int64_t depth)
+static int64_t x_bytes(const struct cpu_tiles *tiles, int64_t depth)
 {
-    return divide_up(depth, m->group) * m->x_group_bytes;
+    return divide_up(depth, tiles->group) * tiles->x_group_bytes;
 }
 
-static int64_t w_bytes(const struct matmul *m, int64_t depth)
+static int64_t w_bytes(const struct cpu_tiles *tiles, int64_t depth)
 {
-    return divide_up(depth, m->group) * m->w_group_bytes;
+    return divide_up(depth, tiles->group) * tiles->w_group_bytes;
 }
 
 /* Tokens of a stretch for these in_features: a multiple of tile_tokens. */
@@ -251,22 +253,22 @@ static int64_t stretch_tokens(int tile_tokens, int64_t in_features)
 /* Packed input features [start, start + depth) of a strip; start is a multiple of DEPTH. */
 static uint8_t *packed_strip(const struct stretch *stretch, int64_t strip, int64_t start, int64_t depth)
 {
-    const struct matmul *m = stretch->m;
-    return stretch->packed + (x_bytes(m, start) * stretch->strips + strip * x_bytes(m, depth)) * m->tile_tokens;
+    const struct cpu_tiles *tiles = stretch->m->plan.tiles;
+    return stretch->packed +
+           (x_bytes(tiles, start) * stretch->strips + strip * x_bytes(tiles, depth)) * tiles->tile_tokens;
 }
 
 /* Whether x becomes floats before it is packed. */
 static bool gathers(const struct matmul *m)
 {
-    const enum dtype dtype = m->args->dtype;
-    if (m->w->input_order) return true;
-    if (m->tiles == TILES_BF16) return dtype == DTYPE_FLOAT16;
-    return m->tiles == TILES_INT8 && dtype != DTYPE_FLOAT32;
+    const enum cpu_tile_kind kind = m->plan.tiles->kind;
+    const bool takes_others = kind == CPU_TILES_FLOAT || kind == CPU_TILES_BF16_X;
+    return m->w->input_order || (m->args->dtype != DTYPE_FLOAT32 && !takes_others);
 }
 
 static void pack_strip(const struct cpu_state *s, const void *args, int64_t strip, int thread)
 {
-    (void)thread;
+    (void)s, (void)thread;
     const struct stretch *stretch = args;
     const struct matmul *m = stretch->m;
     const int64_t first = strip * stretch->strip_tokens;
@@ -275,18 +277,12 @@ static void pack_strip(const struct cpu_state *s, const void *args, int64_t stri
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start), stride = gathers(m) ? depth : m->args->x_stride;
         const void *x = matmul_x(m, stretch->token + first, start);
-        void *packed = packed_strip(stretch, strip, start, depth);
+        uint8_t *packed = packed_strip(stretch, strip, start, depth);
         float gathered[MAX_TILE_TOKENS * DEPTH];
         for (int t = 0; t < tokens && gathers(m); t++)
             matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
         if (gathers(m)) x = gathered;
-        if (m->tiles == TILES_INT8) {
-            s->quantized->pack_x(packed, x, stride, tokens, depth);
-        } else if (m->tiles == TILES_BF16) {
-            s->bf16->pack_x(packed, x, dtype, stride, tokens, depth);
-        } else {
-            s->kernels->pack(packed, m->tile_tokens, x, dtype, stride, tokens, depth);
-        }
+        m->plan.tiles->pack_x(packed, x, dtype, stride, tokens, depth);
     }
 }
 
@@ -294,36 +290,15 @@ static void pack_strip(const struct cpu_state *s, const void *args, int64_t stri
 static void pack_features(const struct matmul *m, uint8_t *panel, int64_t first, int count, int64_t start,
                           int64_t depth)
 {
-    const struct cpu_kernels *kernels = m->s->kernels;
     float decoded[MAX_TILE_FEATURES * DEPTH];
-    if (m->tiles == TILES_INT8) {
-        m->s->quantized->pack_w(panel, m->w, first, count, start, depth);
-    } else if (m->tiles == TILES_BF16) {
-        m->s->bf16->pack_w(panel, weights_at(m, first, start), m->in_features, count, depth);
-    } else if (weight_is_quantized(m->w)) {
+    const struct cpu_tiles *tiles = m->plan.tiles;
+    if (tiles->kind == CPU_TILES_FLOAT && weight_is_quantized(m->w)) {
+        const struct weight floats = {.format = WEIGHT_FLOAT32, .data = decoded, .in_features = depth};
         cpu_dequantize(m->s, decoded, m->w, first, count, start, depth);
-        kernels->pack((float *)panel, m->tile_features, decoded, DTYPE_FLOAT32, depth, count, depth);
+        tiles->pack_w(panel, &floats, 0, count, 0, depth);
     } else {
-        kernels->pack((float *)panel, m->tile_features, weights_at(m, first, start), m->w_dtype, m->in_features, count,
-                      depth);
+        tiles->pack_w(panel, m->w, first, count, start, depth);
     }
-}
-
-/* Packed x, tokens by m->tile_features * count: tiles that lie side by side. */
-static void multiply_tiles(const struct matmul *m, float *sums, int64_t stride, const uint8_t *a, const uint8_t *b,
-                           int64_t depth, int tokens, int64_t count, bool accumulate)
-{
-    const int64_t width = m->tile_features, b_bytes = width * w_bytes(m, depth);
-    if (m->tiles == TILES_BF16) {
-        m->s->bf16->tiles(sums, stride, a, cpu_bf16_parts(m->args->dtype), b, depth, tokens, count * width, accumulate);
-        return;
-    }
-    for (; count > 0; count--, sums += width, b += b_bytes)
-        if (m->tiles == TILES_INT8) {
-            m->s->quantized->tile(sums, stride, a, b, depth, tokens, accumulate);
-        } else {
-            m->s->kernels->tile(sums, stride, (const float *)a, (const float *)b, depth, tokens, accumulate);
-        }
 }
 
 /* The tiles of one strip. A last tile that is wider than what is left of the piece goes through `edge`. */
@@ -331,14 +306,26 @@ static void compute_tiles(const struct stretch *stretch, const struct piece *pie
                           int64_t depth)
 {
     const struct matmul *m = stretch->m;
-    const uint8_t *a = packed_strip(stretch, strip, start, depth);
-    const int64_t stride = piece->sums_stride, width = m->tile_features;
-    const int64_t whole = piece->count / width, n = whole * width, left = piece->count - n;
+    const struct cpu_tiles *kernels = m->plan.tiles;
+    const int64_t stride = piece->sums_stride, width = kernels->tile_features;
+    const int64_t n = piece->count / width * width, left = piece->count - n; /* whole tiles, and what is left */
     const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - strip * stretch->strip_tokens);
     float *sums = piece->sums + (strip - piece->first_strip) * stretch->strip_tokens * stride;
-    multiply_tiles(m, sums, stride, a, piece->panel, depth, tokens, whole, start > 0);
+    struct cpu_tile_args tiles = {.out = sums,
+                                  .out_stride = stride,
+                                  .x = packed_strip(stretch, strip, start, depth),
+                                  .weights = piece->panel,
+                                  .depth = depth,
+                                  .num_features = n,
+                                  .num_tokens = tokens,
+                                  .accumulate = start > 0};
+    kernels->multiply(&tiles);
     if (left == 0) return;
-    multiply_tiles(m, piece->edge, width, a, piece->panel + n * w_bytes(m, depth), depth, tokens, 1, false);
+    tiles.out = piece->edge, tiles.out_stride = width;
+    tiles.weights += n * w_bytes(kernels, depth);
+    tiles.num_features = width;
+    tiles.accumulate = false;
+    kernels->multiply(&tiles);
     for (int t = 0; t < tokens; t++)
         for (int64_t i = 0; i < left; i++)
             sums[t * stride + n + i] = (start > 0 ? sums[t * stride + n + i] : 0) + piece->edge[t * width + i];
@@ -347,8 +334,11 @@ static void compute_tiles(const struct stretch *stretch, const struct piece *pie
 static void compute_piece(const struct stretch *stretch, struct piece *piece, uint8_t *scratch)
 {
     const struct matmul *m = stretch->m;
+    const struct cpu_tiles *tiles = m->plan.tiles;
+    const int width = tiles->tile_features;
     /* Rows that lie far apart are slow to load into registers of tiles. */
-    const bool direct = m->args->out_dtype == DTYPE_FLOAT32 && m->tiles != TILES_BF16;
+    const bool direct =
+        m->args->out_dtype == DTYPE_FLOAT32 && (tiles->kind == CPU_TILES_FLOAT || tiles->kind == CPU_TILES_INT8);
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
     piece->panel = scratch;
@@ -357,15 +347,19 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece, ui
     piece->sums_stride = direct ? m->args->out_stride : PIECE_FEATURES;
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        for (int64_t n = 0; n < piece->count; n += m->tile_features)
-            pack_features(m, piece->panel + n * w_bytes(m, depth), piece->first + n,
-                          (int)min_i64(m->tile_features, piece->count - n), start, depth);
+        for (int64_t n = 0; n < piece->count; n += width)
+            pack_features(m, piece->panel + n * w_bytes(tiles, depth), piece->first + n,
+                          (int)min_i64(width, piece->count - n), start, depth);
         for (int64_t strip = piece->first_strip; strip < piece->end_strip; strip++)
             compute_tiles(stretch, piece, strip, start, depth);
     }
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
-        matmul_add_bias(m, piece->sums + t * piece->sums_stride, piece->first, piece->count);
-        if (!direct) matmul_store(m, token + t, piece->first, piece->sums + t * piece->sums_stride, piece->count);
+        float *sums = piece->sums + t * piece->sums_stride;
+        if (direct) {
+            add_bias(m, sums, piece->first, piece->count);
+        } else {
+            matmul_finish(m, token + t, piece->first, sums, piece->count);
+        }
     }
 }
 
@@ -384,8 +378,8 @@ static void compute_piece_of(const struct cpu_state *s, const void *args, int64_
 static void choose_pieces(struct stretch *stretch, int threads)
 {
     const int64_t n = stretch->m->out_features, wanted = threads > 1 ? 4 * threads : 1;
-    const int64_t width = stretch->m->tile_features;
-    stretch->strips = divide_up(stretch->num_tokens, stretch->m->tile_tokens);
+    const int64_t width = stretch->m->plan.tiles->tile_features;
+    stretch->strips = divide_up(stretch->num_tokens, stretch->m->plan.tiles->tile_tokens);
     stretch->strip_tokens = divide_up(stretch->num_tokens, stretch->strips);
     stretch->strips = divide_up(stretch->num_tokens, stretch->strip_tokens);
     stretch->piece_features = PIECE_FEATURES / width * width;
@@ -409,9 +403,9 @@ static void compute_stretch(struct stretch *stretch)
 static bool many_tokens(const struct matmul *m)
 {
     const struct cpu_state *s = m->s;
-    const int64_t scratch = s->threads * thread_bytes(), height = m->tile_tokens;
-    const int64_t room = (s->workspace_bytes - scratch) / x_bytes(m, m->in_features) / height * height;
-    const int64_t longest = min_i64(stretch_tokens(m->tile_tokens, m->in_features), room);
+    const int64_t scratch = s->threads * thread_bytes(), height = m->plan.tiles->tile_tokens;
+    const int64_t room = (s->workspace_bytes - scratch) / x_bytes(m->plan.tiles, m->in_features) / height * height;
+    const int64_t longest = min_i64(stretch_tokens(m->plan.tiles->tile_tokens, m->in_features), room);
     if (longest <= 0) return false;
     const int64_t each = divide_up(m->num_tokens, divide_up(m->num_tokens, longest));
     for (int64_t token = 0; token < m->num_tokens; token += each) {
@@ -427,28 +421,6 @@ static bool many_tokens(const struct matmul *m)
 
 /* ---- the operation ---- */
 
-static void choose_tiles(struct matmul *m)
-{
-    const struct cpu_quantized_kernels *quantized = m->s->quantized;
-    const struct cpu_bf16_kernels *bf16 = m->s->bf16;
-    m->few_tokens = m->s->kernels->few_tokens;
-    if (matmul_few_is_integer(m->s, m->w))
-        m->few_tokens = m->w->format == WEIGHT_INT8 ? quantized->few_int8 : quantized->few_int4;
-    if (bf16 && m->w->format == WEIGHT_BFLOAT16) {
-        m->tiles = TILES_BF16, m->tile_tokens = bf16->tile_tokens, m->tile_features = bf16->tile_features;
-        m->group = CPU_BF16_GROUP, m->w_group_bytes = CPU_BF16_GROUP * (int)sizeof(uint16_t);
-        m->few_tokens = bf16->few_tokens;
-        m->x_group_bytes = cpu_bf16_parts(m->args->dtype) * m->w_group_bytes;
-    } else if (quantized && quantized->tile && matmul_is_integer(m->w)) {
-        m->tiles = TILES_INT8, m->tile_tokens = quantized->tile_tokens, m->tile_features = quantized->tile_features;
-        m->group = CPU_X_GROUP, m->x_group_bytes = CPU_PACKED_X_BYTES, m->w_group_bytes = CPU_PACKED_W_BYTES;
-    } else {
-        const struct cpu_kernels *kernels = m->s->kernels;
-        m->tiles = TILES_FLOAT, m->tile_tokens = kernels->tile_tokens, m->tile_features = kernels->tile_features;
-        m->group = 1, m->x_group_bytes = m->w_group_bytes = sizeof(float);
-    }
-}
-
 static struct matmul matmul_of(struct backend *b, const struct linear_args *args)
 {
     struct matmul m = {.s = cpu_state(b),
@@ -458,14 +430,31 @@ static struct matmul matmul_of(struct backend *b, const struct linear_args *args
                        .num_tokens = args->num_tokens,
                        .in_features = args->weight->in_features,
                        .out_features = args->weight->out_features};
-    choose_tiles(&m);
+    m.plan = cpu_matmul_plan(m.s->tables, m.w, args->dtype, m.num_tokens);
     return m;
+}
+
+static void linear_of_segments(struct backend *b, const struct linear_args *args)
+{
+    const struct row_segments *segments = &args->segments;
+    for (int32_t s = 0; s < segments->count; s++) {
+        const int32_t first = segments->starts[s];
+        const struct weight weight = weight_of_segment(args->weight, s);
+        struct linear_args part = *args;
+        part.weight = &weight;
+        part.x = cpu_element(args->x, args->dtype, first * args->x_stride);
+        part.out = cpu_element_out(args->out, args->out_dtype, first * args->out_stride);
+        part.num_tokens = segments->starts[s + 1] - first;
+        part.segments.count = 0;
+        if (part.num_tokens > 0) cpu_linear(b, &part);
+    }
 }
 
 void cpu_linear(struct backend *b, const struct linear_args *args)
 {
+    if (args->segments.count > 0) return linear_of_segments(b, args);
     const struct matmul m = matmul_of(b, args);
-    if (m.tile_tokens > 0 && m.num_tokens > m.few_tokens && many_tokens(&m)) return;
+    if (m.plan.tiles && many_tokens(&m)) return;
     few_tokens(&(struct matmul_parts){&m, 1});
 }
 
@@ -482,31 +471,26 @@ bool cpu_linear_parts(struct backend *b, const struct linear_args *parts, int co
     if (count > LINEAR_MAX_PARTS) return false;
     for (int i = 0; i < count; i++) {
         m[i] = matmul_of(b, &parts[i]);
-        if (m[i].num_tokens > m[i].few_tokens || !are_alike(m[i].w, m[0].w)) return false;
+        if (parts[i].segments.count > 0 || !m[i].plan.is_few || !are_alike(m[i].w, m[0].w)) return false;
     }
     few_tokens(&(struct matmul_parts){m, count});
     return true;
 }
 
-/* Of tiles of so many tokens, with element_bytes of packed x for each input feature. */
-static int64_t tiles_workspace(const struct cpu_state *s, const struct workspace_query *query, int few_tokens,
-                               int tile_tokens, int element_bytes)
+/* The packed x of a stretch, and the threads' scratch. */
+static int64_t tiles_workspace(const struct cpu_state *s, const struct workspace_query *query, enum cpu_tile_kind kind)
 {
-    const int64_t in_features = divide_up(query->max_in_features, CPU_BF16_GROUP) * CPU_BF16_GROUP;
-    if (tile_tokens == 0 || query->max_num_tokens <= few_tokens) return 0;
-    const int64_t wanted = divide_up(query->max_num_tokens, tile_tokens) * tile_tokens;
-    const int64_t tokens = min_i64(wanted, stretch_tokens(tile_tokens, query->max_in_features));
-    return s->threads * thread_bytes() + tokens * in_features * element_bytes;
+    const struct cpu_tiles *tiles = s->tables->tiles[kind];
+    if (!tiles || query->max_num_tokens <= cpu_most_few_tokens(s->tables, kind)) return 0;
+    const int64_t wanted = divide_up(query->max_num_tokens, tiles->tile_tokens) * tiles->tile_tokens;
+    const int64_t tokens = min_i64(wanted, stretch_tokens(tiles->tile_tokens, query->max_in_features));
+    return s->threads * thread_bytes() + tokens * x_bytes(tiles, query->max_in_features);
 }
 
 int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_query *query)
 {
     int64_t bytes = FEW_TOKENS * query->max_in_features * (int64_t)sizeof(float);
-    bytes = max_i64(bytes, tiles_workspace(s, query, s->kernels->few_tokens, s->kernels->tile_tokens, sizeof(float)));
-    if (s->bf16) {
-        const int64_t parts = tiles_workspace(s, query, s->bf16->few_tokens, s->bf16->tile_tokens,
-                                              CPU_BF16_PARTS * (int)sizeof(uint16_t));
-        bytes = max_i64(bytes, parts);
-    }
+    for (int kind = 0; kind < CPU_TILE_KINDS; kind++)
+        bytes = max_i64(bytes, tiles_workspace(s, query, (enum cpu_tile_kind)kind));
     return max_i64(cpu_align(bytes), matmul_quantized_workspace(s, query->max_in_features));
 }

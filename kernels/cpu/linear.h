@@ -11,24 +11,14 @@ enum {
     PIECE_FEATURES = 256 /* output features of a piece of a matmul of many tokens, at most */
 };
 
-enum tile_kind { TILES_FLOAT, TILES_INT8, TILES_BF16 };
-
 struct matmul {
     const struct cpu_state *s;
     const struct linear_args *args;
     const struct weight *w;
     enum dtype w_dtype; /* float32 if w is quantized */
-    enum tile_kind tiles;
-    int few_tokens; /* up to so many are computed without tiles */
-    int tile_tokens, tile_features;
-    int group, x_group_bytes, w_group_bytes; /* input features that are packed together: bytes of a token, of a row */
+    struct cpu_matmul_plan plan;
     int64_t num_tokens, in_features, out_features;
 };
-
-static inline int64_t divide_up(int64_t n, int64_t step)
-{
-    return (n + step - 1) / step;
-}
 
 /* Output features at once where there are few tokens, for rows of so many bytes: a multiple of `multiple`. */
 static inline int64_t few_features_of(int64_t row_bytes, int64_t multiple)
@@ -44,10 +34,9 @@ static inline const void *matmul_x(const struct matmul *m, int64_t token, int64_
 
 /* Input features of columns [start, start + count) of a token, as floats. */
 void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count);
-/* Adds the bias of output features [first, first + count), count <= PIECE_FEATURES, to one token's sums. */
-void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count);
-/* Writes one token's sums of these output features to out. */
-void matmul_store(const struct matmul *m, int64_t token, int64_t first, const float *sums, int64_t count);
+/* Adds the bias to a token's sums of output features [first, first + count), count <= PIECE_FEATURES, and writes them
+ * to out. */
+void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count);
 
 /* Matmuls of the same x, whose weights are stored in the same way. Their output features are computed in one loop. */
 struct matmul_parts {
@@ -67,13 +56,8 @@ int64_t matmul_few_work(const struct matmul_parts *parts, int num_tokens);
 int64_t matmul_few_pieces(const struct matmul_parts *parts, int64_t features);
 struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t features, int64_t index);
 
-/* linear_quantized.c. Whether the columns of each group of x have one scale, so that bytes can be multiplied. */
-bool matmul_is_integer(const struct weight *w);
-/* Whether matmul_few_quantized multiplies them as integers. */
-bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w);
-/* Up to FEW_TOKENS tokens from `token` on. Returns false, having done nothing, if there are no
- * kernels for these weights. */
-bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count);
+/* linear_quantized.c. CPU_FEW_QUANTIZED of up to FEW_TOKENS tokens from `token` on. */
+void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count);
 int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features);
 
 #endif

@@ -1,5 +1,5 @@
-/* Matmuls with quantized weights that are decoded in registers: of few tokens, whose speed memory sets, and with
- * integers of as many as `few_tokens` of the matmul says, up to FEW_TOKENS at a time.
+/* Matmuls with quantized weights that are decoded in registers (CPU_FEW_QUANTIZED): memory sets the speed of few
+ * tokens. They are computed up to FEW_TOKENS at a time.
  *
  * For INT8 and INT4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of output
  * features. The workspace:
@@ -47,7 +47,7 @@ static int64_t thread_floats(int64_t in_features)
 
 static int64_t token_bytes(const struct cpu_quantized_kernels *kernels, enum weight_format format, int64_t in_features)
 {
-    /* The same column of many tokens must not fall into one set. */
+    /* A column of many tokens must not fall into one set. */
     if (format == WEIGHT_FP8)
         return divide_up(in_features * (int64_t)sizeof(float), CACHE_WAY) * CACHE_WAY + CACHE_WAY / 2;
     return divide_up(in_features, cpu_unit_columns(kernels->lanes, format)) * cpu_unit_bytes(kernels->lanes, format);
@@ -55,9 +55,10 @@ static int64_t token_bytes(const struct cpu_quantized_kernels *kernels, enum wei
 
 int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_features)
 {
-    if (!s->quantized) return 0;
-    const int64_t x = max_i64(token_bytes(s->quantized, WEIGHT_FP8, in_features),
-                              token_bytes(s->quantized, WEIGHT_INT8, in_features));
+    const struct cpu_quantized_kernels *kernels = s->tables->quantized;
+    if (!kernels) return 0;
+    const int64_t x =
+        max_i64(token_bytes(kernels, WEIGHT_FP8, in_features), token_bytes(kernels, WEIGHT_INT8, in_features));
     const int64_t floats = FEW_TOKENS * most_groups(in_features) + s->threads * thread_floats(in_features);
     return FEW_TOKENS * x + cpu_align(floats * (int64_t)sizeof(float));
 }
@@ -163,40 +164,16 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     float sums[FEW_TOKENS * FEW_FEATURES], *scratch = thread_scratch(f, thread);
     for (int64_t o = 0; o < p.count; o += ROWS)
         few_rows(f, p.m->w, sums + o, scratch, p.first + o, min_i64(ROWS, p.count - o));
-    for (int t = 0; t < f->count; t++) {
-        matmul_add_bias(p.m, sums + t * FEW_FEATURES, p.first, p.count);
-        matmul_store(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, p.count);
-    }
+    for (int t = 0; t < f->count; t++) matmul_finish(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, p.count);
 }
 
-bool matmul_is_integer(const struct weight *w)
-{
-    const bool bytes = w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
-    return bytes && w->scale_rows == 1 && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
-}
-
-/* How many groups share a vector of weights; 0: the kernels do not take groups of this size. */
-static int64_t split_of(const struct cpu_quantized_kernels *kernels, const struct weight *w)
-{
-    const int64_t columns = cpu_unit_columns(kernels->lanes, w->format);
-    if (w->group_size >= w->in_features || w->group_size % columns == 0) return 1;
-    if (!matmul_is_integer(w) || columns % w->group_size != 0) return 0;
-    return columns / w->group_size;
-}
-
-bool matmul_few_is_integer(const struct cpu_state *s, const struct weight *w)
-{
-    return s->quantized && (w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4) && split_of(s->quantized, w) > 0;
-}
-
-bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
+void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m;
     const struct cpu_state *s = m->s;
-    const int64_t split = s->quantized ? split_of(s->quantized, m->w) : 0;
-    if (split == 0) return false;
-    if (m->w->format == WEIGHT_FP8 && count > s->quantized->few_fp8) return false;
-    struct few f = {.parts = parts, .m = m, .kernels = s->quantized, .token = token, .count = count, .x = s->workspace};
+    struct few f = {.parts = parts, .m = m, .token = token, .count = count, .x = s->workspace};
+    f.kernels = s->tables->quantized;
+    const int64_t split = cpu_groups_of_vector(s->tables, m->w);
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
     f.groups = weight_groups(m->w);
@@ -206,5 +183,4 @@ bool matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int c
     assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);
     cpu_for(s, ROUNDING_WORK * count * m->in_features, count, prepare_x, &f);
     cpu_for(s, matmul_few_work(parts, count), matmul_few_pieces(parts, f.features), few_features, &f);
-    return true;
 }

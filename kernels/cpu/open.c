@@ -118,15 +118,8 @@ void backend_cpu_set_isa(struct backend *b, enum cpu_isa isa)
     struct cpu_state *s = cpu_state(b);
     s->isa = isa;
     b->isa = cpu_isa_name(isa);
-    s->kernels = &cpu_kernels_scalar;
-    s->quantized = NULL;
-    s->bf16 = NULL;
-#if QUIRE_X86
-    if (isa == CPU_AVX2) s->kernels = &cpu_kernels_avx2, s->quantized = &cpu_quantized_avx2;
-    if (isa == CPU_AVX512) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512;
-    if (isa >= CPU_AVX512_VNNI) s->kernels = &cpu_kernels_avx512, s->quantized = &cpu_quantized_avx512vnni;
-    if (isa == CPU_AMX) s->bf16 = &cpu_bf16_amx;
-#endif
+    s->tables = cpu_tables_of(isa);
+    s->kernels = s->tables->kernels;
 }
 
 enum status backend_choose_isa(struct backend *b, const char *name, struct error *err)
@@ -207,9 +200,9 @@ static const struct backend operations = {
     .rotary_embedding = cpu_rotary_embedding,
     .reshape_and_cache = cpu_reshape_and_cache,
     .calculate_kv_scales = cpu_calculate_kv_scales,
-    .paged_attention_v1 = cpu_paged_attention_v1,
+    .paged_attention_v1 = cpu_paged_attention,
     .paged_attention_v2 = cpu_paged_attention_v2,
-    .paged_attention_prefill = cpu_paged_attention_prefill,
+    .paged_attention_prefill = cpu_paged_attention,
     .act_and_mul = cpu_act_and_mul,
     .xielu = cpu_xielu,
     .linear = cpu_linear,

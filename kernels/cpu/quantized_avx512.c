@@ -1,21 +1,3 @@
-#include <limits.h>
-
-#include "kernels/cpu/kernels.h"
-
 #if QUIRE_X86
-
-#include "kernels/cpu/vector_avx512.h"
-
 #include "kernels/cpu/vector_quantized.h"
-
-const struct cpu_quantized_kernels cpu_quantized_avx512 = {
-    .lanes = LANES,
-    .dequantize = dequantize,
-    .round_x = round_x,
-    .dot = dot_quantized,
-    .few_fp8 = 16,
-    .few_int8 = 32,
-    .few_int4 = INT_MAX,
-};
-
 #endif

@@ -169,7 +169,6 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .maximum = maximum,
     .exponentials = exponentials,
     .dot = dot_all,
-    .few_tokens = 64,
     .scores = scores,
     .weighted_values = weighted_values,
 };

@@ -9,15 +9,15 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/plan.h"
 
 struct cpu_state {
     struct backend backend;
     struct pool *pool;
     int threads; /* of the pool */
     enum cpu_isa isa;
-    const struct cpu_kernels *kernels;
-    const struct cpu_quantized_kernels *quantized; /* NULL: quantized weights become floats */
-    const struct cpu_bf16_kernels *bf16;           /* NULL: bfloat16 weights become floats */
+    const struct cpu_tables *tables;   /* of the instruction set */
+    const struct cpu_kernels *kernels; /* tables->kernels */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
 };
@@ -69,6 +69,11 @@ static inline int64_t max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static inline int64_t divide_up(int64_t n, int64_t step)
+{
+    return (n + step - 1) / step;
+}
+
 /* Elements that are not float32 are converted on the stack, so many at a time. */
 enum { CPU_PIECE = 512 };
 
@@ -108,7 +113,7 @@ copy_blocks_function cpu_copy_blocks;
 swap_blocks_function cpu_swap_blocks;
 
 /* attention.c */
-paged_attention_function cpu_paged_attention_v1, cpu_paged_attention_v2, cpu_paged_attention_prefill;
+paged_attention_function cpu_paged_attention, cpu_paged_attention_v2; /* the first: v1, and prefill */
 int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspace_query *query);
 
 /* linear.c */

@@ -4,12 +4,13 @@
 
 #if QUIRE_X86
 
-#include "kernels/cpu/vector_avx512.h"
+#include "kernels/cpu/vector.h"
 
 enum {
     ROWS = 16,              /* of a register */
-    DEPTH = CPU_BF16_GROUP, /* input features of a tile product */
+    DEPTH = 32,             /* input features of a tile product */
     TILE_BYTES = ROWS * 64, /* of a register */
+    PARTS = 3,              /* bfloat16 parts whose sum is a float32 */
     AMX_TOKENS = 2 * ROWS,  /* 2 x 2 registers of sums, 2 of x and 2 of weights */
     AMX_FEATURES = 2 * ROWS,
     X_BYTES = 2 * TILE_BYTES, /* of a group of a part of x, */
@@ -56,32 +57,27 @@ VECTOR __m512i take_part(vec v[2])
     return part;
 }
 
-static void pack_x_float32(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth)
+static void pack_x_float32(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
 {
-    for (int64_t k = 0; k < depth; k += DEPTH, out += CPU_BF16_PARTS * X_BYTES)
+    (void)dtype;
+    for (int64_t k = 0; k < depth; k += DEPTH, out += PARTS * X_BYTES)
         for (int t = 0; t < num_tokens; t++) {
-            const float *row = x + t * stride + k;
+            const float *row = (const float *)x + t * stride + k;
             const __mmask32 mask = first_bits(depth - k);
             vec v[] = {_mm512_maskz_loadu_ps((__mmask16)mask, row),
                        _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + LANES)};
-            for (int p = 0; p < CPU_BF16_PARTS; p++) _mm512_storeu_si512(out + p * X_BYTES + t * 64, take_part(v));
+            for (int p = 0; p < PARTS; p++) _mm512_storeu_si512(out + p * X_BYTES + t * 64, take_part(v));
         }
 }
 
-static void pack_x_bfloat16(uint8_t *out, const uint16_t *x, int64_t stride, int num_tokens, int64_t depth)
+static void pack_x_bfloat16(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens,
+                            int64_t depth)
 {
+    (void)dtype;
     for (int64_t k = 0; k < depth; k += DEPTH, out += X_BYTES)
         for (int t = 0; t < num_tokens; t++)
-            _mm512_storeu_si512(out + t * 64, _mm512_maskz_loadu_epi16(first_bits(depth - k), x + t * stride + k));
-}
-
-static void pack_x(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
-{
-    if (dtype == DTYPE_BFLOAT16) {
-        pack_x_bfloat16(out, x, stride, num_tokens, depth);
-    } else {
-        pack_x_float32(out, x, stride, num_tokens, depth);
-    }
+            _mm512_storeu_si512(out + t * 64,
+                                _mm512_maskz_loadu_epi16(first_bits(depth - k), (const uint16_t *)x + t * stride + k));
 }
 
 /* Transposes pairs of input features of ROWS output features; those from `count` on are 0. */
@@ -100,95 +96,97 @@ VECTOR void pack_register(uint8_t *out, const uint16_t *w, int64_t stride, int c
     for (int i = 0; i < ROWS; i++) vec_store((float *)(out + i * 64), v[i]);
 }
 
-static void pack_w(uint8_t *out, const uint16_t *w, int64_t stride, int count, int64_t depth)
+static void pack_w(uint8_t *out, const struct weight *weight, int64_t first, int count, int64_t start, int64_t depth)
 {
+    const int64_t stride = weight->in_features;
+    const uint16_t *w = (const uint16_t *)weight->data + first * stride + start;
     for (int64_t k = 0; k < depth; k += DEPTH)
         for (int i = 0; i < AMX_FEATURES; i += ROWS, out += TILE_BYTES)
             pack_register(out, w + i * stride + k, stride, count - i, depth - k);
 }
 
-/* Up to ROWS tokens by AMX_FEATURES, in the registers that are configured. */
-VECTOR void tile_half(float *out, int64_t stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                      bool accumulate)
+/* Sums of AMX_FEATURES in the registers that are configured; is_tall: of more than ROWS tokens. */
+VECTOR void tile_of(const struct cpu_tile_args *a, float *out, const uint8_t *w, const int parts, const bool is_tall)
 {
-    const size_t out_bytes = (size_t)stride * sizeof *out;
-    if (accumulate) {
+    const size_t out_bytes = (size_t)a->out_stride * sizeof *out;
+    float *second = out + ROWS * a->out_stride;
+    const uint8_t *x = a->x;
+    if (a->accumulate) {
         _tile_loadd(0, out, out_bytes);
         _tile_loadd(1, out + ROWS, out_bytes);
+        if (is_tall) _tile_loadd(2, second, out_bytes);
+        if (is_tall) _tile_loadd(3, second + ROWS, out_bytes);
     } else {
         _tile_zero(0);
         _tile_zero(1);
+        if (is_tall) _tile_zero(2);
+        if (is_tall) _tile_zero(3);
     }
-    for (int64_t k = 0; k < depth; k += DEPTH, w += W_BYTES) {
+    for (int64_t k = 0; k < a->depth; k += DEPTH, w += W_BYTES) {
         _tile_loadd(6, w, 64);
         _tile_loadd(7, w + TILE_BYTES, 64);
         for (int p = 0; p < parts; p++, x += X_BYTES) {
             _tile_loadd(4, x, 64);
+            if (is_tall) _tile_loadd(5, x + TILE_BYTES, 64);
             _tile_dpbf16ps(0, 4, 6);
             _tile_dpbf16ps(1, 4, 7);
+            if (is_tall) _tile_dpbf16ps(2, 5, 6);
+            if (is_tall) _tile_dpbf16ps(3, 5, 7);
         }
     }
     _tile_stored(0, out, out_bytes);
     _tile_stored(1, out + ROWS, out_bytes);
+    if (is_tall) _tile_stored(2, second, out_bytes);
+    if (is_tall) _tile_stored(3, second + ROWS, out_bytes);
 }
 
-/* More than ROWS tokens by AMX_FEATURES. */
-VECTOR void tile_whole(float *out, int64_t stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                       bool accumulate)
+VECTOR void multiply_parts(const struct cpu_tile_args *a, const int parts)
 {
-    const size_t out_bytes = (size_t)stride * sizeof *out;
-    float *second = out + ROWS * stride;
-    if (accumulate) {
-        _tile_loadd(0, out, out_bytes);
-        _tile_loadd(1, out + ROWS, out_bytes);
-        _tile_loadd(2, second, out_bytes);
-        _tile_loadd(3, second + ROWS, out_bytes);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t k = 0; k < depth; k += DEPTH, w += W_BYTES) {
-        _tile_loadd(6, w, 64);
-        _tile_loadd(7, w + TILE_BYTES, 64);
-        for (int p = 0; p < parts; p++, x += X_BYTES) {
-            _tile_loadd(4, x, 64);
-            _tile_loadd(5, x + TILE_BYTES, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-    }
-    _tile_stored(0, out, out_bytes);
-    _tile_stored(1, out + ROWS, out_bytes);
-    _tile_stored(2, second, out_bytes);
-    _tile_stored(3, second + ROWS, out_bytes);
-}
-
-static void tiles(float *out, int64_t out_stride, const uint8_t *x, int parts, const uint8_t *w, int64_t depth,
-                  int num_tokens, int64_t num_features, bool accumulate)
-{
-    const int64_t groups = (depth + DEPTH - 1) / DEPTH;
-    configure(num_tokens);
-    for (int64_t n = 0; n < num_features; n += AMX_FEATURES, w += groups * W_BYTES) {
-        if (num_tokens > ROWS) {
-            tile_whole(out + n, out_stride, x, parts, w, depth, accumulate);
+    const int64_t groups = (a->depth + DEPTH - 1) / DEPTH;
+    const uint8_t *w = a->weights;
+    configure(a->num_tokens);
+    for (int64_t n = 0; n < a->num_features; n += AMX_FEATURES, w += groups * W_BYTES) {
+        if (a->num_tokens > ROWS) {
+            tile_of(a, a->out + n, w, parts, true);
         } else {
-            tile_half(out + n, out_stride, x, parts, w, depth, accumulate);
+            tile_of(a, a->out + n, w, parts, false);
         }
     }
     _tile_release();
 }
 
-const struct cpu_bf16_kernels cpu_bf16_amx = {
-    .few_tokens = 12,
+static void multiply_float32(const struct cpu_tile_args *args)
+{
+    multiply_parts(args, PARTS);
+}
+
+static void multiply_bfloat16(const struct cpu_tile_args *args)
+{
+    multiply_parts(args, 1);
+}
+
+const struct cpu_tiles cpu_tiles_amx = {
+    .kind = CPU_TILES_BF16,
     .tile_tokens = AMX_TOKENS,
     .tile_features = AMX_FEATURES,
-    .pack_x = pack_x,
+    .group = DEPTH,
+    .x_group_bytes = PARTS * DEPTH * (int)sizeof(uint16_t),
+    .w_group_bytes = DEPTH * (int)sizeof(uint16_t),
+    .pack_x = pack_x_float32,
     .pack_w = pack_w,
-    .tiles = tiles,
+    .multiply = multiply_float32,
+};
+
+const struct cpu_tiles cpu_tiles_amx_bfloat16 = {
+    .kind = CPU_TILES_BF16_X,
+    .tile_tokens = AMX_TOKENS,
+    .tile_features = AMX_FEATURES,
+    .group = DEPTH,
+    .x_group_bytes = DEPTH * (int)sizeof(uint16_t),
+    .w_group_bytes = DEPTH * (int)sizeof(uint16_t),
+    .pack_x = pack_x_bfloat16,
+    .pack_w = pack_w,
+    .multiply = multiply_bfloat16,
 };
 
 #endif

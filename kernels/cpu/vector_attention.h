@@ -4,6 +4,9 @@
 
 #include "kernels/cpu/vector_rows.h"
 
+/* Blocks that are too small for these vectors go to the next narrower ones. */
+static const struct cpu_kernels *const narrower = LANES == 8 ? &cpu_kernels_scalar : &cpu_kernels_avx2;
+
 /* Four vectors of keys, which are 4 * LANES / x tokens from `token` on, against num_rows queries from `row` on. A
  * vector holds x elements of each of several tokens; sums stay apart by element until the end. num_rows and x are
  * constants. */
@@ -12,10 +15,7 @@ VECTOR void scores_group(const struct cpu_scores_args *args, int row, int token,
     const int64_t key_stride = (int64_t)args->block_size * x;
     const float *query = args->query + row * args->head_size, *keys = args->keys + token * x;
     vec sums[ATTENTION_X][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < num_rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) sums[r][i] = vec_zero();
+    vec_clear(sums[0], num_rows * 4);
     for (int d = 0; d < args->head_size; d += x) {
         vec k[4];
 #pragma GCC unroll 4
@@ -23,7 +23,7 @@ VECTOR void scores_group(const struct cpu_scores_args *args, int row, int token,
 #pragma GCC unroll 4
         for (int r = 0; r < num_rows; r++) {
             const float *q = query + r * args->head_size + d;
-            vec repeated = x == 4 ? vec_repeat4(q) : vec_repeat8(q);
+            const vec repeated = vec_repeat(q, x);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) sums[r][i] = vec_fma(repeated, k[i], sums[r][i]);
         }
@@ -49,7 +49,6 @@ VECTOR void scores_as(const struct cpu_scores_args args, const int x)
         for (int token = 0; token < args.num_tokens; token += step) scores_group(&args, row, token, 1, x);
 }
 
-/* Blocks of 8 tokens are too small for long vectors: the narrower table takes them. */
 static void scores(const struct cpu_scores_args *args)
 {
     if (args->block_size * args->x % (4 * LANES) != 0) {
@@ -68,10 +67,7 @@ VECTOR void values_group(const struct cpu_values_args *args, int row, const int 
     const int64_t block_size = args->block_size;
     const float *weights = args->weights + row * args->weight_stride;
     vec sums[ATTENTION_X][4];
-#pragma GCC unroll 4
-    for (int r = 0; r < num_rows; r++)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) sums[r][i] = vec_zero();
+    vec_clear(sums[0], num_rows * 4);
     for (int b = 0; b < args->num_blocks; b++) {
         const float *v = args->values[b] + d * block_size;
         for (int64_t t = 0; t < block_size; t += LANES) {
@@ -91,7 +87,7 @@ VECTOR void values_group(const struct cpu_values_args *args, int row, const int 
     for (int r = 0; r < num_rows; r++) {
         float *out = args->out + (row + r) * args->head_size + d;
         __m128 four = vec_sum4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]);
-        _mm_storeu_ps(out, _mm_add_ps(_mm_loadu_ps(out), four));
+        _mm_storeu_ps(out, _mm_loadu_ps(out) + four);
     }
 }
 

@@ -65,10 +65,7 @@ VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const i
     const uint8_t *next = (const uint8_t *)args->weights + fetch * w_bytes + range->next;
     vec sums[DOT_X][DOT_W];
     int64_t i = range->start;
-#pragma GCC unroll 4
-    for (int t = 0; t < DOT_X; t++)
-#pragma GCC unroll 4
-        for (int o = 0; o < DOT_W; o++) sums[t][o] = vec_zero();
+    vec_clear(sums[0], DOT_X * DOT_W);
     for (; i + line_features <= end; i += line_features) {
         if (fetch_rows == 0) prefetch_rows(args->weights, w_bytes, DOT_W, i * dtype_size(dtype), num_tokens == 1);
 #pragma GCC unroll 4
@@ -78,11 +75,12 @@ VECTOR void dot_block(const struct cpu_dot_args *args, enum dtype dtype, const i
     }
     for (; i + LANES <= end; i += LANES) dot_step(args, dtype, num_tokens, i, 0, sums);
     if (num_tokens == 1)
-        for (int o = 0; o < DOT_W; o++) sums[0][o] = vec_add(sums[0][o], sums[1][o]);
+        for (int o = 0; o < DOT_W; o++) sums[0][o] += sums[1][o];
     for (int t = 0; t < num_tokens; t++) {
         float *out = args->out + t * args->out_stride;
-        const __m128 four = vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
-        _mm_storeu_ps(out, range->start > 0 ? _mm_add_ps(_mm_loadu_ps(out), four) : four);
+        __m128 four = vec_sum4(sums[t][0], sums[t][1], sums[t][2], sums[t][3]);
+        if (range->start > 0) four += _mm_loadu_ps(out);
+        _mm_storeu_ps(out, four);
     }
     if (end == args->in_features) dot_tail(args, dtype, num_tokens, DOT_W, i);
 }
@@ -104,7 +102,7 @@ VECTOR void dot_line(const struct cpu_dot_args *args, enum dtype dtype)
     }
     for (; i + LANES <= args->in_features; i += LANES)
         sums[0] = vec_fma(vec_load(args->x + i), vec_load_as(weights, dtype, i), sums[0]);
-    *args->out = vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
+    *args->out = vec_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     dot_tail(args, dtype, 1, 1, i);
 }
 
@@ -181,17 +179,9 @@ VECTOR void dot_as(struct cpu_dot_args args, enum dtype dtype)
 
 static void dot_all(const struct cpu_dot_args *args)
 {
-    switch (args->dtype) {
-    case DTYPE_FLOAT16:
-        dot_as(*args, DTYPE_FLOAT16);
-        break;
-    case DTYPE_BFLOAT16:
-        dot_as(*args, DTYPE_BFLOAT16);
-        break;
-    default:
-        dot_as(*args, DTYPE_FLOAT32);
-        break;
-    }
+    if (args->dtype == DTYPE_FLOAT32) dot_as(*args, DTYPE_FLOAT32);
+    if (args->dtype == DTYPE_FLOAT16) dot_as(*args, DTYPE_FLOAT16);
+    if (args->dtype == DTYPE_BFLOAT16) dot_as(*args, DTYPE_BFLOAT16);
 }
 
 /* Transposes LANES elements from k on of up to LANES rows. */
@@ -228,22 +218,28 @@ VECTOR void pack_as(float *out, int width, const uint8_t *in, enum dtype dtype, 
     }
 }
 
-static void pack(float *out, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth)
+/* Transposes `count` rows of `depth` elements: out[k][i] = in[i][k] for i < count, 0 for count <= i < width. */
+static void pack(uint8_t *packed, int width, const void *in, enum dtype dtype, int64_t stride, int count, int64_t depth)
 {
-    switch (dtype) {
-    case DTYPE_FLOAT16:
-        pack_as(out, width, in, DTYPE_FLOAT16, stride, count, depth);
-        break;
-    case DTYPE_BFLOAT16:
-        pack_as(out, width, in, DTYPE_BFLOAT16, stride, count, depth);
-        break;
-    default:
-        pack_as(out, width, in, DTYPE_FLOAT32, stride, count, depth);
-        break;
-    }
+    float *out = (float *)packed;
+    if (dtype == DTYPE_FLOAT32) pack_as(out, width, in, DTYPE_FLOAT32, stride, count, depth);
+    if (dtype == DTYPE_FLOAT16) pack_as(out, width, in, DTYPE_FLOAT16, stride, count, depth);
+    if (dtype == DTYPE_BFLOAT16) pack_as(out, width, in, DTYPE_BFLOAT16, stride, count, depth);
 }
 
-/* num_tokens is a constant: 2 * num_tokens sums stay in registers over the whole depth. */
+static void pack_x(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
+{
+    pack(out, TILE_TOKENS, x, dtype, stride, num_tokens, depth);
+}
+
+static void pack_w(uint8_t *out, const struct weight *w, int64_t first, int count, int64_t start, int64_t depth)
+{
+    const enum dtype dtype = weight_dtype(w);
+    const uint8_t *in = (const uint8_t *)w->data + (first * w->in_features + start) * dtype_size(dtype);
+    pack(out, 2 * LANES, in, dtype, w->in_features, count, depth);
+}
+
+/* Adds to or writes a tile. num_tokens is a constant: 2 * num_tokens sums stay in registers over the whole depth. */
 VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, const int num_tokens,
                     bool accumulate)
 {
@@ -265,44 +261,47 @@ VECTOR void tile_of(float *out, int64_t out_stride, const float *a, const float 
     for (int t = 0; t < num_tokens; t++) {
         float *row = out + t * out_stride;
         if (accumulate) {
-            left[t] = vec_add(left[t], vec_load(row));
-            right[t] = vec_add(right[t], vec_load(row + LANES));
+            left[t] += vec_load(row);
+            right[t] += vec_load(row + LANES);
         }
         vec_store(row, left[t]);
         vec_store(row + LANES, right[t]);
     }
 }
 
-/* A version for each number of tokens: half a tile takes half the time. (A macro, since a function cannot make a
- * constant of its argument.) */
-#define TILE_CASE(n)                                                                                                   \
-    case n:                                                                                                            \
-        tile_of(out, out_stride, a, b, depth, n, accumulate);                                                          \
-        break;
 static void tile(float *out, int64_t out_stride, const float *a, const float *b, int64_t depth, int num_tokens,
                  bool accumulate)
 {
     switch (num_tokens) {
-        TILE_CASE(1)
-        TILE_CASE(2)
-        TILE_CASE(3)
-        TILE_CASE(4)
-        TILE_CASE(5)
-        TILE_CASE(6)
-#if TILE_MORE_TOKENS
-        TILE_CASE(7)
-        TILE_CASE(8)
-        TILE_CASE(9)
-        TILE_CASE(10)
-        TILE_CASE(11)
-        TILE_CASE(12)
-        TILE_CASE(13)
-        TILE_CASE(14)
-#endif
+#define TILE_CASE(n)                                                                                                   \
+    case n:                                                                                                            \
+        tile_of(out, out_stride, a, b, depth, n, accumulate);                                                          \
+        break;
+        EACH_TILE_TOKENS(TILE_CASE) /* half a tile takes half the time */
+#undef TILE_CASE
     default:
         break;
     }
 }
-#undef TILE_CASE
+
+static void multiply_tiles(const struct cpu_tile_args *args)
+{
+    const float *weights = (const float *)args->weights;
+    for (int64_t n = 0; n < args->num_features; n += 2 * LANES, weights += 2 * LANES * args->depth)
+        tile(args->out + n, args->out_stride, (const float *)args->x, weights, args->depth, args->num_tokens,
+             args->accumulate);
+}
+
+const struct cpu_tiles ISA(cpu_tiles) = {
+    .kind = CPU_TILES_FLOAT,
+    .tile_tokens = TILE_TOKENS,
+    .tile_features = 2 * LANES,
+    .group = 1,
+    .x_group_bytes = sizeof(float),
+    .w_group_bytes = sizeof(float),
+    .pack_x = pack_x,
+    .pack_w = pack_w,
+    .multiply = multiply_tiles,
+};
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/cpu/vector_prefetch.h"
 #include "kernels/fp8.h"
 
@@ -30,8 +31,8 @@ VECTOR int64_t dequantize_as(float *out, const enum weight_format format, const 
         __builtin_prefetch(row + (format == WEIGHT_INT4 ? i / 2 : i) + NEXT_PANEL);
         const vec v = format == WEIGHT_FP8    ? vec_load_e4m3(row + i)
                       : format == WEIGHT_INT8 ? vec_load_int8(row + i)
-                                              : vec_subtract(vec_load_int4(row + i / 2), zero);
-        vec_store(out + i - start, vec_multiply(scale, v));
+                                              : (vec)(vec_load_int4(row + i / 2) - zero);
+        vec_store(out + i - start, scale * v);
     }
     return i - start;
 }
@@ -187,17 +188,11 @@ VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_f
     const int64_t units = (a->in_features + columns - 1) / columns;
     const int64_t group_units = split > 1 ? 1 : (a->group_size + columns - 1) / columns;
     vec totals[ONE_R][MANY_T], parts[ONE_R][MANY_T];
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int t = 0; t < tokens; t++) totals[r][t] = vec_zero();
+    vec_clear(totals[0], ONE_R * MANY_T);
     int64_t u = 0;
     for (const float *scales = a->scales; u < units; scales += split) {
         const int64_t end = u + group_units < units ? u + group_units : units;
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-            for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
+        vec_clear(parts[0], ONE_R * MANY_T);
         for (; u < end; u++) {
             prefetch_rows(a->weights, a->row_bytes, rows, u * LINE, false);
             struct line w[ONE_R];
@@ -238,17 +233,11 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
     const int64_t whole = a->in_features / LINE * LINE;
     vec totals[ONE_R][MANY_T], parts[ONE_R][MANY_T];
     bool nan[ONE_R] = {false};
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 11
-        for (int t = 0; t < tokens; t++) totals[r][t] = vec_zero();
+    vec_clear(totals[0], ONE_R * MANY_T);
     int64_t i = 0;
     for (const float *scales = a->scales; i < whole; scales++) {
         const int64_t end = i + a->group_size < whole ? i + a->group_size : whole;
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; r++)
-#pragma GCC unroll 11
-            for (int t = 0; t < tokens; t++) parts[r][t] = vec_zero();
+        vec_clear(parts[0], ONE_R * MANY_T);
         for (; i < end; i += LINE) {
             prefetch_rows(a->weights, a->row_bytes, rows, i, false);
 #pragma GCC unroll 4
@@ -362,5 +351,12 @@ static void dot_quantized(const struct cpu_quantized_args *args)
         if (split == 4) dot_as(*args, WEIGHT_INT4, 4);
     }
 }
+
+const struct cpu_quantized_kernels ISA(cpu_quantized) = {
+    .lanes = LANES,
+    .dequantize = dequantize,
+    .round_x = round_x,
+    .dot = dot_quantized,
+};
 
 #endif

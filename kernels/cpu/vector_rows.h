@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/vector.h"
 
 /* LANES elements of any type; `dtype` is a constant where this is inlined. */
 VECTOR vec vec_load_as(const void *data, enum dtype dtype, int64_t i)
@@ -29,7 +30,7 @@ VECTOR vec vec_exp(vec x)
 {
     vec low = vec_set(-87.33f);
     vec clamped = vec_min(vec_set(88.8f), vec_max(low, x));
-    vec n = vec_round(vec_multiply(clamped, vec_set(1.44269504f)));
+    vec n = vec_round(clamped * vec_set(1.44269504f));
     vec r = vec_fma(n, vec_set(-0.693145752f), clamped); /* ln 2 in two parts: the first times n is exact */
     r = vec_fma(n, vec_set(-1.42860677e-6f), r);
     vec p = vec_set(1.0f / 5040);
@@ -52,23 +53,11 @@ VECTOR void convert_to_float(float *out, const void *in, enum dtype dtype, int64
 
 static void to_float(float *out, const void *in, enum dtype dtype, int64_t count)
 {
-    switch (dtype) {
-    case DTYPE_FLOAT16:
-        convert_to_float(out, in, DTYPE_FLOAT16, count);
-        break;
-    case DTYPE_BFLOAT16:
-        convert_to_float(out, in, DTYPE_BFLOAT16, count);
-        break;
-    case DTYPE_FP8_E4M3:
-        convert_to_float(out, in, DTYPE_FP8_E4M3, count);
-        break;
-    case DTYPE_FP8_E5M2:
-        convert_to_float(out, in, DTYPE_FP8_E5M2, count);
-        break;
-    default:
-        convert_to_float(out, in, DTYPE_FLOAT32, count);
-        break;
-    }
+    if (dtype == DTYPE_FLOAT32) convert_to_float(out, in, DTYPE_FLOAT32, count);
+    if (dtype == DTYPE_FLOAT16) convert_to_float(out, in, DTYPE_FLOAT16, count);
+    if (dtype == DTYPE_BFLOAT16) convert_to_float(out, in, DTYPE_BFLOAT16, count);
+    if (dtype == DTYPE_FP8_E4M3) convert_to_float(out, in, DTYPE_FP8_E4M3, count);
+    if (dtype == DTYPE_FP8_E5M2) convert_to_float(out, in, DTYPE_FP8_E5M2, count);
 }
 
 static void from_float(void *out, const float *in, enum dtype dtype, int64_t count)
@@ -102,15 +91,14 @@ static float sum_squares(const float *x, int64_t count)
         }
     float tail = 0;
     for (; i < count; i++) tail += x[i] * x[i];
-    return vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3]))) + tail;
+    return vec_sum((sums[0] + sums[1]) + (sums[2] + sums[3])) + tail;
 }
 
 static void scale(float *out, const float *x, const float *gain, float factor, int64_t count)
 {
     int64_t i = 0;
     vec f = vec_set(factor);
-    for (; i + LANES <= count; i += LANES)
-        vec_store(out + i, vec_multiply(vec_multiply(vec_load(x + i), f), vec_load(gain + i)));
+    for (; i + LANES <= count; i += LANES) vec_store(out + i, vec_load(x + i) * f * vec_load(gain + i));
     for (; i < count; i++) out[i] = x[i] * factor * gain[i];
 }
 
@@ -118,8 +106,8 @@ static void silu_and_mul(float *out, const float *gate, const float *up, int64_t
 {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        vec g = vec_load(gate + i), e = vec_exp(vec_subtract(vec_zero(), g));
-        vec_store(out + i, vec_multiply(vec_divide(g, vec_add(vec_set(1), e)), vec_load(up + i)));
+        vec g = vec_load(gate + i), e = vec_exp(vec_zero() - g);
+        vec_store(out + i, g / (vec_set(1) + e) * vec_load(up + i));
     }
     for (; i < count; i++) out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
@@ -129,9 +117,9 @@ static void gelu_tanh_and_mul(float *out, const float *gate, const float *up, in
 {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        vec x = vec_load(gate + i), cubic = vec_fma(vec_multiply(x, x), vec_set(0.044715f), vec_set(1));
-        vec e = vec_exp(vec_multiply(vec_multiply(x, cubic), vec_set(-1.59576912f)));
-        vec_store(out + i, vec_multiply(vec_divide(x, vec_add(vec_set(1), e)), vec_load(up + i)));
+        vec x = vec_load(gate + i), cubic = vec_fma(x * x, vec_set(0.044715f), vec_set(1));
+        vec e = vec_exp(x * cubic * vec_set(-1.59576912f));
+        vec_store(out + i, x / (vec_set(1) + e) * vec_load(up + i));
     }
     cpu_kernels_scalar.gelu_tanh_and_mul(out + i, gate + i, up + i, count - i);
 }
@@ -141,8 +129,8 @@ static void rotate(float *first, float *second, const float *cos, const float *s
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         vec a = vec_load(first + i), b = vec_load(second + i), c = vec_load(cos + i), s = vec_load(sin + i);
-        vec_store(first + i, vec_subtract(vec_multiply(a, c), vec_multiply(b, s)));
-        vec_store(second + i, vec_fma(a, s, vec_multiply(b, c)));
+        vec_store(first + i, a * c - b * s);
+        vec_store(second + i, vec_fma(a, s, b * c));
     }
     cpu_kernels_scalar.rotate(first + i, second + i, cos + i, sin + i, count - i);
 }
@@ -161,9 +149,9 @@ static float exponentials(float *x, float shift, int64_t count)
     int64_t i = 0;
     vec s = vec_set(shift), sum = vec_zero();
     for (; i + LANES <= count; i += LANES) {
-        vec e = vec_exp(vec_subtract(vec_load(x + i), s));
+        vec e = vec_exp(vec_load(x + i) - s);
         vec_store(x + i, e);
-        sum = vec_add(sum, e);
+        sum += e;
     }
     return vec_sum(sum) + cpu_kernels_scalar.exponentials(x + i, shift, count - i);
 }

@@ -8,20 +8,23 @@
 enum {
     BYTE_TILE_TOKENS = 6, /* 12 sums of 32 columns, 12 of all, 2 vectors of weights and 1 of x in 32 registers */
     BYTE_TILE_FEATURES = 2 * LANES,
-    STEPS = CPU_X_GROUP / 4, /* of four columns */
-    X_GROUP_BYTES = BYTE_TILE_TOKENS * CPU_PACKED_X_BYTES,
-    W_GROUP_BYTES = BYTE_TILE_FEATURES * CPU_PACKED_W_BYTES
+    STEPS = CPU_X_GROUP / 4,   /* of four columns */
+    X_BYTES = CPU_X_GROUP + 8, /* of a group of a token: values, offset and scale */
+    W_BYTES = CPU_X_GROUP + 4, /* of an output feature: values and scale */
+    X_GROUP_BYTES = BYTE_TILE_TOKENS * X_BYTES,
+    W_GROUP_BYTES = BYTE_TILE_FEATURES * W_BYTES
 };
 
-static void pack_x(uint8_t *out, const float *x, int64_t stride, int num_tokens, int64_t depth)
+static void pack_x(uint8_t *out, const void *x, enum dtype dtype, int64_t stride, int num_tokens, int64_t depth)
 {
+    (void)dtype;
     for (int64_t k = 0; k < depth; k += CPU_X_GROUP, out += X_GROUP_BYTES)
         for (int t = 0; t < num_tokens; t++) {
             const int64_t left = depth - k < CPU_X_GROUP ? depth - k : CPU_X_GROUP;
             float padded[CPU_X_GROUP] = {0};
             int32_t fours[STEPS], sums[STEPS], offset = 0, *values = (int32_t *)out;
             __m256i v;
-            memcpy(padded, x + t * stride + k, (size_t)left * sizeof *padded);
+            memcpy(padded, (const float *)x + t * stride + k, (size_t)left * sizeof *padded);
             const float scale = round_group(&v, padded);
             _mm256_storeu_si256((__m256i *)fours, v);
             _mm256_storeu_si256((__m256i *)sums, sums_of_four(v));
@@ -120,8 +123,8 @@ VECTOR void tile_group(vec totals[BYTE_TILE_TOKENS][2], const uint8_t *x, const 
 #pragma GCC unroll 16
     for (int t = 0; t < num_tokens; t++) {
         const vec scale = vec_set(x_scales[t]);
-        totals[t][0] = vec_fma(vec_multiply(vec_from_int32(sums[t][0]), scale), left, totals[t][0]);
-        totals[t][1] = vec_fma(vec_multiply(vec_from_int32(sums[t][1]), scale), right, totals[t][1]);
+        totals[t][0] = vec_fma(vec_from_int32(sums[t][0]) * scale, left, totals[t][0]);
+        totals[t][1] = vec_fma(vec_from_int32(sums[t][1]) * scale, right, totals[t][1]);
     }
 }
 
@@ -138,28 +141,41 @@ VECTOR void byte_tile_of(float *out, int64_t out_stride, const uint8_t *x, const
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             float *sum = out + t * out_stride + j * LANES;
-            vec_store(sum, accumulate ? vec_add(totals[t][j], vec_load(sum)) : totals[t][j]);
+            vec_store(sum, accumulate ? (vec)(totals[t][j] + vec_load(sum)) : totals[t][j]);
         }
 }
 
+static void byte_tile(const struct cpu_tile_args *a, float *out, const uint8_t *w)
+{
+    switch (a->num_tokens) {
 #define TILE_CASE(n)                                                                                                   \
     case n:                                                                                                            \
-        byte_tile_of(out, out_stride, x, w, depth, n, accumulate);                                                     \
+        byte_tile_of(out, a->out_stride, a->x, w, a->depth, n, a->accumulate);                                         \
         break;
-static void byte_tile(float *out, int64_t out_stride, const uint8_t *x, const uint8_t *w, int64_t depth, int num_tokens,
-                      bool accumulate)
-{
-    switch (num_tokens) {
-        TILE_CASE(1)
-        TILE_CASE(2)
-        TILE_CASE(3)
-        TILE_CASE(4)
-        TILE_CASE(5)
-        TILE_CASE(6)
+        EACH_TO_6(TILE_CASE)
+#undef TILE_CASE
     default:
         break;
     }
 }
-#undef TILE_CASE
+
+static void multiply_byte_tiles(const struct cpu_tile_args *a)
+{
+    const int64_t tile_bytes = (a->depth + CPU_X_GROUP - 1) / CPU_X_GROUP * W_GROUP_BYTES; /* of a tile's weights */
+    for (int64_t n = 0; n < a->num_features; n += BYTE_TILE_FEATURES)
+        byte_tile(a, a->out + n, a->weights + n / BYTE_TILE_FEATURES * tile_bytes);
+}
+
+const struct cpu_tiles ISA(cpu_tiles) = {
+    .kind = CPU_TILES_INT8,
+    .tile_tokens = BYTE_TILE_TOKENS,
+    .tile_features = BYTE_TILE_FEATURES,
+    .group = CPU_X_GROUP,
+    .x_group_bytes = X_BYTES,
+    .w_group_bytes = W_BYTES,
+    .pack_x = pack_x,
+    .pack_w = pack_w,
+    .multiply = multiply_byte_tiles,
+};
 
 #endif

@@ -68,5 +68,25 @@ static __device__ __forceinline__ void ring_step(ring_place &place, int stages)
     if (++place.stage == stages) place.stage = 0, place.round++;
 }
 
+/* Who fills a ring: the stage that is filled next, the oldest one that may not have arrived, and how many lie between.
+ */
+struct ring_filler {
+    ring_place next, arrived;
+    int in_flight;
+};
+
+/* Waits until the next stage is empty and at most `most` stages are in flight, this one included. */
+static __device__ __forceinline__ void ring_wait_empty(ring_filler &filler, uint64_t *full, uint64_t *empty, int stages,
+                                                       int most)
+{
+    if (filler.in_flight == most) {
+        barrier_wait(&full[filler.arrived.stage], filler.arrived.round & 1);
+        ring_step(filler.arrived, stages);
+    } else {
+        filler.in_flight++;
+    }
+    if (filler.next.round > 0) barrier_wait(&empty[filler.next.stage], (filler.next.round - 1) & 1);
+}
+
 #endif
 #endif

@@ -20,7 +20,7 @@ static __device__ __forceinline__ void bulk_copy(void *destination, const void *
                  : "memory");
 }
 
-/* Reads them into the L2 cache only. */
+/* Reads `bytes` bytes, a multiple of 16, into the L2 cache only. */
 static __device__ __forceinline__ void bulk_prefetch(const void *source, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
@@ -34,8 +34,8 @@ static constexpr bool BULK_COPY_TO_CLUSTER = true;
 static constexpr bool BULK_COPY_TO_CLUSTER = false;
 #endif
 
-/* The same, to the same address in several blocks of the cluster (a bit each in `blocks`), each with its own barrier.
- */
+/* Copies to one address of shared memory in several blocks of the cluster (a bit each in `blocks`), each with its own
+ * barrier. */
 static __device__ __forceinline__ void bulk_copy_to_cluster(void *destination, const void *source, uint32_t bytes,
                                                             uint64_t *barrier, uint16_t blocks, uint64_t policy)
 {
@@ -66,7 +66,7 @@ static __device__ __forceinline__ void box_copy_2d(void *destination, const CUte
                  : "memory");
 }
 
-/* The same for a tensor of 5 dimensions; `to` is a shared_address. */
+/* Copies a box of a tensor of 5 dimensions; `to` is a shared_address. */
 static __device__ __forceinline__ void box_copy_5d(uint32_t to, const CUtensorMap *map, int32_t c0, int32_t c1,
                                                    int32_t c2, int32_t c3, int32_t c4, uint64_t *barrier)
 {

@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(THREADS) reshape_and_cache_kernel(const
     if (slot < 0) return;
     const int64_t block = slot >> call.block_bits;
     const int offset = (int)(slot & (args.block_size - 1));
-    const int64_t to = (block * args.num_kv_heads + head) * args.head_size * args.block_size;
+    const int64_t to = block * args.block_stride + (int64_t)head * args.head_size * args.block_size;
     *(piece<C, X> *)((C *)args.k_cache + to + ((int64_t)chunk * args.block_size + offset) * X) = k;
     C *v_to = (C *)args.v_cache + to + (int64_t)chunk * X * args.block_size + offset;
 #pragma unroll

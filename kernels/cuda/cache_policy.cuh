@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/state.cuh"
 
-/* For data that is read once and should leave the L2 cache first. */
+/* The policy for data that is read once and should leave the L2 cache first. */
 static __device__ __forceinline__ uint64_t evict_first_policy()
 {
     uint64_t policy;
@@ -12,7 +12,7 @@ static __device__ __forceinline__ uint64_t evict_first_policy()
     return policy;
 }
 
-/* For data that every block reads and that should stay in the L2 cache. */
+/* The policy for data that every block reads and that should stay in the L2 cache. */
 static __device__ __forceinline__ uint64_t evict_last_policy()
 {
     uint64_t policy;

@@ -11,7 +11,8 @@ static __device__ __forceinline__ void copy_async(uint32_t to, const void *from,
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(read ? 16 : 0) : "memory");
 }
 
-/* The same with a policy of cache_policy.cuh; the L2 cache fetches the whole line of 128 bytes. */
+/* Copies 16 bytes or writes zeros, with a policy of cache_policy.cuh; the L2 cache fetches the whole line of 128 bytes.
+ */
 static __device__ __forceinline__ void copy_async(uint32_t to, const void *from, bool read, uint64_t policy)
 {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;\n" ::"r"(to), "l"(from),

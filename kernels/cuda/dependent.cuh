@@ -43,4 +43,15 @@ static inline void cuda_launch_dependent(const struct cuda_state *s, void (*kern
     cuda_launch_kernel(s, kernel, launch, true, arguments...);
 }
 
+/* An operation of one kernel: launches it as a dependent, with any amount of shared memory, and checks the launch. */
+template <class... Parameters, class... Arguments>
+static inline void cuda_run_dependent(struct backend *b, const char *operation, void (*kernel)(Parameters...),
+                                      const struct cuda_launch &launch, Arguments &&...arguments)
+{
+    const struct cuda_state *s = cuda_use(b);
+    if (!cuda_allow_shared(b, operation, kernel, launch.shared_bytes)) return;
+    cuda_launch_dependent(s, kernel, launch, arguments...);
+    cuda_check_launch(b, operation);
+}
+
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-/* Where they are looked for: versions 13 and 12, where the system finds them and in /usr/local/cuda. */
+/* A library is looked for in so many places: versions 13 and 12, where the system finds them and in /usr/local/cuda. */
 enum { LIBRARY_PLACES = 4 };
 
 struct library_path {

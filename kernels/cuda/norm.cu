@@ -11,8 +11,9 @@
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
+#include "kernels/cuda/warp.cuh"
 
-enum { MAX_THREADS = 512, KEPT = 2 };
+enum { MAX_THREADS = 32 * BLOCK_SUM_WARPS, KEPT = 2 };
 
 template <class T> struct norm_call {
     T *out;
@@ -25,21 +26,6 @@ template <class T> struct norm_call {
     float multiplier;       /* of x, where there is a residual */
     int size;
 };
-
-struct warp_sums {
-    float of_warps[MAX_THREADS / 32];
-};
-
-/* No two calls of a kernel share `sums`: a warp may read them after another has gone on. */
-static __device__ __forceinline__ float sum_of_block(float x, struct warp_sums *sums)
-{
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-    if (threadIdx.x % 32 == 0) sums->of_warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < blockDim.x / 32 ? sums->of_warps[threadIdx.x % 32] : 0;
-    for (int offset = MAX_THREADS / 64; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-    return __shfl_sync(~0u, x, 0);
-}
 
 /* Piece i of x; with a residual, of the residual after the addition, rounded to T as it is stored. */
 template <class T, int N, bool ADD>
@@ -113,7 +99,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __gr
         if ((int)threadIdx.x + k * step < pieces)
             kept[k] = load_piece<T, N, ADD>(call, from, added, threadIdx.x + k * step, &sum);
     for (int i = threadIdx.x + KEPT * step; i < pieces; i += step) load_piece<T, N, ADD>(call, from, added, i, &sum);
-    const float factor = rsqrtf(sum_of_block(sum, &sums) / (float)call.size + call.norm.eps);
+    const float factor = rsqrtf(block_sum(sum, &sums) / (float)call.size + call.norm.eps);
     if constexpr (QUANTIZE) {
         quantize_kept(call, kept, gains, factor, ADD ? added : from);
     } else {
@@ -154,7 +140,7 @@ static __device__ __forceinline__ void for_each_piece(norm_row<T, N> &row, Funct
     }
 }
 
-/* The gains of the thread's pieces, likewise. */
+/* The gains of the thread's pieces, which stay in registers as far as the pieces do. */
 template <int N> struct norm_gains {
     raw_gains<N> kept[KEPT];
 };
@@ -184,14 +170,14 @@ static __device__ __forceinline__ norm_moments moments_of(norm_row<T, N> &row, c
 #pragma unroll
             for (int j = 0; j < N; j++) sum += to_float(p.values[j]);
         });
-        mean = sum_of_block(sum, &sums[0]) / (float)size;
+        mean = block_sum(sum, &sums[0]) / (float)size;
         sum = 0;
     }
     for_each_piece(row, [&](const piece<T, N> &p, int, int) {
 #pragma unroll
         for (int j = 0; j < N; j++) sum += (to_float(p.values[j]) - mean) * (to_float(p.values[j]) - mean);
     });
-    return {mean, rsqrtf(sum_of_block(sum, &sums[1]) / (float)size + norm.eps)};
+    return {mean, rsqrtf(block_sum(sum, &sums[1]) / (float)size + norm.eps)};
 }
 
 template <class T, int N>

@@ -19,7 +19,7 @@ struct nvml_usage {
     bool has_reserve; /* bytes includes what the driver reserves for itself (drivers before 510 do not tell it apart) */
 };
 
-/* Of the GPU with this PCI bus id ("0000:65:00.0"). */
+/* What is in use of the GPU with this PCI bus id ("0000:65:00.0"). */
 struct nvml_usage nvml_memory_usage(const char *pci_bus_id);
 
 /* Writes to text[size] which other processes hold memory of it, as far as NVML and /proc tell: "python3 (pid 712) 20.1

@@ -6,6 +6,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/state.cuh"
+#include "kernels/cuda/warp.cuh"
 
 enum { QUANTIZE_GROUP = 128 };
 
@@ -45,7 +46,7 @@ static __device__ __forceinline__ void load_scaled(float (&values)[N], const pie
     for (int j = 0; j < N; j++) values[j] = of_token * of_features.values[j] * to_float(p.values[j]);
 }
 
-/* The same for any piece. */
+/* The values of piece i of the token blockIdx.x, whether scales were left out or not. */
 template <class T, int N>
 static __device__ __forceinline__ void load_values(float (&values)[N], const piece<T, N> &p,
                                                    const left_out_scales &scales, int i)
@@ -72,21 +73,13 @@ template <class T, int N> static __device__ __forceinline__ float largest_of(con
     return largest;
 }
 
-/* The largest x of LANES neighbouring lanes. All lanes of the warp call it. */
-template <int LANES> static __device__ __forceinline__ float largest_of_lanes(float x)
-{
-#pragma unroll
-    for (int offset = LANES / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, offset));
-    return x;
-}
-
 /* The largest x of the block. */
 static __device__ __forceinline__ float largest_of_block(float x, float (&of_warps)[32])
 {
-    x = largest_of_lanes<32>(x);
+    x = warp_max(x);
     if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
     __syncthreads();
-    return largest_of_lanes<32>(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0);
+    return warp_max(threadIdx.x % 32 < blockDim.x / 32 ? of_warps[threadIdx.x % 32] : 0);
 }
 
 template <class T, int N>
@@ -124,7 +117,7 @@ static __device__ __forceinline__ void quantize_row(const quantize_call &call, c
     }
     auto store = [&](const piece<T, N> &p, int i) {
         if (call.has_groups) {
-            scale = quantize_scale(largest_of_lanes<LANES>(i < pieces ? largest_of(p) : 0));
+            scale = quantize_scale(warp_max<LANES>(i < pieces ? largest_of(p) : 0));
             if (i < pieces && i % LANES == 0) scales[i / LANES * call.stride] = scale;
         }
         if (i < pieces) store_quantized(row, p, 1 / scale, i);

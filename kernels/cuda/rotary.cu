@@ -6,7 +6,7 @@
 
 enum { MAX_THREADS = 256, NORM_THREADS = 256 };
 
-/* Without a norm. One block a token; a thread rotates N pairs of one head at a time. */
+/* Rotates without a norm. One block a token; a thread rotates N pairs of one head at a time. */
 template <class T, int N> static __global__ void __launch_bounds__(MAX_THREADS) rotary_kernel(struct rotary_args args)
 {
     let_next_start();
@@ -77,7 +77,7 @@ static __device__ __forceinline__ float lane_squares(const piece<T, N> *head, co
     return sum;
 }
 
-/* With a norm. Grid: x the token, y the part of its heads. N divides rotary_dim / 2 and head_size. */
+/* Norms and rotates. Grid: x the token, y the part of its heads. N divides rotary_dim / 2 and head_size. */
 template <class T, int N>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const __grid_constant__ norm_rotary_call call)
 {

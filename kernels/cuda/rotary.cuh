@@ -18,7 +18,7 @@ static __device__ __forceinline__ void rotate(piece<T, N> &left, piece<T, N> &ri
     }
 }
 
-/* The same of the pairs (x[2 j], x[2 j + 1]), where x is left followed by right. */
+/* Rotates the pairs (x[2 j], x[2 j + 1]), where x is left followed by right. */
 template <class T, int N>
 static __device__ __forceinline__ void rotate_neighbours(piece<T, N> &left, piece<T, N> &right, const float *cos,
                                                          const float *sin)

@@ -88,8 +88,8 @@ static inline void cuda_set_device(struct backend *b)
     cudaSetDevice(cuda_state(b)->device);
 }
 
-/* The same, and then the main stream can be given work. Only for the thread that calls the operations, because the
- * matmuls that wait are its own; other threads use cuda_set_device and streams of their own. */
+/* Makes the device current, and then the main stream can be given work. Only for the thread that calls the operations,
+ * because the matmuls that wait are its own; other threads use cuda_set_device and streams of their own. */
 static inline struct cuda_state *cuda_use(struct backend *b)
 {
     struct cuda_state *s = cuda_state(b);

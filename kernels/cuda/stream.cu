@@ -74,7 +74,7 @@ static enum status event_synchronize(struct backend *b, backend_event event, str
     return result(b, cudaEventSynchronize((cudaEvent_t)event), err);
 }
 
-/* In thread-local mode, so that other threads may allocate during a capture, as those of preload.cu do. */
+/* Captures in thread-local mode, so that other threads may allocate during a capture, as those of preload.cu do. */
 static enum status capture_begin(struct backend *b, struct error *err)
 {
     cudaError_t error = cudaStreamBeginCapture(cuda_stream(b, NULL), cudaStreamCaptureModeThreadLocal);

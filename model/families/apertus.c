@@ -15,9 +15,6 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->names.mlp_norm = "feedforward_layernorm";
 }
 
-static const char *const reads[] = {"attention_bias", "hidden_act", NULL};
-static const char *const ignores[] = {"qk_norm", NULL}; /* queries and keys always have norms */
-
 static const struct rope_config rope = {.type = ROPE_LLAMA3,
                                         .theta = 12000000,
                                         .factor = 8,
@@ -30,5 +27,6 @@ const struct family family_apertus = {.model_type = "apertus",
                                       .read = read,
                                       .rope_theta = 12000000,
                                       .rope = &rope,
-                                      .reads = reads,
-                                      .ignores = ignores};
+                                      .reads = "attention_bias hidden_act",
+                                      /* queries and keys always have norms */
+                                      .ignores = "qk_norm"};

@@ -12,7 +12,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"attention_bias", "mlp_bias", "hidden_act", NULL};
-
-const struct family family_arcee = {
-    .model_type = "arcee", .architecture = "ArceeForCausalLM", .read = read, .reads = reads};
+const struct family family_arcee = {.model_type = "arcee",
+                                    .architecture = "ArceeForCausalLM",
+                                    .read = read,
+                                    .reads = "attention_bias mlp_bias hidden_act"};

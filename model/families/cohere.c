@@ -25,21 +25,17 @@ static void read_cohere2(struct json_reader *r, struct model_spec *spec)
         if (spec->layers[i].attention.window == 0) spec->layers[i].attention.rotary_dim = 0;
 }
 
-static const char *const reads[] = {"attention_bias", "logit_scale", NULL};
-static const char *const reads_cohere2[] = {"attention_bias",         "logit_scale", "sliding_window",
-                                            "sliding_window_pattern", "layer_types", NULL};
-/* position_embedding_type is "rope_gptj", the interleaved rotation */
-static const char *const ignores[] = {"position_embedding_type", NULL};
-static const char *const ignores_cohere2[] = {"position_embedding_type", "use_sliding_window", NULL};
-
 const struct family family_cohere = {.model_type = "cohere",
                                      .architecture = "CohereForCausalLM",
                                      .read = read,
                                      .rope_theta = 500000,
-                                     .reads = reads,
-                                     .ignores = ignores};
-const struct family family_cohere2 = {.model_type = "cohere2",
-                                      .architecture = "Cohere2ForCausalLM",
-                                      .read = read_cohere2,
-                                      .reads = reads_cohere2,
-                                      .ignores = ignores_cohere2};
+                                     .reads = "attention_bias logit_scale",
+
+                                     /* position_embedding_type is "rope_gptj", the interleaved rotation */
+                                     .ignores = "position_embedding_type"};
+const struct family family_cohere2 = {
+    .model_type = "cohere2",
+    .architecture = "Cohere2ForCausalLM",
+    .read = read_cohere2,
+    .reads = "attention_bias logit_scale sliding_window sliding_window_pattern layer_types",
+    .ignores = "position_embedding_type use_sliding_window"};

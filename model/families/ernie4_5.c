@@ -11,10 +11,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->rope_interleaved = true;
 }
 
-static const char *const reads[] = {"use_bias", NULL};
-
 const struct family family_ernie4_5 = {.model_type = "ernie4_5",
                                        .architecture = "Ernie4_5ForCausalLM",
                                        .read = read,
                                        .rope_theta = 500000,
-                                       .reads = reads};
+                                       .reads = "use_bias"};

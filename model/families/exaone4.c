@@ -24,9 +24,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     read_windows(r, spec);
 }
 
-static const char *const reads[] = {"sliding_window", "sliding_window_pattern", "layer_types", NULL};
-
-static const char *const ignores[] = {"use_sliding_window", NULL};
-
-const struct family family_exaone4 = {
-    .model_type = "exaone4", .architecture = "Exaone4ForCausalLM", .read = read, .reads = reads, .ignores = ignores};
+const struct family family_exaone4 = {.model_type = "exaone4",
+                                      .architecture = "Exaone4ForCausalLM",
+                                      .read = read,
+                                      .reads = "sliding_window sliding_window_pattern layer_types",
+                                      .ignores = "use_sliding_window"};

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
@@ -115,7 +116,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     family->read(r, spec);
     family_read_rope(r, family, spec);
     read_dtype(r, spec);
-    known_keys_check(r, family, spec);
-    if (!key_is_in("layer_types", family->reads) && !key_is_in("layer_types", family->ignores))
+    known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
+    if (!words_have(family->reads, "layer_types") && !words_have(family->ignores, "layer_types"))
         family_check_layer_types(r, spec);
 }

@@ -18,43 +18,21 @@ struct family {
      * after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
     double rope_theta;              /* where the file gives none; 0: 10000 */
-    double rope_local_theta;        /* of families with two ropes: the same for the second */
+    double rope_local_theta;        /* theta of the second rope, of families with two */
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
-    int32_t original_max_position;  /* the same; 0: max_position_embeddings */
+    int32_t original_max_position;  /* where the file gives none; 0: max_position_embeddings */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
-    /* Of the keys known to change the arithmetic (known_keys.h): those that read() honours, and those that change
-     * nothing in this family. NULL-terminated; NULL: none. A file that gives another one of them is refused. */
-    const char *const *reads, *const *ignores;
+    /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
+     * nothing in this family. NULL: none. A file that gives another one of them is refused. */
+    const char *reads, *ignores;
 };
 
-extern const struct family family_apertus;
-extern const struct family family_arcee;
-extern const struct family family_cohere;
-extern const struct family family_cohere2;
-extern const struct family family_ernie4_5;
-extern const struct family family_exaone;
-extern const struct family family_exaone4;
-extern const struct family family_gemma;
-extern const struct family family_gemma2;
-extern const struct family family_gemma3;
-extern const struct family family_glm;
-extern const struct family family_glm4;
-extern const struct family family_granite;
-extern const struct family family_granite4;
-extern const struct family family_helium;
-extern const struct family family_internlm3;
-extern const struct family family_iquestcoder;
-extern const struct family family_llama;
-extern const struct family family_ministral;
-extern const struct family family_mistral;
-extern const struct family family_olmo2;
-extern const struct family family_olmo3;
-extern const struct family family_phi3;
-extern const struct family family_qwen2;
-extern const struct family family_qwen3;
-extern const struct family family_seed_oss;
-extern const struct family family_smollm3;
+extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,
+    family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
+    family_granite4, family_helium, family_internlm3, family_iquestcoder, family_llama, family_ministral,
+    family_mistral, family_olmo2, family_olmo3, family_phi3, family_qwen2, family_qwen3, family_seed_oss,
+    family_smollm3;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

@@ -13,8 +13,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_gemma(spec);
 }
 
-static const char *const reads[] = {"attention_bias", "hidden_act", NULL};
-static const char *const ignores[] = {"hidden_activation", NULL};
-
-const struct family family_gemma = {
-    .model_type = "gemma", .architecture = "GemmaForCausalLM", .read = read, .reads = reads, .ignores = ignores};
+const struct family family_gemma = {.model_type = "gemma",
+                                    .architecture = "GemmaForCausalLM",
+                                    .read = read,
+                                    .reads = "attention_bias hidden_act",
+                                    .ignores = "hidden_activation"};

@@ -33,16 +33,10 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->logits_soft_cap = read_soft_cap(r, "final_logit_softcapping", 30);
 }
 
-static const char *const reads[] = {"attention_bias",
-                                    "query_pre_attn_scalar",
-                                    "attn_logit_softcapping",
-                                    "final_logit_softcapping",
-                                    "hidden_activation",
-                                    "sliding_window",
-                                    "layer_types",
-                                    NULL};
-/* hidden_activation is the one that counts */
-static const char *const ignores[] = {"hidden_act", "use_sliding_window", NULL};
-
-const struct family family_gemma2 = {
-    .model_type = "gemma2", .architecture = "Gemma2ForCausalLM", .read = read, .reads = reads, .ignores = ignores};
+const struct family family_gemma2 = {.model_type = "gemma2",
+                                     .architecture = "Gemma2ForCausalLM",
+                                     .read = read,
+                                     .reads = "attention_bias query_pre_attn_scalar attn_logit_softcapping "
+                                              "final_logit_softcapping hidden_activation sliding_window layer_types",
+                                     /* hidden_activation is the one that counts */
+                                     .ignores = "hidden_act use_sliding_window"};

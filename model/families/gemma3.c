@@ -12,15 +12,12 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->logits_soft_cap = json_reader_number(r, "final_logit_softcapping", 0, 1e-6, 1e6);
 }
 
-static const char *const reads[] = {"attention_bias",    "query_pre_attn_scalar", "final_logit_softcapping",
-                                    "hidden_activation", "sliding_window",        "sliding_window_pattern",
-                                    "layer_types",       "rope_local_base_freq",  NULL};
-static const char *const ignores[] = {"hidden_act", "use_sliding_window", NULL};
-
-const struct family family_gemma3 = {.model_type = "gemma3_text",
-                                     .architecture = "Gemma3ForCausalLM",
-                                     .read = read,
-                                     .rope_theta = 1e6,
-                                     .rope_local_theta = 10000,
-                                     .reads = reads,
-                                     .ignores = ignores};
+const struct family family_gemma3 = {
+    .model_type = "gemma3_text",
+    .architecture = "Gemma3ForCausalLM",
+    .read = read,
+    .rope_theta = 1e6,
+    .rope_local_theta = 10000,
+    .reads = "attention_bias query_pre_attn_scalar final_logit_softcapping hidden_activation sliding_window "
+             "sliding_window_pattern layer_types rope_local_base_freq",
+    .ignores = "hidden_act use_sliding_window"};

@@ -27,15 +27,13 @@ static void read_glm4(struct json_reader *r, struct model_spec *spec)
     spec->names.post_mlp_norm = "post_mlp_layernorm";
 }
 
-static const char *const reads[] = {"attention_bias", "partial_rotary_factor", NULL};
-
 const struct family family_glm = {.model_type = "glm",
                                   .architecture = "GlmForCausalLM",
                                   .read = read_glm,
                                   .partial_rotary_factor = 0.5,
-                                  .reads = reads};
+                                  .reads = "attention_bias partial_rotary_factor"};
 const struct family family_glm4 = {.model_type = "glm4",
                                    .architecture = "Glm4ForCausalLM",
                                    .read = read_glm4,
                                    .partial_rotary_factor = 0.5,
-                                   .reads = reads};
+                                   .reads = "attention_bias partial_rotary_factor"};

@@ -28,9 +28,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_read_granite_multipliers(r, spec);
 }
 
-static const char *const reads[] = {
-    "attention_bias", "mlp_bias", "attention_multiplier", "residual_multiplier", "embedding_multiplier",
-    "logits_scaling", NULL};
-
 const struct family family_granite = {
-    .model_type = "granite", .architecture = "GraniteForCausalLM", .read = read, .reads = reads};
+    .model_type = "granite",
+    .architecture = "GraniteForCausalLM",
+    .read = read,
+    .reads = "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling"};

@@ -47,9 +47,9 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->names.down = "shared_mlp.output_linear";
 }
 
-static const char *const reads[] = {"attention_bias",          "num_local_experts",    "layer_types",
-                                    "position_embedding_type", "attention_multiplier", "residual_multiplier",
-                                    "embedding_multiplier",    "logits_scaling",       NULL};
-
 const struct family family_granite4 = {
-    .model_type = "granitemoehybrid", .architecture = "GraniteMoeHybridForCausalLM", .read = read, .reads = reads};
+    .model_type = "granitemoehybrid",
+    .architecture = "GraniteMoeHybridForCausalLM",
+    .read = read,
+    .reads = "attention_bias num_local_experts layer_types position_embedding_type attention_multiplier "
+             "residual_multiplier embedding_multiplier logits_scaling"};

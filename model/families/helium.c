@@ -13,7 +13,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->rope_interleaved = true;
 }
 
-static const char *const reads[] = {"attention_bias", "mlp_bias", NULL};
-
-const struct family family_helium = {
-    .model_type = "helium", .architecture = "HeliumForCausalLM", .read = read, .rope_theta = 100000, .reads = reads};
+const struct family family_helium = {.model_type = "helium",
+                                     .architecture = "HeliumForCausalLM",
+                                     .read = read,
+                                     .rope_theta = 100000,
+                                     .reads = "attention_bias mlp_bias"};

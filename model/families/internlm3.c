@@ -11,7 +11,5 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"qkv_bias", "bias", NULL};
-
 const struct family family_internlm3 = {
-    .model_type = "internlm3", .architecture = "InternLM3ForCausalLM", .read = read, .reads = reads};
+    .model_type = "internlm3", .architecture = "InternLM3ForCausalLM", .read = read, .reads = "qkv_bias bias"};

@@ -11,10 +11,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"attention_bias", "mlp_bias", NULL};
-
 const struct family family_iquestcoder = {.model_type = "iquestcoder",
                                           .architecture = "IQuestCoderForCausalLM",
                                           .read = read,
                                           .rope_theta = 500000,
-                                          .reads = reads};
+                                          .reads = "attention_bias mlp_bias"};

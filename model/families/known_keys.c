@@ -1,7 +1,8 @@
 #include "model/families/known_keys.h"
 
 #include <math.h>
-#include <string.h>
+
+#include "base/words.h"
 
 /* Which values of a key change nothing: with them the model computes what it computes without the key. null is always
  * one of them. */
@@ -98,9 +99,6 @@ static const struct known_key {
 
 static bool is_neutral(struct json_reader *r, const struct known_key *known, const struct model_spec *spec)
 {
-    static const char *const silu[] = {"silu", "swish", NULL};
-    static const char *const rms[] = {"rms_norm", "rmsnorm", "RMSNorm", "rms", NULL};
-    static const char *const rotary[] = {"rope", "rotary", NULL};
     const json_t *value = json_reader_get(r, known->key);
     if (!value) return true;
     switch (known->neutral) {
@@ -113,11 +111,11 @@ static bool is_neutral(struct json_reader *r, const struct known_key *known, con
     case TRUE:
         return json_is_true(value);
     case SILU:
-        return key_is_in(json_string_value(value), silu);
+        return words_have("silu swish", json_string_value(value));
     case RMS_NORM:
-        return key_is_in(json_string_value(value), rms);
+        return words_have("rms_norm rmsnorm RMSNorm rms", json_string_value(value));
     case ROTARY:
-        return key_is_in(json_string_value(value), rotary);
+        return words_have("rope rotary", json_string_value(value));
     case UNUSED_WINDOW:
         return json_is_off(value) || !json_reader_bool(r, "use_sliding_window", true);
     case ATTENTION_SCALE:
@@ -129,21 +127,15 @@ static bool is_neutral(struct json_reader *r, const struct known_key *known, con
     return false;
 }
 
-bool key_is_in(const char *key, const char *const *keys)
-{
-    for (; key && keys && *keys; keys++)
-        if (strcmp(key, *keys) == 0) return true;
-    return false;
-}
-
-void known_keys_check(struct json_reader *r, const struct family *family, const struct model_spec *spec)
+void known_keys_check(struct json_reader *r, const char *model_type, const char *reads, const char *ignores,
+                      const struct model_spec *spec)
 {
     for (size_t i = 0; i < sizeof known_keys / sizeof *known_keys; i++) {
         const struct known_key *known = &known_keys[i];
-        if (key_is_in(known->key, family->reads) || key_is_in(known->key, family->ignores)) continue;
+        if (words_have(reads, known->key) || words_have(ignores, known->key)) continue;
         if (!is_neutral(r, known, spec))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s is %s, but quire computes %s models only with %s there (%s)",
-                             known->key, show_value(json_reader_get(r, known->key)).text, family->model_type,
+                             known->key, show_value(json_reader_get(r, known->key)).text, model_type,
                              neutral_names[known->neutral], known->what);
     }
 }

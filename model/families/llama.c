@@ -10,7 +10,5 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"attention_bias", "mlp_bias", NULL};
-
 const struct family family_llama = {
-    .model_type = "llama", .architecture = "LlamaForCausalLM", .read = read, .reads = reads};
+    .model_type = "llama", .architecture = "LlamaForCausalLM", .read = read, .reads = "attention_bias mlp_bias"};

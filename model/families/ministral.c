@@ -10,12 +10,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_read_layer_types(r, layer.attention.window, spec);
 }
 
-static const char *const reads[] = {"sliding_window", "layer_types", NULL};
-
-static const char *const ignores[] = {"use_sliding_window", NULL};
-
 const struct family family_ministral = {.model_type = "ministral",
                                         .architecture = "MinistralForCausalLM",
                                         .read = read,
-                                        .reads = reads,
-                                        .ignores = ignores};
+                                        .reads = "sliding_window layer_types",
+                                        .ignores = "use_sliding_window"};

@@ -19,7 +19,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"sliding_window", "use_sliding_window", NULL};
-
-const struct family family_mistral = {
-    .model_type = "mistral", .architecture = "MistralForCausalLM", .read = read, .reads = reads};
+const struct family family_mistral = {.model_type = "mistral",
+                                      .architecture = "MistralForCausalLM",
+                                      .read = read,
+                                      .reads = "sliding_window use_sliding_window"};

@@ -12,7 +12,5 @@ void family_read_olmo2(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"attention_bias", NULL};
-
 const struct family family_olmo2 = {
-    .model_type = "olmo2", .architecture = "Olmo2ForCausalLM", .read = family_read_olmo2, .reads = reads};
+    .model_type = "olmo2", .architecture = "Olmo2ForCausalLM", .read = family_read_olmo2, .reads = "attention_bias"};

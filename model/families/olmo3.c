@@ -8,13 +8,10 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_two_ropes(spec);
 }
 
-static const char *const reads[] = {"attention_bias", "sliding_window", "layer_types", NULL};
-static const char *const ignores[] = {"use_sliding_window", NULL};
-
 const struct family family_olmo3 = {.model_type = "olmo3",
                                     .architecture = "Olmo3ForCausalLM",
                                     .read = read,
                                     .rope_theta = 500000,
                                     .rope_local_theta = 500000,
-                                    .reads = reads,
-                                    .ignores = ignores};
+                                    .reads = "attention_bias sliding_window layer_types",
+                                    .ignores = "use_sliding_window"};

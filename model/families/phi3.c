@@ -13,13 +13,10 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->names.gate_up = "mlp.gate_up_proj";
 }
 
-static const char *const reads[] = {"sliding_window", "partial_rotary_factor", NULL};
-static const char *const ignores[] = {"attention_bias", "mlp_bias", "lm_head_bias", "use_sliding_window", NULL};
-
 const struct family family_phi3 = {.model_type = "phi3",
                                    .architecture = "Phi3ForCausalLM",
                                    .read = read,
                                    .original_max_position = 4096,
                                    .longrope_only = true,
-                                   .reads = reads,
-                                   .ignores = ignores};
+                                   .reads = "sliding_window partial_rotary_factor",
+                                   .ignores = "attention_bias mlp_bias lm_head_bias use_sliding_window"};

@@ -11,8 +11,9 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_read_qwen_windows(r, spec);
 }
 
-static const char *const reads[] = {"sliding_window", "use_sliding_window", "layer_types", NULL};
-static const char *const ignores[] = {"attention_bias", "qkv_bias", NULL}; /* Q, K and V always have biases */
-
-const struct family family_qwen2 = {
-    .model_type = "qwen2", .architecture = "Qwen2ForCausalLM", .read = read, .reads = reads, .ignores = ignores};
+const struct family family_qwen2 = {.model_type = "qwen2",
+                                    .architecture = "Qwen2ForCausalLM",
+                                    .read = read,
+                                    .reads = "sliding_window use_sliding_window layer_types",
+                                    /* Q, K and V always have biases */
+                                    .ignores = "attention_bias qkv_bias"};

@@ -11,7 +11,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_read_qwen_windows(r, spec);
 }
 
-static const char *const reads[] = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types", NULL};
-
-const struct family family_qwen3 = {
-    .model_type = "qwen3", .architecture = "Qwen3ForCausalLM", .read = read, .reads = reads};
+const struct family family_qwen3 = {.model_type = "qwen3",
+                                    .architecture = "Qwen3ForCausalLM",
+                                    .read = read,
+                                    .reads = "attention_bias sliding_window use_sliding_window layer_types"};

@@ -2,37 +2,21 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "model/families/families.h"
-#include "model/families/known_keys.h"
 
 /* A key that is neither read here nor known to change nothing may matter, so it is refused. */
 static void check_keys(struct json_reader *r)
 {
-    static const char *const known[] = {"rope_type",
-                                        "type",
-                                        "rope_theta",
-                                        "factor",
-                                        "low_freq_factor",
-                                        "high_freq_factor",
-                                        "beta_fast",
-                                        "beta_slow",
-                                        "attention_factor",
-                                        "mscale",
-                                        "mscale_all_dim",
-                                        "truncate",
-                                        "short_factor",
-                                        "long_factor",
-                                        "original_max_position_embeddings",
-                                        "partial_rotary_factor",
-                                        "finetuned",
-                                        "attn_factor",
-                                        "extrapolation_factor",
-                                        NULL};
+    static const char known[] = "rope_type type rope_theta factor low_freq_factor high_freq_factor beta_fast beta_slow "
+                                "attention_factor mscale mscale_all_dim truncate short_factor long_factor "
+                                "original_max_position_embeddings partial_rotary_factor finetuned attn_factor "
+                                "extrapolation_factor";
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
     {
-        if (!json_is_null(value) && !key_is_in(key, known))
+        if (!json_is_null(value) && !words_have(known, key))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
                              show_string(key).text);
     }
@@ -51,8 +35,7 @@ static void warn_of_vllm(struct json_reader *r)
 /* The type of a family that has no other than longrope. */
 static enum rope_type read_longrope_name(struct json_reader *r, const char *name)
 {
-    static const char *const longrope[] = {"longrope", "su", "yarn", NULL};
-    if (key_is_in(name, longrope)) return ROPE_LONGROPE;
+    if (words_have("longrope su yarn", name)) return ROPE_LONGROPE;
     if (strcmp(name, "default") != 0)
         json_reader_fail(r, STATUS_UNSUPPORTED, "%srope_type \"%s\" is not supported (default and longrope are)",
                          r->prefix, show_string(name).text);
@@ -102,7 +85,7 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
     warn_of_vllm(r);
 }
 
-/* Of each head; 0: partial_rotary_factor is out of range. */
+/* How many elements of each head are rotated; 0: partial_rotary_factor is out of range. */
 static int32_t rotated_elements(const struct attention_spec *a, double partial_rotary_factor)
 {
     const bool valid = partial_rotary_factor > 0 && partial_rotary_factor <= 1;
@@ -161,7 +144,7 @@ struct rope_outer {
 
 static bool reads_partial_rotary_factor(const struct family *family)
 {
-    return key_is_in("partial_rotary_factor", family->reads);
+    return words_have(family->reads, "partial_rotary_factor");
 }
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,

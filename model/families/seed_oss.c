@@ -11,7 +11,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-static const char *const reads[] = {"attention_bias", "attention_out_bias", "mlp_bias", NULL};
-
-const struct family family_seed_oss = {
-    .model_type = "seed_oss", .architecture = "SeedOssForCausalLM", .read = read, .reads = reads};
+const struct family family_seed_oss = {.model_type = "seed_oss",
+                                       .architecture = "SeedOssForCausalLM",
+                                       .read = read,
+                                       .reads = "attention_bias attention_out_bias mlp_bias"};

@@ -39,8 +39,10 @@ static void read(struct json_reader *r, struct model_spec *spec)
     read_windows(r, spec);
 }
 
-static const char *const reads[] = {"attention_bias", "mlp_bias",           "no_rope_layers", "no_rope_layer_interval",
-                                    "sliding_window", "use_sliding_window", "layer_types",    NULL};
-
 const struct family family_smollm3 = {
-    .model_type = "smollm3", .architecture = "SmolLM3ForCausalLM", .read = read, .rope_theta = 2e6, .reads = reads};
+    .model_type = "smollm3",
+    .architecture = "SmolLM3ForCausalLM",
+    .read = read,
+    .rope_theta = 2e6,
+    .reads =
+        "attention_bias mlp_bias no_rope_layers no_rope_layer_interval sliding_window use_sliding_window layer_types"};

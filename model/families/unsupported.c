@@ -1,9 +1,9 @@
 /* What quire lacks for each model_type that transformers 5.17 knows and quire does not run. tests/scripts/
  * list_model_types.py prints those that are neither here nor a family. */
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "model/families/families.h"
 
 enum {
@@ -147,15 +147,6 @@ static const struct {
              "timesfm2_5"},
 };
 
-static bool has_word(const char *words, const char *word)
-{
-    const size_t length = strlen(word);
-    if (length == 0 || strchr(word, ' ')) return false;
-    for (const char *at = words; (at = strstr(at, word)); at += length)
-        if ((at == words || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) return true;
-    return false;
-}
-
 /* "a, b and c" */
 static struct missing_parts list_parts(unsigned missing)
 {
@@ -172,6 +163,6 @@ static struct missing_parts list_parts(unsigned missing)
 struct missing_parts family_missing_parts(const char *model_type)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (has_word(table[i].model_types, model_type)) return list_parts(table[i].parts);
+        if (words_have(table[i].model_types, model_type)) return list_parts(table[i].parts);
     return (struct missing_parts){""};
 }

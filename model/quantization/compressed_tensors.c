@@ -155,7 +155,7 @@ static bool goes_before(const char *target, const char *other)
     return strcmp(target, other) < 0;
 }
 
-/* Of targets: the modules whose best target this is get the scheme. */
+/* The modules for which this is the best target get the scheme. */
 static void set_target(struct quantization_reader *q, const char *target, uint8_t scheme)
 {
     modules_match(q, "targets", target, MATCH_NAME_OR_CLASS);

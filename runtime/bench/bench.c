@@ -7,71 +7,16 @@
 
 #include "base/edit_distance.h"
 #include "model/quantization.h"
-#include "runtime/bench/compare.h"
 #include "runtime/bench/kernels.h"
-#include "runtime/bench/setting.h"
-#include "runtime/bench/scheduler.h"
-#include "runtime/commands.h"
 #include "runtime/interrupt.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
 
 struct benchmark {
-    const char *name, *summary;
+    struct command command;
     bench_function *run;
-    struct bench_options defaults; /* the engine's options are set elsewhere */
-    bool has_output_len, has_batch_size, has_num_prompts, has_prefix_len, has_num_iters;
+    struct bench_options defaults; /* the engine's options are set elsewhere; what is 0, or one token, has no flag */
 };
-
-static const struct benchmark benchmarks[] = {
-    {.name = "latency",
-     .summary = "one batch: time to first token and time per output token",
-     .run = bench_latency,
-     .defaults =
-         {.input_len = {512, 512}, .output_len = {128, 128}, .batch_size = 1, .num_iters = 5, .num_iters_warmup = 1},
-     .has_output_len = true,
-     .has_batch_size = true,
-     .has_num_iters = true},
-    {.name = "throughput",
-     .summary = "many requests of random lengths: requests and tokens a second",
-     .run = bench_throughput,
-     .defaults =
-         {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters = 3, .num_iters_warmup = 1},
-     .has_output_len = true,
-     .has_num_prompts = true,
-     .has_num_iters = true},
-    {.name = "prefill",
-     .summary = "one prompt at a time: prompt tokens a second",
-     .run = bench_prefill,
-     .defaults = {.input_len = {512, 512}, .output_len = {1, 1}, .num_iters = 5, .num_iters_warmup = 1},
-     .has_num_iters = true},
-    {.name = "cache",
-     .summary = "prompts that begin alike: blocks shared, and time to first token",
-     .run = bench_cache,
-     .defaults = {.input_len = {16, 16},
-                  .output_len = {16, 16},
-                  .num_prompts = 64,
-                  .prefix_len = 500,
-                  .num_iters = 5,
-                  .num_iters_warmup = 1},
-     .has_output_len = true,
-     .has_num_prompts = true,
-     .has_prefix_len = true,
-     .has_num_iters = true},
-};
-enum { NUM_BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
-const char *const bench_names[] = {"latency", "throughput", "prefill", "cache", "kernels", "scheduler", NULL};
-
-static void print_usage(FILE *out)
-{
-    fputs("usage: quire bench NAME [flags]\n\n", out);
-    for (int i = 0; i < NUM_BENCHMARKS; i++) fprintf(out, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
-    fprintf(out, "  %-12s %s\n", "kernels", bench_kernels_summary);
-    fprintf(out, "  %-12s %s\n", "scheduler", bench_scheduler_summary);
-    fputs("\nquire bench NAME --help lists the flags. Every benchmark can print --json, and\n"
-          "  quire bench --compare A.json B.json   compares two such files, with the spread of their runs\n",
-          out);
-}
 
 static bool parse_length(const char *text, const char **end, int32_t *value)
 {
@@ -99,28 +44,14 @@ static enum status parse_range(void *target, const char *text, struct error *err
     return STATUS_OK;
 }
 
+enum { MOST = 1 << 20 }; /* of anything that is counted */
+
 /* Adds the flag if the benchmark has it. Its own flags are common, the engine's may not be. */
 static void add_if(bool has, struct option_table *table, struct option_spec spec)
 {
     spec.common = true;
     if (has) option_table_add(table, &spec, 1);
 }
-
-static struct option_spec count_spec(const char *name, int32_t *target, int minimum, const char *help)
-{
-    return (struct option_spec){.name = name,
-                                .kind = OPTION_INT32,
-                                .target = target,
-                                .minimum = minimum,
-                                .maximum = 1 << 20,
-                                .argument = "N",
-                                .help = help};
-}
-
-/* Help texts that name a default. The option table refers to them. */
-struct length_help {
-    char input[128], output[128], iters[64];
-};
 
 static void write_help(char *out, size_t size, const char *what, struct bench_range range)
 {
@@ -130,37 +61,30 @@ static void write_help(char *out, size_t size, const char *what, struct bench_ra
         snprintf(out, size, "%s, or a range to draw from. Default: %d:%d.", what, range.minimum, range.maximum);
 }
 
-static void add_flags(const struct benchmark *b, struct option_table *table, struct bench_options *o,
-                      struct length_help *help)
+static void add_own_flags(struct option_table *table, struct bench_options *o)
 {
-    write_help(help->input, sizeof help->input, b->has_prefix_len ? "Tokens of a prompt's own" : "Tokens of a prompt",
-               o->input_len);
-    write_help(help->output, sizeof help->output, "Tokens of an answer", o->output_len);
-    snprintf(help->iters, sizeof help->iters, "Times to measure. Default: %d.", o->num_iters);
-    struct option_spec range = {.name = "input-len",
-                                .kind = OPTION_CUSTOM,
-                                .target = &o->input_len,
-                                .parse = parse_range,
-                                .argument = "N|A:B",
-                                .help = help->input,
-                                .heading = "Benchmark:"};
-    add_if(true, table, range);
-    range.name = "output-len";
-    range.target = &o->output_len;
-    range.help = help->output;
-    range.heading = NULL;
-    add_if(b->has_output_len, table, range);
-    add_if(b->has_batch_size, table, count_spec("batch-size", &o->batch_size, 1, "Requests at once. Default: 1."));
-    add_if(b->has_num_prompts, table, count_spec("num-prompts", &o->num_prompts, 1, "Requests in all. Default: 64."));
-    add_if(b->has_prefix_len, table,
-           count_spec("prefix-len", &o->prefix_len, 1, "Tokens that all prompts share. Default: 500."));
-    add_if(b->has_num_iters, table, count_spec("num-iters", &o->num_iters, 1, help->iters));
+    write_help(o->help.input, sizeof o->help.input,
+               o->prefix_len > 0 ? "Tokens of a prompt's own" : "Tokens of a prompt", o->input_len);
+    write_help(o->help.output, sizeof o->help.output, "Tokens of an answer", o->output_len);
+    snprintf(o->help.iters, sizeof o->help.iters, "Times to measure. Default: %d.", o->num_iters);
     add_if(true, table,
-           count_spec("num-iters-warmup", &o->num_iters_warmup, 0, "Times to run before measuring. Default: 1."));
+           (struct option_spec){"input-len", OPTION_CUSTOM, &o->input_len, "N|A:B", .help = o->help.input,
+                                .heading = "Benchmark:", .parse = parse_range});
+    add_if(o->output_len.maximum > 1, table,
+           (struct option_spec){"output-len", OPTION_CUSTOM, &o->output_len, "N|A:B", .help = o->help.output,
+                                .parse = parse_range});
+    add_if(o->batch_size > 0, table,
+           bench_count_flag("batch-size", &o->batch_size, 1, MOST, "Requests at once. Default: 1."));
+    add_if(o->num_prompts > 0, table,
+           bench_count_flag("num-prompts", &o->num_prompts, 1, MOST, "Requests in all. Default: 64."));
+    add_if(o->prefix_len > 0, table,
+           bench_count_flag("prefix-len", &o->prefix_len, 1, MOST, "Tokens that all prompts share. Default: 500."));
+    add_if(true, table, bench_count_flag("num-iters", &o->num_iters, 1, MOST, o->help.iters));
     add_if(true, table,
-           (struct option_spec){.name = "json",
-                                .kind = OPTION_SWITCH,
-                                .target = &o->json,
+           bench_count_flag("num-iters-warmup", &o->num_iters_warmup, 0, MOST,
+                            "Times to run before measuring. Default: 1."));
+    add_if(true, table,
+           (struct option_spec){"json", OPTION_SWITCH, &o->json,
                                 .help = "Print one JSON object, with the names of vLLM's bench, for --compare."});
     trace_flag_add(table, &o->engine);
 }
@@ -205,15 +129,8 @@ static void report_setting(struct bench *b, const char *name)
 {
     const struct engine_info *info = engine_info(b->engine);
     const char *model = b->options->engine.model, *dtype = dtype_name(info->memory->dtype);
-    char threads[40] = "";
-    if (!info->discrete) {
-        snprintf(threads, sizeof threads, " (%d thread%s, %s)", info->threads, plural(info->threads), info->isa);
-        report_integer(&b->report, "threads", NULL, info->threads);
-        report_string(&b->report, "cpu_isa", info->isa);
-    }
-    report_string(&b->report, "benchmark", name);
-    report_string(&b->report, "model", model);
-    report_string(&b->report, "device", info->device);
+    char threads[40];
+    bench_report_device(&b->report, name, model, info->device, info->threads, info->isa, threads);
     report_string(&b->report, "dtype", dtype);
     report_number(&b->report, "start_seconds", NULL, info->start_seconds, "s");
     snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model,
@@ -222,8 +139,7 @@ static void report_setting(struct bench *b, const char *name)
     bench_report_machine(&b->report, info->discrete ? info->device : NULL);
 }
 
-static enum status run_benchmark(const struct benchmark *benchmark, const struct bench_options *options,
-                                 struct error *err)
+static enum status run_benchmark(const struct bench_options *options, struct error *err)
 {
     struct bench b = {.options = options, .random = {options->engine.seed}};
     enum status status = engine_create(&options->engine, &b.engine, err);
@@ -232,8 +148,8 @@ static enum status run_benchmark(const struct benchmark *benchmark, const struct
     report_init(&b.report);
     status = check_lengths(options, b.engine, err);
     if (status == STATUS_OK) {
-        report_setting(&b, benchmark->name);
-        status = benchmark->run(&b, err);
+        report_setting(&b, options->benchmark->command.name);
+        status = options->benchmark->run(&b, err);
     }
     if (status == STATUS_OK && !report_print(&b.report, options->json, stdout))
         status = error_set(err, STATUS_IO, "cannot write the results to standard output");
@@ -242,58 +158,92 @@ static enum status run_benchmark(const struct benchmark *benchmark, const struct
     return status;
 }
 
-static int run_named(const struct benchmark *benchmark, int argc, char **argv)
-{
-    struct error err;
-    struct log log = {LOG_WARNING};
-    struct bench_options options = benchmark->defaults;
-    char model[PATH_MAX];
-    bool help = false;
-    options.engine = engine_options_default();
-    options.engine.log = &log;
-    options.engine.cancel = interrupt_flag();
-    options.engine.skip_tokenizer = true; /* prompts are random ids */
+/* ---- the commands ---- */
 
-    struct option_table table = {0};
-    struct length_help texts;
-    add_flags(benchmark, &table, &options, &texts);
-    engine_flags_add(&table, &options.engine, &log);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail("bench", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        char usage[64], summary[128];
-        snprintf(usage, sizeof usage, "bench %s [flags]", benchmark->name);
-        snprintf(summary, sizeof summary, "Measures %s.", benchmark->summary);
-        options_print_help(&table, usage, summary, stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (model_folder_of_engine(&options.engine, model, sizeof model, &err) != STATUS_OK)
-        return command_fail("bench", &err, EXIT_STATUS_FAILURE);
-    if (run_benchmark(benchmark, &options, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
-    return EXIT_STATUS_OK;
+static void add_flags(const struct command *c, struct option_table *table, void *options)
+{
+    const struct benchmark *benchmark = (const struct benchmark *)c; /* whose first member it is */
+    struct bench_options *o = options;
+    *o = benchmark->defaults;
+    o->benchmark = benchmark;
+    o->log = (struct log){LOG_WARNING};
+    o->engine = engine_options_default();
+    o->engine.log = &o->log;
+    o->engine.cancel = interrupt_flag();
+    o->engine.skip_tokenizer = true; /* prompts are random ids */
+    add_own_flags(table, o);
+    engine_flags_add(table, &o->engine, &o->log);
+}
+
+static int run(void *options)
+{
+    struct bench_options *o = options;
+    struct error err;
+    char model[PATH_MAX];
+    enum status status = model_folder_of_engine(&o->engine, model, sizeof model, &err);
+    if (status == STATUS_OK) status = run_benchmark(o, &err);
+    return status == STATUS_OK ? EXIT_STATUS_OK : command_fail("bench", &err, EXIT_STATUS_FAILURE);
+}
+
+static const struct benchmark latency = {
+    {"latency", "one batch: time to first token and time per output token", "bench latency [flags]", NULL,
+     sizeof(struct bench_options), add_flags, run},
+    bench_latency,
+    {.input_len = {512, 512}, .output_len = {128, 128}, .batch_size = 1, .num_iters = 5, .num_iters_warmup = 1}};
+static const struct benchmark throughput = {
+    {"throughput", "many requests of random lengths: requests and tokens a second", "bench throughput [flags]", NULL,
+     sizeof(struct bench_options), add_flags, run},
+    bench_throughput,
+    {.input_len = {32, 256}, .output_len = {32, 128}, .num_prompts = 64, .num_iters = 3, .num_iters_warmup = 1}};
+static const struct benchmark prefill = {
+    {"prefill", "one prompt at a time: prompt tokens a second", "bench prefill [flags]", NULL,
+     sizeof(struct bench_options), add_flags, run},
+    bench_prefill,
+    {.input_len = {512, 512}, .output_len = {1, 1}, .num_iters = 5, .num_iters_warmup = 1}};
+static const struct benchmark cache = {{"cache", "prompts that begin alike: blocks shared, and time to first token",
+                                        "bench cache [flags]", NULL, sizeof(struct bench_options), add_flags, run},
+                                       bench_cache,
+                                       {.input_len = {16, 16},
+                                        .output_len = {16, 16},
+                                        .num_prompts = 64,
+                                        .prefix_len = 500,
+                                        .num_iters = 5,
+                                        .num_iters_warmup = 1}};
+static const struct command *const parts[] = {
+    &latency.command, &throughput.command, &prefill.command, &cache.command, &bench_kernels, &bench_scheduler, NULL};
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: quire bench NAME [flags]\n\n", out);
+    for (const struct command *const *part = parts; *part; part++)
+        fprintf(out, "  %-12s %s\n", (*part)->name, (*part)->summary);
+    fputs("\nquire bench NAME --help lists the flags. Every benchmark can print --json, and\n"
+          "  quire bench --compare A.json B.json   compares two such files, with the spread of their runs\n",
+          out);
 }
 
 static int unknown_benchmark(const char *name)
 {
     struct error err;
     struct nearest nearest = nearest_begin(name);
-    for (const char *const *known = bench_names; *known; known++) nearest_consider(&nearest, *known);
+    for (const struct command *const *part = parts; *part; part++) nearest_consider(&nearest, (*part)->name);
     error_set(&err, STATUS_INVALID, "there is no benchmark '%s'%s%s%s quire bench --help lists them", name,
               nearest.word ? "; did you mean " : ";", nearest.word ? nearest.word : "", nearest.word ? "?" : "");
     return command_fail("bench", &err, EXIT_STATUS_USAGE);
 }
 
-int command_bench(int argc, char **argv)
+static int run_without_name(int argc, char **argv)
 {
-    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        print_usage(stdout);
-        return EXIT_STATUS_OK;
-    }
-    for (int i = 0; argc >= 2 && i < NUM_BENCHMARKS; i++)
-        if (strcmp(argv[1], benchmarks[i].name) == 0) return run_named(&benchmarks[i], argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "kernels") == 0) return bench_kernels_command(argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "scheduler") == 0) return bench_scheduler_command(argc - 1, argv + 1);
-    if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare_command(argc - 1, argv + 1);
-    if (argc < 2) print_usage(stderr);
-    return argc < 2 ? EXIT_STATUS_USAGE : unknown_benchmark(argv[1]);
+    const bool help = argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+    if (argc >= 2 && strcmp(argv[1], "--compare") == 0) return bench_compare(argc - 1, argv + 1);
+    if (argc >= 2 && !help) return unknown_benchmark(argv[1]);
+    print_usage(help ? stdout : stderr);
+    return help ? EXIT_STATUS_OK : EXIT_STATUS_USAGE;
 }
+
+const struct command command_bench = {
+    .name = "bench",
+    .summary = "measure how fast a model runs here",
+    .parts = parts,
+    .run_without_part = run_without_name,
+};

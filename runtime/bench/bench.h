@@ -1,11 +1,29 @@
-/* quire bench NAME: what the benchmarks share that run an engine. */
+/* quire bench NAME: what the benchmarks share, and those that run an engine. */
 #ifndef QUIRE_RUNTIME_BENCH_H
 #define QUIRE_RUNTIME_BENCH_H
 
-#include "runtime/report.h"
 #include "runtime/bench/run.h"
+#include "runtime/command.h"
+#include "runtime/report.h"
 
-extern const char *const bench_names[]; /* of all benchmarks, ended by NULL */
+/* Benchmarks without an engine: of the scheduler, on traces of random tokens, and of single kernels (kernels.h). */
+extern const struct command bench_scheduler;
+
+/* quire bench --compare A.json B.json: two results of the same benchmark; argv[0] is "--compare". Prints a row for each
+ * figure that both files have: the medians, their ratio and the spread. A difference counts where the ranges of the
+ * runs, from the smallest to the largest, have nothing in common. Returns the exit status. */
+int bench_compare(int argc, char **argv);
+
+/* A flag that counts something. */
+struct option_spec bench_count_flag(const char *name, int32_t *target, int minimum, int maximum, const char *help);
+
+/* Adds what computes to the JSON: benchmark, model and device, and of a CPU (isa not NULL) threads and instruction set,
+ * which words[40] gets for the title: " (2 threads, avx2)", or "". */
+void bench_report_device(struct report *r, const char *benchmark, const char *model, const char *device, int threads,
+                         const char *isa, char words[40]);
+/* Adds the build and the machine as lines to the title, and the same facts to the JSON. `gpu`: the device that
+ * computes, "cuda:0"; NULL: none does. */
+void bench_report_machine(struct report *r, const char *gpu);
 
 struct bench_options {
     struct engine_options engine;
@@ -15,6 +33,11 @@ struct bench_options {
     int32_t prefix_len;                       /* cache: tokens that all prompts share, before input_len of their own */
     int32_t num_iters, num_iters_warmup;
     bool json;
+    const struct benchmark *benchmark;
+    struct log log; /* engine.log */
+    struct {
+        char input[128], output[128], iters[64];
+    } help; /* texts that name a default, which the option table refers to */
 };
 
 struct bench {

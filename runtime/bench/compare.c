@@ -1,11 +1,9 @@
-#include "runtime/bench/compare.h"
+#include "runtime/bench/bench.h"
 
 #include <string.h>
 
 #include "base/json.h"
 #include "base/visible.h"
-#include "runtime/commands.h"
-#include "runtime/report.h"
 
 /* A figure: the median and the range of its runs. */
 struct figure {
@@ -66,9 +64,8 @@ static const char *verdict(struct comparison *c, const struct figure *figures, b
 static void add_row(struct comparison *c, const char *name, const char *unit, const struct figure *figures,
                     bool lower_is_better)
 {
-    static const char *const headings[] = {"", "A", "spread of A", "B", "spread of B", "B / A", ""};
     char text[32];
-    for (int i = 0; i < 7 && c->compared == 0; i++) table_cell(&c->table, "%s", headings[i]);
+    if (c->compared == 0) table_row(&c->table, "", "A", "spread of A", "B", "spread of B", "B / A", "");
     c->compared++;
     table_cell(&c->table, "%s%s%s", name, *unit ? ", " : "", unit);
     for (int i = 0; i < 2; i++) {
@@ -183,7 +180,7 @@ static enum status compare(struct comparison *c, struct error *err)
     return STATUS_OK;
 }
 
-int bench_compare_command(int argc, char **argv)
+int bench_compare(int argc, char **argv)
 {
     struct error err;
     if (argc != 3) {

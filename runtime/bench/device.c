@@ -238,7 +238,7 @@ static enum status time_run(struct run *r, double *seconds, struct error *err)
     return status;
 }
 
-/* As many calls as take milliseconds, so that reading the clock and waiting for the device do not count. */
+/* Chooses as many calls as take milliseconds, so that reading the clock and waiting for the device do not count. */
 static enum status choose_calls(struct run *r, struct error *err)
 {
     double seconds = 0;

@@ -8,15 +8,11 @@
 #include "base/processors.h"
 #include "base/clock.h"
 #include "model/quantization.h"
-#include "model/weight_source.h"
-#include "runtime/bench/setting.h"
-#include "runtime/report.h"
-#include "runtime/commands.h"
+#include "model/weight_parts.h"
+#include "runtime/bench/bench.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
-
-const char bench_kernels_summary[] = "each kernel alone: time, and how much of what the device can do";
 
 struct kernels_options {
     const char *model, *device, *dtype, *quantization, *kv_cache_dtype, *filter;
@@ -41,7 +37,7 @@ static void use_llama_1b(struct model_spec *spec)
 static struct bench_quantization quantization_of(const struct weight_scheme *s)
 {
     const struct tensor matrix = {.scheme = *s};
-    const struct weight w = weight_of_scheme(&matrix);
+    const struct weight w = weight_of_tensor(&matrix, DTYPE_FLOAT32);
     if (!s->is_quantized) return (struct bench_quantization){WEIGHT_FLOAT32};
     return (struct bench_quantization){.format = w.format,
                                        .scale_dtype = w.scale_dtype,
@@ -351,8 +347,7 @@ static struct standing standing_of(const struct limits *limits, const struct ben
 
 /* Why a row may be faster than its limit. */
 static const char above_on_cpu[] =
-    "a part of the operands comes from the processor's caches, or memory was busier while "
-    "its limit was measured";
+    "a part of the operands comes from the processor's caches, or memory was busier while its limit was measured";
 static const char above_on_gpu[] = "a part of the operands comes from the L2 cache, or they are read without being "
                                    "written, which is faster than the copy that gives the limit";
 
@@ -370,10 +365,9 @@ static void number_cell(struct table *t, bool shown, double value)
 
 static bool print_table(const struct measurement *m)
 {
-    static const char *const headings[] = {"kernel", "shape", "us", "min", "max", "GB/s", "GFLOP/s", "%", "of"};
     struct table t = {.columns = "llrrrrrrl"};
     bool above = false;
-    for (size_t i = 0; i < sizeof headings / sizeof headings[0]; i++) table_cell(&t, "%s", headings[i]);
+    table_row(&t, "kernel", "shape", "us", "min", "max", "GB/s", "GFLOP/s", "%", "of");
     for (int i = 0; i < m->rows.count; i++) {
         const struct row *row = &m->rows.row[i];
         const struct standing s = standing_of(&m->limits, &row->time);
@@ -409,17 +403,10 @@ static json_t *row_json(const struct measurement *m, const struct row *row)
 /* The settings and limits; a title and a table "what, value, unit" for a person. */
 static void report_settings(struct report *r, const struct measurement *m, const struct kernels_options *o, int threads)
 {
-    char cores[32] = "";
+    char cores[40];
     const char *model = o->model ? o->model : "Llama-3.2-1B";
     const bool quantized = m->quantization.text[0];
-    if (!m->backend->discrete) {
-        snprintf(cores, sizeof cores, " (%d thread%s, %s)", threads, plural(threads), m->backend->isa);
-        report_integer(r, "threads", NULL, threads);
-        report_string(r, "cpu_isa", m->backend->isa);
-    }
-    report_string(r, "benchmark", "kernels");
-    report_string(r, "model", model);
-    report_string(r, "device", m->backend->name);
+    bench_report_device(r, "kernels", model, m->backend->name, threads, m->backend->isa, cores);
     report_string(r, "weights_dtype", dtype_name(m->sizes.weights));
     report_string(r, "dtype", dtype_name(m->sizes.activations));
     report_string(r, "kv_cache_dtype", dtype_name(m->sizes.cache));
@@ -503,92 +490,60 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     return status;
 }
 
-static void add_flags(struct option_table *table, struct kernels_options *o)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct kernels_options *o = options;
+    *o = (struct kernels_options){.device = "auto",
+                                  .cpu_isa = "auto",
+                                  .dtype = "auto",
+                                  .quantization = "none",
+                                  .kv_cache_dtype = "auto",
+                                  .block_size = 16};
     const struct option_spec specs[] = {
-        {.heading = "Kernels:",
-         .name = "model",
-         .letter = 'm',
-         .kind = OPTION_STRING,
-         .target = &o->model,
-         .not_empty = true,
-         .argument = "PATH|ORG/NAME",
+        {"model", OPTION_STRING, &o->model, "PATH|ORG/NAME",
          .help = "Folder whose config.json gives the shapes, or a model in the Hugging Face cache. Default: the shapes "
-                 "of Llama-3.2-1B."},
-        {.name = "device",
-         .kind = OPTION_CUSTOM,
-         .target = &o->device,
-         .parse = engine_flags_parse_device,
-         .argument = "auto|cpu|cuda|cuda:N",
-         .help = "Where to compute. Default: auto, a GPU if there is one."},
-        {.name = "dtype",
-         .kind = OPTION_CUSTOM,
-         .target = &o->dtype,
-         .parse = engine_flags_parse_dtype,
-         .argument = "auto|float32|float|float16|half|bfloat16",
+                 "of Llama-3.2-1B.",
+         .heading = "Kernels:", .letter = 'm', .not_empty = true},
+        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N",
+         .help = "Where to compute. Default: auto, a GPU if there is one.", .parse = engine_flags_parse_device},
+        {"dtype", OPTION_CUSTOM, &o->dtype, "auto|float32|float|float16|half|bfloat16",
          .help = "Type of the weights, and on a GPU of everything; activations are float32 on the CPU. Default: auto, "
-                 "the model's, bfloat16 without --model."},
-        {.name = "quantization",
-         .kind = OPTION_STRING,
-         .target = &o->quantization,
-         .choices = "none|fp8|int8|int4",
+                 "the model's, bfloat16 without --model.",
+         .parse = engine_flags_parse_dtype},
+        {"quantization", OPTION_CHOICE, &o->quantization, "none|fp8|int8|int4",
          .help = "Format of the layers' weights. Default: none, the model's own."},
-        {.name = "kv-cache-dtype",
-         .kind = OPTION_STRING,
-         .target = &o->kv_cache_dtype,
-         .choices = "auto|float32|float16|bfloat16|fp8|fp8_e4m3|fp8_e5m2",
+        {"kv-cache-dtype", OPTION_CHOICE, &o->kv_cache_dtype, "auto|float32|float16|bfloat16|fp8|fp8_e4m3|fp8_e5m2",
          .help = "Type of the KV cache. Default: auto, that of the activations."},
-        {.name = "block-size",
-         .kind = OPTION_CUSTOM,
-         .target = &o->block_size,
-         .parse = engine_flags_parse_block_size,
-         .argument = "8|16|32|64|128",
-         .help = "Tokens in a block of the KV cache. Default: 16."},
-        {.name = "threads",
-         .letter = 't',
-         .kind = OPTION_INT32,
-         .target = &o->threads,
-         .maximum = 4096,
-         .argument = "N",
-         .help = "Threads of the CPU. Default: 0, every processor that may be used."},
-        {.name = "cpu-isa",
-         .kind = OPTION_STRING,
-         .target = &o->cpu_isa,
-         .choices = "auto|scalar|avx2|avx512|avx512vnni|amx",
+        {"block-size", OPTION_ENUM, &o->block_size, "8|16|32|64|128",
+         .help = "Tokens in a block of the KV cache. Default: 16.", .values = engine_flags_block_sizes},
+        {"threads", OPTION_INT32, &o->threads, "N",
+         .help = "Threads of the CPU. Default: 0, every processor that may be used.", .letter = 't', .maximum = 4096},
+        {"cpu-isa", OPTION_CHOICE, &o->cpu_isa, "auto|scalar|avx2|avx512|avx512vnni|amx",
          .help = "Instruction set of the CPU's kernels. Default: auto, the widest that the processor has."},
-        {.name = "filter",
-         .kind = OPTION_STRING,
-         .target = &o->filter,
-         .argument = "TEXT",
+        {"filter", OPTION_STRING, &o->filter, "TEXT",
          .help = "Only what has this text in its kernel or shape: 'linear', 'linear 1 token', '2048x2048'."},
-        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object."},
+        {"json", OPTION_SWITCH, &o->json, .help = "Print one JSON object."},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
 }
 
-int bench_kernels_command(int argc, char **argv)
+static int run(void *options)
 {
+    struct kernels_options *o = options;
     struct error err;
-    struct kernels_options o = {.device = "auto",
-                                .cpu_isa = "auto",
-                                .dtype = "auto",
-                                .quantization = "none",
-                                .kv_cache_dtype = "auto",
-                                .block_size = 16};
-    struct option_table table = {0};
     char model[PATH_MAX];
-    bool help = false;
-    add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail("bench", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        char summary[128];
-        snprintf(summary, sizeof summary, "Measures %s.", bench_kernels_summary);
-        options_print_help(&table, "bench kernels [flags]", summary, stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (o.model && model_folder_resolve(&o.model, NULL, false, model, sizeof model, &err) != STATUS_OK)
-        return command_fail("bench", &err, EXIT_STATUS_FAILURE);
-    if (run_kernels(&o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
-    return EXIT_STATUS_OK;
+    enum status status = STATUS_OK;
+    if (o->model) status = model_folder_resolve(&o->model, NULL, false, model, sizeof model, &err);
+    if (status == STATUS_OK) status = run_kernels(o, &err);
+    return status == STATUS_OK ? EXIT_STATUS_OK : command_fail("bench", &err, EXIT_STATUS_FAILURE);
 }
+
+const struct command bench_kernels = {
+    .name = "kernels",
+    .summary = "each kernel alone: time, and how much of what the device can do",
+    .usage = "bench kernels [flags]",
+    .options_size = sizeof(struct kernels_options),
+    .add = add_flags,
+    .run = run,
+};

@@ -5,10 +5,9 @@
 
 #include "model/config.h"
 #include "runtime/bench/device.h"
+#include "runtime/command.h"
 
-/* argv[0] is "kernels". Returns the exit status. */
-int bench_kernels_command(int argc, char **argv);
-extern const char bench_kernels_summary[];
+extern const struct command bench_kernels;
 
 /* The shapes of a model's kernels, and how the first of its matrices is quantized; the types and block_size are left 0.
  */

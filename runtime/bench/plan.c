@@ -299,7 +299,8 @@ static void write_reshape(const struct bench_sizes *s, const struct bench_case *
     }
 }
 
-/* As rotary_args; the caches are part k_cache and the next one, the slot mapping is fixed operand `slots`. */
+/* Key and value lie in part 0 as rotary_args has them. The caches are part k_cache and the next one, the slot mapping
+ * is fixed operand `slots`. */
 static struct reshape_and_cache_args cache_args(const struct bench_call *call, int k_cache, int slots)
 {
     const struct bench_sizes *s = call->sizes;
@@ -315,6 +316,7 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .num_kv_heads = s->num_kv_heads,
                                            .head_size = s->head_size,
                                            .block_size = s->block_size,
+                                           .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                            .dtype = s->activations,
                                            .cache_dtype = s->cache,
                                            .kv_scales = fixed(call, call->plan->kv_scales)};
@@ -398,6 +400,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .num_kv_heads = s->num_kv_heads,
                                    .head_size = s->head_size,
                                    .block_size = s->block_size,
+                                   .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                    .max_query_len = q.query_len,
                                    .max_seq_len = q.seq_len,
                                    .dtype = s->activations,

@@ -7,7 +7,8 @@
 #include "base/plural.h"
 #include "runtime/interrupt.h"
 
-int32_t bench_random(struct random *random, struct bench_range range)
+/* A number from minimum to maximum. */
+static int32_t draw(struct random *random, struct bench_range range)
 {
     return (int32_t)random_between(random, range.minimum, range.maximum);
 }
@@ -19,12 +20,12 @@ enum status bench_run_create(int32_t count, struct bench_range input_len, struct
     bool ok = run->requests != NULL;
     for (int32_t i = 0; ok && i < count; i++) {
         struct bench_request *r = &run->requests[i];
-        r->prompt_len = bench_random(random, input_len);
-        r->output_len = bench_random(random, output_len);
+        r->prompt_len = draw(random, input_len);
+        r->output_len = draw(random, output_len);
         r->prompt = malloc((size_t)r->prompt_len * sizeof *r->prompt);
         ok = r->prompt != NULL;
         const struct bench_range ids = {0, vocab_size - 1};
-        for (int32_t t = 0; ok && t < r->prompt_len; t++) r->prompt[t] = bench_random(random, ids);
+        for (int32_t t = 0; ok && t < r->prompt_len; t++) r->prompt[t] = draw(random, ids);
     }
     if (ok) return STATUS_OK;
     bench_run_free(run);

@@ -47,7 +47,4 @@ void bench_run_free(struct bench_run *run);
  * all have ended. CANCELLED: a signal asked for the end. A second call overwrites what the first recorded. */
 enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err);
 
-/* A number from minimum to maximum. */
-int32_t bench_random(struct random *random, struct bench_range range);
-
 #endif

@@ -1,5 +1,4 @@
-#include "runtime/bench/setting.h"
-#include "runtime/bench/scheduler.h"
+#include "runtime/bench/bench.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,12 +10,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "runtime/report.h"
 #include "runtime/bench/trace.h"
-#include "runtime/commands.h"
-#include "runtime/options/options.h"
-
-const char bench_scheduler_summary[] = "the scheduler alone, without a model: time of a step, and memory";
 
 struct scheduler_options {
     int32_t batch_size, num_prompts, prefix_len, num_waiting, num_blocks, num_iters;
@@ -53,9 +47,7 @@ static void add_row(struct measurement *m, const char *name, const struct sample
     report_format(cells[0], sizeof cells[0], 1e6 * best);
     report_format(cells[1], sizeof cells[1], 1e6 * median);
     report_format(cells[2], sizeof cells[2], 1e9 * best / count);
-    table_cell(&m->table, "%s", name);
-    for (int i = 0; i < 3; i++) table_cell(&m->table, "%s", cells[i]);
-    table_cell(&m->table, "%s", thing);
+    table_row(&m->table, name, cells[0], cells[1], cells[2], thing);
     if (seconds->failed) m->table.failed = true;
     json_t *row = json_object();
     json_put_string(row, "operation", name);
@@ -385,7 +377,7 @@ static enum status measure_pool(struct measurement *m, struct error *err)
     return status;
 }
 
-/* Of a request of n sequences, each with room for so many tokens. */
+/* Measures a request of n sequences, each with room for so many tokens. */
 static enum status request_bytes(int32_t n, int32_t num_tokens, double *bytes, struct error *err)
 {
     enum { COUNT = 1000 };
@@ -471,7 +463,6 @@ static bool print_tables(struct measurement *m)
 
 static enum status run_scheduler(const struct scheduler_options *o, struct error *err)
 {
-    static const char *const headings[] = {"", "us", "median", "ns each", ""};
     struct measurement m = {
         .options = o, .random = {o->seed}, .operations = json_array(), .table = {.columns = "lrrrl"}};
     report_init(&m.report);
@@ -482,7 +473,7 @@ static enum status run_scheduler(const struct scheduler_options *o, struct error
              "scheduler: blocks of %d tokens, prefix caching, the shortest and the median of %d times", BLOCK_SIZE,
              o->num_iters);
     bench_report_machine(&m.report, NULL);
-    for (int i = 0; i < 5; i++) table_cell(&m.table, "%s", headings[i]);
+    table_row(&m.table, "", "us", "median", "ns each", "");
     enum status status = measure(&m, err);
     if (status == STATUS_OK && !print_tables(&m))
         status = error_set(err, STATUS_IO, "cannot write the results to standard output");
@@ -492,59 +483,42 @@ static enum status run_scheduler(const struct scheduler_options *o, struct error
     return status;
 }
 
-static struct option_spec count_spec(const char *name, int32_t *target, int minimum, int maximum, const char *help)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
-    return (struct option_spec){.name = name,
-                                .kind = OPTION_INT32,
-                                .target = target,
-                                .minimum = minimum,
-                                .maximum = maximum,
-                                .argument = "N",
-                                .help = help};
-}
-
-static void add_flags(struct option_table *table, struct scheduler_options *o)
-{
+    (void)c;
+    struct scheduler_options *o = options;
+    *o = (struct scheduler_options){
+        .num_prompts = 1024, .prefix_len = 131072, .num_waiting = 40000, .num_blocks = 10000000, .num_iters = 20};
     struct option_spec specs[] = {
-        count_spec("batch-size", &o->batch_size, 1, 1 << 16,
-                   "Sequences that run at once. Default: 256 and 4096 decodes, 256 sequences of the chat."),
-        count_spec("num-prompts", &o->num_prompts, 1, 1 << 20, "Requests of the chat. Default: 1024."),
-        count_spec("prefix-len", &o->prefix_len, 1024, 1 << 24, "Tokens of the long prompt. Default: 131072."),
-        count_spec("num-waiting", &o->num_waiting, 1, 1 << 24, "Requests in the queue. Default: 40000."),
-        count_spec("num-blocks", &o->num_blocks, 1, 1 << 28, "Blocks of the pool at start-up. Default: 10000000."),
-        count_spec("num-iters", &o->num_iters, 1, 100, "Times to measure. Default: 20."),
-        {.name = "filter",
-         .kind = OPTION_STRING,
-         .target = &o->filter,
-         .argument = "TEXT",
+        bench_count_flag("batch-size", &o->batch_size, 1, 1 << 16,
+                         "Sequences that run at once. Default: 256 and 4096 decodes, 256 sequences of the chat."),
+        bench_count_flag("num-prompts", &o->num_prompts, 1, 1 << 20, "Requests of the chat. Default: 1024."),
+        bench_count_flag("prefix-len", &o->prefix_len, 1024, 1 << 24, "Tokens of the long prompt. Default: 131072."),
+        bench_count_flag("num-waiting", &o->num_waiting, 1, 1 << 24, "Requests in the queue. Default: 40000."),
+        bench_count_flag("num-blocks", &o->num_blocks, 1, 1 << 28,
+                         "Blocks of the pool at start-up. Default: 10000000."),
+        bench_count_flag("num-iters", &o->num_iters, 1, 100, "Times to measure. Default: 20."),
+        {"filter", OPTION_STRING, &o->filter, "TEXT",
          .help = "Only the parts with this text in their names: pool, decodes, chat, long prompt, queue, memory."},
-        {.name = "seed",
-         .kind = OPTION_UINT64,
-         .target = &o->seed,
-         .argument = "N",
-         .help = "Of the tokens and lengths that are drawn. Default: 0."},
-        {.name = "json", .kind = OPTION_SWITCH, .target = &o->json, .help = "Print one JSON object."},
+        {"seed", OPTION_UINT64, &o->seed, "N", .help = "Of the tokens and lengths that are drawn. Default: 0."},
+        {"json", OPTION_SWITCH, &o->json, .help = "Print one JSON object."},
     };
     specs[0].heading = "Scheduler:";
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
 }
 
-int bench_scheduler_command(int argc, char **argv)
+static int run(void *options)
 {
     struct error err;
-    struct scheduler_options o = {
-        .num_prompts = 1024, .prefix_len = 131072, .num_waiting = 40000, .num_blocks = 10000000, .num_iters = 20};
-    struct option_table table = {0};
-    bool help = false;
-    add_flags(&table, &o);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK)
-        return command_fail("bench", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        char summary[128];
-        snprintf(summary, sizeof summary, "Measures %s.", bench_scheduler_summary);
-        options_print_help(&table, "bench scheduler [flags]", summary, stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (run_scheduler(&o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_FAILURE);
-    return EXIT_STATUS_OK;
+    return run_scheduler(options, &err) == STATUS_OK ? EXIT_STATUS_OK
+                                                     : command_fail("bench", &err, EXIT_STATUS_FAILURE);
 }
+
+const struct command bench_scheduler = {
+    .name = "scheduler",
+    .summary = "the scheduler alone, without a model: time of a step, and memory",
+    .usage = "bench scheduler [flags]",
+    .options_size = sizeof(struct scheduler_options),
+    .add = add_flags,
+    .run = run,
+};

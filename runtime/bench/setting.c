@@ -1,11 +1,10 @@
-#include "runtime/bench/setting.h"
+#include "runtime/bench/bench.h"
 
 #include <string.h>
 
 #include "base/json.h"
 #include "base/plural.h"
 #include "kernels/backend.h"
-#include "runtime/machine.h"
 #include "runtime/version.h"
 
 /* What the CUDA backend says of the device: "NVIDIA H200, sm_90"; "" if it says nothing. */
@@ -47,4 +46,23 @@ void bench_report_machine(struct report *r, const char *gpu)
     }
     append_line(r, "build", version_text());
     report_string(r, "build", version_text());
+}
+
+void bench_report_device(struct report *r, const char *benchmark, const char *model, const char *device, int threads,
+                         const char *isa, char words[40])
+{
+    words[0] = '\0';
+    if (isa) {
+        snprintf(words, 40, " (%d thread%s, %s)", threads, plural(threads), isa);
+        report_integer(r, "threads", NULL, threads);
+        report_string(r, "cpu_isa", isa);
+    }
+    report_string(r, "benchmark", benchmark);
+    report_string(r, "model", model);
+    report_string(r, "device", device);
+}
+
+struct option_spec bench_count_flag(const char *name, int32_t *target, int minimum, int maximum, const char *help)
+{
+    return (struct option_spec){name, OPTION_INT32, target, "N", .help = help, .minimum = minimum, .maximum = maximum};
 }

@@ -20,7 +20,7 @@ struct trace {
     struct trace_request **running; /* [max_num_seqs] by state index */
     int32_t *samples[2];            /* of the steps in flight, a ring: [num_samples] */
     int32_t num_samples[2], oldest;
-    /* Of scheduler_schedule and of scheduler_collect, and the steps that they made. The caller sets them back. */
+    /* Time in scheduler_schedule and in scheduler_collect, and the steps that they made. The caller sets them back. */
     double schedule_seconds, collect_seconds;
     int64_t steps;
 };

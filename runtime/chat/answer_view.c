@@ -181,7 +181,8 @@ static bool matches(const struct answer_view *v, const char *tag, bool *whole)
     return strncmp(tag, v->tag, v->tag_length) == 0;
 }
 
-/* The same for any tag that this part of the answer may have next. *closing is the one that ends the reasoning. */
+/* Is what is held back the beginning of any tag that this part of the answer may have next? *closing is the one that
+ * ends the reasoning. */
 static bool matches_any(const struct answer_view *v, bool *whole, const char **closing)
 {
     *closing = v->closing;

@@ -11,7 +11,7 @@
 #include "runtime/chat/line_editor.h"
 #include "runtime/chat/question.h"
 #include "runtime/chat/session.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"
@@ -22,7 +22,6 @@
 #include "runtime/prompts/prompt.h"
 
 static const char COMMAND[] = "chat";
-static const char USAGE[] = "chat [QUESTION|@FILE|-] [flags]";
 static const char SUMMARY[] =
     "Talks with a chat model. At a terminal: several turns; Ctrl-C stops an answer, Ctrl-D leaves, /help lists "
     "commands. With a QUESTION: answers it, and leaves; what is piped in goes below the question. Without one, every "
@@ -67,50 +66,31 @@ static void set_defaults(struct chat_options *o)
     choose_seed(o);
 }
 
-static void add_flags(struct option_table *table, struct chat_options *o)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct chat_options *o = options;
+    set_defaults(o);
     const struct option_spec specs[] = {
-        {.heading = "Conversation:",
-         .name = "prompt",
-         .common = true,
-         .letter = 'p',
-         .kind = OPTION_STRING,
-         .target = &o->prompt,
-         .argument = "TEXT|@FILE|-",
+        {"prompt", OPTION_STRING, &o->prompt, "TEXT|@FILE|-",
          .help = "Answer this, and leave, as with QUESTION: a text, what a file holds, or standard input. @@ begins a "
-                 "text that begins with @."},
-        {.name = "system",
-         .common = true,
-         .kind = OPTION_STRING,
-         .target = &o->system,
-         .argument = "TEXT|@FILE|-",
-         .help = "System message: what the model is told before the conversation. Default: none."},
-        {.name = "each",
-         .kind = OPTION_SWITCH,
-         .target = &o->each,
+                 "text that begins with @.",
+         .heading = "Conversation:", .letter = 'p', .common = true},
+        {"system", OPTION_STRING, &o->system, "TEXT|@FILE|-",
+         .help = "System message: what the model is told before the conversation. Default: none.", .common = true},
+        {"each", OPTION_SWITCH, &o->each,
          .help = "Every line that is piped in is a conversation of its own; a question stands above each. Default: the "
                  "lines are one conversation."},
-        {.name = "context-shift",
-         .kind = OPTION_SWITCH,
-         .target = &o->context_shift,
+        {"context-shift", OPTION_SWITCH, &o->context_shift,
          .help = "When less than a quarter of --max-model-len is left for an answer, drop the oldest turns, until half "
                  "of it is free. The system message stays. Default: ask at a terminal, refuse the question elsewhere, "
                  "and only when it does not fit."},
-        {.name = "fail-on-length",
-         .kind = OPTION_SWITCH,
-         .target = &o->fail_on_length,
+        {"fail-on-length", OPTION_SWITCH, &o->fail_on_length,
          .help = "Exit with status 1 if an answer was cut by --max-tokens or --max-model-len."},
-        {.name = "think",
-         .kind = OPTION_STRING,
-         .target = &o->think,
-         .choices = "show|dim|fold",
-         .argument = "HOW",
-         .help =
-             "How a terminal shows the reasoning that an answer begins with, between <think> and </think>: as other "
-             "text, dim, or folded into a line. Pipes and files always get it as it is. Default: dim."},
-        {.name = "stats",
-         .kind = OPTION_SWITCH,
-         .target = &o->stats,
+        {"think", OPTION_CHOICE, &o->think, "show|dim|fold",
+         .help = "How a terminal shows the reasoning that an answer begins with, between <think> and </think>: as "
+                 "other text, dim, or folded into a line. Pipes and files always get it as it is. Default: dim."},
+        {"stats", OPTION_SWITCH, &o->stats,
          .help = "After each answer, a line on standard error: tokens, time to the first one, speed and blocks."},
     };
     table->word = &o->word;
@@ -387,21 +367,13 @@ static int find_model_and_run(struct chat_options *o, const struct texts *texts)
     return run(o, texts);
 }
 
-static int parse_and_chat(struct chat_options *o, int argc, char **argv)
+static int check_and_run(void *options)
 {
-    struct option_table table = {.count = 0};
+    struct chat_options *o = options;
     struct texts texts = {0};
     struct error err;
-    bool help;
-    add_flags(&table, o);
-    enum status status = options_parse(&table, argc, argv, &help, &err);
-    if (status == STATUS_OK && help) {
-        options_print_help(&table, USAGE, SUMMARY, stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (status == STATUS_OK) status = check_flags(o, &err);
-    if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    status = read_texts(o, &texts, &err);
+    if (check_flags(o, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
+    const enum status status = read_texts(o, &texts, &err);
     const int exit_status =
         status == STATUS_OK
             ? find_model_and_run(o, &texts)
@@ -411,12 +383,20 @@ static int parse_and_chat(struct chat_options *o, int argc, char **argv)
     return exit_status;
 }
 
-int command_chat(int argc, char **argv)
+static void free_options(void *options)
 {
-    struct chat_options o;
-    set_defaults(&o);
-    const int exit_status = parse_and_chat(&o, argc, argv);
-    sampling_flags_free(&o.sampling);
-    template_flags_free(&o.template);
-    return exit_status;
+    struct chat_options *o = options;
+    sampling_flags_free(&o->sampling);
+    template_flags_free(&o->template);
 }
+
+const struct command command_chat = {
+    .name = COMMAND,
+    .summary = "talk with a model in the terminal",
+    .usage = "chat [QUESTION|@FILE|-] [flags]",
+    .help = SUMMARY,
+    .options_size = sizeof(struct chat_options),
+    .add = add_flags,
+    .run = check_and_run,
+    .free = free_options,
+};

@@ -121,11 +121,8 @@ static enum status encode(const struct conversation *c, const json_t *messages, 
                           struct token_list *ids, struct error *err)
 {
     const struct chat_input input = {.messages = messages, .add_generation_prompt = add_generation_prompt};
-    struct marked_text text = {0};
     *ids = (struct token_list){0};
-    enum status status = chat_setup_render(c->setup, input, &text, err);
-    if (status == STATUS_OK) status = tokenizer_encode_marked(c->tokenizer, &text, ids, err);
-    marked_text_free(&text);
+    const enum status status = chat_setup_encode(c->setup, c->tokenizer, input, ids, err);
     if (status != STATUS_OK) token_list_free(ids);
     return status;
 }

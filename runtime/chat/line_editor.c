@@ -174,7 +174,7 @@ static unsigned char step_in_history(EditLine *edit, int step)
     return e->position + step < 0 ? CC_ERROR : show_message(e, e->position + step);
 }
 
-/* To the same column of the line above (-1) or below (1); false if there is none. */
+/* Moves to the same column of the line above (-1) or below (1); false if there is none. */
 static bool move_between_lines(EditLine *edit, int direction)
 {
     const LineInfoW *line = el_wline(edit);

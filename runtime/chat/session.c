@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/notice.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/interrupt.h"
 #include "runtime/prompts/prompt.h"
 #include "scheduler/sequence.h"
@@ -63,11 +63,10 @@ static void say_cut(struct session *s)
     if (context && !s->at_terminal)
         session_say(s, "the answer is cut: the conversation has reached --max-model-len, %d tokens", limit);
     else if (context)
-        session_say(
-            s,
-            "cut: the conversation has reached --max-model-len, %d tokens; with the next question quire offers to "
-            "drop the oldest turns",
-            limit);
+        session_say(s,
+                    "cut: the conversation has reached --max-model-len, %d tokens; with the next question quire offers "
+                    "to drop the oldest turns",
+                    limit);
     else if (s->at_terminal)
         session_say(s, "cut at --max-tokens");
     else
@@ -92,7 +91,8 @@ static void say_nearly_full(struct session *s)
                                    : "--context-shift drops the oldest turns when it is full");
 }
 
-void session_print_stats_line(const struct session *s)
+/* A line of facts about the last answer. */
+static void print_stats_line(const struct session *s)
 {
     const struct turn_stats *t = &s->stats;
     char speed[64] = "";
@@ -331,7 +331,7 @@ static void explain_end(struct session *s)
     if (s->finish_reason == FINISH_LENGTH) say_cut(s);
     if (s->finish_reason == FINISH_ABORT && s->at_terminal) session_say(s, "stopped");
     say_nearly_full(s);
-    if (s->show_stats) session_print_stats_line(s);
+    if (s->show_stats) print_stats_line(s);
 }
 
 /* Streams the answer to the conversation's prompt. */
@@ -340,11 +340,10 @@ static enum status answer(struct session *s, struct error *err)
     struct conversation *c = session_conversation(s);
     uint64_t request = 0;
     if (c->rewritten)
-        log_write(
-            s->log, LOG_DEBUG,
-            "the chat template, or encoding the answer's text, changed the last %zu token%s of the earlier turns, "
-            "which are computed again",
-            c->rewritten, plural((int64_t)c->rewritten));
+        log_write(s->log, LOG_DEBUG,
+                  "the chat template, or encoding the answer's text, changed the last %zu token%s of the earlier "
+                  "turns, which are computed again",
+                  c->rewritten, plural((int64_t)c->rewritten));
     enum status status = make_room(s, err);
     if (status == STATUS_OK) status = start_answer(s, &request, err);
     if (status == STATUS_OK) status = run_answer(s, request, err);

@@ -61,8 +61,7 @@ void session_fail(struct session *s, enum status status, struct error *err);
  * without a newline. */
 void session_say(const struct session *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* A line of facts about the last answer; all of them for /stats. */
-void session_print_stats_line(const struct session *s);
+/* All facts about the last answer, for /stats. */
 void session_print_stats(const struct session *s);
 
 #endif

@@ -180,7 +180,7 @@ static bool add_to_word(struct word_wrap *w, uint32_t c, struct text *out)
     return !w->can_move || show_in_word(w, bytes, length, columns, out);
 }
 
-/* As it is. A tab reaches to the next multiple of 8 columns. */
+/* Adds a character as it is. A tab reaches to the next multiple of 8 columns. */
 static bool add_verbatim(struct word_wrap *w, uint32_t c, struct text *out)
 {
     bool begins;

@@ -23,7 +23,7 @@ struct word_wrap { /* zero-initialise it but for these two */
     int word_columns;
     bool is_simple; /* every terminal agrees about word_columns */
     bool is_first;  /* the word begins its line of the window */
-    /* Of the line of the text: */
+    /* The line of the text has these: */
     char head[16]; /* [head_length] its first word, or the beginning of that */
     size_t head_length;
     bool is_indented, is_begun, head_ended;

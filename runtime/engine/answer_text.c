@@ -6,7 +6,7 @@
 size_t answer_text_buffer_size(const struct tokenizer *tokenizer)
 {
     /* Less than one stop string is held back; one token and the end of the text add to it. */
-    return SAMPLING_PARAMS_MAX_STOP_BYTES + 2 * detokenizer_max_bytes(tokenizer);
+    return SAMPLING_PARAMS_MAX_STOP_BYTES + 2 * detokenizer_max_bytes(tokenizer_tokens(tokenizer));
 }
 
 bool answer_text_init(struct answer_text *t, const struct tokenizer *tokenizer, const struct sampling_params *params,
@@ -14,7 +14,7 @@ bool answer_text_init(struct answer_text *t, const struct tokenizer *tokenizer, 
 {
     size_t longest = 0;
     *t = (struct answer_text){.params = params, .buffer = buffer, .stop = -1};
-    detokenizer_init(&t->detokenizer, tokenizer, at_start, !params->skip_special_tokens);
+    detokenizer_init(&t->detokenizer, tokenizer_tokens(tokenizer), at_start, !params->skip_special_tokens);
     for (int i = 0; i < params->num_stop; i++) {
         const size_t length = strlen(params->stop[i]);
         if (length > longest) longest = length;

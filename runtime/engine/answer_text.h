@@ -9,6 +9,7 @@
 
 #include "scheduler/sampling_params.h"
 #include "tokenizer/detokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 struct answer_text {
     struct detokenizer detokenizer;

@@ -7,14 +7,12 @@
 
 #include "base/clock.h"
 #include "base/plural.h"
-#include "base/processors.h"
 #include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_model_state.h"
-#include "runtime/engine/plan_advice.h"
-#include "runtime/engine/request_check.h"
+#include "runtime/engine/plan.h"
 #include "runtime/engine/trace.h"
 
 /* A request as the engine holds it: the scheduler's request, and where its answers go. */
@@ -46,24 +44,6 @@ struct engine {
     struct trace *trace; /* NULL: none */
     bool damage_said;    /* a warning has said that logits are NaN */
 };
-
-struct engine_options engine_options_default(void)
-{
-    return (struct engine_options){
-        .device = "auto",
-        .cpu_isa = "auto",
-        .dtype = "auto",
-        .quantization = "none",
-        .generation_config = "auto",
-        .kv_cache_dtype = "auto",
-        .block_size = 16,
-        .gpu_memory_utilization = 0.9,
-        .swap_space = -1,
-        .enable_prefix_caching = true,
-        .enable_chunked_prefill = true,
-        .async_scheduling = -1,
-    };
-}
 
 /* ---- start and end ---- */
 
@@ -579,11 +559,6 @@ enum status engine_step(struct engine *e, bool *worked, struct error *err)
 
 /* ---- facts ---- */
 
-int engine_options_threads(const struct engine_options *o)
-{
-    return o->threads > 0 ? o->threads : processors_allowed();
-}
-
 const struct engine_info *engine_info(const struct engine *e)
 {
     return &e->info;
@@ -596,10 +571,10 @@ void engine_stats(struct engine *e, struct scheduler_stats *stats)
     pthread_mutex_unlock(&e->schedule_lock);
 }
 
-int64_t engine_slots_filled(struct engine *e)
+double engine_blocks_filled(struct engine *e)
 {
     pthread_mutex_lock(&e->schedule_lock);
-    const int64_t filled = scheduler_slots_filled(e->scheduler);
+    const double filled = scheduler_blocks_filled(e->scheduler);
     pthread_mutex_unlock(&e->schedule_lock);
     return filled;
 }

@@ -9,63 +9,15 @@
 #ifndef QUIRE_RUNTIME_ENGINE_H
 #define QUIRE_RUNTIME_ENGINE_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/log.h"
-#include "base/status.h"
 #include "model/config.h"
 #include "model/memory_profile.h"
+#include "runtime/engine/engine_options.h"
 #include "scheduler/sampling_params.h"
 #include "scheduler/scheduler.h"
 #include "tokenizer/tokenizer.h"
-
-enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weights, only config.json is read */
-
-/* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
- * referred to, and must outlive the engine. */
-struct engine_options {
-    const char *model;        /* checkpoint folder */
-    const char *revision;     /* for who finds the folder of a name: which snapshot; NULL: the usual one */
-    const char *device;       /* "auto", "cpu", "cuda", "cuda:N" */
-    const char *dtype;        /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
-                                 GPU, float32 on the CPU */
-    const char *quantization; /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
-                                 "none" or NULL: as the checkpoint has them */
-    const char *generation_config; /* where the defaults of sampling are from: "auto" or NULL, "vllm", or a folder
-                                      (model_config_load) */
-    const char *kv_cache_dtype;    /* "auto": as dtype; also "fp8" or "fp8_e4m3", and "fp8_e5m2". The scales of fp8_e4m3
-                                      are the checkpoint's or, if it has none, measured on the prompts of the first step */
-    const char *trace_file;        /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
-    enum load_format load_format;
-    int32_t block_size;              /* 8, 16, 32, 64 or 128 */
-    int32_t max_model_len;           /* 0: the model's, or the largest that fits */
-    int32_t max_num_seqs;            /* sequences in one step; 0: 256, or fewer where memory is short */
-    int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU as many as its threads compute
-                                        in about a second, a power of two from 128 to 8192, and 8192 without
-                                        chunked prefill. At least max_num_seqs. Fewer where memory is short */
-    double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
-    double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
-    int32_t num_gpu_blocks_override; /* 0: computed from memory */
-    double swap_space;               /* GiB of host memory for preempted requests, allocated as it is needed; below 0:
-                                        4, or on the CPU the lesser of 4 and an eighth of what is free */
-    bool enable_prefix_caching, enable_chunked_prefill;
-    enum preemption_mode preemption_mode;
-    enum scheduling_policy scheduling_policy;
-    bool enforce_eager;    /* no CUDA graphs */
-    int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
-    bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
-    int threads;           /* of the CPU; 0: every processor that this process may use */
-    const char *cpu_isa;   /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
-    uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
-    const struct log *log; /* may be NULL */
-    /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
-     * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
-    const volatile sig_atomic_t *cancel;
-};
-struct engine_options engine_options_default(void);
-int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
 
 struct engine;
 struct loaded_model;
@@ -91,7 +43,7 @@ struct answer_piece {
     const char *text;   /* [text_length] new text: whole UTF-8 characters, never a part of a stop string that may still
                            be completed; "" without a tokenizer */
     size_t text_length; /* bytes */
-    /* Of the new token, where the request asked for logprobs (logprobs >= 0); else NULL. */
+    /* What is known of the new token, where the request asked for logprobs (logprobs >= 0); else NULL. */
     const float *logprob;
     const int32_t *rank;
     const int32_t *top_ids;    /* [num_top] */
@@ -172,13 +124,13 @@ struct engine_info {
     /* the plan */
     const struct memory_profile *memory;
     const struct batch_limits *limits;
-    const struct loaded_model *loaded; /* for loaded_model_plan_again */
+    const struct loaded_model *loaded; /* for plan_again */
     double start_seconds;              /* how long engine_create took */
 };
 const struct engine_info *engine_info(const struct engine *e);
 
 void engine_stats(struct engine *e, struct scheduler_stats *stats);
-int64_t engine_slots_filled(struct engine *e);    /* scheduler_slots_filled */
+double engine_blocks_filled(struct engine *e);    /* scheduler_blocks_filled */
 int64_t engine_blocks_unshared(struct engine *e); /* scheduler_blocks_unshared */
 /* [NUM_PURPOSES] model_residence, on the CPU. A call of the loop's thread. */
 void engine_residence(const struct engine *e, struct model_residence *out);

@@ -16,7 +16,7 @@ struct inbox_entry {
     uint64_t id;   /* given out by inbox_put, never 0 */
     void *job;     /* the owner's */
     bool is_ended; /* inbox_abort named it */
-    /* In the list of new entries; in the list of aborts, the last one first; among those of the same bucket. */
+    /* Neighbours in the list of new entries; in the list of aborts, the last one first; and in the bucket. */
     struct inbox_entry *next_new, *next_abort, *previous_abort, *next_alike;
 };
 

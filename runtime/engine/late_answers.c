@@ -13,13 +13,13 @@ struct late_answers {
     struct request *request;
     int32_t num_top; /* most probable tokens that are kept of a sample */
 
-    /* Of a beam search; else NULL. */
+    /* A beam search has these; else they are NULL. */
     struct beam_search *search;
     struct beam_samples *samples; /* [beam_width] of the step; token_ids is NULL where the beam has none yet */
     struct beam *beams;           /* [beam_width] */
     int32_t num_arrived;          /* beams that have samples */
 
-    /* Of best_of; else NULL. */
+    /* best_of has these; else they are NULL. */
     double *sums;              /* [best_of] log-probabilities of the tokens so far */
     int32_t *order;            /* [best_of] sequences, best first */
     struct answer_text *texts; /* [best_of] where stop strings are found; NULL: there are none */
@@ -27,7 +27,8 @@ struct late_answers {
     float *logprobs;           /* [best_of, max_tokens] */
     int32_t *ranks;            /* [best_of, max_tokens] */
 
-    /* Of a beam search [beam_width, num_top], of the step; of best_of with logprobs [best_of, max_tokens, num_top]. */
+    /* The most probable tokens: a beam search keeps those of the step [beam_width, num_top], best_of with logprobs
+     * those of all tokens [best_of, max_tokens, num_top]. */
     int32_t *top_ids;
     float *top_logprobs;
 };

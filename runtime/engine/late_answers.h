@@ -35,7 +35,7 @@ struct late_answer {
     enum finish_reason finish_reason;
     int32_t stop_token; /* or -1 */
     double score; /* of a beam search: as beam_search.h says; of best_of: the sum of the tokens' log-probabilities */
-    /* Of the tokens, where the request asked for logprobs; else NULL. */
+    /* Log-probabilities, ranks and the most probable tokens, where the request asked for logprobs; else NULL. */
     const float *logprobs;     /* [num_tokens] */
     const int32_t *ranks;      /* [num_tokens] */
     const int32_t *top_ids;    /* [num_tokens, params.logprobs] */

@@ -7,52 +7,10 @@
 
 #include "base/file.h"
 #include "base/plural.h"
-#include "model/check_weights.h"
+#include "model/checkpoint/check_finite.h"
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
-#include "runtime/engine/plan_advice.h"
-
-/* `option` is the name of a field of struct engine_options, for the sentence. */
-static enum status parse_dtype(const char *option, const char *name, enum dtype fallback, bool may_be_fp8,
-                               enum dtype *out, struct error *err)
-{
-    if (!name || strcmp(name, "auto") == 0) {
-        *out = fallback;
-        return STATUS_OK;
-    }
-    if (dtype_parse(name, out) == 0 && (may_be_fp8 || dtype_size(*out) > 1)) return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "%s is \"%s\", but must be auto, float32, float16%s", option, name,
-                     may_be_fp8 ? ", bfloat16, fp8, fp8_e4m3 or fp8_e5m2" : " or bfloat16");
-}
-
-/* Activations are float32 on the CPU, where converting them costs nothing beside reading the weights. A GPU computes in
- * the checkpoint's type. */
-static enum status choose_dtypes(const struct engine_options *o, const struct loaded_model *l,
-                                 struct model_options *model_options, struct error *err)
-{
-    const enum dtype usual = l->backend->discrete ? l->config.spec.dtype : DTYPE_FLOAT32;
-    enum status status = parse_dtype("dtype", o->dtype, usual, false, &model_options->dtype, err);
-    if (status == STATUS_OK)
-        status = parse_dtype("kv_cache_dtype", o->kv_cache_dtype, model_options->dtype, true,
-                             &model_options->cache_dtype, err);
-    if (status != STATUS_OK) return status;
-    const int x = 16 / dtype_size(model_options->cache_dtype);
-    for (int32_t i = 0; i < l->config.spec.num_layers; i++) {
-        const int32_t head_size = l->config.spec.layers[i].attention.head_size;
-        if (head_size % x == 0) continue;
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
-                         head_size, x, dtype_name(model_options->cache_dtype));
-    }
-    return STATUS_OK;
-}
-
-static enum status check_block_size(int32_t block_size, struct error *err)
-{
-    if (block_size == 8 || block_size == 16 || block_size == 32 || block_size == 64 || block_size == 128)
-        return STATUS_OK;
-    return error_set(err, STATUS_INVALID, "block_size is %d, but must be 8, 16, 32, 64 or 128", block_size);
-}
+#include "runtime/engine/plan.h"
 
 enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
                         struct backend **out, struct error *err)
@@ -90,16 +48,10 @@ static void report_tokenizer(const struct engine_options *o, const struct tokeni
         log_write(o->log, LOG_INFO, "%s: the tokenizer is tokenizer.json; tokenizer.model is not read", o->model);
 }
 
-int32_t loaded_model_num_ids(const struct loaded_model *l)
-{
-    const int32_t vocab_size = l->config.spec.vocab_size;
-    return l->tokenizer && tokenizer_size(l->tokenizer) < vocab_size ? tokenizer_size(l->tokenizer) : vocab_size;
-}
-
 static void warn_of_vocabulary(const struct engine_options *o, const struct loaded_model *l)
 {
     const struct model_config *c = &l->config;
-    const int32_t num_ids = loaded_model_num_ids(l);
+    const int32_t num_ids = plan_num_ids(l);
     if (l->tokenizer && tokenizer_size(l->tokenizer) > c->spec.vocab_size)
         log_write(o->log, LOG_WARNING, "%s: the tokenizer knows %d tokens, the model %d; the last ones cannot be used",
                   o->model, tokenizer_size(l->tokenizer), c->spec.vocab_size);
@@ -127,31 +79,17 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
         status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
     else
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
-    if (status == STATUS_OK) model_weights_check_finite(&l->weights, o->log);
+    if (status == STATUS_OK) tensor_file_check_finite(l->weights.file, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer) report_tokenizer(o, l->tokenizer);
     if (status == STATUS_OK) warn_of_vocabulary(o, l);
     return status;
 }
 
-/* Without advice. */
-static enum status plan(const struct engine_options *options, struct loaded_model *l,
-                        struct model_options *model_options, struct error *err)
-{
-    *model_options = (struct model_options){.num_ids = loaded_model_num_ids(l),
-                                            .enforce_eager = options->enforce_eager,
-                                            .cancel = l->backend->discrete ? NULL : options->cancel,
-                                            .copy_weights = l->backend->discrete};
-    enum status status = memory_plan_device(l, err);
-    if (status == STATUS_OK) status = check_block_size(options->block_size, err);
-    if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
-    return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
-}
-
 static enum status plan_or_advise(const struct engine_options *options, struct loaded_model *l,
                                   struct model_options *model_options, struct error *err)
 {
-    const enum status status = plan(options, l, model_options, err);
+    const enum status status = plan_make(options, l, model_options, err);
     if (status != STATUS_OK) plan_advise(options, l, err);
     return status;
 }
@@ -284,34 +222,9 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
 
-enum status loaded_model_plan_again(const struct engine_options *options, const struct loaded_model *base,
-                                    enum dtype weights_dtype, struct memory_profile *profile,
-                                    struct batch_limits *limits, struct error *err)
-{
-    struct model_options ignored;
-    /* Borrows what base owns. */
-    struct loaded_model l = {
-        .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
-    struct model_weights sizes = {0};
-    enum status status = quantization_apply(&l.config.spec, options->quantization, err);
-    l.weights = base->weights;
-    l.config.spec.dtype = weights_dtype;
-    const bool same =
-        weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
-    if (status == STATUS_OK && !same) {
-        status = model_weights_sizes(&l.config.spec, &sizes, err);
-        l.weights = sizes;
-    }
-    if (status == STATUS_OK) status = plan(options, &l, &ignored, err);
-    *profile = l.profile;
-    *limits = l.limits;
-    model_weights_close(&sizes);
-    return status;
-}
-
 enum status loaded_model_check_files(const struct loaded_model *l, struct error *err)
 {
-    return l->weights.file ? safetensors_check_unchanged(l->weights.file, err) : STATUS_OK;
+    return l->weights.file ? tensor_file_check_unchanged(l->weights.file, err) : STATUS_OK;
 }
 
 void loaded_model_close(struct loaded_model *l)
@@ -351,7 +264,7 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .isa = b ? b->isa : NULL,
         .config = &l->config,
         .tokenizer = l->tokenizer,
-        .num_ids = loaded_model_num_ids(l),
+        .num_ids = plan_num_ids(l),
         .default_sampling = default_sampling(&l->config.generation),
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,

@@ -34,17 +34,14 @@ void loaded_model_close(struct loaded_model *l); /* NULL is allowed */
  * loaded_model_close; what they point to is filled by the functions above. */
 struct engine_info loaded_model_info(const struct engine_options *options, const struct loaded_model *l);
 
-/* What loaded_model_plan would give for other options or another type of weights, on the same device with the same
- * memory free as when base was planned. Nothing is asked, read or allocated on the device. Fills *profile and *limits
- * as far as the plan came, also if it fails: OUT_OF_MEMORY, the model with one request does not fit; INVALID, the
- * options contradict each other or the model. */
-enum status loaded_model_plan_again(const struct engine_options *options, const struct loaded_model *base,
-                                    enum dtype weights_dtype, struct memory_profile *profile,
-                                    struct batch_limits *limits, struct error *err);
-
 /* backend_open and backend_choose_isa. If device is "auto", the build has CUDA and no GPU can be used, a warning says
  * why. */
 enum status open_device(const char *device, int threads, const char *cpu_isa, const struct log *log,
                         struct backend **out, struct error *err);
+
+/* What engine_add refuses of a request, as far as it can be known before it runs; `o` are the options that the model
+ * was loaded with. `l` may be an outline. */
+enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
+                          struct error *err);
 
 #endif

@@ -22,8 +22,6 @@ struct loaded_model {
                                             from there; NULL: the device is asked */
 };
 
-int32_t loaded_model_num_ids(const struct loaded_model *l); /* num_ids of struct engine_info */
-
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure *out is NULL. */
 enum status loaded_model_open(const struct engine_options *options, struct loaded_model **out, struct error *err);
 /* IO: a file of weights was changed since it was opened. */

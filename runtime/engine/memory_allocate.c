@@ -1,5 +1,5 @@
 #include "runtime/engine/memory_plan.h"
-#include "runtime/engine/plan_advice.h"
+#include "runtime/engine/plan.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 

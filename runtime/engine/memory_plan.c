@@ -152,7 +152,9 @@ static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, s
     enum status status = kv_groups_assign(spec, &l->limits, &groups, err);
     if (status != STATUS_OK) return status;
     memcpy(p->group_layers, groups.num_layers, sizeof p->group_layers);
-    p->block_bytes = kv_cache_block_bytes(spec, &groups, l->limits.block_size, cache_dtype);
+    p->block_bytes = kv_cache_block_bytes(spec, &groups, &l->limits, cache_dtype);
+    for (int32_t g = 0; g < groups.count; g++)
+        p->group_unused[g] = kv_cache_unused_bytes(spec, &groups, &l->limits, g, cache_dtype);
     return STATUS_OK;
 }
 

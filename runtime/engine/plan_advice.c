@@ -1,4 +1,3 @@
-#include "runtime/engine/plan_advice.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -6,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/engine/loaded_model_state.h"
+#include "runtime/engine/plan.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -14,7 +14,7 @@ bool plan_succeeds(const struct engine_options *o, const struct loaded_model *l)
     struct memory_profile profile;
     struct batch_limits limits;
     struct error ignored;
-    return loaded_model_plan_again(o, l, l->config.spec.dtype, &profile, &limits, &ignored) == STATUS_OK;
+    return plan_again(o, l, l->config.spec.dtype, &profile, &limits, &ignored) == STATUS_OK;
 }
 
 /* ---- numbers ---- */
@@ -164,7 +164,7 @@ void plan_advise(const struct engine_options *o, const struct loaded_model *l, s
     if (err->num_advice == 0) advise_cache_dtype(o, &with_less, err);
 }
 
-/* Of the settings that take memory, the value that the plan chose or was asked for; 0: it takes none here. */
+/* The value that the plan chose or was asked for, if the setting takes memory; 0: it takes none here. */
 static double value_in_force(const struct number *n, const struct loaded_model *l)
 {
     const struct memory_profile *p = &l->profile;

@@ -1,7 +1,5 @@
-#include "runtime/engine/request_check.h"
-
 #include "runtime/engine/loaded_model_state.h"
-#include "runtime/engine/plan_advice.h"
+#include "runtime/engine/plan.h"
 
 /* Whether a model could be loaded with these options; where that is not known, it is thought so. */
 static bool is_possible(const struct engine_options *o, const struct loaded_model *l)
@@ -53,7 +51,7 @@ static enum status check_num_sequences(const struct engine_options *o, const str
 enum status request_check(const struct engine_options *o, const struct loaded_model *l, const struct engine_request *r,
                           struct error *err)
 {
-    enum status status = sampling_params_check(r->params, loaded_model_num_ids(l), err);
+    enum status status = sampling_params_check(r->params, plan_num_ids(l), err);
     if (status == STATUS_OK) status = check_prompt(o, l, r, err);
     if (status == STATUS_OK) status = check_num_sequences(o, l, r->params, err);
     if (status != STATUS_OK) return status;

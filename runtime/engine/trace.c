@@ -229,7 +229,7 @@ static void unlink_request(struct trace *t, struct trace_request *r)
     if (r->next) r->next->previous = r->previous;
 }
 
-/* As begin_event, of a request. */
+/* Begins an event of a request; the caller writes the rest of it. */
 static void begin_span_event(struct trace *t, const struct trace_request *r, const char *phase, const char *name,
                              double time)
 {

@@ -8,12 +8,10 @@
 #include "base/json.h"
 #include "base/notice.h"
 #include "base/random.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/engine/loaded_model.h"
-#include "runtime/engine/request_check.h"
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"
-#include "runtime/generate/speed_trial.h"
 #include "runtime/prompt_line.h"
 #include "runtime/report.h"
 
@@ -60,7 +58,7 @@ static enum status check_prompt(const struct dry_run *d, const struct prompt *p,
     return status == STATUS_OK ? request_check(d->options->engine, d->outline, &request, err) : status;
 }
 
-/* As many blocks as the prefix cache looks for: one token is left to compute. */
+/* Counts as many blocks as the prefix cache looks for: one token is left to compute. */
 static void count_blocks(struct dry_run *d, const struct prompt *p)
 {
     const size_t size = (size_t)d->options->engine->block_size, count = (p->tokens.count - 1) / size;
@@ -190,9 +188,7 @@ static void report_duration(struct report *r, const char *key, const char *label
     char text[32];
     json_put_real(r->json, key, seconds);
     format_duration(seconds, text, sizeof text);
-    table_cell(&r->numbers, "%s", label);
-    table_cell(&r->numbers, "%s", text);
-    table_cell(&r->numbers, "%s", note);
+    table_row(&r->numbers, label, text, note);
 }
 
 static void report_time(struct report *r, const struct dry_run *d, const struct speed *speed)

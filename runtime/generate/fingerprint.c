@@ -149,7 +149,7 @@ static int is_read(const struct dirent *entry)
     return 0;
 }
 
-/* The same order everywhere, unlike alphasort's, which follows the locale. */
+/* This order is the same everywhere; alphasort's follows the locale. */
 static int by_name(const struct dirent **a, const struct dirent **b)
 {
     return strcmp((*a)->d_name, (*b)->d_name);

@@ -12,22 +12,23 @@ struct fingerprint {
     char text[33]; /* hexadecimal */
 };
 
-/* Of the raw bytes of regular files, in this order: their contents, and not their names. Each is read from where its
- * descriptor stands, which stays as it is. `sizes` are the bytes that are read of each: what a file has behind them
+/* Hashes the raw bytes of regular files, in this order: their contents, and not their names. Each is read from where
+ * its descriptor stands, which stays as it is. `sizes` are the bytes that are read of each: what a file has behind them
  * plays no part. */
 enum status fingerprint_files(const int *fds, const uint64_t *sizes, int count, struct fingerprint *out,
                               struct error *err);
 /* The bytes of a file from where its descriptor stands. IO: it cannot be read so. */
 enum status fingerprint_size(int fd, uint64_t *size, struct error *err);
 
-/* Of a file by its name. */
+/* Hashes the file of that name. */
 enum status fingerprint_path(const char *path, struct fingerprint *out, struct error *err);
-/* Of a text, as of a file that holds it. */
+/* Hashes a text, as a file that holds it. */
 enum status fingerprint_text(const struct text *text, struct fingerprint *out, struct error *err);
 
-/* Of the files of a checkpoint folder from which answers follow: names and contents of the configuration, the tokenizer
- * and the chat template. Of weights, which take minutes to read: name, size, the header of the safetensors file and
- * pages here and there, so that one fine-tuning is told from another. Dates play no part: a copy is the same model. */
+/* Hashes the files of a checkpoint folder from which answers follow: names and contents of the configuration, the
+ * tokenizer and the chat template. Weights would take minutes to read: of them it hashes name, size, the header of the
+ * safetensors file and pages here and there, so that one fine-tuning is told from another. Dates play no part: a copy
+ * is the same model. */
 enum status fingerprint_model(const char *folder, bool with_weights, struct fingerprint *out, struct error *err);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include "base/notice.h"
 #include "base/random.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
 #include "runtime/generate/generate_options.h"
@@ -26,7 +26,6 @@
 #include "runtime/prompts/result_line.h"
 
 static const char COMMAND[] = "generate";
-static const char USAGE[] = "generate [PROMPT|@FILE|-] [flags]";
 static const char SUMMARY[] =
     "Runs a file of prompts through a model, one a line. A line is a text, or JSON with \"prompt\" (a text or token "
     "ids), \"prompt_token_ids\" or \"messages\" (with \"tools\", \"documents\" and \"chat_template_kwargs\"), an "
@@ -103,7 +102,7 @@ static void show_progress(struct run *run)
     struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
                                    .done_before = run->answers.set.count,
                                    .running = stats.num_running};
-    /* Also those that came after the last step. */
+    /* Those that came after the last step wait, too. */
     facts.waiting = (int32_t)(run->queue.num_unanswered - window_count(&run->window)) - stats.num_running;
     count_tokens(run, &facts);
     if (run->counted || run->input_ended)
@@ -359,14 +358,13 @@ static void print_summary(const struct run *run)
         snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
                  run->num_cut == 1 ? " was" : "s were");
     const struct id_sentence ids = id_set_sentence(&run->ids);
-    notice_printf(
-        stderr,
-        "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of them "
-        "from the cache%s%s%s\n",
-        (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
-        plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut,
-        *ids.text ? "; " : "", ids.text);
+    notice_printf(stderr,
+                  "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of "
+                  "them from the cache%s%s%s\n",
+                  (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
+                  plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
+                  (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut,
+                  *ids.text ? "; " : "", ids.text);
 }
 
 static void print_failed(const struct run *run)
@@ -570,34 +568,27 @@ static const char *last_part(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-static int parse_and_generate(struct generate_options *o, int argc, char **argv)
+static enum status check_flags(struct generate_options *o, struct error *err)
 {
-    struct option_table table = {.count = 0};
+    enum status status = generate_options_read(o, err);
+    if (status == STATUS_OK) status = sampling_flags_check(&o->sampling, err);
+    if (status == STATUS_OK) status = template_flags_check(&o->template, err);
+    if (status == STATUS_OK && o->system && o->as_chat != 1)
+        return error_set(err, STATUS_INVALID, "--system goes with --chat");
+    return status;
+}
+
+static int check_and_run(void *options)
+{
+    struct generate_options *o = options;
     struct error err;
     char model[4096];
-    bool help;
-    generate_options_add(&table, o);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK) {
-        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    }
-    if (help) {
-        options_print_help(&table, USAGE, SUMMARY, stdout);
-        return EXIT_STATUS_OK;
-    }
-    if (generate_options_read(o, &err) != STATUS_OK || sampling_flags_check(&o->sampling, &err) != STATUS_OK ||
-        template_flags_check(&o->template, &err) != STATUS_OK) {
-        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    }
-    if (o->system && o->as_chat != 1) {
-        error_set(&err, STATUS_INVALID, "--system goes with --chat");
-        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    }
+    if (check_flags(o, &err) != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     o->input.are_texts = strcmp(o->format, "text") == 0;
     o->model_name = o->served_model_name ? o->served_model_name : o->engine.model;
     if (template_flags_read(&o->template, &err) != STATUS_OK ||
-        model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK) {
+        model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
-    }
     if (!o->model_name) o->model_name = last_part(o->engine.model);
     if (o->dry_run) {
         const struct dry_run_options dry = {&o->engine, &o->input, generate_prompt_options(o)};
@@ -606,11 +597,13 @@ static int parse_and_generate(struct generate_options *o, int argc, char **argv)
     return generate(o);
 }
 
-int command_generate(int argc, char **argv)
-{
-    struct generate_options o;
-    generate_options_init(&o);
-    const int exit_status = parse_and_generate(&o, argc, argv);
-    generate_options_free(&o);
-    return exit_status;
-}
+const struct command command_generate = {
+    .name = COMMAND,
+    .summary = "run a file of prompts through a model",
+    .usage = "generate [PROMPT|@FILE|-] [flags]",
+    .help = SUMMARY,
+    .options_size = sizeof(struct generate_options),
+    .add = generate_options_add,
+    .run = check_and_run,
+    .free = generate_options_free,
+};

@@ -8,7 +8,64 @@
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 
-void generate_options_init(struct generate_options *o)
+static void add_file_flags(struct option_table *table, struct generate_options *o)
+{
+    const struct option_spec files[] = {
+        {"input", OPTION_CUSTOM, &o->input, "FILE",
+         .help = "The prompts; -: standard input. gzip and zstd are unpacked. Given several times, the files are read "
+                 "one after the other. Default: -.",
+         .heading = "Files:", .letter = 'i', .common = true, .parse = input_list_add, .not_empty = true,
+         .repeats = true},
+        {"output", OPTION_STRING, &o->output, "FILE", .help = "Where the answers go; -: standard output. Default: -.",
+         .letter = 'o', .common = true, .not_empty = true},
+        {"overwrite", OPTION_SWITCH, &o->overwrite,
+         .help = "Start anew, and replace an output file that is not empty once the first answer is there. Default: "
+                 "off, go on with an output of the same input, model and parameters.",
+         .common = true},
+        {"ordered", OPTION_SWITCH, &o->ordered,
+         .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off.",
+         .common = true},
+        {"shard", OPTION_CUSTOM, &o->shard, "I/N",
+         .help = "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, "
+                 "all input files counted together. quire merge puts the outputs together. Default: 1/1.",
+         .parse = shard_parse},
+        {"max-errors", OPTION_INT32, &o->max_errors, "N",
+         .help =
+             "Read no further once more than N lines have failed; what was read is answered. -1: never. Default: -1.",
+         .minimum = -1, .maximum = INFINITY},
+        {"format", OPTION_CHOICE, &o->format, PROMPT_FORMAT_CHOICES,
+         .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
+                 "ends with .json or .jsonl; else text."},
+        {"dry-run", OPTION_SWITCH, &o->dry_run,
+         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
+        {"chat", OPTION_TRISTATE, &o->as_chat,
+         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
+                 "it is. Default: off, and a warning if the model has a template."},
+        {"system", OPTION_STRING, &o->system, "TEXT|@FILE",
+         .help = "With --chat: the system message before each question. Default: none.", .letter = 's'},
+    };
+    option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
+}
+
+static void add_answer_flags(struct option_table *table, struct generate_options *o)
+{
+    const struct option_spec specs[] = {
+        {"return-token-ids", OPTION_SWITCH, &o->return_token_ids,
+         .help = "Give the token ids of each answer. Default: off."},
+        {"served-model-name", OPTION_STRING, &o->served_model_name, "NAME",
+         .help = "\"model\" of the answers to lines of an OpenAI batch. Default: what --model says.",
+         .not_empty = true},
+        {"skip-tokenizer-init", OPTION_SWITCH, &o->engine.skip_tokenizer,
+         .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
+        {"quiet", OPTION_SWITCH, &o->quiet, .help = "No progress and no summary on stderr. Default: off.",
+         .letter = 'q', .common = true},
+    };
+    sampling_flags_add_answers(table, &o->sampling, "Answers:");
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+    trace_flag_add(table, &o->engine);
+}
+
+static void set_defaults(struct generate_options *o)
 {
     *o = (struct generate_options){.engine = engine_options_default(),
                                    .log = {LOG_WARNING},
@@ -20,113 +77,11 @@ void generate_options_init(struct generate_options *o)
     o->engine.log = &o->log;
 }
 
-static void add_file_flags(struct option_table *table, struct generate_options *o)
+void generate_options_add(const struct command *c, struct option_table *table, void *options)
 {
-    const struct option_spec files[] = {
-        {.heading = "Files:",
-         .name = "input",
-         .common = true,
-         .letter = 'i',
-         .kind = OPTION_CUSTOM,
-         .target = &o->input,
-         .parse = input_list_add,
-         .repeats = true,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "The prompts; -: standard input. gzip and zstd are unpacked. "
-                 "Given several times, the files are read "
-                 "one after the other. Default: -."},
-        {.name = "output",
-         .common = true,
-         .letter = 'o',
-         .kind = OPTION_STRING,
-         .target = &o->output,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "Where the answers go; -: standard output. Default: -."},
-        {.name = "overwrite",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->overwrite,
-         .help = "Start anew, and replace an output file that is not empty once the first answer is there. Default: "
-                 "off, go on with an output of the same input, model and parameters."},
-        {.name = "ordered",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->ordered,
-         .help = "Write the answers in the order of the input: early ones wait in OUTPUT.spool. Default: off."},
-        {.name = "shard",
-         .kind = OPTION_CUSTOM,
-         .target = &o->shard,
-         .parse = shard_parse,
-         .argument = "I/N",
-         .help =
-             "Answer part I of N of the prompts, 1 to N: parts are contiguous and differ by at most one prompt, all "
-             "input files counted together. quire merge puts the outputs together. Default: 1/1."},
-        {.name = "max-errors",
-         .kind = OPTION_INT32,
-         .target = &o->max_errors,
-         .minimum = -1,
-         .maximum = INFINITY,
-         .argument = "N",
-         .help =
-             "Read no further once more than N lines have failed; what was read is answered. -1: never. Default: -1."},
-        {.name = "format",
-         .kind = OPTION_STRING,
-         .target = &o->format,
-         .choices = PROMPT_FORMAT_CHOICES,
-         .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
-                 "ends with .json or .jsonl; else text."},
-        {.name = "dry-run",
-         .kind = OPTION_SWITCH,
-         .target = &o->dry_run,
-         .help = "Answer nothing: count prompts and tokens, name bad lines, and estimate the time. Default: off."},
-        {.name = "chat",
-         .kind = OPTION_TRISTATE,
-         .target = &o->as_chat,
-         .help = "Make each text a question to a chat model, through its chat template; a list of token ids stays as "
-                 "it is. Default: off, and a warning if the model has a template."},
-        {.name = "system",
-         .letter = 's',
-         .kind = OPTION_STRING,
-         .target = &o->system,
-         .argument = "TEXT|@FILE",
-         .help = "With --chat: the system message before each question. Default: none."},
-    };
-    option_table_add(table, files, (int)(sizeof files / sizeof files[0]));
-}
-
-static void add_answer_flags(struct option_table *table, struct generate_options *o)
-{
-    const struct option_spec specs[] = {
-        {.name = "return-token-ids",
-         .kind = OPTION_SWITCH,
-         .target = &o->return_token_ids,
-         .help = "Give the token ids of each answer. Default: off."},
-        {.name = "served-model-name",
-         .kind = OPTION_STRING,
-         .target = &o->served_model_name,
-         .not_empty = true,
-         .argument = "NAME",
-         .help = "\"model\" of the answers to lines of an OpenAI batch. Default: what --model says."},
-        {.name = "skip-tokenizer-init",
-         .kind = OPTION_SWITCH,
-         .target = &o->engine.skip_tokenizer,
-         .help = "Open no tokenizer: prompts are token ids, answers have no text. Default: off."},
-        {.name = "quiet",
-         .common = true,
-         .letter = 'q',
-         .kind = OPTION_SWITCH,
-         .target = &o->quiet,
-         .help = "No progress and no summary on stderr. Default: off."},
-    };
-    sampling_flags_add_answers(table, &o->sampling, "Answers:");
-    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
-    trace_flag_add(table, &o->engine);
-}
-
-void generate_options_add(struct option_table *table, struct generate_options *o)
-{
+    (void)c;
+    struct generate_options *o = options;
+    set_defaults(o);
     table->word = &o->word;
     add_file_flags(table, o);
     engine_flags_add(table, &o->engine, &o->log);
@@ -135,8 +90,9 @@ void generate_options_add(struct option_table *table, struct generate_options *o
     sampling_flags_add(table, &o->sampling);
 }
 
-void generate_options_free(struct generate_options *o)
+void generate_options_free(void *options)
 {
+    struct generate_options *o = options;
     sampling_flags_free(&o->sampling);
     template_flags_free(&o->template);
     input_list_free(&o->input);
@@ -165,7 +121,7 @@ struct prompt_options generate_prompt_options(const struct generate_options *o)
                                    .model_name = o->model_name};
 }
 
-/* Of another folder's file, its contents count. */
+/* If the value names another folder, the contents of its file count. */
 static enum status describe_generation_config(const char *value, struct journal *j, struct error *err)
 {
     char path[PATH_MAX];

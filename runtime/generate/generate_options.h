@@ -2,10 +2,10 @@
 #ifndef QUIRE_RUNTIME_GENERATE_OPTIONS_H
 #define QUIRE_RUNTIME_GENERATE_OPTIONS_H
 
+#include "runtime/command.h"
 #include "runtime/generate/journal.h"
 #include "runtime/generate/shard.h"
 #include "runtime/inputs.h"
-#include "runtime/options/options.h"
 #include "runtime/options/sampling_flags.h"
 #include "runtime/options/template_flags.h"
 #include "runtime/prompts/prompt.h"
@@ -27,11 +27,9 @@ struct generate_options {
     bool dry_run, overwrite, ordered, return_token_ids, quiet;
 };
 
-/* The defaults. *o must not be moved afterwards: the engine's options point to its log. Free it with
- * generate_options_free. */
-void generate_options_init(struct generate_options *o);
-void generate_options_free(struct generate_options *o);
-void generate_options_add(struct option_table *table, struct generate_options *o); /* the flags */
+/* `add` and `free` of the command (runtime/command.h); *options is a struct generate_options. */
+void generate_options_add(const struct command *c, struct option_table *table, void *options);
+void generate_options_free(void *options);
 
 /* After parsing: takes the word beside the flags to the inputs, and reads --system. */
 enum status generate_options_read(struct generate_options *o, struct error *err);

@@ -3,28 +3,23 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/plural.h"
 #include "runtime/prompts/prompt.h"
 
-/* The files of a list, opened; an empty list is standard input, which stays where it is. */
-static int open_input(const struct input_list *list, size_t i)
+/* The file, opened; standard input stays where it is. */
+static int open_input(const char *name)
 {
-    if (list->count == 0 || strcmp(list->names[i], "-") == 0) return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
-    return open(list->names[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe without a writer would block */
+    if (input_is_standard(name)) return fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+    return open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe without a writer would block */
 }
 
 bool input_facts_are_files(const struct input_list *list)
 {
-    const size_t count = list->count ? list->count : 1;
     struct stat info;
-    for (size_t i = 0; i < count; i++) {
-        const bool standard = list->count == 0 || strcmp(list->names[i], "-") == 0;
-        if ((standard ? fstat(STDIN_FILENO, &info) : stat(list->names[i], &info)) != 0 || !S_ISREG(info.st_mode))
-            return false;
-    }
+    for (size_t i = 0; i < input_list_count(list); i++)
+        if (!input_file_info(input_list_name(list, i), &info)) return false;
     return true;
 }
 
@@ -47,11 +42,11 @@ static void close_contents(struct contents *c)
 /* Close it also after a failure. */
 static enum status open_contents(const struct input_list *list, struct contents *c, struct error *err)
 {
-    const size_t count = list->count ? list->count : 1;
+    const size_t count = input_list_count(list);
     *c = (struct contents){malloc(count * sizeof *c->fds), malloc(count * sizeof *c->sizes), count};
     if (!c->fds || !c->sizes)
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", count, plural((int64_t)count));
-    for (size_t i = 0; i < count; i++) c->fds[i] = open_input(list, i);
+    for (size_t i = 0; i < count; i++) c->fds[i] = open_input(input_list_name(list, i));
     enum status status = STATUS_OK;
     for (size_t i = 0; i < count && status == STATUS_OK; i++) status = fingerprint_size(c->fds[i], &c->sizes[i], err);
     return status == STATUS_OK ? status : error_prefix(err, status, "the input");

@@ -15,7 +15,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/notice.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/generate/answer_line.h"
 #include "runtime/generate/journal.h"
 #include "runtime/generate/output.h"
@@ -23,21 +23,18 @@
 #include "runtime/options/options.h"
 
 static const char COMMAND[] = "merge";
-static const char USAGE[] = "merge FILE... [--output FILE] [flags]";
 static const char SUMMARY[] =
     "Puts the outputs of several quire generate, such as those of --shard 1/4 to 4/4, into one file, in the order of "
-    "the "
-    "input. Each prompt must have its answer in exactly one of the files; the FILE.quire beside them say how many "
-    "prompts "
-    "there are, and that all of them answer the same input with the same model and parameters. Without these files the "
-    "answers must be whole up to the largest index.";
+    "the input. Each prompt must have its answer in exactly one of the files; the FILE.quire beside them say how many "
+    "prompts there are, and that all of them answer the same input with the same model and parameters. Without these "
+    "files the answers must be whole up to the largest index.";
 
 /* An entry of the table: the file's number from 1 above, the offset of the line below. 0: there is no such line. */
 enum { OFFSET_BITS = 44, MAX_FILES = 1 << 20, WRITE_BYTES = 1 << 20, TOUCHED_BYTES = 16 << 20 };
 
 struct merge {
-    const char **names; /* [count] */
-    int count;
+    struct option_words names;
+    int count; /* of the names */
     const char *output_name;
     bool overwrite, unordered;
     struct mapped_file *files; /* [count] locked, so that no quire writes to them */
@@ -99,13 +96,13 @@ static enum status note_answer(void *user, const struct answer_line *answer, uin
     (void)length;
     if (answer->index >= limit || offset >> OFFSET_BITS)
         return error_set(err, STATUS_INVALID, "%s holds an answer to prompt %lld, but the prompts are %lld",
-                         m->names[m->file], (long long)answer->index, (long long)limit);
+                         m->names.list[m->file], (long long)answer->index, (long long)limit);
     const enum status status = grow_table(m, answer->index, err);
     if (status != STATUS_OK) return status;
     uint64_t *entry = &m->table[answer->index];
     if (*entry != 0)
         return error_set(err, STATUS_INVALID, "prompt %lld is answered twice: in %s and in %s",
-                         (long long)answer->index, m->names[(*entry >> OFFSET_BITS) - 1], m->names[m->file]);
+                         (long long)answer->index, m->names.list[(*entry >> OFFSET_BITS) - 1], m->names.list[m->file]);
     *entry = (uint64_t)(m->file + 1) << OFFSET_BITS | offset;
     if (answer->index >= m->num_indices) m->num_indices = answer->index + 1;
     m->num_answers++;
@@ -127,11 +124,10 @@ static enum status check_journal(struct merge *m, const char *name, struct error
         return STATUS_OK;
     }
     if (!journal_same_answers(&m->first, &j))
-        status =
-            error_set(err, STATUS_INVALID,
-                      "%s and %s do not answer the same input with the same model and parameters: compare %s%s and "
-                      "%s%s",
-                      m->first_name, name, m->first_name, JOURNAL_SUFFIX, name, JOURNAL_SUFFIX);
+        status = error_set(
+            err, STATUS_INVALID,
+            "%s and %s do not answer the same input with the same model and parameters: compare %s%s and %s%s",
+            m->first_name, name, m->first_name, JOURNAL_SUFFIX, name, JOURNAL_SUFFIX);
     journal_free(&j);
     return status;
 }
@@ -139,7 +135,7 @@ static enum status check_journal(struct merge *m, const char *name, struct error
 static enum status open_files(struct merge *m, struct error *err)
 {
     for (int i = 0; i < m->count; i++) {
-        const char *name = m->names[i];
+        const char *name = m->names.list[i];
         enum status status = mapped_file_open(name, &m->files[i], err);
         if (status != STATUS_OK) return status;
         if (m->files[i].data && flock(m->files[i].fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK)
@@ -155,7 +151,8 @@ static enum status read_files(struct merge *m, struct error *err)
     enum status status = open_table(m, err);
     for (m->file = 0; status == STATUS_OK && m->file < m->count; m->file++)
         if (m->files[m->file].data) /* NULL: it is empty */
-            status = answer_scan(m->files[m->file].fd, m->names[m->file], 0, note_answer, m, &m->whole[m->file], err);
+            status =
+                answer_scan(m->files[m->file].fd, m->names.list[m->file], 0, note_answer, m, &m->whole[m->file], err);
     return status;
 }
 
@@ -206,7 +203,7 @@ static enum status copy_line(struct merge *m, uint64_t entry, struct error *err)
     const uint64_t offset = entry & ((UINT64_C(1) << OFFSET_BITS) - 1);
     const char *line = (const char *)m->files[file].data + offset;
     const char *newline = memchr(line, '\n', m->whole[file] - offset);
-    if (!newline) return error_set(err, STATUS_IO, "%s has changed", m->names[file]);
+    if (!newline) return error_set(err, STATUS_IO, "%s has changed", m->names.list[file]);
     if (text_append(&m->buffer, line, (size_t)(newline - line) + 1)) return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for an answer");
 }
@@ -284,8 +281,9 @@ static enum status merge(struct merge *m, struct error *err)
     return status == STATUS_OK ? write_all(m, err) : status;
 }
 
-static void clean_up(struct merge *m)
+static void clean_up(void *options)
 {
+    struct merge *m = options;
     for (int i = 0; m->files && i < m->count; i++) mapped_file_close(&m->files[i]);
     if (m->table) munmap(m->table, (size_t)m->capacity * sizeof *m->table);
     if (m->table_fd >= 0) close(m->table_fd);
@@ -294,47 +292,35 @@ static void clean_up(struct merge *m)
     text_free(&m->buffer);
     free(m->files);
     free(m->whole);
+    free(m->names.list);
 }
 
-static void add_flags(struct option_table *table, struct merge *m)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct merge *m = options;
+    *m = (struct merge){.output_name = "-", .table_fd = -1};
+    table->words = &m->names;
     const struct option_spec specs[] = {
-        {.name = "output",
-         .letter = 'o',
-         .kind = OPTION_STRING,
-         .target = &m->output_name,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "Where the answers go; -: standard output. Default: -."},
-        {.name = "unordered",
-         .kind = OPTION_SWITCH,
-         .target = &m->unordered,
+        {"output", OPTION_STRING, &m->output_name, "FILE",
+         .help = "Where the answers go; -: standard output. Default: -.", .letter = 'o', .not_empty = true},
+        {"unordered", OPTION_SWITCH, &m->unordered,
          .help = "Write one file behind the other as they are, which is faster. Default: off."},
-        {.name = "overwrite",
-         .kind = OPTION_SWITCH,
-         .target = &m->overwrite,
-         .help = "Replace an output file that is not empty. Default: off."},
+        {"overwrite", OPTION_SWITCH, &m->overwrite, .help = "Replace an output file that is not empty. Default: off."},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
-static int parse_and_merge(struct merge *m, int argc, char **argv)
+static int run_merge(void *options)
 {
-    struct option_words words = {.list = m->names};
-    struct option_table table = {.words = &words};
+    struct merge *m = options;
     struct error err;
-    bool help;
-    add_flags(&table, m);
-    enum status status = options_parse(&table, argc, argv, &help, &err);
-    if (status == STATUS_OK && help) {
-        options_print_help(&table, USAGE, SUMMARY, stdout);
-        return EXIT_STATUS_OK;
+    m->count = m->names.count < MAX_FILES ? (int)m->names.count : MAX_FILES;
+    if (m->count == 0 || m->count == MAX_FILES) {
+        error_set(&err, STATUS_INVALID, "name the files to merge: quire %s", command_merge.usage);
+        return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
     }
-    m->count = words.count;
-    if (status == STATUS_OK && (m->count == 0 || m->count >= MAX_FILES))
-        status = error_set(&err, STATUS_INVALID, "name the files to merge: quire %s", USAGE);
-    if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_USAGE);
-    status = merge(m, &err);
+    const enum status status = merge(m, &err);
     if (status != STATUS_OK && m->output.reader_ended) return EXIT_STATUS_FAILURE;
     if (status != STATUS_OK) return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
     if (m->num_failed > 0)
@@ -343,16 +329,13 @@ static int parse_and_merge(struct merge *m, int argc, char **argv)
     return m->num_failed > 0 ? EXIT_STATUS_FAILURE : EXIT_STATUS_OK;
 }
 
-int command_merge(int argc, char **argv)
-{
-    struct merge m = {.output_name = "-", .table_fd = -1, .names = calloc((size_t)argc + 1, sizeof *m.names)};
-    struct error err;
-    if (!m.names) {
-        error_set(&err, STATUS_OUT_OF_MEMORY, "no memory for %d name%s", argc, plural(argc));
-        return command_fail(COMMAND, &err, EXIT_STATUS_FAILURE);
-    }
-    const int exit_status = parse_and_merge(&m, argc, argv);
-    clean_up(&m);
-    free(m.names);
-    return exit_status;
-}
+const struct command command_merge = {
+    .name = COMMAND,
+    .summary = "put the outputs of several quire generate into one",
+    .usage = "merge FILE... [--output FILE] [flags]",
+    .help = SUMMARY,
+    .options_size = sizeof(struct merge),
+    .add = add_flags,
+    .run = run_merge,
+    .free = clean_up,
+};

@@ -24,7 +24,7 @@ void result_queue_add(struct result_queue *q, struct result *r);
 
 /* Removes the next result to write, and gives it to the caller. NULL: there is none yet. */
 struct result *result_queue_take(struct result_queue *q);
-/* The same, but a result that is not done may come too; NULL only when the queue is empty. */
+/* Removes the next result, also one that is not done, and gives it to the caller. NULL: the queue is empty. */
 struct result *result_queue_take_any(struct result_queue *q);
 
 #endif

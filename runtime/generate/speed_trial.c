@@ -1,4 +1,4 @@
-#include "runtime/generate/speed_trial.h"
+#include "runtime/generate/dry_run.h"
 
 #include "base/clock.h"
 

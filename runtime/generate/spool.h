@@ -40,7 +40,7 @@ struct spool {
 /* Opens the file `name`, which need not exist, and keeps what it holds; NULL: a file without a name that is gone when
  * the process ends, in $TMPDIR or /tmp. */
 enum status spool_open(struct spool *s, const char *name, struct error *err);
-/* Of a file that holds something: where its first line begins, behind what was given back to the disk. */
+/* Finds where the first line of a file that holds something begins, behind what was given back to the disk. */
 uint64_t spool_skip_given_back(struct spool *s);
 /* Cuts the file to its first `end` bytes, all of whose lines that matter are noted. */
 enum status spool_cut(struct spool *s, uint64_t end, struct error *err);

@@ -29,7 +29,7 @@ bool window_add(struct window *w, const struct prompt *prompt, struct result *re
     return true;
 }
 
-/* As strcmp does, the shorter first where one begins with the other. */
+/* Compares as strcmp does: the shorter comes first where one begins with the other. */
 static int compare_tokens(const struct token_list *a, const struct token_list *b)
 {
     const size_t length = a->count < b->count ? a->count : b->count;

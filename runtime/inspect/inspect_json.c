@@ -1,11 +1,11 @@
-#include "runtime/inspect/inspect_json.h"
+#include "runtime/inspect/inspection.h"
 
 #include <math.h>
 
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/memory_report.h"
 
 /* null where nothing is wrong */
@@ -15,11 +15,11 @@ static void set_error(json_t *json, const char *key, const struct error *err)
 }
 
 /* How many tensors the files hold in each type, by its name in safetensors. */
-static json_t *stored_dtypes(const struct safetensors *file)
+static json_t *stored_dtypes(const struct tensor_file *file)
 {
     json_t *json = json_object();
-    for (int64_t t = 0; file && t < safetensors_count(file); t++) {
-        const char *name = safetensors_dtype_name(safetensors_at(file, t)->dtype);
+    for (int64_t t = 0; file && t < tensor_file_count(file); t++) {
+        const char *name = tensor_file_at(file, t)->type->name;
         json_put_integer(json, name, json_integer_value(json_object_get(json, name)) + 1);
     }
     return json;

@@ -1,4 +1,4 @@
-#include "runtime/inspect/inspect_text.h"
+#include "runtime/inspect/inspection.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/table.h"
 
@@ -104,21 +104,20 @@ static void end_group(struct table *table)
 /* Files may hold another type than config.json says, or several. */
 static void dtype_rows(struct table *t, const struct inspection *i)
 {
-    const struct safetensors *file = i->info.weights->file;
+    const struct tensor_file *file = i->info.weights->file;
     const enum dtype dtype = i->info.config->spec.dtype;
-    struct tally stored = {.thing = "tensor", .total = file ? safetensors_count(file) : 0};
+    struct tally stored = {.thing = "tensor", .total = file ? tensor_file_count(file) : 0};
     bool as_said = true;
     for (int64_t s = 0; s < stored.total; s++) {
-        const enum safetensors_dtype found = safetensors_at(file, s)->dtype;
-        enum dtype same;
-        tally_add(&stored, "%s", safetensors_dtype_name(found));
-        as_said = as_said && safetensors_to_dtype(found, &same) == 0 && same == dtype;
+        const struct element_type *found = tensor_file_at(file, s)->type;
+        tally_add(&stored, "%s", found->name);
+        as_said = as_said && found->has_dtype && found->dtype == dtype;
     }
     row(t, "dtype", "%s", dtype_name(dtype));
     if (!as_said) tally_row(t, "  stored", "", &stored);
 }
 
-/* Of the matrices but the embedding, which is never quantized. */
+/* Counts the schemes of the matrices but the embedding, which is never quantized. */
 static void quantization_rows(struct table *t, const struct inspection *i)
 {
     const struct model_weights *w = i->info.weights;

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "model/quantization.h"
-#include "runtime/engine/plan_advice.h"
+#include "runtime/engine/plan.h"
 
 /* ---- names ---- */
 
@@ -103,10 +103,10 @@ static enum status count_float_bytes(struct inspection *i, struct error *err)
 /* The tensors are in order of file name. */
 static void count_files(struct inspection *i)
 {
-    const struct safetensors *file = i->info.weights->file;
+    const struct tensor_file *file = i->info.weights->file;
     const char *last = "";
-    for (int64_t t = 0; file && t < safetensors_count(file); t++) {
-        const char *path = safetensors_at(file, t)->path;
+    for (int64_t t = 0; file && t < tensor_file_count(file); t++) {
+        const char *path = tensor_file_at(file, t)->path;
         struct stat info;
         if (strcmp(path, last) == 0) continue;
         last = path;

@@ -4,6 +4,8 @@
 #ifndef QUIRE_RUNTIME_INSPECTION_H
 #define QUIRE_RUNTIME_INSPECTION_H
 
+#include <jansson.h>
+
 #include "model/weights.h"
 #include "runtime/engine/loaded_model.h"
 #include "tokenizer/chat_template.h"
@@ -31,6 +33,12 @@ struct inspection {
  * with inspection_free, also after a failure. */
 enum status inspection_read(struct inspection *i, struct error *err);
 void inspection_free(struct inspection *i);
+
+/* Prints names and values in groups on stdout. False if it could not be written. */
+bool inspection_print(const struct inspection *i);
+/* One object, with the keys of config.json and vLLM's names where they have one. The caller owns it; NULL if memory ran
+ * out. */
+json_t *inspection_json(const struct inspection *i);
 
 /* For those who print it: words of config.json where it has them ("gelu_pytorch_tanh"). */
 bool inspect_rope_has_factor(const struct rope_config *rope);

@@ -11,8 +11,8 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
 /* Adds --trace, for a command that runs requests to their end. */
 void trace_flag_add(struct option_table *table, struct engine_options *options);
 
-/* For OPTION_CUSTOM: a block size, to an int32_t; the name of a device or of a type, to a const char *. */
-enum status engine_flags_parse_block_size(void *target, const char *text, struct error *err);
+extern const int32_t engine_flags_block_sizes[]; /* of OPTION_ENUM "8|16|32|64|128" */
+/* For OPTION_CUSTOM: the name of a type or of a device, to a const char *. */
 enum status engine_flags_parse_dtype(void *target, const char *text, struct error *err);
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err);
 

@@ -3,12 +3,12 @@
 #define QUIRE_RUNTIME_FOREIGN_FLAGS_H
 
 struct foreign_flag {
-    const char *name;     /* without dashes before it */
+    const char *names;    /* "c|ctx-size", without dashes before them */
     const char *flag;     /* quire's flag of the same meaning; or NULL */
     const char *sentence; /* what to do, where there is no such flag; or NULL */
 };
 
-extern const struct foreign_flag foreign_flags[]; /* ended by one without a name */
+extern const struct foreign_flag foreign_flags[]; /* ended by one without names */
 
 /* NULL: quire knows no program that has it. '_' and '-' are alike, and "no-" before a name is passed over. */
 const struct foreign_flag *foreign_flag_find(const char *name);

@@ -11,7 +11,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "model/foreign_checkpoint.h"
+#include "model/checkpoint/foreign_checkpoint.h"
 
 /* ---- names ---- */
 
@@ -78,7 +78,7 @@ static bool append_variable(struct text *out, const char *at, const char **end)
     return value ? text_append_string(out, value) : text_append(out, at, (size_t)(*end - at));
 }
 
-/* As os.path.expanduser and os.path.expandvars do, but for "~user". */
+/* Expands as os.path.expanduser and os.path.expandvars do, but for "~user". */
 static bool append_expanded(struct text *out, const char *value)
 {
     bool ok = true;
@@ -217,7 +217,7 @@ static bool has_file(const char *folder, const char *name)
 }
 
 /* The first file that the index of the weights names and the snapshot does not have; "" if it has all. An index that
- * cannot be read is left to model/safetensors.h. */
+ * cannot be read is left to model/checkpoint/tensor_file.h. */
 static void find_missing_shard(const char *snapshot, const char *index, char *missing, size_t size)
 {
     char path[PATH_MAX];

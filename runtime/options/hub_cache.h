@@ -25,11 +25,10 @@ bool hub_cache_is_name(const char *text);
  * Without a revision it is "main"; a revision is a branch, a tag, a commit or the first digits of one, 4 at the least.
  *
  * The snapshot must hold config.json and, if `with_weights`, all files of the weights. Weights in another form than
- * safetensors are accepted here: opening the checkpoint says what they are (model/foreign_checkpoint.h).
+ * safetensors are accepted here: opening the checkpoint says what they are (model/checkpoint/foreign_checkpoint.h).
  *
  * STATUS_IO: it is not there, or not complete. The sentence names the folder looked in and the command that downloads
- * the model. STATUS_INVALID: a ref is no commit, several
- * commits begin with the digits, or a path is too long. */
+ * the model. STATUS_INVALID: a ref is no commit, several commits begin with the digits, or a path is too long. */
 enum status hub_cache_find(const char *name, bool with_weights, char *path, size_t size, struct error *err);
 
 #endif

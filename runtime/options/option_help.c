@@ -1,20 +1,17 @@
-#include "runtime/options/option_help.h"
+#include "runtime/options/option_value.h"
 
 #include <string.h>
 
 #include "base/notice.h"
-#include "runtime/options/option_value.h"
 
 const struct option_spec everywhere_flags[NUM_EVERYWHERE_FLAGS] = {
-    [FLAG_CONFIG] = {.name = "config",
-                     .kind = OPTION_STRING,
-                     .not_empty = true,
-                     .argument = "FILE",
+    [FLAG_CONFIG] = {"config", OPTION_STRING, NULL, "FILE",
                      .help = "Read values of flags from a file: lines 'max-model-len: 4096' (flat YAML), or a JSON "
                              "object. A flag comes before QUIRE_MAX_MODEL_LEN in the environment, that before the "
-                             "file."},
-    [FLAG_HELP] = {.name = "help", .letter = 'h', .kind = OPTION_CUSTOM, .help = "Show the common flags and exit."},
-    [FLAG_HELP_ALL] = {.name = "help-all", .kind = OPTION_CUSTOM, .help = "Show every flag and exit."},
+                             "file.",
+                     .not_empty = true},
+    [FLAG_HELP] = {"help", OPTION_CUSTOM, .help = "Show the common flags and exit.", .letter = 'h'},
+    [FLAG_HELP_ALL] = {"help-all", OPTION_CUSTOM, .help = "Show every flag and exit."},
 };
 
 enum { HELP_COLUMN = 34, MIN_WIDTH = 60, MAX_WIDTH = 100 };
@@ -29,7 +26,7 @@ static int width_of(FILE *out)
 /* How the value is written: "N", "auto|cpu"; "" for a flag without one. */
 static const char *value_of(const struct option_spec *spec)
 {
-    return !option_takes_value(spec) ? "" : spec->choices ? spec->choices : spec->argument;
+    return option_takes_value(spec) ? spec->argument : "";
 }
 
 static void print_spec(const struct option_spec *spec, FILE *out)
@@ -47,17 +44,18 @@ static void print_spec(const struct option_spec *spec, FILE *out)
     notice_print_line(out, spec->help, HELP_COLUMN, width_of(out));
 }
 
-static void print_lines(const struct option_table *table, const char *usage, const char *summary, FILE *out)
+bool options_append_lines(const struct option_table *table, const char *usage, const char *summary, struct text *out)
 {
-    fprintf(out, "usage\t%s\nsummary\t%s\n", usage, summary);
-    for (int i = 0; i < table->count + NUM_EVERYWHERE_FLAGS; i++) {
+    bool ok = text_printf(out, "usage\t%s\nsummary\t%s\n", usage, summary);
+    for (int i = 0; ok && i < table->count + NUM_EVERYWHERE_FLAGS; i++) {
         const struct option_spec *spec = i < table->count ? &table->specs[i] : &everywhere_flags[i - table->count];
-        if (i == table->count) fputs("heading\tEverywhere:\n", out);
-        if (spec->heading) fprintf(out, "heading\t%s\n", spec->heading);
+        const char *heading = i == table->count ? "Everywhere:" : spec->heading;
         const char *letters = spec->letters ? spec->letters : (const char[]){spec->letter, '\0'};
-        fprintf(out, "flag\t%s\t%s\t%s\t%s\t%s\n", spec->name, letters, option_is_switch(spec) ? "no-" : "",
-                value_of(spec), spec->help);
+        ok = (!heading || text_printf(out, "heading\t%s\n", heading)) &&
+             text_printf(out, "flag\t%s\t%s\t%s\t%s\t%s\n", spec->name, letters, option_is_switch(spec) ? "no-" : "",
+                         value_of(spec), spec->help);
     }
+    return ok;
 }
 
 static int count_common(const struct option_table *table)
@@ -93,12 +91,8 @@ static void print_summary(const char *summary, bool all, FILE *out)
 
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out)
 {
-    if (table->help == OPTION_HELP_TABLE) {
-        print_lines(table, usage, summary, out);
-        return;
-    }
     const int common = count_common(table);
-    const bool all = table->help == OPTION_HELP_ALL || common == 0;
+    const bool all = table->help_all || common == 0;
     fprintf(out, "usage: quire %s\n\n", usage);
     print_summary(summary, all, out);
     if (table->count == 0 || !table->specs[0].heading || !all) fputc('\n', out);

@@ -87,29 +87,37 @@ static enum status set_double(const struct option_spec *spec, const char *label,
     return STATUS_OK;
 }
 
-static bool is_choice(const char *choices, const char *text)
+/* The place of `text` among words as in "float32|float16"; -1: it is none of them. */
+static int place_among(const char *words, const char *text)
 {
-    size_t length = strlen(text);
-    for (const char *at = choices; *at;) {
-        size_t n = strcspn(at, "|");
-        if (n == length && memcmp(at, text, n) == 0) return true;
-        at += n + (at[n] == '|');
+    const size_t length = strlen(text);
+    for (int place = 0; *words; place++) {
+        const size_t n = strcspn(words, "|");
+        if (n == length && memcmp(words, text, n) == 0) return place;
+        words += n + (words[n] == '|');
     }
-    return false;
+    return -1;
 }
 
 enum status option_value_missing(const struct option_spec *spec, const char *label, struct error *err)
 {
-    return error_set(err, STATUS_INVALID, "%s needs a value: --%s %s", label, spec->name,
-                     spec->choices ? spec->choices : spec->argument);
+    return error_set(err, STATUS_INVALID, "%s needs a value: --%s %s", label, spec->name, spec->argument);
+}
+
+static enum status set_word(const struct option_spec *spec, const char *label, const char *text, struct error *err)
+{
+    const int place = place_among(spec->argument, text);
+    if (place < 0) return error_set(err, STATUS_INVALID, "%s: expected %s, got '%s'", label, spec->argument, text);
+    if (spec->kind == OPTION_ENUM)
+        *(int32_t *)spec->target = spec->values[place];
+    else
+        *(const char **)spec->target = text;
+    return STATUS_OK;
 }
 
 static enum status set_string(const struct option_spec *spec, const char *label, const char *text, struct error *err)
 {
     if (spec->not_empty && !*text) return option_value_missing(spec, label, err);
-    if (spec->choices && !is_choice(spec->choices, text)) {
-        return error_set(err, STATUS_INVALID, "%s: expected %s, got '%s'", label, spec->choices, text);
-    }
     *(const char **)spec->target = text;
     return STATUS_OK;
 }
@@ -123,20 +131,11 @@ static enum status set_custom(const struct option_spec *spec, const char *label,
 
 static enum status set_value(const struct option_spec *spec, const char *label, const char *text, struct error *err)
 {
-    switch (spec->kind) {
-    case OPTION_INT32:
-        return set_int32(spec, label, text, err);
-    case OPTION_UINT64:
-        return set_uint64(spec, label, text, err);
-    case OPTION_DOUBLE:
-        return set_double(spec, label, text, err);
-    case OPTION_STRING:
-        return set_string(spec, label, text, err);
-    case OPTION_CUSTOM:
-        return set_custom(spec, label, text, err);
-    default: /* switches have no value */
-        return STATUS_INTERNAL;
-    }
+    static enum status (*const setters[])(const struct option_spec *, const char *, const char *, struct error *) = {
+        [OPTION_INT32] = set_int32,   [OPTION_UINT64] = set_uint64, [OPTION_DOUBLE] = set_double,
+        [OPTION_STRING] = set_string, [OPTION_CHOICE] = set_word,   [OPTION_ENUM] = set_word,
+        [OPTION_CUSTOM] = set_custom};
+    return option_is_switch(spec) ? STATUS_INTERNAL : setters[spec->kind](spec, label, text, err);
 }
 
 enum status option_set(const struct option_spec *spec, const char *label, const char *text, struct error *err)

@@ -7,10 +7,9 @@
 
 #include "base/edit_distance.h"
 #include "base/notice.h"
-#include "runtime/commands.h"
+#include "runtime/flag_lines.h"
 #include "runtime/options/config_file.h"
 #include "runtime/options/foreign_flags.h"
-#include "runtime/options/option_help.h"
 #include "runtime/options/option_value.h"
 
 void option_table_add(struct option_table *table, const struct option_spec *specs, int count)
@@ -24,19 +23,21 @@ struct flags {
     const struct option_spec *specs[FLAGS_MAX]; /* [count] */
     enum option_source from[FLAGS_MAX];
     int count;
+    const char *of_all; /* lines with the flags of all commands */
     struct option_spec everywhere[NUM_EVERYWHERE_FLAGS];
     const char *config; /* --config */
 };
 
 static void list_flags(const struct option_table *table, struct flags *out)
 {
-    *out = (struct flags){.count = 0};
+    *out = (struct flags){.of_all = table->flags_of_all, .config = table->config};
     for (int i = 0; i < table->count; i++) out->specs[out->count++] = &table->specs[i];
     for (int i = 0; i < NUM_EVERYWHERE_FLAGS; i++) {
         out->everywhere[i] = everywhere_flags[i];
         out->specs[out->count++] = &out->everywhere[i];
     }
     out->everywhere[FLAG_CONFIG].target = &out->config;
+    memcpy(out->from, table->from, (size_t)table->count * sizeof *out->from);
 }
 
 /* ---- names ---- */
@@ -92,11 +93,12 @@ static struct match find_flag(const struct flags *flags, const char *name)
     return found;
 }
 
-static bool has_flag(const struct flags *flags, const char *name)
+/* The index of the flag with exactly that name; -1: there is none. */
+static int find_exactly(const struct flags *flags, const char *name)
 {
     for (int i = 0; i < flags->count; i++)
-        if (strcmp(flags->specs[i]->name, name) == 0) return true;
-    return false;
+        if (strcmp(flags->specs[i]->name, name) == 0) return i;
+    return -1;
 }
 
 /* The index of the flag with that letter, or that short name of several letters; -1: there is none. */
@@ -121,10 +123,10 @@ static struct instead what_instead(const struct flags *flags, const char *name, 
     struct instead out = {""};
     char command[32];
     if (foreign && foreign->sentence) snprintf(out.text, sizeof out.text, ": %s", foreign->sentence);
-    if (foreign && foreign->flag && has_flag(flags, foreign->flag))
+    if (foreign && foreign->flag && find_exactly(flags, foreign->flag) >= 0)
         snprintf(out.text, sizeof out.text, "; did you mean --%s?", foreign->flag);
     if (foreign) return out;
-    if (command_with_flag(name, command, sizeof command)) {
+    if (flag_lines_find(flags->of_all, name, command, sizeof command)) {
         snprintf(out.text, sizeof out.text, ": it is one of quire %s", command);
         return out;
     }
@@ -164,8 +166,11 @@ struct command_line {
 
 static enum status take_word(const struct option_table *table, const char *word, struct error *err)
 {
-    if (table->words) {
-        table->words->list[table->words->count++] = word;
+    struct option_words *words = table->words;
+    if (words) {
+        if (!array_reserve(&words->list, &words->capacity, words->count + 1, sizeof *words->list))
+            return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the names");
+        words->list[words->count++] = word;
         return STATUS_OK;
     }
     if (table->word && *table->word)
@@ -201,7 +206,7 @@ static enum status take_flag(struct command_line *line, int index, bool negated,
     if (value && (negated || !spec->target))
         return error_set(err, STATUS_INVALID, "%s takes no value, but was written %s=%s", label, label, value);
     if (spec == &flags->everywhere[FLAG_HELP] || spec == &flags->everywhere[FLAG_HELP_ALL]) {
-        line->table->help = spec == &flags->everywhere[FLAG_HELP] ? OPTION_HELP_COMMON : OPTION_HELP_ALL;
+        line->table->help_all = spec == &flags->everywhere[FLAG_HELP_ALL];
         line->help = true;
         return STATUS_OK;
     }
@@ -214,7 +219,7 @@ static enum status take_long(struct command_line *line, const char *word, struct
 {
     const struct written w = read_name(word);
     const struct match found = find_flag(line->flags, w.name);
-    if (*found.second && !command_has_flag(w.name))
+    if (*found.second && !flag_lines_find(line->flags->of_all, w.name, NULL, 0))
         return error_set(err, STATUS_INVALID, "%.*s could mean --%s or --%s; write the whole name", w.shown, word,
                          found.first, found.second);
     if (found.index < 0 || w.shown - 2 > NAME_MAX_LENGTH) return unknown_flag(line->flags, w.name, word, w.shown, err);
@@ -295,7 +300,8 @@ static enum status take_environment(struct flags *flags, struct error *err)
 
 static enum status unknown_entry(const struct flags *flags, const struct config_entry *entry, struct error *err)
 {
-    if (command_has_flag(entry->name)) return STATUS_OK; /* another command's: one file may serve all */
+    if (flag_lines_find(flags->of_all, entry->name, NULL, 0))
+        return STATUS_OK; /* another command's: one file may serve all */
     const struct instead instead = what_instead(flags, entry->name, foreign_flag_find(entry->name));
     return error_set(err, STATUS_INVALID, "%s: no command has a flag --%s%s%s", entry->label, entry->name, instead.text,
                      instead.text[0] ? "" : "; quire COMMAND --help-all lists them");
@@ -304,9 +310,8 @@ static enum status unknown_entry(const struct flags *flags, const struct config_
 static enum status take_entry(void *user, const struct config_entry *entry, struct error *err)
 {
     struct flags *flags = user;
-    int i = 0;
-    while (i < flags->count && strcmp(flags->specs[i]->name, entry->name) != 0) i++;
-    if (i == flags->count) return unknown_entry(flags, entry, err);
+    const int i = find_exactly(flags, entry->name);
+    if (i < 0) return unknown_entry(flags, entry, err);
     if (i >= flags->count - NUM_EVERYWHERE_FLAGS)
         return error_set(err, STATUS_INVALID, "%s: --%s belongs on the command line, not into a file", entry->label,
                          entry->name);
@@ -329,22 +334,26 @@ static void print_notes(const struct option_table *table)
 enum status options_parse(struct option_table *table, int argc, char **argv, bool *help, struct error *err)
 {
     struct flags flags;
-    *help = argc == 2 && strcmp(argv[1], "--help-table") == 0;
-    if (*help) {
-        table->help = OPTION_HELP_TABLE;
-        return STATUS_OK;
-    }
     list_flags(table, &flags);
     struct command_line line = {.table = table, .flags = &flags, .argc = argc, .at = 1, .argv = argv};
     enum status status = parse_command_line(&line, err);
     *help = line.help;
     if (status == STATUS_OK && !*help) status = take_environment(&flags, err);
-    if (status == STATUS_OK && !*help && flags.config)
-        status =
-            config_file_read(flags.config, table->config_values, sizeof table->config_values, take_entry, &flags, err);
     table->config = flags.config;
     memcpy(table->from, flags.from, (size_t)table->count * sizeof *table->from);
-    if (status == STATUS_OK && !*help) print_notes(table);
+    return status;
+}
+
+enum status options_read_config(struct option_table *table, struct error *err)
+{
+    struct flags flags;
+    list_flags(table, &flags);
+    enum status status = STATUS_OK;
+    if (table->config)
+        status =
+            config_file_read(table->config, table->config_values, sizeof table->config_values, take_entry, &flags, err);
+    memcpy(table->from, flags.from, (size_t)table->count * sizeof *table->from);
+    if (status == STATUS_OK) print_notes(table);
     return status;
 }
 

@@ -88,39 +88,20 @@ static enum status parse_early_stopping(void *target, const char *text, struct e
 
 /* ---- the flags ---- */
 
-static enum option_kind kind_of(enum sampling_type type)
-{
-    switch (type) {
-    case SAMPLING_INT32:
-        return OPTION_INT32;
-    case SAMPLING_DOUBLE:
-        return OPTION_DOUBLE;
-    case SAMPLING_BOOL:
-        return OPTION_SWITCH;
-    default:
-        return OPTION_CUSTOM;
-    }
-}
-
 /* How the value of a flag is written, and how one of a kind of its own is read. */
-static void set_argument(struct option_spec *spec, enum sampling_type type)
-{
-    if (type == SAMPLING_INT32) spec->argument = "N";
-    if (type == SAMPLING_DOUBLE) spec->argument = "F";
-    if (type == SAMPLING_EARLY_STOPPING) {
-        spec->argument = "true|false|never";
-        spec->parse = parse_early_stopping;
-    } else if (type == SAMPLING_STOP) {
-        spec->argument = "TEXT";
-        spec->parse = parse_stop;
-    } else if (type == SAMPLING_STOP_TOKEN_IDS) {
-        spec->argument = "ID,...";
-        spec->parse = parse_stop_ids;
-    } else if (type == SAMPLING_LOGIT_BIAS) {
-        spec->argument = "ID:VALUE,...";
-        spec->parse = parse_logit_bias;
-    }
-}
+static const struct {
+    enum option_kind kind;
+    const char *argument;
+    enum status (*parse)(void *target, const char *text, struct error *err);
+} types[] = {
+    [SAMPLING_INT32] = {OPTION_INT32, "N"},
+    [SAMPLING_DOUBLE] = {OPTION_DOUBLE, "F"},
+    [SAMPLING_BOOL] = {OPTION_SWITCH},
+    [SAMPLING_EARLY_STOPPING] = {OPTION_CUSTOM, "true|false|never", parse_early_stopping},
+    [SAMPLING_STOP] = {OPTION_CUSTOM, "TEXT", parse_stop},
+    [SAMPLING_STOP_TOKEN_IDS] = {OPTION_CUSTOM, "ID,...", parse_stop_ids},
+    [SAMPLING_LOGIT_BIAS] = {OPTION_CUSTOM, "ID:VALUE,...", parse_logit_bias},
+};
 
 static bool repeats(enum sampling_type type)
 {
@@ -168,16 +149,17 @@ static void add_field(struct option_table *table, struct sampling_flags *flags, 
     char *name = flags->texts[i].name, *help = flags->texts[i].help;
     write_name(name, sizeof flags->texts[i].name, f->name);
     write_help(help, sizeof flags->texts[i].help, f, member);
-    struct option_spec spec = {.name = name,
-                               .common = is_common(f->name),
-                               .kind = kind_of(f->type),
-                               .target = kind_of(f->type) == OPTION_CUSTOM ? (void *)&flags->params : member,
-                               .help = help,
-                               .heading = heading,
-                               .repeats = repeats(f->type),
-                               .given = &flags->given,
-                               .given_bit = UINT64_C(1) << i};
-    set_argument(&spec, f->type);
+    const struct option_spec spec = {name,
+                                     types[f->type].kind,
+                                     types[f->type].kind == OPTION_CUSTOM ? (void *)&flags->params : member,
+                                     types[f->type].argument,
+                                     .help = help,
+                                     .heading = heading,
+                                     .common = is_common(f->name),
+                                     .parse = types[f->type].parse,
+                                     .repeats = repeats(f->type),
+                                     .given = &flags->given,
+                                     .given_bit = UINT64_C(1) << i};
     option_table_add(table, &spec, 1);
 }
 

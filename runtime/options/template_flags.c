@@ -5,22 +5,11 @@
 void template_flags_add(struct option_table *table, struct chat_setup_options *out, const char *heading)
 {
     const struct option_spec specs[] = {
-        {.heading = heading,
-         .name = "chat-template",
-         .kind = OPTION_STRING,
-         .target = &out->file,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "A chat template (Jinja) in place of the checkpoint's own."},
-        {.name = "chat-template-kwargs",
-         .kind = OPTION_STRING,
-         .target = &out->kwargs,
-         .not_empty = true,
-         .argument = "JSON",
-         .help = "Further variables for the chat template, such as '{\"enable_thinking\": false}'."},
-        {.name = "allow-special-in-messages",
-         .kind = OPTION_SWITCH,
-         .target = &out->allow_special,
+        {"chat-template", OPTION_STRING, &out->file, "FILE",
+         .help = "A chat template (Jinja) in place of the checkpoint's own.", .heading = heading, .not_empty = true},
+        {"chat-template-kwargs", OPTION_STRING, &out->kwargs, "JSON",
+         .help = "Further variables for the chat template, such as '{\"enable_thinking\": false}'.", .not_empty = true},
+        {"allow-special-in-messages", OPTION_SWITCH, &out->allow_special,
          .help = "Let the text of messages name special tokens, such as <|im_end|>; only for text that you trust. "
                  "Default: off, such text stays text."},
     };

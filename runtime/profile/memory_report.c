@@ -2,7 +2,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/profile/bar.h"
 #include "runtime/table.h"
 
@@ -30,7 +30,9 @@ static void memory_row(struct memory_table *t, const char *label, int64_t bytes,
 
 int32_t memory_report_unwindowed_blocks(const struct batch_limits *limits)
 {
-    return limits->num_groups * batch_max_blocks(limits);
+    int32_t blocks = 0;
+    for (int32_t g = 0; g < limits->num_groups; g++) blocks += batch_num_blocks(limits, g, limits->max_model_len);
+    return blocks;
 }
 
 static int64_t report_sum(const struct memory_profile *p)
@@ -89,62 +91,68 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
 }
 
+/* Whether the groups g and h are alike in all that is said of them. */
+static bool are_alike(const struct memory_profile *p, const struct batch_limits *limits, int32_t g, int32_t h)
+{
+    return limits->windows[g] == limits->windows[h] && limits->block_shifts[g] == limits->block_shifts[h] &&
+           p->group_layers[g] == p->group_layers[h];
+}
+
 bool memory_report_groups(struct text *out, const struct memory_profile *p, const struct batch_limits *limits)
 {
     bool ok = true;
     for (int32_t g = 0, same; g < limits->num_groups && ok; g += same) {
         const int32_t window = limits->windows[g];
-        for (same = 1; g + same < limits->num_groups && limits->windows[g + same] == window &&
-                       p->group_layers[g + same] == p->group_layers[g];)
-            same++;
+        for (same = 1; g + same < limits->num_groups && are_alike(p, limits, g, g + same);) same++;
         ok = text_printf(out, "%s%d of %d layer%s, ", g ? "; " : "", same, p->group_layers[g],
                          plural(p->group_layers[g])) &&
-             (window ? text_printf(out, "window %d", window) : text_append_string(out, "no window"));
+             (window ? text_printf(out, "window %d", window) : text_append_string(out, "no window")) &&
+             (limits->block_shifts[g] == 0 || text_printf(out, ", %d tokens in a block", batch_block_size(limits, g)));
     }
     return ok;
 }
 
-static void groups_row(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
+static void number_row(struct table *t, const char *label, int64_t number, const char *note)
 {
-    struct text note = {0};
-    const bool ok = memory_report_groups(&note, p, limits);
-    table_cell(t, "KV cache groups");
-    table_cell(t, "%d", limits->num_groups);
-    table_cell(t, "%s", ok ? note.data : "");
-    text_free(&note);
+    table_cell(t, "%s", label);
+    table_cell(t, "%lld", (long long)number);
+    table_cell(t, "%s", note);
 }
 
-/* The most blocks that a request of max_model_len tokens holds, and what it would hold without windows. */
-static void request_row(struct table *t, const struct batch_limits *limits)
+/* The part of its blocks that a group leaves empty, of the group that leaves the largest; no row if it is none. */
+static void unused_row(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
 {
-    const int32_t held = batch_sequence_blocks(limits, limits->max_model_len),
-                  all = memory_report_unwindowed_blocks(limits);
-    table_cell(t, "blocks of a request");
-    table_cell(t, "%d", held);
-    table_cell(t, held < all ? "at most; without windows %d" : "%.0d", held < all ? all : 0);
+    int32_t worst = 0;
+    for (int32_t g = 1; g < limits->num_groups; g++)
+        if (p->group_unused[g] > p->group_unused[worst]) worst = g;
+    if (p->group_unused[worst] == 0) return;
+    table_cell(t, "unused of a block");
+    table_cell(t, "%.1f %%", 100 * (double)p->group_unused[worst] / (double)p->block_bytes);
+    table_cell(t, "at most, where %d tokens of a layer do not fill it", batch_block_size(limits, worst));
 }
 
 static void block_rows(struct table *t, const struct memory_profile *p, const struct batch_limits *limits)
 {
-    table_cell(t, "bytes of a block");
-    table_cell(t, "%lld", (long long)p->block_bytes);
-    table_cell(t, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
-               limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
-    groups_row(t, p, limits);
-    table_cell(t, "blocks");
-    table_cell(t, "%d", p->num_blocks);
-    table_cell(t, "%s", "");
-    table_cell(t, "tokens");
-    table_cell(t, "%lld", (long long)memory_profile_tokens(p, limits));
-    table_cell(t, "%s", "");
-    table_cell(t, "max_model_len");
-    table_cell(t, "%d", limits->max_model_len);
-    table_cell(t, limits->max_model_len < p->model_max_len ? "the model was made for %d" : "%.0d",
-               limits->max_model_len < p->model_max_len ? p->model_max_len : 0);
-    request_row(t, limits);
+    const int32_t held = batch_sequence_blocks(limits, limits->max_model_len), /* at most, by a request */
+        all = memory_report_unwindowed_blocks(limits);
+    char bytes[128], made_for[64] = "", windows[64] = "";
+    struct text groups = {0};
+    snprintf(bytes, sizeof bytes, "%.6g KiB: K and V of %d tokens in every layer%s, %s", (double)p->block_bytes / KIB,
+             limits->block_size, limits->num_groups > 1 ? " of a group" : "", dtype_name(p->cache_dtype));
+    if (limits->max_model_len < p->model_max_len)
+        snprintf(made_for, sizeof made_for, "the model was made for %d", p->model_max_len);
+    if (held < all) snprintf(windows, sizeof windows, "at most; without windows %d", all);
+    number_row(t, "bytes of a block", p->block_bytes, bytes);
+    number_row(t, "KV cache groups", limits->num_groups, memory_report_groups(&groups, p, limits) ? groups.data : "");
+    unused_row(t, p, limits);
+    number_row(t, "blocks", p->num_blocks, "");
+    number_row(t, "tokens", memory_profile_tokens(p, limits), "");
+    number_row(t, "max_model_len", limits->max_model_len, made_for);
+    number_row(t, "blocks of a request", held, windows);
     table_cell(t, "requests that fit");
     table_cell(t, "%.2f", memory_profile_concurrency(p, limits));
     table_cell(t, "of max_model_len tokens each, nothing shared");
+    text_free(&groups);
 }
 
 bool memory_report_print(const struct memory_profile *p, const struct batch_limits *limits, const char *weights_note)
@@ -194,6 +202,8 @@ static json_t *groups_json(const struct memory_profile *p, const struct batch_li
         json_put_integer(group, "num_layers", p->group_layers[g]);
         json_object_set_new(group, "sliding_window",
                             limits->windows[g] ? json_integer(limits->windows[g]) : json_null());
+        if (limits->block_shifts[g] > 0) json_put_integer(group, "block_size", batch_block_size(limits, g));
+        if (p->group_unused[g] > 0) json_put_integer(group, "unused_block_bytes", p->group_unused[g]);
         json_put_integer(group, "max_request_blocks", batch_group_blocks(limits, g, limits->max_model_len));
         json_array_append_new(groups, group);
     }
@@ -258,10 +268,7 @@ bool residence_print(const struct engine *e)
     struct table t = {.columns = "lrrl"};
     const bool utf8 = locale_is_utf8();
     engine_residence(e, all);
-    table_cell(&t, "host memory, MiB");
-    table_cell(&t, "reserved");
-    table_cell(&t, "resident");
-    table_cell(&t, "%s", "");
+    table_row(&t, "host memory, MiB", "reserved", "resident", "");
     for (int i = 0; i < NUM_KINDS; i++) {
         const struct residence_kind *kind = &residence_kinds[i];
         if (all[kind->purpose].reserved > 0) residence_row(&t, kind->label, &all[kind->purpose], utf8);

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "base/visible.h"
-#include "runtime/commands.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -52,6 +52,14 @@ static void draw_line(cairo_t *c, double x0, double y0, double x1, double y1, st
     cairo_stroke(c);
 }
 
+static void draw_frame(cairo_t *c, double x, double y, double width, double height)
+{
+    set_color(c, FAINT);
+    cairo_set_line_width(c, 1);
+    cairo_rectangle(c, x, y, width, height);
+    cairo_stroke(c);
+}
+
 /* ---- text ---- */
 
 enum align { LEFT, CENTER, RIGHT };
@@ -91,20 +99,6 @@ static struct font fitting(cairo_t *c, struct font f, const char *text, double w
     return f;
 }
 
-/* 12345678: "12,345,678". */
-static const char *with_commas(char out[32], int64_t value)
-{
-    char digits[24];
-    const int length = snprintf(digits, sizeof digits, "%lld", (long long)value);
-    int o = 0;
-    for (int i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0) out[o++] = ',';
-        out[o++] = digits[i];
-    }
-    out[o] = '\0';
-    return out;
-}
-
 /* ---- the title ---- */
 
 /* The last part of a path; all of a name such as "org/model" that is no path from the root. */
@@ -118,7 +112,7 @@ static const char *short_name(const char *model)
 
 static void draw_title(cairo_t *c, const struct picture *p)
 {
-    char blocks[32], prompts[32], steps[32], preemptions[32], line[320];
+    char line[320];
     struct text name = {0};
     const char *model = short_name(p->model);
     const char *device = p->device ? p->device : p->memory->discrete ? p->memory->device : "CPU";
@@ -130,10 +124,9 @@ static void draw_title(cairo_t *c, const struct picture *p)
     const struct font title_font = fitting(c, wanted, title, PICTURE_WIDTH - 2 * MARGIN);
     draw_text(c, &title_font, MARGIN, 76, LEFT, title);
     snprintf(line, sizeof line, "%s block%s of %d tokens, %s; %s prompt%s, %s step%s, %s preemption%s",
-             with_commas(blocks, p->memory->num_blocks), plural(p->memory->num_blocks), p->block_size,
-             dtype_name(p->memory->cache_dtype), with_commas(prompts, p->num_prompts), plural(p->num_prompts),
-             with_commas(steps, num_steps), plural(num_steps), with_commas(preemptions, p->num_preemptions),
-             plural(p->num_preemptions));
+             grouped(p->memory->num_blocks).text, plural(p->memory->num_blocks), p->block_size,
+             dtype_name(p->memory->cache_dtype), grouped(p->num_prompts).text, plural(p->num_prompts),
+             grouped(num_steps).text, plural(num_steps), grouped(p->num_preemptions).text, plural(p->num_preemptions));
     draw_text(c, &under, MARGIN, 116, LEFT, line);
     text_free(&name);
 }
@@ -229,10 +222,7 @@ static void draw_memory(cairo_t *c, const struct memory_profile *p)
     }
     place_labels(s, count);
     for (int i = 0; i < count; i++) draw_segment_label(c, &s[i], total);
-    set_color(c, FAINT);
-    cairo_set_line_width(c, 1);
-    cairo_rectangle(c, BAR_LEFT - 0.5, TOP - 0.5, BAR_WIDTH + 1, BOTTOM - TOP + 1);
-    cairo_stroke(c);
+    draw_frame(c, BAR_LEFT - 0.5, TOP - 0.5, BAR_WIDTH + 1, BOTTOM - TOP + 1);
 }
 
 /* ---- blocks over the steps ---- */
@@ -336,30 +326,28 @@ static void draw_preemptions(const struct plot *p)
 
 static void draw_axes(const struct plot *p)
 {
-    char text[32];
     const double blocks = tick_distance(p->most_blocks, 6), running = tick_distance(p->most_running, 6);
     for (double v = 0; v <= p->most_blocks; v += blocks) {
         const double y = height_of(v, p->most_blocks);
-        draw_text(p->c, &AXIS, PLOT_LEFT - 14, y + 7, RIGHT, with_commas(text, (int64_t)v));
+        draw_text(p->c, &AXIS, PLOT_LEFT - 14, y + 7, RIGHT, grouped((int64_t)v).text);
         draw_line(p->c, PLOT_LEFT - 8, y, PLOT_LEFT, y, FAINT, 1);
     }
     struct font right = AXIS;
     right.color = RUNNING;
     for (double v = 0; v <= p->most_running; v += running) {
         const double y = height_of(v, p->most_running);
-        draw_text(p->c, &right, PLOT_RIGHT + 14, y + 7, LEFT, with_commas(text, (int64_t)v));
+        draw_text(p->c, &right, PLOT_RIGHT + 14, y + 7, LEFT, grouped((int64_t)v).text);
         draw_line(p->c, PLOT_RIGHT, y, PLOT_RIGHT + 8, y, RUNNING, 1);
     }
 }
 
 static void draw_steps_axis(const struct plot *p)
 {
-    char text[32];
     const double last = p->count ? (double)p->rows[p->count - 1].step : 1, distance = tick_distance(last, 8);
     for (double v = 0; v <= last; v += distance) {
         const double x = PLOT_LEFT + v / last * (PLOT_RIGHT - PLOT_LEFT);
         draw_line(p->c, x, BOTTOM, x, BOTTOM + 8, FAINT, 1);
-        draw_text(p->c, &AXIS, x, BOTTOM + 32, CENTER, with_commas(text, (int64_t)v));
+        draw_text(p->c, &AXIS, x, BOTTOM + 32, CENTER, grouped((int64_t)v).text);
     }
     draw_text(p->c, &AXIS, (PLOT_LEFT + PLOT_RIGHT) / 2.0, BOTTOM + 64, CENTER, "steps");
 }
@@ -367,10 +355,7 @@ static void draw_steps_axis(const struct plot *p)
 static double legend_entry(cairo_t *c, double x, double y, struct color color, const char *name)
 {
     fill_rectangle(c, x, y - 15, 18, 18, color);
-    set_color(c, FAINT);
-    cairo_set_line_width(c, 1);
-    cairo_rectangle(c, x + 0.5, y - 14.5, 17, 17);
-    cairo_stroke(c);
+    draw_frame(c, x + 0.5, y - 14.5, 17, 17);
     return x + 26 + draw_text(c, &AXIS, x + 26, y, LEFT, name) + 26;
 }
 

@@ -1,4 +1,6 @@
-#include "runtime/profile/plot.h"
+#include "runtime/profile/series.h"
+
+#include <stddef.h>
 
 #include "base/plural.h"
 #include "runtime/profile/bar.h"
@@ -36,11 +38,17 @@ static void print_preemptions(const struct series_row *rows, size_t count, bool 
     fputc('\n', out);
 }
 
-/* One line; the largest value fills its character. */
-static void print_queue(const char *name, const int32_t *values, size_t count, bool utf8, FILE *out)
+/* One line of the queue whose length lies at that offset of a row; the largest value fills its character. A queue that
+ * is always empty is left out if `optional`. */
+static void print_queue(const char *name, size_t offset, bool optional, const struct series_row *rows, size_t count,
+                        bool utf8, FILE *out)
 {
-    int32_t most = 0;
-    for (size_t i = 0; i < count; i++) most = values[i] > most ? values[i] : most;
+    int32_t values[PLOT_COLUMNS], most = 0;
+    for (size_t i = 0; i < count; i++) {
+        values[i] = *(const int32_t *)((const char *)&rows[i] + offset);
+        most = values[i] > most ? values[i] : most;
+    }
+    if (optional && most == 0) return;
     fprintf(out, "%9s  ", name);
     for (size_t i = 0; i < count; i++) {
         const int eighths = most ? (int)((8LL * values[i] + most - 1) / most) : 0;
@@ -52,21 +60,14 @@ static void print_queue(const char *name, const int32_t *values, size_t count, b
 bool plot_print(const struct series *s, bool utf8, FILE *out)
 {
     struct series_row rows[PLOT_COLUMNS];
-    int32_t running[PLOT_COLUMNS], waiting[PLOT_COLUMNS], swapped[PLOT_COLUMNS], most_swapped = 0;
     const size_t count = series_thin(s, rows, PLOT_COLUMNS);
-    for (size_t i = 0; i < count; i++) {
-        running[i] = rows[i].num_running;
-        waiting[i] = rows[i].num_waiting;
-        swapped[i] = rows[i].num_swapped;
-        if (swapped[i] > most_swapped) most_swapped = swapped[i];
-    }
     const int64_t steps = s->count ? s->rows[s->count - 1].step : 0;
     fprintf(out, "%9s  %s in use  %s cached, over %lld step%s\n", "blocks", utf8 ? "█" : "#", utf8 ? "░" : "-",
             (long long)steps, plural(steps));
     print_blocks(s, rows, count, utf8, out);
     if (s->preemptions > 0) print_preemptions(rows, count, utf8, out);
-    print_queue("running", running, count, utf8, out);
-    print_queue("waiting", waiting, count, utf8, out);
-    if (most_swapped > 0) print_queue("swapped", swapped, count, utf8, out);
+    print_queue("running", offsetof(struct series_row, num_running), false, rows, count, utf8, out);
+    print_queue("waiting", offsetof(struct series_row, num_waiting), false, rows, count, utf8, out);
+    print_queue("swapped", offsetof(struct series_row, num_swapped), true, rows, count, utf8, out);
     return !ferror(out);
 }

@@ -11,14 +11,13 @@
 #include "base/notice.h"
 #include "model/quantization.h"
 #include "model/weights.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/profile/bar.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/profile/picture.h"
-#include "runtime/profile/plot.h"
 #include "runtime/profile/what_if.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"
@@ -27,9 +26,8 @@
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
 static const char SUMMARY[] =
-    "Shows where the memory goes, how many requests fit, and what other settings would give. With PROMPT or "
-    "--input it runs prompts and shows blocks and queues. The exit status is 1 if a line is no prompt or a request "
-    "fails.";
+    "Shows where the memory goes, how many requests fit, and what other settings would give. With PROMPT or --input it "
+    "runs prompts and shows blocks and queues. The exit status is 1 if a line is no prompt or a request fails.";
 
 enum { NOTES_MAX = 4 };
 
@@ -154,8 +152,7 @@ static json_t *facts_json(const struct profile_options *o, const struct memory_f
 
 static enum status dump_json(json_t *json, struct error *err)
 {
-    const size_t style = JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9);
-    return json_print(json, style, stdout) ? STATUS_OK : write_failed(err);
+    return report_print_json(json, stdout) ? STATUS_OK : write_failed(err);
 }
 
 /* The report without a run. On the CPU, or if it is only to be planned, nothing is allocated. */
@@ -175,43 +172,44 @@ static enum status report_memory(const struct profile_options *o, struct error *
         status = !o->json ? print_facts(&f, err) : json ? dump_json(json, err) : no_memory(err);
         json_decref(json);
     }
-    /* Else the process exits next, and the driver frees a GPU's memory faster. */
+    /* A GPU with a model is left as it is: the process exits next, and the driver frees the memory faster. */
     if (f.planned || status != STATUS_OK) loaded_model_close(l);
     return status;
 }
 
 /* ---- a run ---- */
 
-/* Opened before the run, so that a name which cannot be written ends it at once. */
-struct outputs {
-    FILE *csv, *svg, *png;
+/* Files that are opened before the run, so that a name which cannot be written ends it at once. */
+enum { OUTPUT_CSV, OUTPUT_SVG, OUTPUT_PNG, NUM_OUTPUTS };
+struct output_file {
+    const char *name; /* NULL: it is not asked for, and not open */
+    FILE *file;
 };
 
-static enum status open_output(const char *name, FILE **out, struct error *err)
+static enum status outputs_open(struct output_file *out, struct error *err)
 {
-    if (!name) return STATUS_OK;
-    *out = fopen(name, "we");
-    return *out ? STATUS_OK : error_set(err, STATUS_IO, "%s: cannot be written: %s", name, strerror(errno));
-}
-
-static enum status outputs_open(const struct profile_options *o, struct outputs *out, struct error *err)
-{
-    enum status status = open_output(o->csv, &out->csv, err);
-    if (status == STATUS_OK) status = open_output(o->svg, &out->svg, err);
-    return status == STATUS_OK ? open_output(o->png, &out->png, err) : status;
+    for (int i = 0; i < NUM_OUTPUTS; i++) {
+        if (out[i].name) out[i].file = fopen(out[i].name, "we");
+        if (out[i].name && !out[i].file)
+            return error_set(err, STATUS_IO, "%s: cannot be written: %s", out[i].name, strerror(errno));
+    }
+    return STATUS_OK;
 }
 
 /* `status` is that of the caller, whose error stays. */
-static enum status close_output(FILE *file, const char *name, enum status status, struct error *err)
+static enum status outputs_close(struct output_file *out, enum status status, struct error *err)
 {
-    if (!file) return status;
-    const bool failed = ferror(file) != 0;
-    if ((fclose(file) == 0 && !failed) || status != STATUS_OK) return status;
-    return error_set(err, STATUS_IO, "%s: cannot be written: %s", name, strerror(errno));
+    for (int i = 0; i < NUM_OUTPUTS; i++) {
+        if (!out[i].file) continue;
+        const bool failed = ferror(out[i].file) != 0;
+        if ((fclose(out[i].file) == 0 && !failed) || status != STATUS_OK) continue;
+        status = error_set(err, STATUS_IO, "%s: cannot be written: %s", out[i].name, strerror(errno));
+    }
+    return status;
 }
 
 static enum status draw(const struct profile_run *run, const struct profile_options *o, struct engine *e,
-                        const struct outputs *out, struct error *err)
+                        const struct output_file *out, struct error *err)
 {
     const struct picture picture = {.model = o->engine.model,
                                     .device = engine_info(e)->device_description,
@@ -220,10 +218,13 @@ static enum status draw(const struct profile_run *run, const struct profile_opti
                                     .num_prompts = (int64_t)run->count,
                                     .num_preemptions = run->series.preemptions,
                                     .series = &run->series};
-    enum status status = out->svg ? picture_write(&picture, PICTURE_SVG, out->svg, err) : STATUS_OK;
-    if (status != STATUS_OK) return error_prefix(err, status, o->svg);
-    status = out->png ? picture_write(&picture, PICTURE_PNG, out->png, err) : STATUS_OK;
-    return status == STATUS_OK ? status : error_prefix(err, status, o->png);
+    enum status status = STATUS_OK;
+    for (int i = OUTPUT_SVG; i <= OUTPUT_PNG && status == STATUS_OK; i++) {
+        if (!out[i].file) continue;
+        status = picture_write(&picture, i == OUTPUT_SVG ? PICTURE_SVG : PICTURE_PNG, out[i].file, err);
+        if (status != STATUS_OK) error_prefix(err, status, out[i].name);
+    }
+    return status;
 }
 
 static enum status add_run_json(const struct profile_run *run, struct engine *e, json_t *json, struct error *err)
@@ -272,8 +273,8 @@ static enum status check_preempted(const struct profile_run *run, const struct p
 }
 
 /* The report comes first, whatever the verdict. */
-static enum status run_and_report(struct profile_run *run, const struct profile_options *o, struct engine *e,
-                                  struct inputs *input, const struct outputs *out, struct error *err)
+static enum status run_and_report(struct profile_run *run, struct profile_options *o, struct engine *e,
+                                  struct inputs *input, const struct output_file *out, struct error *err)
 {
     const bool plot = o->plot < 0 ? isatty(STDOUT_FILENO) : o->plot > 0;
     struct memory_facts f = {0};
@@ -285,27 +286,26 @@ static enum status run_and_report(struct profile_run *run, const struct profile_
     if (status == STATUS_OK) status = json ? add_run_json(run, e, json, err) : print_run(run, e, plot, err);
     if (status == STATUS_OK && json) status = dump_json(json, err);
     json_decref(json);
-    if (status == STATUS_OK && out->csv) series_write_csv(&run->series, out->csv); /* closing it says what failed */
+    if (status == STATUS_OK && o->csv)
+        series_write_csv(&run->series, out[OUTPUT_CSV].file); /* closing it says what failed */
     if (status == STATUS_OK) status = draw(run, o, e, out, err);
     if (status == STATUS_OK) status = profile_run_failed(run, err);
     return status == STATUS_OK ? check_preempted(run, o, e, err) : status;
 }
 
-static enum status report_run(const struct profile_options *o, struct error *err)
+static enum status report_run(struct profile_options *o, struct error *err)
 {
     struct engine *e = NULL;
     struct inputs input = {0};
-    struct outputs out = {0};
+    struct output_file out[NUM_OUTPUTS] = {{o->csv}, {o->svg}, {o->png}};
     struct profile_run run = {0};
     /* Opened before the model is loaded, which takes a while. */
     enum status status = inputs_open(&input, &o->input, err);
-    if (status == STATUS_OK) status = outputs_open(o, &out, err);
+    if (status == STATUS_OK) status = outputs_open(out, err);
     if (status == STATUS_OK) status = engine_create(&o->engine, &e, err);
     if (status == STATUS_OK && inputs_have_standard(&input)) input_note_terminal("profile", "prompts, one a line,");
-    if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, &out, err);
-    status = close_output(out.csv, o->csv, status, err);
-    status = close_output(out.svg, o->svg, status, err);
-    status = close_output(out.png, o->png, status, err);
+    if (status == STATUS_OK) status = run_and_report(&run, o, e, &input, out, err);
+    status = outputs_close(out, status, err);
     profile_run_free(&run);
     engine_leave(e);
     inputs_close(&input);
@@ -314,85 +314,52 @@ static enum status report_run(const struct profile_options *o, struct error *err
 
 /* ---- the command ---- */
 
-static void add_flags(struct option_table *table, struct profile_options *o)
+static void add_input_flags(struct option_table *table, struct profile_options *o)
 {
     const struct option_spec specs[] = {
-        {.heading = "Profile:",
-         .name = "input",
-         .common = true,
-         .letter = 'i',
-         .kind = OPTION_CUSTOM,
-         .target = &o->input,
-         .parse = input_list_add,
-         .repeats = true,
-         .not_empty = true,
-         .argument = "FILE",
+        {"input", OPTION_CUSTOM, &o->input, "FILE",
          .help = "Run these prompts, one a line (text, or JSON as for quire generate; gzip and zstd are unpacked), and "
-                 "show what happened; - is standard input. May be given several times."},
-        {.name = "format",
-         .kind = OPTION_STRING,
-         .target = &o->format,
-         .choices = PROMPT_FORMAT_CHOICES,
+                 "show what happened; - is standard input. May be given several times.",
+         .heading = "Profile:", .letter = 'i', .common = true, .parse = input_list_add, .not_empty = true,
+         .repeats = true},
+        {"format", OPTION_CHOICE, &o->format, PROMPT_FORMAT_CHOICES,
          .help = "What a line is. Default: auto, JSON if it begins with {, if a line before did, or if the file's name "
                  "ends with .json or .jsonl; else text."},
-        {.name = "chat",
-         .kind = OPTION_SWITCH,
-         .target = &o->as_chat,
+        {"chat", OPTION_SWITCH, &o->as_chat,
          .help = "Make each text a question to a chat model, through its chat template. Default: off."},
-        {.name = "skip-tokenizer-init",
-         .kind = OPTION_SWITCH,
-         .target = &o->engine.skip_tokenizer,
+        {"skip-tokenizer-init", OPTION_SWITCH, &o->engine.skip_tokenizer,
          .help = "Open no tokenizer: prompts are lists of token ids. Default: off."},
-        {.name = "steps",
-         .kind = OPTION_SWITCH,
-         .target = &o->steps,
+    };
+    option_table_add(table, specs, sizeof specs / sizeof specs[0]);
+}
+
+static void add_report_flags(struct option_table *table, struct profile_options *o)
+{
+    const struct option_spec specs[] = {
+        {"steps", OPTION_SWITCH, &o->steps,
          .help = "Print a row a step as it comes: requests, tokens, blocks, hits. Default: off."},
-        {.name = "every",
-         .kind = OPTION_INT32,
-         .target = &o->every,
-         .minimum = 1,
-         .maximum = 1 << 30,
-         .argument = "N",
-         .help = "A row for every Nth step, with --steps, --csv and --json. Default: 1."},
-        {.name = "plot",
-         .common = true,
-         .kind = OPTION_TRISTATE,
-         .target = &o->plot,
-         .help = "Draw the blocks over the steps with characters. Default: if standard output is a terminal."},
-        {.name = "csv",
-         .kind = OPTION_STRING,
-         .target = &o->csv,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none."},
-        {.name = "png",
-         .common = true,
-         .kind = OPTION_STRING,
-         .target = &o->png,
-         .not_empty = true,
-         .argument = "FILE",
+        {"every", OPTION_INT32, &o->every, "N",
+         .help = "A row for every Nth step, with --steps, --csv and --json. Default: 1.", .minimum = 1,
+         .maximum = 1 << 30},
+        {"plot", OPTION_TRISTATE, &o->plot,
+         .help = "Draw the blocks over the steps with characters. Default: if standard output is a terminal.",
+         .common = true},
+        {"csv", OPTION_STRING, &o->csv, "FILE",
+         .help = "Write a line a step to this file: requests, tokens, blocks, preemptions. Default: none.",
+         .not_empty = true},
+        {"png", OPTION_STRING, &o->png, "FILE",
          .help = "Draw memory by purpose and blocks over the steps as one picture into this file, PNG of 1600 x 900. "
-                 "Default: none."},
-        {.name = "svg",
-         .kind = OPTION_STRING,
-         .target = &o->svg,
-         .not_empty = true,
-         .argument = "FILE",
-         .help = "The picture of --png as SVG. Default: none."},
-        {.name = "fail-if-preempted",
-         .kind = OPTION_SWITCH,
-         .target = &o->fail_if_preempted,
+                 "Default: none.",
+         .common = true, .not_empty = true},
+        {"svg", OPTION_STRING, &o->svg, "FILE", .help = "The picture of --png as SVG. Default: none.",
+         .not_empty = true},
+        {"fail-if-preempted", OPTION_SWITCH, &o->fail_if_preempted,
          .help = "Exit with status 1 if a request was preempted. Default: off."},
-        {.name = "plan",
-         .kind = OPTION_SWITCH,
-         .target = &o->plan,
+        {"plan", OPTION_SWITCH, &o->plan,
          .help = "On a GPU, too, load nothing: count the CUDA context as it is at the start, and reserve what graphs "
                  "take at most. Default: off; on the CPU a report without --input loads nothing anyway."},
-        {.name = "json",
-         .common = true,
-         .kind = OPTION_SWITCH,
-         .target = &o->json,
-         .help = "Print one JSON object; sizes are bytes. Default: off."},
+        {"json", OPTION_SWITCH, &o->json, .help = "Print one JSON object; sizes are bytes. Default: off.",
+         .common = true},
     };
     option_table_add(table, specs, sizeof specs / sizeof specs[0]);
     table->word = &o->word;
@@ -421,23 +388,32 @@ static enum status check_options(const struct profile_options *o, struct error *
     return STATUS_OK;
 }
 
-static int parse_and_profile(struct profile_options *o, struct log *log, int argc, char **argv)
+static void add_flags(const struct command *c, struct option_table *table, void *options)
 {
+    (void)c;
+    struct profile_options *o = options;
+    *o = (struct profile_options){.engine = engine_options_default(),
+                                  .log = {LOG_WARNING},
+                                  .sampling = {.params = sampling_params_default()},
+                                  .plot = -1,
+                                  .every = 1,
+                                  .format = "auto"};
+    o->engine.log = &o->log;
+    o->engine.cancel = interrupt_flag();
+    add_input_flags(table, o);
+    add_report_flags(table, o);
+    engine_flags_add(table, &o->engine, &o->log);
+    sampling_flags_add(table, &o->sampling);
+}
+
+static int check_and_run(void *options)
+{
+    struct profile_options *o = options;
     struct error err;
     char model[PATH_MAX];
-    bool help = false;
-    struct option_table table = {0};
-    add_flags(&table, o);
-    engine_flags_add(&table, &o->engine, log);
-    sampling_flags_add(&table, &o->sampling);
-    if (options_parse(&table, argc, argv, &help, &err) != STATUS_OK ||
-        (o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
-        sampling_flags_check(&o->sampling, &err) != STATUS_OK || (!help && check_options(o, &err) != STATUS_OK))
+    if ((o->word && input_list_add_word(&o->input, o->word, &err) != STATUS_OK) ||
+        sampling_flags_check(&o->sampling, &err) != STATUS_OK || check_options(o, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_USAGE);
-    if (help) {
-        options_print_help(&table, "profile [PROMPT|@FILE|-] [flags]", SUMMARY, stdout);
-        return EXIT_STATUS_OK;
-    }
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
     o->input.are_texts = strcmp(o->format, "text") == 0;
@@ -447,18 +423,20 @@ static int parse_and_profile(struct profile_options *o, struct log *log, int arg
     return EXIT_STATUS_OK;
 }
 
-int command_profile(int argc, char **argv)
+static void free_options(void *options)
 {
-    struct log log = {LOG_WARNING};
-    struct profile_options o = {.engine = engine_options_default(),
-                                .sampling = {.params = sampling_params_default()},
-                                .plot = -1,
-                                .every = 1,
-                                .format = "auto"};
-    o.engine.log = o.log = &log;
-    o.engine.cancel = interrupt_flag();
-    const int exit_status = parse_and_profile(&o, &log, argc, argv);
-    sampling_flags_free(&o.sampling);
-    input_list_free(&o.input);
-    return exit_status;
+    struct profile_options *o = options;
+    sampling_flags_free(&o->sampling);
+    input_list_free(&o->input);
 }
+
+const struct command command_profile = {
+    .name = "profile",
+    .summary = "show where the memory goes, and how many requests fit",
+    .usage = "profile [PROMPT|@FILE|-] [flags]",
+    .help = SUMMARY,
+    .options_size = sizeof(struct profile_options),
+    .add = add_flags,
+    .run = check_and_run,
+    .free = free_options,
+};

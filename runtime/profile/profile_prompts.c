@@ -6,9 +6,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "runtime/commands.h"
+#include "runtime/command.h"
 #include "runtime/interrupt.h"
-#include "runtime/profile/profile_run.h"
 #include "runtime/progress.h"
 #include "runtime/prompt_line.h"
 
@@ -151,7 +150,7 @@ static void note_step(struct profile_run *run, struct engine *e, const struct sc
     if (stats->num_swapped > run->most_swapped) run->most_swapped = stats->num_swapped;
     if (stats->blocks_in_use <= run->peak_blocks) return;
     run->peak_blocks = stats->blocks_in_use;
-    run->peak_slots_filled = engine_slots_filled(e);
+    run->peak_blocks_filled = engine_blocks_filled(e);
 }
 
 static void show_progress(struct progress *progress, const struct profile_run *run)
@@ -172,14 +171,14 @@ static void show_progress(struct progress *progress, const struct profile_run *r
 }
 
 /* Steps until all prompts are answered; with `rows` each row of the series is printed. */
-static enum status run_steps(struct profile_run *run, struct engine *e, const struct profile_options *o, bool rows,
+static enum status run_steps(struct profile_run *run, struct engine *e, struct profile_options *o, bool rows,
                              struct error *err)
 {
     struct progress progress;
     struct scheduler_stats *stats = &run->stats;
     const double start = clock_seconds();
     progress_start(&progress, !rows || !isatty(STDOUT_FILENO) ? "profile" : NULL); /* rows show the progress, too */
-    o->log->line = &progress.drawn;
+    o->log.line = &progress.drawn;
     int64_t seen_tokens = 0, kept_steps = 0;
     enum status status = STATUS_OK;
     engine_stats(e, stats);
@@ -197,7 +196,7 @@ static enum status run_steps(struct profile_run *run, struct engine *e, const st
         kept_steps = stats->steps;
     }
     progress_clear(&progress);
-    o->log->line = NULL;
+    o->log.line = NULL;
     if (status != STATUS_OK || (!engine_has_work(e) && run->num_aborted == 0)) return status;
     return error_set(err, STATUS_CANCELLED, "interrupted; %lld of %zu prompts were answered", (long long)run->num_ended,
                      run->count);
@@ -221,7 +220,7 @@ static enum status gather_lengths(struct profile_run *run, struct error *err)
     return STATUS_OK;
 }
 
-enum status profile_run_prompts(struct profile_run *run, struct engine *e, const struct profile_options *options,
+enum status profile_run_prompts(struct profile_run *run, struct engine *e, struct profile_options *options,
                                 struct inputs *input, bool rows, struct error *err)
 {
     run->block_size = engine_info(e)->limits->block_size;

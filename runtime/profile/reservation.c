@@ -53,13 +53,13 @@ struct reservation reserve_powers(const int32_t *lengths, size_t count, int64_t 
     return r;
 }
 
-/* Tokens of a sequence that blocks hold at its end, summed over the groups. */
-static int64_t held_tokens(const struct batch_limits *limits, int32_t length)
+/* What the tokens of a sequence that blocks hold at its end take in them, of all groups. */
+static int64_t held_bytes(const struct batch_limits *limits, int32_t length, int64_t block_bytes)
 {
     int64_t sum = 0;
     for (int32_t g = 0; g < limits->num_groups; g++) {
-        const int32_t window = limits->windows[g];
-        sum += window > 0 && window < length ? window : length;
+        const int32_t window = limits->windows[g], tokens = window > 0 && window < length ? window : length;
+        sum += tokens * (block_bytes / batch_block_size(limits, g));
     }
     return sum;
 }
@@ -68,10 +68,9 @@ struct reservation reserve_blocks(const int32_t *lengths, size_t count, const st
                                   int64_t block_bytes, int32_t num_blocks)
 {
     struct reservation r = {0};
-    const int64_t token_bytes = block_bytes / limits->block_size; /* of a group */
     int64_t left = num_blocks;
     for (size_t i = 0; i < count; i++) {
-        r.used += held_tokens(limits, lengths[i]) * token_bytes;
+        r.used += held_bytes(limits, lengths[i], block_bytes);
         r.reserved += batch_sequence_blocks(limits, lengths[i]) * block_bytes;
     }
     for (size_t i = 0; count > 0 && left >= batch_sequence_blocks(limits, lengths[i]); i = (i + 1) % count) {

@@ -1,4 +1,5 @@
-/* What a run looked like step by step: a row for each Nth step, kept until the run ends; as a table, CSV or JSON. */
+/* What a run looked like step by step: a row for each Nth step, kept until the run ends; as a table, CSV, JSON or
+ * a plot. */
 #ifndef QUIRE_RUNTIME_SERIES_H
 #define QUIRE_RUNTIME_SERIES_H
 
@@ -37,5 +38,9 @@ void series_print_row(const struct series_row *row, FILE *out);
 /* A line of names, and a line a row. False if the stream refused. */
 bool series_write_csv(const struct series *s, FILE *out);
 json_t *series_json(const struct series *s); /* an array of objects; NULL if memory ran out */
+
+/* Draws a plot of 72 columns for a terminal, of block characters or of ASCII: blocks in use and cached, preemptions,
+ * requests running, waiting and swapped. False if the stream refused. */
+bool plot_print(const struct series *s, bool utf8, FILE *out);
 
 #endif

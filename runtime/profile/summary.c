@@ -3,27 +3,20 @@
 
 #include "base/json.h"
 #include "model/kv_cache.h"
-#include "runtime/commands.h"
-#include "runtime/profile/profile_run.h"
+#include "runtime/command.h"
+#include "runtime/profile/profile.h"
 #include "runtime/profile/reservation.h"
 
-static void report_swaps(struct report *r, const struct scheduler_stats *s, int64_t block_bytes)
+static void report_swapped(struct report *r, const char *way, const char *label, const char *where, int64_t blocks,
+                           int64_t block_bytes)
 {
-    const double mib = 1024.0 * 1024.0;
-    const struct {
-        const char *label, *blocks_key, *bytes_key, *where;
-        int64_t blocks;
-    } ways[] = {
-        {"swapped out", "num_swapped_out_blocks", "swapped_out_bytes", "to the host", s->blocks_swapped_out},
-        {"swapped in", "num_swapped_in_blocks", "swapped_in_bytes", "and back", s->blocks_swapped_in},
-    };
-    for (int i = 0; i < 2; i++) {
-        char note[64];
-        const int64_t bytes = ways[i].blocks * block_bytes;
-        snprintf(note, sizeof note, "blocks %s, %.2f MiB", ways[i].where, (double)bytes / mib);
-        report_amount(r, ways[i].blocks_key, ways[i].label, ways[i].blocks, note);
-        json_put_integer(r->json, ways[i].bytes_key, bytes);
-    }
+    char key[48], note[64];
+    const int64_t bytes = blocks * block_bytes;
+    snprintf(note, sizeof note, "blocks %s, %.2f MiB", where, (double)bytes / (1024.0 * 1024.0));
+    snprintf(key, sizeof key, "num_swapped_%s_blocks", way);
+    report_amount(r, key, label, blocks, note);
+    snprintf(key, sizeof key, "swapped_%s_bytes", way);
+    json_put_integer(r->json, key, bytes);
 }
 
 static void report_step_tokens(struct report *r, int64_t most, const struct scheduler_stats *s)
@@ -52,8 +45,7 @@ static double hit_rate(const struct scheduler_stats *s)
 
 static void report_cache(struct report *r, const struct profile_run *run, const struct scheduler_stats *s)
 {
-    const int64_t slots = (int64_t)run->peak_blocks * run->block_size;
-    const double used = slots ? (double)run->peak_slots_filled / (double)slots : 0;
+    const double used = run->peak_blocks ? run->peak_blocks_filled / run->peak_blocks : 0;
     report_integer(r, "peak_blocks", "most blocks in use", run->peak_blocks);
     json_put_real(r->json, "peak_blocks_filled", used);
     report_number(r, NULL, "filled", 100 * used, "% of their slots");
@@ -77,7 +69,8 @@ void profile_summary(struct report *r, const struct profile_run *run, const stru
     report_step_tokens(r, run->most_step_tokens, s);
     report_integer(r, "num_output_tokens", "tokens of answers", run->output_tokens);
     report_queues(r, run, s);
-    report_swaps(r, s, memory->block_bytes);
+    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, memory->block_bytes);
+    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, memory->block_bytes);
     report_cache(r, run, s);
     report_number(r, "max_itl_ms", "longest time between tokens", 1e3 * samples_percentile(&run->gaps, 100), "ms");
     report_milliseconds(r, "itl", "time between tokens", &run->gaps);
@@ -115,12 +108,10 @@ static double percent(int64_t part, int64_t whole)
 
 bool reservations_print(const struct profile_run *run, const struct engine *e)
 {
-    static const char *const headings[] = {"the same sequences in", "MiB reserved",   "filled",
-                                           "internal waste",        "external waste", "at once"};
     const double mib = 1024.0 * 1024.0;
     const struct layouts layouts = lay_out(run, e);
     struct table t = {.columns = "lrrrrr"};
-    for (int i = 0; i < 6; i++) table_cell(&t, "%s", headings[i]);
+    table_row(&t, "the same sequences in", "MiB reserved", "filled", "internal waste", "external waste", "at once");
     for (int i = 0; i < NUM_LAYOUTS; i++) {
         const struct reservation *r = &layouts.r[i];
         table_cell(&t, "%s", layouts.names[i]);

@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "model/quantization.h"
-#include "runtime/engine/loaded_model.h"
+#include "runtime/engine/plan.h"
 #include "runtime/table.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -27,8 +27,7 @@ static void add_row(struct maker *m, struct what_if row, const struct engine_opt
 {
     struct error err;
     if (m->out->count == WHAT_IF_MAX) return;
-    const enum status status =
-        loaded_model_plan_again(o, m->base->loaded, weights_dtype, &row.profile, &row.limits, &err);
+    const enum status status = plan_again(o, m->base->loaded, weights_dtype, &row.profile, &row.limits, &err);
     if (status != STATUS_OK && status != STATUS_OUT_OF_MEMORY) return;
     row.fits = status == STATUS_OK;
     m->out->rows[m->out->count++] = row;
@@ -188,8 +187,7 @@ static void cells(struct table *t, const struct memory_profile *p, const struct 
 
 static void heading(struct table *t, const struct engine_info *base)
 {
-    static const char *const names[] = {"what if", "", "blocks", "tokens", "requests", "GiB in all", ""};
-    for (int i = 0; i < 7; i++) table_cell(t, "%s", names[i]);
+    table_row(t, "what if", "", "blocks", "tokens", "requests", "GiB in all", "");
     table_cell(t, "as it is");
     table_cell(t, "%s", "");
     cells(t, base->memory, base->limits);

@@ -1,5 +1,6 @@
 #include "runtime/prompts/chat_setup.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -56,6 +57,31 @@ enum status chat_setup_check(const struct chat_setup *setup, struct error *err)
     return setup->status;
 }
 
+static const struct {
+    const char *name;
+    size_t offset; /* of a const json_t * in struct chat_input */
+} fields[] = {{"messages", offsetof(struct chat_input, messages)},
+              {"tools", offsetof(struct chat_input, tools)},
+              {"documents", offsetof(struct chat_input, documents)},
+              {"chat_template_kwargs", offsetof(struct chat_input, kwargs)}};
+
+struct chat_input chat_setup_input(const json_t *object)
+{
+    struct chat_input input = {0};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const json_t *value = json_object_get(object, fields[i].name);
+        if (!json_is_null(value)) *(const json_t **)((char *)&input + fields[i].offset) = value;
+    }
+    return input;
+}
+
+bool chat_setup_has_field(const char *name)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcmp(name, fields[i].name) == 0) return true;
+    return false;
+}
+
 /* The setup's kwargs with those of one input over them. */
 static json_t *merge_kwargs(const struct chat_setup *setup, const json_t *own)
 {
@@ -77,5 +103,15 @@ enum status chat_setup_render(const struct chat_setup *setup, struct chat_input 
     input.join_parts = true;
     status = chat_template_render(setup->template, &input, out, err);
     json_decref(kwargs);
+    return status;
+}
+
+enum status chat_setup_encode(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,
+                              struct token_list *out, struct error *err)
+{
+    struct marked_text text = {0};
+    enum status status = chat_setup_render(setup, input, &text, err);
+    if (status == STATUS_OK) status = tokenizer_encode_marked(t, &text, out, err);
+    marked_text_free(&text);
     return status;
 }

@@ -40,9 +40,17 @@ json_t *chat_message(const char *role, const char *content, size_t length);
 /* STATUS_OK if there is a template; otherwise its reason. */
 enum status chat_setup_check(const struct chat_setup *setup, struct error *err);
 
+/* The conversation in a JSON object: messages, tools, documents and chat_template_kwargs; null counts as not given. The
+ * values stay the object's. */
+struct chat_input chat_setup_input(const json_t *object);
+bool chat_setup_has_field(const char *name); /* it is one of these */
+
 /* Renders `input`, in which allow_special and those kwargs that it does not have itself come from the setup, and parts
  * are joined. */
 enum status chat_setup_render(const struct chat_setup *setup, struct chat_input input, struct marked_text *out,
                               struct error *err);
+/* Appends the ids of the rendered text to *out. */
+enum status chat_setup_encode(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,
+                              struct token_list *out, struct error *err);
 
 #endif

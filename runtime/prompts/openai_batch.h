@@ -11,8 +11,8 @@
 /* It has url and body. */
 bool openai_batch_is_line(const json_t *line);
 
-/* As openai_request_read, of the line's body. *out is overwritten, and `kind` is set also if the line is refused: that
- * of a url that is wrong is OPENAI_CHAT. */
+/* Reads the line's body as openai_request_read does. *out is overwritten, and `kind` is set also if the line is
+ * refused: that of a url that is wrong is OPENAI_CHAT. */
 enum status openai_batch_read(const json_t *line, struct openai_request *out, json_t **native, struct error *err);
 
 #endif

@@ -29,27 +29,24 @@ static void copy(struct translation *t, const char *name, const json_t *value)
     put(t, name, json_incref((json_t *)value));
 }
 
-/* Fields that ask for something that quire does not do, unless they have the value that asks for nothing. */
-static bool asks_for_nothing(const char *name, const json_t *value)
-{
-    if (strcmp(name, "response_format") == 0) return json_is_word(json_object_get(value, "type"), "text");
-    if (strcmp(name, "echo") == 0) return json_is_false(value);
-    if (strcmp(name, "suffix") == 0) return json_is_word(value, "");
-    if (strcmp(name, "modalities") == 0)
-        return json_array_size(value) == 1 && json_is_word(json_array_get(value, 0), "text");
-    return false;
-}
-
+/* Some fields ask for something that quire does not do, unless they have the value that asks for nothing. Any other
+ * field is refused. */
 static void refuse_value(struct translation *t, const char *name, const json_t *value)
 {
-    static const struct {
+    const struct {
         const char *name, *expected;
-    } known[] = {{"response_format", "{\"type\": \"text\"}: quire does not force a format"},
-                 {"echo", "false: quire does not repeat the prompt"},
-                 {"suffix", "\"\": quire writes only behind the prompt"},
-                 {"modalities", "[\"text\"]"}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(name, known[i].name) == 0) json_reader_expected(t->body, name, known[i].expected, value);
+        bool asks_for_nothing;
+    } known[] = {
+        {"response_format", "{\"type\": \"text\"}: quire does not force a format",
+         json_is_word(json_object_get(value, "type"), "text")},
+        {"echo", "false: quire does not repeat the prompt", json_is_false(value)},
+        {"suffix", "\"\": quire writes only behind the prompt", json_is_word(value, "")},
+        {"modalities", "[\"text\"]", json_array_size(value) == 1 && json_is_word(json_array_get(value, 0), "text")}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(name, known[i].name) != 0) continue;
+        if (!known[i].asks_for_nothing) json_reader_expected(t->body, name, known[i].expected, value);
+        return;
+    }
     json_reader_fail(t->body, STATUS_INVALID, "there is no field '%s' for this url", show_string(name).text);
 }
 
@@ -62,7 +59,7 @@ static void read_fields(struct translation *t)
         const enum field_use use = request_field_use(t->kind, name);
         if (json_is_null(value)) continue;
         if (use == FIELD_TAKEN) copy(t, name, value);
-        if (use == FIELD_UNKNOWN && !asks_for_nothing(name, value)) refuse_value(t, name, value);
+        if (use == FIELD_UNKNOWN) refuse_value(t, name, value);
     }
 }
 

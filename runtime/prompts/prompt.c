@@ -138,14 +138,9 @@ static void parse_arguments(const json_t *messages)
 static enum status encode_chat(const struct prompt_rules *rules, struct chat_input input, struct prompt *out,
                                struct error *err)
 {
-    struct marked_text text = {0};
-    enum status status = need_tokenizer(rules, err);
-    if (status != STATUS_OK) return status;
+    const enum status status = need_tokenizer(rules, err);
     input.add_generation_prompt = true;
-    status = chat_setup_render(&rules->chat, input, &text, err);
-    if (status == STATUS_OK) status = tokenizer_encode_marked(rules->tokenizer, &text, &out->tokens, err);
-    marked_text_free(&text);
-    return status;
+    return status == STATUS_OK ? chat_setup_encode(&rules->chat, rules->tokenizer, input, &out->tokens, err) : status;
 }
 
 /* The conversation of the system message, if there is one, and a question. */
@@ -178,29 +173,23 @@ static enum status encode_text(const struct prompt_rules *rules, const char *tex
     return tokenizer_encode(rules->tokenizer, text, length, TOKENIZER_ADD_SPECIAL, &out->tokens, err);
 }
 
-static void render_messages(struct json_reader *r, const struct prompt_rules *rules, const json_t *messages,
-                            struct prompt *out)
+static void read_messages(struct json_reader *r, const struct prompt_rules *rules, struct chat_input chat,
+                          struct prompt *out)
 {
-    const struct chat_input input = {.messages = messages,
-                                     .tools = json_reader_get(r, "tools"),
-                                     .documents = json_reader_get(r, "documents"),
-                                     .kwargs = json_reader_get(r, "chat_template_kwargs")};
-    parse_arguments(messages);
-    r->status = encode_chat(rules, input, out, r->err);
+    parse_arguments(chat.messages);
+    r->status = encode_chat(rules, chat, out, r->err);
 }
 
 static void read_prompt(struct json_reader *r, const struct prompt_rules *rules, struct prompt *out)
 {
     const json_t *prompt = json_reader_get(r, "prompt"), *ids = json_reader_get(r, "prompt_token_ids");
-    const json_t *messages = json_reader_get(r, "messages");
-    const bool beside =
-        json_reader_get(r, "tools") || json_reader_get(r, "documents") || json_reader_get(r, "chat_template_kwargs");
-    if (!!prompt + !!ids + !!messages != 1)
+    const struct chat_input chat = chat_setup_input(r->object);
+    if (!!prompt + !!ids + !!chat.messages != 1)
         json_reader_fail(r, STATUS_INVALID, "one of prompt, prompt_token_ids and messages must be given, and only one");
-    else if (beside && !messages)
+    else if ((chat.tools || chat.documents || chat.kwargs) && !chat.messages)
         json_reader_fail(r, STATUS_INVALID, "tools, documents and chat_template_kwargs go with messages only");
-    else if (messages)
-        render_messages(r, rules, messages, out);
+    else if (chat.messages)
+        read_messages(r, rules, chat, out);
     else if (ids && !json_is_array(ids))
         json_reader_expected(r, "prompt_token_ids", "a list of token ids", ids);
     else if (ids || json_is_array(prompt))

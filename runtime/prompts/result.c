@@ -59,17 +59,7 @@ void result_free(struct result *r)
 json_t *result_json_text(const char *bytes, size_t length)
 {
     struct text text = {0};
-    bool ok = text_reserve(&text, length);
-    while (ok && length > 0) {
-        size_t valid = utf8_valid_prefix(bytes, length);
-        ok = text_append(&text, bytes, valid);
-        bytes += valid;
-        length -= valid;
-        if (length == 0) break;
-        ok = ok && text_append_string(&text, UTF8_REPLACEMENT);
-        bytes++;
-        length--;
-    }
+    const bool ok = text_append(&text, "", 0) && utf8_append_valid(&text, bytes, length);
     json_t *json = ok ? json_stringn(text.data, text.length) : NULL;
     text_free(&text);
     return json;

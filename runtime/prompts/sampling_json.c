@@ -110,33 +110,21 @@ static void read_seed(struct json_reader *r, const json_t *value, struct samplin
 static void read_field(struct json_reader *r, const struct sampling_field *f, const json_t *value,
                        struct sampling_params *params)
 {
+    static void (*const readers[])(struct json_reader *, const json_t *,
+                                   struct sampling_params *) = {[SAMPLING_EARLY_STOPPING] = read_early_stopping,
+                                                                [SAMPLING_SEED] = read_seed,
+                                                                [SAMPLING_STOP] = read_stop,
+                                                                [SAMPLING_STOP_TOKEN_IDS] = read_stop_token_ids,
+                                                                [SAMPLING_LOGIT_BIAS] = read_logit_bias};
     char *member = (char *)params + f->offset;
-    switch (f->type) {
-    case SAMPLING_INT32:
+    if (f->type == SAMPLING_INT32)
         *(int32_t *)member = to_int32(r, f->name, value);
-        break;
-    case SAMPLING_DOUBLE:
+    else if (f->type == SAMPLING_DOUBLE)
         *(double *)member = json_reader_to_number(r, f->name, value, -INFINITY, INFINITY);
-        break;
-    case SAMPLING_BOOL:
+    else if (f->type == SAMPLING_BOOL)
         *(bool *)member = json_reader_bool(r, f->name, false);
-        break;
-    case SAMPLING_EARLY_STOPPING:
-        read_early_stopping(r, value, params);
-        break;
-    case SAMPLING_SEED:
-        read_seed(r, value, params);
-        break;
-    case SAMPLING_STOP:
-        read_stop(r, value, params);
-        break;
-    case SAMPLING_STOP_TOKEN_IDS:
-        read_stop_token_ids(r, value, params);
-        break;
-    case SAMPLING_LOGIT_BIAS:
-        read_logit_bias(r, value, params);
-        break;
-    }
+    else
+        readers[f->type](r, value, params);
 }
 
 void sampling_json_read(struct json_reader *r, struct sampling_params *params)
@@ -167,19 +155,11 @@ static json_t *list_value(const struct sampling_field *f, const struct sampling_
 
 json_t *sampling_json_value(const struct sampling_field *f, const struct sampling_params *p)
 {
-    const char *member = (const char *)p + f->offset;
-    switch (f->type) {
-    case SAMPLING_INT32:
-        return json_integer(*(const int32_t *)member);
-    case SAMPLING_DOUBLE:
-        return json_real(*(const double *)member);
-    case SAMPLING_BOOL:
-        return json_boolean(*(const bool *)member);
-    case SAMPLING_EARLY_STOPPING:
-        return json_string(sampling_params_early_stopping_name(p->early_stopping));
-    case SAMPLING_SEED:
-        return p->has_seed ? json_integer((json_int_t)p->seed) : json_null();
-    default:
-        return list_value(f, p);
-    }
+    const void *member = (const char *)p + f->offset;
+    if (f->type == SAMPLING_INT32) return json_integer(*(const int32_t *)member);
+    if (f->type == SAMPLING_DOUBLE) return json_real(*(const double *)member);
+    if (f->type == SAMPLING_BOOL) return json_boolean(*(const bool *)member);
+    if (f->type == SAMPLING_EARLY_STOPPING) return json_string(sampling_params_early_stopping_name(p->early_stopping));
+    if (f->type == SAMPLING_SEED) return p->has_seed ? json_integer((json_int_t)p->seed) : json_null();
+    return list_value(f, p);
 }

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "tests/fuzz/fuzz.h"
 
-/* Of equal keys both take the last. jansson passes over NUL bytes between tokens, which are no JSON. */
+/* Both take the last of equal keys. jansson passes over NUL bytes between tokens, which are no JSON. */
 static void compare_with_jansson(const struct fuzz_part text, const json_t *value)
 {
     if (memchr(text.bytes, '\0', text.length)) return;

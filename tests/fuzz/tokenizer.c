@@ -12,8 +12,8 @@ static void check_stream(const struct tokenizer *t, const struct token_list *ids
 {
     struct detokenizer d;
     struct text text = {0};
-    const size_t most = detokenizer_max_bytes(t);
-    detokenizer_init(&d, t, true, with_special);
+    const size_t most = detokenizer_max_bytes(tokenizer_tokens(t));
+    detokenizer_init(&d, tokenizer_tokens(t), true, with_special);
     for (size_t i = 0; i <= ids->count; i++) {
         char *piece = malloc(most + 1); /* of its own, so that a byte too many is seen */
         fuzz_require(piece != NULL, "no memory");

@@ -1,7 +1,9 @@
-"""Makes tokenizer/jinja/character_tables.h: what Python's str methods know of Unicode and utf8proc does not.
+"""Makes tokenizer/jinja/character_tables.h, what Python's str methods know of Unicode and utf8proc does not, and
+tests/data/case_mappings.json, the upper case and title case of characters for which one of them has several.
 
     python3 tests/scripts/make_jinja_character_tables.py > tokenizer/jinja/character_tables.h
 """
+import json
 import unicodedata
 
 CHARACTERS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -20,14 +22,10 @@ def print_ranges(comment, name, belongs):
     print("};")
 
 
-def print_special_cases():
-    print("\n/* Characters whose upper case or title case is several characters. */\nstatic const struct special_case {")
-    print("    uint32_t character, upper[3], title[3]; /* 0: no more */\n} special_cases[] = {")
-    for c in CHARACTERS:
-        if len(c.upper()) > 1 or len(c.title()) > 1:
-            upper, title = (", ".join(f"{ord(x):#x}" for x in text) for text in (c.upper(), c.title()))
-            print(f"    {{{ord(c):#x}, {{{upper}}}, {{{title}}}}},")
-    print("};")
+def write_case_mappings(path):
+    cases = {c: [c.upper(), c.title()] for c in CHARACTERS if len(c.upper()) > 1 or len(c.title()) > 1}
+    with open(path, "w") as file:
+        file.write("{" + ",\n".join(f"{json.dumps(c)}: {json.dumps(both)}" for c, both in cases.items()) + "}\n")
 
 
 print(f"/* Made by tests/scripts/make_jinja_character_tables.py (Unicode {unicodedata.unidata_version}). */")
@@ -39,5 +37,5 @@ print_ranges("Upper case, but not of category Lu.", "other_upper", lambda c: c.i
 print_ranges("Digits that are not decimal.", "other_digits", lambda c: c.isdigit() and not c.isdecimal())
 print_ranges("Numbers of other categories than Nd, Nl and No.", "other_numeric",
              lambda c: c.isnumeric() and category(c) not in ("Nd", "Nl", "No"))
-print_special_cases()
 print("\n#endif")
+write_case_mappings("tests/data/case_mappings.json")

@@ -88,8 +88,10 @@ def class_rows():
     yield row(["Cn", LONG_NAMES["Cn"]], r"\p{Cn}",
               r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}\p{Cc}\p{Cf}\p{Co}", True)
     for category in CATEGORIES:
-        names = ["cntrl"] if category == "Cc" else ["digit"] if category == "Nd" else []
+        names = ["cntrl"] if category == "Cc" else []
         yield row([category, LONG_NAMES[category], *names], rf"\p{{{category}}}", rf"\p{{{category}}}")
+        if category == "Nd":
+            yield row(["digit"], r"\p{Nd}", r"\p{Nd}")  # which (?i) allows
     for script in SCRIPTS:
         yield row([script], rf"\p{{{script}}}", rf"\p{{sc:{script}}}")
     # Oniguruma's \p{Punct} is \p{P}, and its [[:punct:]] has the symbols, too.
@@ -101,7 +103,8 @@ def class_rows():
     yield row(["word"], "[[:word:]]", r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}")
     # Its \w has superscripts and fractions of Latin-1, which its [[:word:]] lacks.
     yield row(["\\w"], r"\w", r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}")
-    yield row(["space", "whitespace"], r"\s", "")
+    yield row(["space"], r"\s", "")  # which (?i) allows
+    yield row(["whitespace"], r"\s", "")
     yield row(["nonspace"], r"\S", "")
     yield row(["blank"], "[[:blank:]]", "")
     yield row(["xdigit"], r"\h", "")
@@ -113,11 +116,10 @@ def write_classes(path):
                    " * characters of Unicode 16 that PCRE2's own Unicode (14 and later) may lack. */\n\n"
                    "static const struct unicode_class unicode_classes[] = {\n")
         for names, complement, text in class_rows():
-            for name in names:
-                name = name.replace("\\", "\\\\").lower().replace("_", "")
-                lines = [text[i:i + 100] for i in range(0, len(text), 100)]
-                quoted = "\n     ".join('"' + line.replace("\\", "\\\\") + '"' for line in lines)
-                file.write(f'    {{"{name}", {str(complement).lower()},\n     {quoted}}},\n')
+            name = " ".join(names).replace("\\", "\\\\").lower().replace("_", "")
+            lines = [text[i:i + 100] for i in range(0, len(text), 100)]
+            quoted = "\n     ".join('"' + line.replace("\\", "\\\\") + '"' for line in lines)
+            file.write(f'    {{"{name}", {str(complement).lower()},\n     {quoted}}},\n')
         file.write("};\n")
 
 

@@ -29,13 +29,21 @@ LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "sc
 
 # What is wrong, in which file, the code, and what takes its place.
 MUTATIONS = [
+    # Blocks of several sizes
+    ("a hit may end inside a larger block", MANAGER, "if (last < 0 || run[g] <", "if (run[g] <"),
+    ("a larger block can be found by the prefixes inside it", MANAGER, "    return count << m->limits.block_shifts[group] == length ? count - 1 : -1;", "    return count - 1;"),
+    ("a larger block that is found is filled as a smaller one", MANAGER, "        status = block_pool_share(&m->pool, table->blocks[i], block_size_of(m, group), err);", "        status = block_pool_share(&m->pool, table->blocks[i], m->limits.block_size, err);"),
+    ("a larger block that returns is filled as a smaller one", MANAGER, "            enum status status = block_pool_share(&m->pool, found, block_size_of(m, g), err);", "            enum status status = block_pool_share(&m->pool, found, m->limits.block_size, err);"),
+    ("what is writable ends with the largest block", MANAGER, "        if (all < count) count = all;\n", "        if (g == 0 || all > count) count = all;\n"),
+    ("a sequence that goes on has blocks of the first group's size", CHOOSE, "const int32_t size = batch_block_size(limits, g), index = seq->num_computed / size;", "const int32_t size = batch_block_size(limits, 0), index = seq->num_computed / size;"),
+    ("slots are those of the first group's blocks", LAYOUT, "batch_block_size(&s->config.limits, group)", "batch_block_size(&s->config.limits, 0)"),
     # Blocks and counts
     ("a block of count 1 is already released", POOL, "if (--b->ref_count == 0) list_return", "if (--b->ref_count <= 1) list_return"),
     ("a shared block keeps its place in the free list", POOL, "    if (b->ref_count == 0) {\n        list_remove(pool, block);\n", "    if (b->ref_count == 0) {\n"),
     ("a second holder is not counted", POOL, "    b->ref_count++;\n", "    if (b->ref_count == 0) b->ref_count++;\n"),
     ("a taken block stays in the prefix cache", POOL, "    b->prefix = PREFIX_NONE;\n    b->filled = b->note = 0;", "    b->filled = b->note = 0;"),
     ("a taken block seems to be filled still", POOL, "    b->filled = b->note = 0;", "    b->note = 0;"),
-    ("a block that is found keeps its place in the list as a note", POOL, "        b->filled = pool->block_size;\n        b->note = 0;\n", "        b->filled = pool->block_size;\n"),
+    ("a block that is found keeps its place in the list as a note", POOL, "        b->filled = block_size;\n        b->note = 0;\n", "        b->filled = block_size;\n"),
     ("the oldest cached block stays the oldest when it is taken", POOL, "    if (pool->oldest == block) pool->oldest = b->next;\n", ""),
     ("cached blocks are evicted before untaken ones", POOL, "bool untaken = pool->untaken < pool->end && (pool->head == BLOCK_NONE || has_prefix(&pool->blocks[pool->head]));", "bool untaken = pool->untaken < pool->end && pool->head == BLOCK_NONE;"),
     ("the first block of a sequence is released first", MANAGER, "    for (int32_t i = last - 1; i >= 0; i--)\n", "    for (int32_t i = 0; i < last; i++)\n"),
@@ -57,9 +65,9 @@ MUTATIONS = [
     ("a block too much is given back", MANAGER, "    const int32_t first = first_read(m, group, seq->num_computed);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;", "    const int32_t first = least(first_read(m, group, seq->num_computed) + (t->first > 0), t->num_blocks);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;"),
     ("blocks that left the window are kept", MANAGER, "    const int32_t first = first_read(m, group, seq->num_computed);\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;", "    const int32_t first = t->first;\n    (void)m, (void)group, (void)seq;\n    enum status status = STATUS_OK;\n    for (int32_t i = first - 1;"),
     ("a window's blocks become free one step before they do", MANAGER, "gain += ++b->note == b->ref_count;", "gain += (++b->note, 1);"),
-    ("a hit needs a block less than the window reads", MANAGER, "if (run[g] < num_blocks - first_read", "if (run[g] + 1 < num_blocks - first_read"),
+    ("a hit needs a block less than the window reads", MANAGER, "run[g] < last + 1 - first_read", "run[g] < last - first_read"),
     ("a fork forgets where the window begins", MANAGER, "        to->first = from->first;\n", "        to->first = 0;\n"),
-    ("what leaves the window does not end what is writable", MANAGER, "if (m->limits.windows[g] > 0 && most < count)", "if (m->limits.windows[g] < 0 && most < count)"),
+    ("what leaves the window does not end what is writable", MANAGER, "if (m->limits.windows[g] > 0 && kept < count)", "if (m->limits.windows[g] < 0 && kept < count)"),
     # The prefix cache
     ("a hit may be the whole prompt", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq), request_most_cached(seq->request)) / size : 0"),
     ("a hit is a block shorter than it could be", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size - 1 : 0"),
@@ -114,7 +122,7 @@ MUTATIONS = [
     ("a prompt's last token is taken for one that goes on", CHOOSE, " && seq != seq->request->leader;", ";"),
     ("a sequence goes on in a block that it shares or lacks", CHOOSE, "growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&", "growth->num_tokens == seq->num_computed + 1 &&"),
     ("the position of a sequence that goes on is not shifted", LAYOUT, "batch->positions[row] = t + position_shift(s, seq);", "batch->positions[row] = t;"),
-    ("a sequence that goes on writes to its first group alone", LAYOUT, "    for (int32_t g = 0; g < limits->num_groups; g++)\n        batch->slot_mapping", "    for (int32_t g = 0; g < 1; g++)\n        batch->slot_mapping"),
+    ("a sequence that goes on writes to its first group alone", CHOOSE, "        *slot = (int64_t)block * size + offset;\n", "        if (g == 0) *slot = (int64_t)block * size + offset;\n"),
     ("the last entry of a table is not uploaded", LAYOUT, "for (int32_t i = first; i < t->num_blocks; i++)", "for (int32_t i = first; i < t->num_blocks - (first > 0); i++)"),
     ("min_tokens is one more", SCHEDULER, "if (seq->num_tokens - seq->prompt_len < p->min_tokens) return false;", "if (seq->num_tokens - seq->prompt_len <= p->min_tokens) return false;"),
     ("an answer gets one token too many", SCHEDULER, "} else if (seq->num_tokens >= seq->token_capacity) {", "} else if (seq->num_tokens > seq->token_capacity) {"),
@@ -131,7 +139,7 @@ MUTATIONS = [
     ("a cancelled step is not forgotten", SCHEDULER, "        block_manager_forget(&s->blocks, seq, first_of_step(s, seq));\n", ""),
     ("the first block of a cancelled step alone is forgotten", MANAGER, "i < table->num_blocks; i++)\n            if (i >= table->first && m->pool", "i <= token / m->limits.block_size; i++)\n            if (i >= table->first && m->pool"),
     ("the first group of a cancelled step alone is forgotten", MANAGER, "for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {", "for (int32_t g = 0; m->caching && g < 1; g++) {"),
-    ("a cancelled step is forgotten from the block after the first", MANAGER, "for (int32_t i = token / m->limits.block_size; i < table->num_blocks; i++)", "for (int32_t i = token / m->limits.block_size + 1; i < table->num_blocks; i++)"),
+    ("a cancelled step is forgotten from the block after the first", MANAGER, "for (int32_t i = token / block_size_of(m, g); i < table->num_blocks; i++)", "for (int32_t i = token / block_size_of(m, g) + 1; i < table->num_blocks; i++)"),
     ("a cancelled decode's block is kept", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - 1;", "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed;"),
     ("a cancelled chunk is forgotten from its last token", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n", ""),
     ("a cancelled step stays in flight", SCHEDULER, "    s->in_flight--;\n    struct step *step = &s->steps", "    struct step *step = &s->steps"),

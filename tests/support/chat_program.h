@@ -19,11 +19,11 @@ int chat_tear_down(void **state);
  * argv[CHAT_MAX_ARGS + 1]. Answers go on until a limit ends them. */
 void chat_make_argv(const char **argv, const char *model, const char *const *more);
 
-/* On a terminal. */
+/* Starts quire chat on a terminal. */
 void chat_start(struct pty *p, const struct chat_fixture *f, const char *const *more);
-/* With `input` on a pipe. */
+/* Runs quire chat with `input` on a pipe. */
 void chat_run(struct program *p, const char *model, const char *input, const char *const *more);
-/* Through the shell: `words` are flags and redirections. */
+/* Runs quire chat through the shell: `words` are flags and redirections. */
 void chat_run_shell(struct program *p, const char *model, const char *words);
 
 size_t chat_count_lines(const struct text *t);

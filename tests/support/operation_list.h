@@ -48,7 +48,8 @@ enum {
     CONFIG_FAILS,     /* the allocation of host blocks that fails, from 1; 0: none */
     CONFIG_NAMESPACE, /* first_namespace_len */
     CONFIG_WATERMARK, /* blocks that stay free; 0: the scheduler's own choice, which is none of less than 100 */
-    NUM_CONFIG_VALUES
+    CONFIG_SHIFT,     /* block_shifts of the first group, and of the three after it */
+    NUM_CONFIG_VALUES = CONFIG_SHIFT + 4
 };
 enum {
     ADD_REQUEST, /* the number by which later operations name it */

@@ -12,7 +12,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/tensor_file.h"
 
 #define EMBEDDING "model.embed_tokens.weight"
 
@@ -32,7 +32,7 @@ static void write_config(const struct temp_folder *folder, const char *guide)
 }
 
 /* The tensor's bytes, then those of each element times two. All are bfloat16. */
-static void append_twice(struct text *data, const struct safetensor *t)
+static void append_twice(struct text *data, const struct stored_tensor *t)
 {
     const uint16_t *elements = t->data, exponent = 0x7f80, one_more = 0x0080;
     assert_true(text_append(data, t->data, t->bytes));
@@ -45,14 +45,14 @@ static void append_twice(struct text *data, const struct safetensor *t)
 static void write_weights(const struct temp_folder *folder, const char *guide)
 {
     char path[4096];
-    struct safetensors *set = NULL;
+    struct tensor_file *set = NULL;
     struct text data = {0};
     struct error err;
     json_t *header = json_object();
     assert_true(path_join(path, sizeof path, guide, "model.safetensors"));
-    if (safetensors_open_file(path, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
-    for (int64_t i = 0; i < safetensors_count(set); i++) {
-        const struct safetensor *t = safetensors_at(set, i);
+    if (tensor_file_open_path(path, &set, &err) != STATUS_OK) fail_msg("%s", err.text);
+    for (int64_t i = 0; i < tensor_file_count(set); i++) {
+        const struct stored_tensor *t = tensor_file_at(set, i);
         const bool padded = strcmp(t->name, EMBEDDING) == 0;
         const json_int_t first = (json_int_t)data.length;
         if (padded)
@@ -63,15 +63,15 @@ static void write_weights(const struct temp_folder *folder, const char *guide)
         for (int k = 0; k < t->num_dims; k++)
             json_array_append_new(shape, json_integer(padded && k == 0 ? 2 * t->shape[k] : t->shape[k]));
         json_object_set_new(header, t->name,
-                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", safetensors_dtype_name(t->dtype), "shape", shape,
-                                      "data_offsets", first, (json_int_t)data.length));
+                            json_pack("{s:s, s:o, s:[I,I]}", "dtype", t->type->name, "shape", shape, "data_offsets",
+                                      first, (json_int_t)data.length));
     }
     char *text = json_dumps(header, JSON_COMPACT | JSON_EMBED);
     temp_folder_write_safetensors(folder, "model.safetensors", text, data.data, data.length);
     free(text);
     json_decref(header);
     text_free(&data);
-    safetensors_close(set);
+    tensor_file_close(set);
 }
 
 void padded_model_make(struct temp_folder *folder, const char *guide)

@@ -321,7 +321,7 @@ void quantized_write(const struct temp_folder *folder, const struct quantized_fo
     for (int32_t i = 0; i < table.count; i++) {
         const struct tensor *t = &table.tensors[i];
         if (sharded && i == table.count / 2) finish(&f, folder, "m-1.safetensors");
-        if (t->merged_in_file && t->first_row > 0) continue;
+        if (t->kind == TENSOR_CACHE_SCALE || (t->merged_in_file && t->first_row > 0)) continue;
         if (t->scheme.is_quantized && !t->scheme.quantize)
             add_quantized(&f, form, t);
         else

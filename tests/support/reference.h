@@ -23,8 +23,8 @@ void reference_linear(double *out, const double *x, const double *w, const doubl
                       int64_t out_features, int64_t in_features);
 void reference_rms_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size);
 void reference_layer_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size);
-/* In place; x [tokens, heads, head_size], cos_sin [positions, rotary_dim]. Pairs are (2 i, 2 i + 1) if interleaved,
- * else (i, i + rotary_dim / 2). */
+/* Rotates x in place: x [tokens, heads, head_size], cos_sin [positions, rotary_dim]. Pairs are (2 i, 2 i + 1) if
+ * interleaved, else (i, i + rotary_dim / 2). */
 void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
                       int64_t head_size, int64_t rotary_dim, bool interleaved);
 void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size,

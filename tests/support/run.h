@@ -54,8 +54,8 @@ struct run_variant {
 /* run_engine with run_options of this folder. */
 struct engine *run_variant_engine(const char *folder, int32_t max_model_len, const struct run_variant *v);
 
-/* For a test that adds its requests itself. Open the answer, add each piece that belongs to it, check that it ended
- * once and has as many tokens as it says (fails the test), free it. */
+/* A test that adds its requests itself uses these: open the answer, add each piece that belongs to it, check that it
+ * ended once and has as many tokens as it says (fails the test), free it. */
 void run_answer_open(struct run_answer *a, int32_t capacity);
 void run_answer_add(struct run_answer *a, const struct answer_piece *piece);
 void run_answer_check(const struct run_answer *a);
@@ -65,7 +65,7 @@ void run_answer_free(struct run_answer *a);
  */
 void run_prompts(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                  const struct sampling_params *params, struct run *out);
-/* The same with params of its own for each prompt: out->n is the largest n. */
+/* Runs each prompt with params of its own: params[num_prompts]; out->n is the largest n. */
 void run_requests(struct engine *e, const struct run_prompt *prompts, int32_t num_prompts,
                   const struct sampling_params *params, struct run *out);
 void run_free(struct run *run);

@@ -66,7 +66,10 @@ static struct scheduler_config config_of(const int32_t *v)
         .first_namespace_len = model_clamp(v[CONFIG_NAMESPACE], 0, 64),
         .namespace_position_shift = 1000,
     };
-    for (int32_t g = 0; g < c.limits.num_groups; g++) c.limits.windows[g] = model_clamp(v[CONFIG_WINDOW + g], 0, 64);
+    for (int32_t g = 0; g < c.limits.num_groups; g++) {
+        c.limits.windows[g] = model_clamp(v[CONFIG_WINDOW + g], 0, 64);
+        c.limits.block_shifts[g] = model_clamp(v[CONFIG_SHIFT + g], 0, 3);
+    }
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < c.limits.max_model_len)
         c.limits.max_num_tokens = c.limits.max_model_len;
     return c;
@@ -179,16 +182,17 @@ static enum status start(struct scheduler_model *m, const struct sequence *seq, 
 /* What running sequences hold, and keep, is not written again. */
 static void keep_slots(struct scheduler_model *m, const struct schedule *schedule)
 {
-    const int32_t size = m->config.limits.block_size;
     for (int32_t i = 0; i < m->num_live; i++)
         for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++) {
             const struct sequence *seq = &m->live[i]->request->sequences[j];
             bool kept = m->live[i]->status[j] == SEQUENCE_RUNNING && model_has_place(seq);
             for (int32_t k = 0; k < schedule->num_admitted; k++) kept = kept && schedule->admitted[k] != seq;
             const int32_t computed = m->live[i]->computed[j];
-            for (int32_t g = 0; kept && g < m->config.limits.num_groups; g++)
+            for (int32_t g = 0; kept && g < m->config.limits.num_groups; g++) {
+                const int32_t size = batch_block_size(&m->config.limits, g);
                 for (int32_t p = model_first_read(m, g, computed); p < computed; p++)
-                    slot_device_keep(&m->device, (int64_t)seq->tables[g].blocks[p / size] * size + p % size);
+                    slot_device_keep(&m->device, seq->tables[g].blocks[p / size], p % size);
+            }
         }
 }
 
@@ -236,6 +240,7 @@ static enum status submit(struct scheduler_model *m, const struct schedule *sche
     m->totals.steps++;
     m->totals.copies += m->batch.num_copies;
     m->totals.swapped_in += m->batch.num_swap_in;
+    if (model_is_mixed(m)) m->totals.mixed_swapped_in += m->batch.num_swap_in;
     return status;
 }
 

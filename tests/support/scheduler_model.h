@@ -27,8 +27,8 @@ struct scheduler_model;
 /* What a run has been through: a run that misses a path proves nothing about it. */
 struct scheduler_model_totals {
     int64_t operations, steps, copies, collect_first, recomputed, swapped, swapped_in, hits, evictions, forks, beams,
-        window_blocks, namespace_changes, targets, cancelled, cancelled_second, requests, stops, lengths, aborts,
-        errors, host_failures;
+        window_blocks, mixed_hits, mixed_swapped_in, namespace_changes, targets, cancelled, cancelled_second, requests,
+        stops, lengths, aborts, errors, host_failures;
 };
 void scheduler_model_totals_add(struct scheduler_model_totals *to, const struct scheduler_model_totals *from);
 

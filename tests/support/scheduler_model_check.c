@@ -53,7 +53,7 @@ static enum status check_table(struct scheduler_model *m, const struct model_req
                                int32_t group, struct error *err)
 {
     const struct block_table *table = &seq->tables[group];
-    const int32_t size = m->config.limits.block_size;
+    const int32_t size = batch_block_size(&m->config.limits, group);
     const int32_t computed = seq->num_computed;
     if ((computed + size - 1) / size > table->num_blocks)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d group %d: %d tokens are computed, in %d blocks",
@@ -116,15 +116,16 @@ static enum status check_counts(const struct scheduler_model *m, const struct bl
 static enum status check_cached(const struct scheduler_model *m, struct error *err)
 {
     const struct block_manager *b = &m->scheduler->blocks;
-    const int32_t size = m->config.limits.block_size;
+    const int32_t unit = m->config.limits.block_size;
     for (int32_t i = b->pool.first; i < b->pool.end; i++) {
         const int32_t prefix = b->pool.blocks[i].prefix;
         if (prefix == PREFIX_NONE) continue;
-        const struct slot *slots = &m->device.slots[(int64_t)i * size];
-        const int32_t *tokens = b->cache.tokens + (size_t)prefix * (size_t)size;
+        const struct slot *slots = &m->device.slots[(int64_t)i * m->device.stride];
+        const int32_t size = batch_block_size(&m->config.limits, slots->group);
+        const int32_t *tokens = b->cache.tokens + (size_t)prefix * (size_t)unit; /* the last of the block's */
         for (int32_t t = 0; t < size; t++)
             if (slots[t].position != slots[0].position + t || slots[0].position % size != 0 ||
-                slots[t].token != tokens[t] || slots[t].group != slots[0].group)
+                (t >= size - unit && slots[t].token != tokens[t - size + unit]) || slots[t].group != slots[0].group)
                 return error_set(err, STATUS_INTERNAL,
                                  "block %d can be found by prefix %d, but its slot %d holds position %d, token %d", i,
                                  prefix, t, slots[t].position, slots[t].token);
@@ -135,13 +136,13 @@ static enum status check_cached(const struct scheduler_model *m, struct error *e
 }
 
 /* Follows the sequence's known tokens through the prefix cache. The blocks on the way hold its tokens. *found gets the
- * number of leading blocks that the sequence could start with; more of them may be there behind a gap. */
+ * number of leading tokens that the sequence could start with; more of them may be there behind a gap. */
 enum status model_check_found(const struct scheduler_model *m, const struct model_request *r,
                               const struct sequence *seq, int32_t *found, struct error *err)
 {
     const struct block_manager *b = &m->scheduler->blocks;
     const struct batch_limits *limits = &m->config.limits;
-    const int32_t size = limits->block_size;
+    const int32_t unit = limits->block_size, largest = batch_largest_block_size(limits);
     struct true_sequence truth;
     if (found) *found = 0;
     if (!b->caching || seq->status == SEQUENCE_FINISHED) return STATUS_OK;
@@ -156,14 +157,15 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
     int32_t prefix = prefix_cache_root(seq->request->cache_namespace, seq->request->cache_salt);
     bool whole = true;
     enum status status = STATUS_OK;
-    for (int32_t i = 0; (i + 1) * size <= seq->num_tokens && prefix != PREFIX_NONE && status == STATUS_OK; i++) {
-        prefix = prefix_cache_find(&b->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
-        for (int32_t g = 0; prefix != PREFIX_NONE && g < limits->num_groups && status == STATUS_OK; g++) {
-            const int32_t block = prefix_cache_block(&b->cache, prefix, g);
-            whole = whole && block != 0;
-            if (block) status = slot_device_check(&m->device, is, g, block, i * size, (i + 1) * size, err);
+    for (int32_t end = unit; end <= seq->num_tokens && status == STATUS_OK; end += unit) {
+        prefix = prefix_cache_find(&b->cache, prefix, seq->tokens + end - unit);
+        if (prefix == PREFIX_NONE) break;
+        for (int32_t g = 0; g < limits->num_groups && status == STATUS_OK; g++) {
+            const int32_t size = batch_block_size(limits, g), block = prefix_cache_block(&b->cache, prefix, g);
+            whole = whole && (block != 0 || end % size != 0);
+            if (block) status = slot_device_check(&m->device, is, g, block, end - size, end, err);
         }
-        if (found && whole && prefix != PREFIX_NONE && (i + 1) * size < first_tokens) *found = i + 1;
+        if (found && whole && end < first_tokens && end % largest == 0) *found = end;
     }
     return status == STATUS_OK ? status : error_prefix(err, status, "a block of the prefix cache");
 }
@@ -249,7 +251,7 @@ enum status model_remember_blocks(struct scheduler_model *m, struct error *err)
                 const struct sequence *seq = &m->live[i]->request->sequences[j];
                 struct model_table *table = &m->live[i]->tables[j][g];
                 table->count = seq->tables[g].num_blocks;
-                table->first = model_first_read(m, g, seq->num_computed) / m->config.limits.block_size;
+                table->first = batch_first_block(&m->config.limits, g, seq->num_computed);
                 memcpy(table->blocks, seq->tables[g].blocks, (size_t)table->count * sizeof *table->blocks);
             }
     return status;
@@ -300,9 +302,9 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: token %d is computed after %d", r->number,
                          index, start_at, r->computed[index]);
     if (fresh && r->namespace_before == r->request->cache_namespace && m->evictions == m->scheduler->blocks.evictions &&
-        start_at < r->found[index] * m->config.limits.block_size)
+        start_at < r->found[index])
         return error_set(err, STATUS_INTERNAL,
-                         "request %d sequence %d starts at token %d, but %d blocks could be found", r->number, index,
+                         "request %d sequence %d starts at token %d, but %d tokens could be found", r->number, index,
                          start_at, r->found[index]);
     const int32_t full = least(seq->num_computed, seq->num_tokens) / m->config.limits.block_size;
     if (has_numbers(m) && seq->num_hashed != full)
@@ -310,6 +312,7 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
                          "request %d sequence %d has %d full blocks, of which %d are in the prefix cache", r->number,
                          index, full, seq->num_hashed);
     m->totals.hits += fresh && start_at > 0;
+    m->totals.mixed_hits += fresh && start_at > 0 && model_is_mixed(m);
     r->computed[index] = m->batch.seq_lens[i];
     return STATUS_OK;
 }
@@ -364,8 +367,9 @@ enum status model_check_blocks_held(struct scheduler_model *m, int32_t i, struct
     const struct sequence *seq = &r->request->sequences[index];
     const struct batch_limits *limits = &m->config.limits;
     const int32_t end = m->batch.seq_lens[i], first = end - (m->batch.query_start[i + 1] - m->batch.query_start[i]);
-    const int32_t known = seq->num_tokens > end ? seq->num_tokens : end, size = limits->block_size;
+    const int32_t known = seq->num_tokens > end ? seq->num_tokens : end;
     for (int32_t g = 0; g < limits->num_groups; g++) {
+        const int32_t size = batch_block_size(limits, g);
         const struct block_table *table = &seq->tables[g];
         const int32_t left = batch_first_block(limits, g, first);
         int32_t held = 0;

@@ -26,13 +26,12 @@ static void put_pool(struct digest *d, const struct block_pool *pool)
 /* What the blocks that can be found hold. Of blocks in use the tables say it. */
 static void put_cached(struct digest *d, const struct scheduler_model *m)
 {
-    const int32_t size = m->config.limits.block_size;
     const struct block_pool *pool = &m->scheduler->blocks.pool;
     for (int32_t i = pool->first; i < pool->untaken; i++) {
         if (pool->blocks[i].prefix == PREFIX_NONE) continue;
-        const struct slot *last = &m->device.slots[(int64_t)i * size + size - 1];
-        put(d, (int64_t)last->context);
-        put(d, last->group);
+        const struct slot *slots = &m->device.slots[(int64_t)i * m->device.stride];
+        put(d, (int64_t)slots[batch_block_size(&m->config.limits, slots->group) - 1].context);
+        put(d, slots->group);
     }
 }
 

@@ -34,9 +34,9 @@ static struct moves count_moves(const struct scheduler_model *m)
     return moves;
 }
 
-/* Of two requests in a queue (with priorities, in any), the one that precedes starts first; of two that run, it is
- * preempted last, unless the other got no token since it was preempted itself. `first` precedes all that ran before the
- * step. */
+/* The request that precedes another starts first if both are in one queue (with priorities, in any), and is preempted
+ * last if both run, unless the other got no token since it was preempted itself. `first` precedes all that ran before
+ * the step. */
 static enum status check_order(const struct scheduler_model *m, const struct model_request *first,
                                const struct model_request *a, const struct model_request *b, struct error *err)
 {

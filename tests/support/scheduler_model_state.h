@@ -41,7 +41,7 @@ struct model_request {
     int32_t preemptions;
     enum sequence_status status[SCHEDULER_MODEL_MAX_N];
     int32_t pending[SCHEDULER_MODEL_MAX_N];
-    int32_t found[SCHEDULER_MODEL_MAX_N];  /* full blocks that the prefix cache could give it */
+    int32_t found[SCHEDULER_MODEL_MAX_N];  /* tokens whose blocks the prefix cache could give it */
     int32_t length[SCHEDULER_MODEL_MAX_N]; /* tokens, before the step is cancelled */
     /* Before the operation. */
     struct model_table {
@@ -67,6 +67,15 @@ struct scheduler_model {
     bool unchecked;    /* see scheduler_model_set_unchecked */
     struct scheduler_model_totals totals;
 };
+
+/* Whether the groups' blocks have several sizes. */
+static inline bool model_is_mixed(const struct scheduler_model *m)
+{
+    const struct batch_limits *limits = &m->config.limits;
+    for (int32_t g = 1; g < limits->num_groups; g++)
+        if (limits->block_shifts[g] != limits->block_shifts[0]) return true;
+    return false;
+}
 
 static inline int32_t model_clamp(int32_t value, int32_t least, int32_t most)
 {

@@ -41,7 +41,7 @@ int32_t true_sequence_token(struct true_sequence *seq, int32_t position)
 
 static size_t num_slots(const struct slot_device *d)
 {
-    return ((size_t)d->num_blocks + 1 + (size_t)d->num_host_blocks) * (size_t)d->limits.block_size;
+    return ((size_t)d->num_blocks + 1 + (size_t)d->num_host_blocks) * (size_t)d->stride;
 }
 
 static bool init_targets(struct slot_targets *t, const struct batch_limits *limits)
@@ -57,6 +57,7 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
 {
     const struct batch_limits *limits = &config->limits;
     *d = (struct slot_device){.limits = *limits,
+                              .stride = batch_largest_block_size(limits),
                               .num_blocks = config->num_blocks,
                               .num_host_blocks = config->num_host_blocks,
                               .first_namespace_len = config->first_namespace_len,
@@ -100,9 +101,22 @@ void slot_device_free(struct slot_device *d)
     *d = (struct slot_device){0};
 }
 
-void slot_device_keep(struct slot_device *d, int64_t slot)
+/* Where token `offset` of a block is, in slots, written_in and kept_in. */
+static int64_t place_of(const struct slot_device *d, int64_t block, int32_t offset)
 {
-    d->kept_in[slot] = d->step;
+    return block * d->stride + offset;
+}
+
+/* Where a slot of the group is. */
+static int64_t place_of_slot(const struct slot_device *d, int32_t group, int64_t slot)
+{
+    const int32_t size = batch_block_size(&d->limits, group);
+    return place_of(d, slot / size, (int32_t)(slot % size));
+}
+
+void slot_device_keep(struct slot_device *d, int32_t block, int32_t offset)
+{
+    d->kept_in[place_of(d, block, offset)] = d->step;
 }
 
 static int32_t *table_of(const struct slot_device *d, int32_t group, int32_t state_index)
@@ -125,7 +139,7 @@ static bool in_range(struct block_range range, int32_t block)
 static enum status move_blocks(struct slot_device *d, const struct block_pair *pairs, int32_t count,
                                struct block_range from, struct block_range to, struct error *err)
 {
-    const size_t size = (size_t)d->limits.block_size;
+    const size_t size = (size_t)d->stride;
     for (int32_t i = 0; i < count; i++) {
         const struct block_pair pair = pairs[i];
         if (!in_range(from, pair.source) || !in_range(to, pair.destination))
@@ -143,9 +157,8 @@ static enum status move_blocks(struct slot_device *d, const struct block_pair *p
 /* Host blocks that were swapped in lose their contents, so that swapping them in twice is found. */
 static void forget(struct slot_device *d, const struct block_pair *pairs, int32_t count)
 {
-    const int32_t size = d->limits.block_size;
     for (int32_t i = 0; i < count; i++)
-        for (int32_t t = 0; t < size; t++) d->slots[pairs[i].source * size + t].position = -1;
+        for (int32_t t = 0; t < d->stride; t++) d->slots[place_of(d, pairs[i].source, t)].position = -1;
 }
 
 static enum status move_all(struct slot_device *d, const struct batch *b, struct error *err)
@@ -231,7 +244,6 @@ static enum status write_token(struct slot_device *d, const struct batch *b, int
                                struct error *err)
 {
     struct true_sequence *seq = d->states[b->state_indices[i]];
-    const int32_t size = d->limits.block_size;
     const int32_t row = position + (seq->cache_namespace > 0 ? d->namespace_position_shift : 0);
     if (seq->chosen && position >= seq->num_tokens)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: position %d is computed before it is chosen",
@@ -242,25 +254,27 @@ static enum status write_token(struct slot_device *d, const struct batch *b, int
                          seq->request, seq->index, seq->tokens[position], row, d->resolved[t], b->positions[t]);
     for (int32_t g = 0; g < d->limits.num_groups; g++) {
         const int64_t slot = b->slot_mapping[(int64_t)g * d->limits.max_num_tokens + t];
+        const int32_t size = batch_block_size(&d->limits, g);
         const int32_t block = table_of(d, g, b->state_indices[i])[position / size];
+        const int64_t place = place_of(d, block, position % size);
         if (block < 1 || slot != (int64_t)block * size + position % size)
             return error_set(err, STATUS_INTERNAL,
                              "request %d sequence %d group %d: position %d goes to slot %lld; its table names block %d",
                              seq->request, seq->index, g, position, (long long)slot, block);
-        if (d->written_in[slot] == d->step || d->kept_in[slot] == d->step)
+        if (d->written_in[place] == d->step || d->kept_in[place] == d->step)
             return error_set(
                 err, STATUS_INTERNAL,
                 "request %d sequence %d group %d: slot %lld, where position %d goes, holds a token that is "
                 "still read or was written in this step",
                 seq->request, seq->index, g, (long long)slot, position);
-        d->written_in[slot] = d->step;
-        d->slots[slot] = (struct slot){.context = seq->contexts[position + 1],
-                                       .position = position,
-                                       .token = d->resolved[t],
-                                       .group = g,
-                                       .request = seq->request,
-                                       .index = seq->index,
-                                       .cache_namespace = seq->cache_namespace};
+        d->written_in[place] = d->step;
+        d->slots[place] = (struct slot){.context = seq->contexts[position + 1],
+                                        .position = position,
+                                        .token = d->resolved[t],
+                                        .group = g,
+                                        .request = seq->request,
+                                        .index = seq->index,
+                                        .cache_namespace = seq->cache_namespace};
     }
     return STATUS_OK;
 }
@@ -279,12 +293,12 @@ static enum status write_tokens(struct slot_device *d, const struct batch *b, st
 enum status slot_device_check(const struct slot_device *d, const struct true_sequence *seq, int32_t group,
                               int32_t block, int32_t first, int32_t end, struct error *err)
 {
-    const int32_t size = d->limits.block_size;
+    const int32_t size = batch_block_size(&d->limits, group);
     if (block < 1 || block > d->num_blocks + d->num_host_blocks)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d group %d: position %d is read in block %d",
                          seq->request, seq->index, group, first, block);
     for (int32_t p = first; p < end; p++) {
-        const struct slot *slot = &d->slots[(int64_t)block * size + p % size];
+        const struct slot *slot = &d->slots[place_of(d, block, p % size)];
         if (slot->position == p && slot->group == group && slot->cache_namespace == seq->cache_namespace &&
             slot->context == seq->contexts[p + 1] && slot->token == seq->tokens[p])
             continue;
@@ -305,7 +319,7 @@ enum status slot_device_check(const struct slot_device *d, const struct true_seq
 static enum status gather(struct slot_device *d, const struct batch *b, int32_t i, int32_t group, struct error *err)
 {
     const struct true_sequence *seq = d->states[b->state_indices[i]];
-    const int32_t size = d->limits.block_size, end = b->seq_lens[i], window = d->limits.windows[group];
+    const int32_t size = batch_block_size(&d->limits, group), end = b->seq_lens[i], window = d->limits.windows[group];
     const int32_t start = end - (b->query_start[i + 1] - b->query_start[i]);
     const int32_t *table = table_of(d, group, b->state_indices[i]);
     enum status status = STATUS_OK;
@@ -314,7 +328,7 @@ static enum status gather(struct slot_device *d, const struct batch *b, int32_t 
         last = p - p % size + size < end ? p - p % size + size : end;
         status = slot_device_check(d, seq, group, table[p / size], p, last, err);
         for (int32_t t = p; i < b->num_decodes && t < last && t < end - 1 && status == STATUS_OK; t++)
-            if (d->written_in[(int64_t)table[t / size] * size + t % size] == d->step)
+            if (d->written_in[place_of(d, table[t / size], t % size)] == d->step)
                 status = error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
     }
     return status;
@@ -415,7 +429,7 @@ void slot_device_cancel(struct slot_device *d, const struct batch *b, int32_t pa
         for (int32_t t = 0; t < b->num_tokens; t++) {
             const int64_t at = (int64_t)g * d->limits.max_num_tokens + t;
             const bool written = part > 0 && random_mix((uint64_t)part * RANDOM_STEP + (uint64_t)at) % 2 == 0;
-            if (!written) d->slots[b->slot_mapping[at]].position = -1;
+            if (!written) d->slots[place_of_slot(d, g, b->slot_mapping[at])].position = -1;
         }
     d->num_submitted--;
 }

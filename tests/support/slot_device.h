@@ -48,9 +48,10 @@ struct slot {
 struct slot_device {
     struct batch_limits limits;
     int32_t num_blocks, num_host_blocks, first_namespace_len, namespace_position_shift;
-    struct slot *slots;            /* [blocks * block_size] host blocks last */
-    int64_t *written_in;           /* [blocks * block_size] the step that wrote a slot last */
-    int64_t *kept_in;              /* [blocks * block_size] the step that may not write it: see slot_device_keep */
+    int32_t stride;                /* places of a block: the tokens of the largest */
+    struct slot *slots;            /* [blocks * stride] host blocks last */
+    int64_t *written_in;           /* [blocks * stride] the step that wrote a slot last */
+    int64_t *kept_in;              /* [blocks * stride] the step that may not write it: see slot_device_keep */
     int32_t *tables;               /* [num_groups, max_num_seqs, max_blocks] */
     int64_t *changed_in;           /* like tables: the step that changed an entry last */
     struct true_sequence **states; /* [max_num_seqs] by state index; NULL: none */
@@ -72,8 +73,8 @@ struct slot_device {
 enum status slot_device_init(struct slot_device *d, const struct scheduler_config *config, struct error *err);
 void slot_device_free(struct slot_device *d);
 
-/* The next step must not write this slot: it holds a token of a sequence that keeps it. */
-void slot_device_keep(struct slot_device *d, int64_t slot);
+/* The next step must not write token `offset` of this block: it is of a sequence that keeps it. */
+void slot_device_keep(struct slot_device *d, int32_t block, int32_t offset);
 /* Checks the batch and computes it; *err says what is wrong with the batch. */
 enum status slot_device_submit(struct slot_device *d, const struct batch *batch, struct error *err);
 /* The step that was submitted last, of this batch, is cancelled: its moves and tables stay, but of its slots only a

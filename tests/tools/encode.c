@@ -41,8 +41,8 @@ static void answer(double seconds, const void *bytes, size_t length)
 static void stream(const struct tokenizer *t, const int32_t *ids, size_t count, bool with_special, struct text *out)
 {
     struct detokenizer d;
-    const size_t most = detokenizer_max_bytes(t);
-    detokenizer_init(&d, t, true, with_special);
+    const size_t most = detokenizer_max_bytes(tokenizer_tokens(t));
+    detokenizer_init(&d, tokenizer_tokens(t), true, with_special);
     for (size_t i = 0; i <= count; i++) {
         must(text_reserve(out, out->length + most), "no memory");
         char *end = out->data + out->length;

@@ -1,16 +1,9 @@
-/* Attributes, items, slices, calls and loops. */
+/* Attributes, items and calls. Methods are attributes, and str.format reads attributes: access.c, methods.c and
+ * str_format.c are one recursive unit. */
 #include <string.h>
 
+#include "base/words.h"
 #include "tokenizer/jinja/library.h"
-
-const struct jinja_named *jinja_find_named(const struct jinja_named *table, size_t count,
-                                           const struct jinja_string *name)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (jinja_string_is(name, table[i].name)) return &table[i];
-    }
-    return NULL;
-}
 
 /* --- what is missing --- */
 
@@ -55,67 +48,30 @@ static struct jinja_value unsupported(struct jinja_run *run, struct jinja_value 
     return end_missing(run, &b);
 }
 
-static bool fail_undefined(struct jinja_run *run, struct jinja_value v)
-{
-    if (v.kind == JINJA_UNDEFINED) jinja_fail(run, "%s", v.missing ? v.missing : "an undefined value is used");
-    return jinja_failed(run);
-}
-
-struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
-                                    struct jinja_value v)
-{
-    if (!fail_undefined(run, v)) jinja_fail(run, "%s must have %s, not %s", function, expected, jinja_type_name(v));
-    return jinja_undefined(NULL);
-}
-
 /* --- attributes --- */
-
-static bool is_one_of(const struct jinja_string *name, const char *const *names)
-{
-    for (; *names; names++) {
-        if (jinja_string_is(name, *names)) return true;
-    }
-    return false;
-}
 
 /* Methods that the sandbox keeps from templates, because they change the object. */
 static bool is_unsafe(struct jinja_value object, const struct jinja_string *name)
 {
-    static const char *const of_list[] = {"append", "clear",  "pop",    "reverse", "insert",
-                                          "sort",   "extend", "remove", NULL};
-    static const char *const of_dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    const char *const methods = object.kind == JINJA_LIST   ? "append clear pop reverse insert sort extend remove"
+                                : object.kind == JINJA_DICT ? "clear pop popitem setdefault update"
+                                                            : "";
     bool dunder =
         name->length >= 4 && memcmp(name->bytes, "__", 2) == 0 && memcmp(name->bytes + name->length - 2, "__", 2) == 0;
-    return dunder || (object.kind == JINJA_LIST && is_one_of(name, of_list)) ||
-           (object.kind == JINJA_DICT && is_one_of(name, of_dict));
+    return dunder || words_have_text(methods, name->bytes, name->length);
 }
 
 static bool is_unsupported(struct jinja_value object, const struct jinja_string *name)
 {
-    static const char *const of_str[] = {"encode", "translate", "maketrans", NULL};
-    return object.kind == JINJA_STRING && is_one_of(name, of_str);
+    return object.kind == JINJA_STRING && words_have_text("encode translate maketrans", name->bytes, name->length);
 }
 
 static bool find_method(struct jinja_run *run, struct jinja_value object, const struct jinja_string *name,
                         struct jinja_value *out)
 {
-    const struct {
-        const struct jinja_named *table;
-        size_t count;
-    } of_kind[] = {
-        [JINJA_BOOL] = {jinja_int_methods, jinja_num_int_methods},
-        [JINJA_INT] = {jinja_int_methods, jinja_num_int_methods},
-        [JINJA_FLOAT] = {jinja_float_methods, jinja_num_float_methods},
-        [JINJA_STRING] = {jinja_str_methods, jinja_num_str_methods},
-        [JINJA_LIST] = {jinja_list_methods, jinja_num_list_methods},
-        [JINJA_TUPLE] = {jinja_tuple_methods, jinja_num_tuple_methods},
-        [JINJA_DICT] = {jinja_dict_methods, jinja_num_dict_methods},
-        [JINJA_OBJECT] = {NULL, 0},
-    };
-    const struct jinja_named *method = jinja_find_named(of_kind[object.kind].table, of_kind[object.kind].count, name);
-    if (!method) return false;
-    *out = jinja_make_function(run, method->name, method->function, object);
-    return true;
+    const struct jinja_function *method = jinja_find_method(object.kind, name);
+    if (method) *out = jinja_make_function(run, method, object);
+    return method != NULL;
 }
 
 static bool find_named_item(const struct jinja_list *tuple, const struct jinja_string *name, struct jinja_value *out)
@@ -159,9 +115,8 @@ static bool find_character(struct jinja_run *run, const struct jinja_string *s, 
 {
     if (i < 0) i += (int64_t)s->count;
     if (i < 0 || i >= (int64_t)s->count) return false;
-    size_t from = jinja_byte_of(s, (size_t)i), to = from + 1;
-    while (to < s->length && ((unsigned char)s->bytes[to] & 0xC0) == 0x80) to++;
-    *out = jinja_substring(run, s, from, to);
+    const size_t from = jinja_byte_of(s, (size_t)i);
+    *out = jinja_substring(run, s, from, jinja_character_end(s, from));
     return true;
 }
 
@@ -189,7 +144,7 @@ static bool find_item(struct jinja_run *run, struct jinja_value object, struct j
 struct jinja_value jinja_get_attribute(struct jinja_run *run, struct jinja_value object,
                                        const struct jinja_string *name)
 {
-    if (jinja_failed(run) || fail_undefined(run, object)) return jinja_undefined(NULL);
+    if (jinja_failed(run) || jinja_fail_undefined(run, object)) return jinja_undefined(NULL);
     struct jinja_value key = {.kind = JINJA_STRING, .string = name}, found;
     if (jinja_find_attribute(run, object, name, &found) || find_item(run, object, key, &found)) return found;
     return jinja_no_item(run, object, key);
@@ -197,144 +152,19 @@ struct jinja_value jinja_get_attribute(struct jinja_run *run, struct jinja_value
 
 struct jinja_value jinja_get_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key)
 {
-    if (jinja_failed(run) || fail_undefined(run, object)) return jinja_undefined(NULL);
+    if (jinja_failed(run) || jinja_fail_undefined(run, object)) return jinja_undefined(NULL);
     struct jinja_value found;
     if (find_item(run, object, key, &found)) return found;
     if (key.kind == JINJA_STRING && jinja_find_attribute(run, object, key.string, &found)) return found;
     return jinja_no_item(run, object, key);
 }
 
-/* --- slices --- */
-
-/* A bound, or `absent` for NONE; counted from the end if it is negative, and between lowest and highest. */
-static bool slice_bound(struct jinja_value v, int64_t length, int64_t absent, bool backwards, int64_t *out)
-{
-    int64_t bound;
-    *out = absent;
-    if (v.kind == JINJA_NONE) return true;
-    if (!jinja_is_int(v, &bound)) return false;
-    const int64_t lowest = backwards ? -1 : 0, highest = backwards ? length - 1 : length;
-    if (bound < 0) bound += length;
-    *out = bound < lowest ? lowest : bound > highest ? highest : bound;
-    return true;
-}
-
-bool jinja_slice_indices(struct jinja_run *run, struct jinja_value start, struct jinja_value stop,
-                         struct jinja_value step, size_t length, struct jinja_slice_indices *out)
-{
-    int64_t n = (int64_t)length;
-    out->step = 1;
-    if (step.kind != JINJA_NONE && !jinja_is_int(step, &out->step)) return false;
-    if (out->step == 0) {
-        jinja_fail(run, "slice step cannot be zero");
-        return false;
-    }
-    if (out->step < -INT64_MAX) out->step = -INT64_MAX;
-    bool backwards = out->step < 0;
-    if (!slice_bound(start, n, backwards ? n - 1 : 0, backwards, &out->start) ||
-        !slice_bound(stop, n, backwards ? -1 : n, backwards, &out->stop))
-        return false;
-    int64_t span = backwards ? out->start - out->stop : out->stop - out->start;
-    int64_t stride = backwards ? -out->step : out->step;
-    out->count = span <= 0 ? 0 : (span - 1) / stride + 1;
-    return true;
-}
-
-static struct jinja_value slice_string(struct jinja_run *run, const struct jinja_string *s,
-                                       struct jinja_slice_indices slice)
-{
-    if (slice.count == 0) return jinja_literal(run, "");
-    if (slice.step == 1) {
-        size_t from = jinja_byte_of(s, (size_t)slice.start);
-        struct jinja_string rest = {.bytes = s->bytes + from, .length = s->length - from};
-        rest.count = s->count - (size_t)slice.start;
-        return jinja_substring(run, s, from, from + jinja_byte_of(&rest, (size_t)slice.count));
-    }
-    size_t *begins = jinja_alloc(run, (s->count + 1) * sizeof *begins); /* of each character */
-    if (!begins) return jinja_undefined(NULL);
-    for (size_t byte = 0, i = 0; byte < s->length; byte++) {
-        if (((unsigned char)s->bytes[byte] & 0xC0) != 0x80) begins[i++] = byte;
-    }
-    begins[s->count] = s->length;
-    struct jinja_builder b = {0};
-    for (int64_t i = 0; i < slice.count && jinja_tick(run); i++) {
-        int64_t at = slice.start + i * slice.step;
-        jinja_build_range(run, &b, s, begins[at], begins[at + 1]);
-    }
-    return jinja_build_end(run, &b);
-}
-
-static struct jinja_value slice_list(struct jinja_run *run, struct jinja_value v, struct jinja_slice_indices slice)
-{
-    struct jinja_value out = jinja_list_new(run, v.kind);
-    for (int64_t i = 0; i < slice.count && jinja_tick(run); i++)
-        jinja_list_append(run, out.list, v.list->items[slice.start + i * slice.step]);
-    return out;
-}
-
-struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object, struct jinja_value start,
-                               struct jinja_value stop, struct jinja_value step)
-{
-    if (jinja_failed(run) || fail_undefined(run, object)) return jinja_undefined(NULL);
-    size_t length;
-    struct jinja_slice_indices slice;
-    bool sliceable = object.kind == JINJA_STRING || object.kind == JINJA_LIST || object.kind == JINJA_TUPLE ||
-                     jinja_is_range(object);
-    if (!sliceable) jinja_fail(run, "'%s' object cannot be sliced", jinja_type_name(object));
-    if (!sliceable || !jinja_length(object, &length)) return jinja_undefined(NULL);
-    if (!jinja_slice_indices(run, start, stop, step, length, &slice)) {
-        jinja_fail(run, "the bounds of a slice must be integers");
-        return jinja_undefined(NULL);
-    }
-    if (object.kind == JINJA_STRING) return slice_string(run, object.string, slice);
-    return object.kind == JINJA_OBJECT ? jinja_range_slice(run, object, slice) : slice_list(run, object, slice);
-}
-
 /* --- calls --- */
 
 struct jinja_value jinja_call(struct jinja_run *run, struct jinja_value callee, const struct jinja_args *args)
 {
-    if (jinja_failed(run) || fail_undefined(run, callee)) return jinja_undefined(NULL);
+    if (jinja_failed(run) || jinja_fail_undefined(run, callee)) return jinja_undefined(NULL);
     if (callee.kind == JINJA_OBJECT && callee.object->type->call)
         return callee.object->type->call(run, callee.object, args);
-    jinja_fail(run, "'%s' object is not callable", jinja_type_name(callee));
-    return jinja_undefined(NULL);
-}
-
-/* --- loops --- */
-
-static const struct jinja_list *characters_of(struct jinja_run *run, const struct jinja_string *s)
-{
-    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
-    for (size_t from = 0; from < s->length && jinja_tick(run);) {
-        size_t to = from + 1;
-        while (to < s->length && ((unsigned char)s->bytes[to] & 0xC0) == 0x80) to++;
-        jinja_list_append(run, list.list, jinja_view(run, s, from, to));
-        from = to;
-    }
-    return jinja_failed(run) ? NULL : list.list;
-}
-
-const struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value v)
-{
-    if (jinja_failed(run)) return NULL;
-    switch (v.kind) {
-    case JINJA_UNDEFINED:
-        return jinja_list_new(run, JINJA_LIST).list;
-    case JINJA_STRING:
-        return characters_of(run, v.string);
-    case JINJA_LIST:
-    case JINJA_TUPLE:
-        return v.list;
-    case JINJA_DICT:
-        v = jinja_dict_view(run, v.dict, JINJA_KEYS);
-        return jinja_failed(run) ? NULL : v.object->type->iterate(run, v.object);
-    case JINJA_OBJECT:
-        if (v.object->type->iterate) return v.object->type->iterate(run, v.object);
-        break;
-    default:
-        break;
-    }
-    jinja_fail(run, "'%s' object is not iterable", jinja_type_name(v));
-    return NULL;
+    return jinja_error(run, "'%s' object is not callable", jinja_type_name(callee));
 }

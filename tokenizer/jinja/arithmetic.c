@@ -9,22 +9,17 @@ static const char *symbol(enum jinja_operator op)
     return symbols[op];
 }
 
-static struct jinja_value fail(struct jinja_run *run, const char *what)
-{
-    jinja_fail(run, "%s", what);
-    return jinja_undefined(NULL);
-}
-
 static struct jinja_value overflow(struct jinja_run *run)
 {
-    return fail(run, "the result is too large for an integer of 64 bits");
+    return jinja_error(run, "the result is too large for an integer of 64 bits");
 }
 
 /* --- integers --- */
 
 static struct jinja_value divide_ints(struct jinja_run *run, enum jinja_operator op, int64_t a, int64_t b)
 {
-    if (b == 0) return fail(run, op == JINJA_DIVIDE ? "division by zero" : "integer division or modulo by zero");
+    if (b == 0)
+        return jinja_error(run, "%s", op == JINJA_DIVIDE ? "division by zero" : "integer division or modulo by zero");
     if (op == JINJA_DIVIDE) return jinja_float((double)a / (double)b);
     if (b == -1) { /* INT64_MIN / -1 has no result */
         if (op == JINJA_MODULO) return jinja_int(0);
@@ -41,7 +36,7 @@ static struct jinja_value divide_ints(struct jinja_run *run, enum jinja_operator
 static struct jinja_value power_of_ints(struct jinja_run *run, int64_t base, int64_t exponent)
 {
     if (exponent < 0) {
-        if (base == 0) return fail(run, "0.0 cannot be raised to a negative power");
+        if (base == 0) return jinja_error(run, "0.0 cannot be raised to a negative power");
         return jinja_float(pow((double)base, (double)exponent));
     }
     int64_t result = 1;
@@ -95,12 +90,13 @@ static double float_floor_divide(double a, double b)
 
 static struct jinja_value power_of_floats(struct jinja_run *run, double base, double exponent)
 {
-    if (base == 0 && exponent < 0) return fail(run, "0.0 cannot be raised to a negative power");
+    if (base == 0 && exponent < 0) return jinja_error(run, "0.0 cannot be raised to a negative power");
     if (base < 0 && isfinite(base) && isfinite(exponent) && exponent != floor(exponent))
-        return fail(run,
-                    "a negative number raised to a fraction would be a complex number, which templates do not have");
+        return jinja_error(
+            run, "a negative number raised to a fraction would be a complex number, which templates do not have");
     double result = pow(base, exponent);
-    if (isinf(result) && isfinite(base) && isfinite(exponent)) return fail(run, "the result is too large for a float");
+    if (isinf(result) && isfinite(base) && isfinite(exponent))
+        return jinja_error(run, "the result is too large for a float");
     return jinja_float(result);
 }
 
@@ -111,7 +107,8 @@ static struct jinja_value float_arithmetic(struct jinja_run *run, enum jinja_ope
     if (op == JINJA_MULTIPLY) return jinja_float(a * b);
     if (op == JINJA_POWER) return power_of_floats(run, a, b);
     if (b == 0)
-        return fail(run, op == JINJA_DIVIDE ? "float division by zero" : "float floor division or modulo by zero");
+        return jinja_error(run, "%s",
+                           op == JINJA_DIVIDE ? "float division by zero" : "float floor division or modulo by zero");
     if (op == JINJA_DIVIDE) return jinja_float(a / b);
     return jinja_float(op == JINJA_MODULO ? float_modulo(a, b) : float_floor_divide(a, b));
 }
@@ -218,8 +215,7 @@ struct jinja_value jinja_negate(struct jinja_run *run, struct jinja_value v, boo
     if (v.kind == JINJA_FLOAT) return jinja_float(plus ? v.real : -v.real);
     if (jinja_is_int(v, &i)) return plus ? jinja_int(i) : int_arithmetic(run, JINJA_SUBTRACT, 0, i);
     if (v.kind == JINJA_UNDEFINED) return jinja_wrong_type(run, plus ? "+" : "-", "a number", v);
-    jinja_fail(run, "bad operand type for unary %s: '%s'", plus ? "+" : "-", jinja_type_name(v));
-    return jinja_undefined(NULL);
+    return jinja_error(run, "bad operand type for unary %s: '%s'", plus ? "+" : "-", jinja_type_name(v));
 }
 
 struct jinja_value jinja_concatenate(struct jinja_run *run, const struct jinja_value *items, size_t count)

@@ -1,26 +1,13 @@
 #include "tokenizer/jinja/characters.h"
 
+#include <stdio.h>
 #include <utf8proc.h>
 
 #include "tokenizer/jinja/character_tables.h"
 
-uint32_t character_decode(const char *bytes, size_t *at)
+size_t character_escape(uint32_t c, char out[11])
 {
-    const unsigned char *p = (const unsigned char *)bytes + *at;
-    if (p[0] < 0x80) {
-        *at += 1;
-        return p[0];
-    }
-    int length = p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-    uint32_t c = p[0] & (0xFFu >> (length + 1));
-    for (int i = 1; i < length; i++) c = c << 6 | (p[i] & 0x3F);
-    *at += (size_t)length;
-    return c;
-}
-
-size_t character_encode(uint32_t c, char bytes[4])
-{
-    return (size_t)utf8proc_encode_char((utf8proc_int32_t)c, (utf8proc_uint8_t *)bytes);
+    return (size_t)sprintf(out, c <= 0xFF ? "\\x%02x" : c <= 0xFFFF ? "\\u%04x" : "\\U%08x", (unsigned)c);
 }
 
 size_t character_count(const char *bytes, size_t length)
@@ -92,14 +79,9 @@ bool character_is_upper(uint32_t c)
     return category(c) == UTF8PROC_CATEGORY_LU || IN_RANGES(c, other_upper);
 }
 
-bool character_is_title(uint32_t c)
-{
-    return category(c) == UTF8PROC_CATEGORY_LT;
-}
-
 bool character_is_cased(uint32_t c)
 {
-    return character_is_lower(c) || character_is_upper(c) || character_is_title(c);
+    return character_is_lower(c) || character_is_upper(c) || category(c) == UTF8PROC_CATEGORY_LT;
 }
 
 bool character_is_case_ignorable(uint32_t c)
@@ -142,15 +124,6 @@ bool character_continues_identifier(uint32_t c)
            k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC || c == 0xB7;
 }
 
-static const struct special_case *find_special_case(uint32_t c)
-{
-    size_t count = sizeof special_cases / sizeof special_cases[0];
-    for (size_t i = 0; i < count && special_cases[i].character <= c; i++) {
-        if (special_cases[i].character == c) return &special_cases[i];
-    }
-    return NULL;
-}
-
 static int fold(uint32_t c, uint32_t out[3])
 {
     utf8proc_int32_t folded[4];
@@ -162,6 +135,28 @@ static int fold(uint32_t c, uint32_t out[3])
     }
     for (int i = 0; i < (int)n; i++) out[i] = (uint32_t)folded[i];
     return (int)n;
+}
+
+/* A letter whose folding is several characters becomes the capitals of these; in title case, if it has no such letter
+ * of its own, it becomes a capital and the rest, where a small iota is written below: "ss" and "SS", "Ss". */
+static int to_upper_or_title(uint32_t c, bool title, uint32_t out[3])
+{
+    enum { SHARP_S = 0xDF, N_AFTER_APOSTROPHE = 0x149, SMALL_IOTA = 0x3B9, IOTA_BELOW = 0x345 };
+    const uint32_t simple =
+        (uint32_t)(title ? utf8proc_totitle((utf8proc_int32_t)c) : utf8proc_toupper((utf8proc_int32_t)c));
+    const bool has_title = c != SHARP_S && (simple != c || category(c) == UTF8PROC_CATEGORY_LT);
+    const int n = fold(c, out);
+    if (n == 1 || category(c) == UTF8PROC_CATEGORY_LU || (title && has_title)) {
+        out[0] = simple;
+        return 1;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!title || i == 0 || c == N_AFTER_APOSTROPHE)
+            out[i] = (uint32_t)utf8proc_toupper((utf8proc_int32_t)out[i]);
+        else if (out[i] == SMALL_IOTA)
+            out[i] = IOTA_BELOW;
+    }
+    return n;
 }
 
 int character_to_case(uint32_t c, enum character_case wanted, uint32_t out[3])
@@ -177,17 +172,5 @@ int character_to_case(uint32_t c, enum character_case wanted, uint32_t out[3])
         out[1] = 0x307;
         return c == 0x130 ? 2 : 1;
     }
-    const struct special_case *special = find_special_case(c);
-    if (special) {
-        const uint32_t *to = wanted == CHARACTER_UPPER ? special->upper : special->title;
-        int n = 0;
-        while (n < 3 && to[n]) {
-            out[n] = to[n];
-            n++;
-        }
-        return n;
-    }
-    out[0] = (uint32_t)(wanted == CHARACTER_UPPER ? utf8proc_toupper((utf8proc_int32_t)c)
-                                                  : utf8proc_totitle((utf8proc_int32_t)c));
-    return 1;
+    return to_upper_or_title(c, wanted == CHARACTER_TITLE, out);
 }

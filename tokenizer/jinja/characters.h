@@ -6,9 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character at bytes[*at] of valid UTF-8; moves *at behind it. */
-uint32_t character_decode(const char *bytes, size_t *at);
-size_t character_encode(uint32_t c, char bytes[4]); /* returns the number of bytes */
+#include "base/utf8.h"
+
+/* Of valid UTF-8, which may have halves of surrogate pairs, as three bytes each: utf8_next reads them, too. */
+/* Writes the escape of a character, as Python's ascii() has it: \xhh, \uhhhh or \Uhhhhhhhh, and a NUL. Returns its
+ * length.
+ */
+size_t character_escape(uint32_t c, char out[11]);
 size_t character_count(const char *bytes, size_t length);
 
 bool character_is_space(uint32_t c);
@@ -20,7 +24,6 @@ bool character_is_numeric(uint32_t c);
 bool character_is_alnum(uint32_t c);
 bool character_is_lower(uint32_t c);
 bool character_is_upper(uint32_t c);
-bool character_is_title(uint32_t c);
 bool character_is_cased(uint32_t c);
 bool character_is_case_ignorable(uint32_t c); /* between a capital sigma and the letters that choose its form */
 bool character_is_printable(uint32_t c);

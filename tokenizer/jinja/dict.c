@@ -1,47 +1,8 @@
-/* Lists, and dicts with the hash equality of Python: 1, 1.0 and True are the same key. */
+/* Dicts with the hash equality of Python: 1, 1.0 and True are the same key. */
 #include <math.h>
 #include <string.h>
 
 #include "tokenizer/jinja/library.h"
-
-struct jinja_value jinja_list_new(struct jinja_run *run, enum jinja_kind list_or_tuple)
-{
-    struct jinja_list *list = jinja_alloc(run, sizeof *list);
-    if (!list) return jinja_undefined(NULL);
-    return (struct jinja_value){.kind = list_or_tuple, .list = list};
-}
-
-/* Room for one more element of an array whose memory is the run's. */
-static bool grow(struct jinja_run *run, void *data, size_t *capacity, size_t count, size_t element_size)
-{
-    if (jinja_failed(run)) return false;
-    if (count < *capacity) return true;
-    size_t wanted = *capacity ? *capacity * 2 : 4;
-    void *old;
-    memcpy(&old, data, sizeof old); /* `data` is the address of a pointer of any type */
-    void *grown = jinja_grow(run, old, count * element_size, wanted * element_size);
-    if (!grown) return false;
-    memcpy(data, &grown, sizeof grown);
-    *capacity = wanted;
-    return true;
-}
-
-bool jinja_list_append(struct jinja_run *run, struct jinja_list *list, struct jinja_value item)
-{
-    if (!grow(run, &list->items, &list->capacity, list->count, sizeof *list->items)) return false;
-    list->items[list->count++] = item;
-    return true;
-}
-
-struct jinja_value jinja_tuple(struct jinja_run *run, const struct jinja_value *items, size_t count)
-{
-    struct jinja_value tuple = jinja_list_new(run, JINJA_TUPLE);
-    if (tuple.kind != JINJA_TUPLE) return tuple;
-    for (size_t i = 0; i < count; i++) {
-        if (!jinja_list_append(run, tuple.list, items[i])) return jinja_undefined(NULL);
-    }
-    return tuple;
-}
 
 struct jinja_value jinja_dict_new(struct jinja_run *run)
 {
@@ -74,8 +35,9 @@ static uint64_t hash_double(double d)
     return mix(bits);
 }
 
-/* Of a hashable value. Nesting is bounded: what a template nests deeper than JINJA_MAX_DEPTH does not get a hash of its
- * own. A tuple that holds another one twice, and that another one ..., is small and has many elements: each is a tick.
+/* The hash of a hashable value. Nesting is bounded: what a template nests deeper than JINJA_MAX_DEPTH gets no hash of
+ * its own. A tuple that holds another one twice, and that another one ..., is small and has many elements: each is a
+ * tick.
  */
 static uint64_t hash_value(struct jinja_run *run, struct jinja_value v, int depth)
 {
@@ -184,7 +146,7 @@ bool jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja
         *old = value;
         return true;
     }
-    if (!grow(run, &dict->pairs, &dict->capacity, dict->count, sizeof *dict->pairs)) return false;
+    if (!jinja_reserve_one(run, &dict->pairs, &dict->capacity, dict->count, sizeof *dict->pairs)) return false;
     dict->pairs[dict->count++] = (struct jinja_pair){key, value};
     if (dict->count > SMALL && dict->count * 2 > dict->index_size) return build_index(run, dict);
     if (dict->index) *find_slot(run, dict, key) = (uint32_t)dict->count;

@@ -34,14 +34,6 @@ static struct jinja_value evaluate_holding(struct evaluator *e, const struct jin
     return result;
 }
 
-/* Errors that follow are about this place. */
-static void at(struct evaluator *e, const struct jinja_expr *expr)
-{
-    if (jinja_failed(&e->run)) return;
-    e->run.line = expr->line;
-    e->run.column = expr->column;
-}
-
 struct jinja_value *slot_at(struct evaluator *e, struct jinja_place place)
 {
     struct frame *frame = e->frame;
@@ -70,7 +62,7 @@ static struct jinja_value evaluate_dict(struct evaluator *e, const struct jinja_
     hold(e, &held, &dict, 1);
     for (const struct jinja_expr *key = expr->operands.first; key && !jinja_failed(&e->run); key = key->next->next) {
         const struct jinja_value k = evaluate(e, key), v = evaluate_holding(e, key->next, k);
-        at(e, key);
+        evaluator_at(e, key);
         if (!jinja_failed(&e->run)) jinja_dict_set(&e->run, dict.dict, k, v);
     }
     release(e, &held);
@@ -81,7 +73,7 @@ static struct jinja_value evaluate_dict(struct evaluator *e, const struct jinja_
 static struct jinja_value evaluate_logic(struct evaluator *e, const struct jinja_expr *expr)
 {
     const struct jinja_value left = evaluate(e, expr->operands.first);
-    at(e, expr);
+    evaluator_at(e, expr);
     const bool is_true = jinja_is_true(&e->run, left);
     if (jinja_failed(&e->run) || is_true == (expr->kind == JINJA_EXPR_OR)) return left;
     return evaluate(e, expr->operands.last);
@@ -96,34 +88,6 @@ static struct jinja_value evaluate_condition(struct evaluator *e, const struct j
     return value->next ? evaluate(e, value->next) : expr->value;
 }
 
-static bool compare(struct evaluator *e, enum jinja_comparison comparison, struct jinja_value a, struct jinja_value b)
-{
-    struct jinja_run *run = &e->run;
-    switch (comparison) {
-    case JINJA_EQUAL:
-        return jinja_equal(run, a, b);
-    case JINJA_NOT_EQUAL:
-        return !jinja_equal(run, a, b);
-    case JINJA_IN:
-        return jinja_contains(run, b, a);
-    case JINJA_NOT_IN:
-        return !jinja_contains(run, b, a);
-    default:
-        break;
-    }
-    const int order = jinja_compare(run, a, b);
-    switch (comparison) {
-    case JINJA_LESS:
-        return order == -1;
-    case JINJA_LESS_EQUAL:
-        return order == -1 || order == 0;
-    case JINJA_GREATER:
-        return order == 1;
-    default:
-        return order == 1 || order == 0;
-    }
-}
-
 /* a < b < c is a < b and b < c, with b evaluated once. */
 static struct jinja_value evaluate_comparison(struct evaluator *e, const struct jinja_expr *expr)
 {
@@ -132,8 +96,8 @@ static struct jinja_value evaluate_comparison(struct evaluator *e, const struct 
     for (const struct jinja_expr *operand = expr->operands.first->next; operand && result; operand = operand->next) {
         const struct jinja_value right = evaluate_holding(e, operand, left);
         if (jinja_failed(&e->run)) break;
-        at(e, expr);
-        result = compare(e, operand->comparison, left, right);
+        evaluator_at(e, expr);
+        result = jinja_compares(&e->run, operand->comparison, left, right);
         left = right;
     }
     return jinja_bool(result);
@@ -148,7 +112,7 @@ static bool evaluate_operands(struct evaluator *e, const struct jinja_expr *expr
     hold(e, &held, values, 0);
     for (; held.count < count; held.count++, operand = operand->next) values[held.count] = evaluate(e, operand);
     release(e, &held);
-    at(e, expr);
+    evaluator_at(e, expr);
     return !jinja_failed(&e->run);
 }
 
@@ -178,7 +142,7 @@ static struct jinja_value evaluate_operation(struct evaluator *e, const struct j
 static struct jinja_value evaluate_concatenation(struct evaluator *e, const struct jinja_expr *expr)
 {
     const struct jinja_value tuple = evaluate_sequence(e, expr);
-    at(e, expr);
+    evaluator_at(e, expr);
     return jinja_failed(&e->run) ? jinja_none() : jinja_concatenate(&e->run, tuple.list->items, tuple.list->count);
 }
 
@@ -226,7 +190,7 @@ static struct arguments *new_arguments(struct evaluator *e, const struct argumen
 static struct arguments *add_list(struct evaluator *e, struct arguments *a, const struct jinja_expr *expr)
 {
     const struct jinja_value value = evaluate_holding(e, expr, jinja_object(&a->base));
-    at(e, expr);
+    evaluator_at(e, expr);
     const struct jinja_list *list = jinja_iterate(&e->run, value);
     if (!list || !(a = new_arguments(e, a, list->count, 1))) return NULL;
     for (size_t i = 0; i < list->count; i++) a->positional[a->args.count++] = list->items[i];
@@ -245,7 +209,7 @@ static void add_keyword(struct evaluator *e, struct arguments *a, struct jinja_v
 static struct arguments *add_dict(struct evaluator *e, struct arguments *a, const struct jinja_expr *expr)
 {
     const struct jinja_value value = evaluate_holding(e, expr, jinja_object(&a->base));
-    at(e, expr);
+    evaluator_at(e, expr);
     if (jinja_failed(&e->run)) return NULL;
     if (value.kind != JINJA_DICT) {
         jinja_fail(&e->run, "argument after ** must be a mapping, not %s", jinja_type_name(value));
@@ -293,7 +257,7 @@ static struct jinja_value evaluate_self(struct evaluator *e, const struct jinja_
     const struct jinja_value self = evaluate(e, expr->operands.first);
     struct held held;
     hold(e, &held, &self, 1);
-    if (!jinja_failed(&e->run) && evaluate_arguments(e, &expr->args, caller, args)) at(e, expr);
+    if (!jinja_failed(&e->run) && evaluate_arguments(e, &expr->args, caller, args)) evaluator_at(e, expr);
     release(e, &held);
     return self;
 }
@@ -310,7 +274,7 @@ static struct jinja_value evaluate_function(struct evaluator *e, const struct ji
     struct jinja_args args;
     const struct jinja_value self = evaluate_self(e, expr, NULL, &args);
     if (jinja_failed(&e->run)) return jinja_none();
-    if (expr->function) return expr->function(&e->run, self, &args);
+    if (expr->function) return jinja_apply(&e->run, expr->function, self, &args);
     jinja_fail(&e->run, "there is no %s \"%.*s\"", expr->kind == JINJA_EXPR_FILTER ? "filter" : "test",
                (int)expr->called.string->length, expr->called.string->bytes);
     return jinja_none();

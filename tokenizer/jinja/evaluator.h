@@ -1,5 +1,5 @@
-/* The evaluator: evaluate.c has expressions, execute.c statements, loops.c and macros.c what these two are called for.
- */
+/* The evaluator: evaluate.c has expressions, execute.c statements, loops.c loops and macros.c macros. The last three
+ * are one recursive unit: a statement may be a loop, whose body is statements. */
 #ifndef QUIRE_TOKENIZER_JINJA_EVALUATOR_H
 #define QUIRE_TOKENIZER_JINJA_EVALUATOR_H
 
@@ -49,6 +49,14 @@ bool evaluator_enter(struct evaluator *e);
 /* Keeps values[count] until they are released; those held last are released first. */
 void hold(struct evaluator *e, struct held *held, const struct jinja_value *values, size_t count);
 void release(struct evaluator *e, const struct held *held);
+
+/* Errors that follow are about this place. */
+static inline void evaluator_at(struct evaluator *e, const struct jinja_expr *expr)
+{
+    if (jinja_failed(&e->run)) return;
+    e->run.line = expr->line;
+    e->run.column = expr->column;
+}
 
 struct jinja_value evaluate(struct evaluator *e, const struct jinja_expr *expr);
 enum flow execute(struct evaluator *e, const struct jinja_body *body);

@@ -63,22 +63,14 @@ void leave_scope(struct evaluator *e, const struct jinja_scope *scope)
     for (size_t i = 0; i < scope->count; i++) e->frame->slots[scope->loads[i].slot] = (struct jinja_value){0};
 }
 
-static void fail_at(struct evaluator *e, const struct jinja_expr *expr, const char *sentence)
-{
-    if (!jinja_failed(&e->run)) {
-        e->run.line = expr->line;
-        e->run.column = expr->column;
-    }
-    jinja_fail(&e->run, "%s", sentence);
-}
-
 /* The object whose attribute the target is; NULL after a failure: attributes can be set of namespaces alone. */
 static struct jinja_object *attribute_holder(struct evaluator *e, const struct jinja_expr *target)
 {
     const struct jinja_value object = evaluate(e, target->operands.first);
     if (jinja_failed(&e->run)) return NULL;
     if (object.kind == JINJA_OBJECT && object.object->type->set_attribute) return object.object;
-    fail_at(e, target, "cannot assign attribute on non-namespace object");
+    evaluator_at(e, target);
+    jinja_fail(&e->run, "cannot assign attribute on non-namespace object");
     return NULL;
 }
 
@@ -102,8 +94,7 @@ static void unpack(struct evaluator *e, const struct jinja_expr *target, struct 
 void assign(struct evaluator *e, const struct jinja_expr *target, struct jinja_value value)
 {
     if (jinja_failed(&e->run)) return;
-    e->run.line = target->line;
-    e->run.column = target->column;
+    evaluator_at(e, target);
     if (target->kind == JINJA_EXPR_NAME) {
         *slot_at(e, target->place) = value;
     } else if (target->kind == JINJA_EXPR_TUPLE) {

@@ -40,7 +40,7 @@ static void parse_fill(const struct jinja_string *s, size_t *at, struct jinja_fo
 {
     size_t next = *at;
     if (next == s->length) return;
-    uint32_t first = character_decode(s->bytes, &next);
+    uint32_t first = utf8_next(s->bytes + next, &next);
     if (next < s->length && is_align((unsigned char)s->bytes[next])) {
         out->fill = first;
         out->fill_marked = jinja_mark_at(s, *at);
@@ -52,7 +52,8 @@ static void parse_fill(const struct jinja_string *s, size_t *at, struct jinja_fo
     }
 }
 
-bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *s, struct jinja_format *out)
+/* False after a failure. */
+static bool parse_format(struct jinja_run *run, const struct jinja_string *s, struct jinja_format *out)
 {
     size_t at = 0;
     char c;
@@ -89,7 +90,7 @@ static bool build_padded(struct jinja_run *run, struct jinja_builder *b, const s
     int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
     char bytes[4];
     struct jinja_string fill = {.bytes = bytes, .count = 1, .marked = f->fill_marked};
-    fill.length = character_encode(f->fill, bytes);
+    fill.length = utf8_write(f->fill, bytes);
     jinja_build_repeated(run, b, &fill, left);
     jinja_build_string(run, b, body);
     return jinja_build_repeated(run, b, &fill, missing - left);
@@ -260,26 +261,20 @@ bool jinja_build_float_format(struct jinja_run *run, struct jinja_builder *b, do
 
 static bool fail_type(struct jinja_run *run, char type, const char *name)
 {
-    jinja_fail(run, "Unknown format code '%c' for object of type '%s'", type, name);
-    return false;
+    return jinja_fail(run, "Unknown format code '%c' for object of type '%s'", type, name);
 }
 
 static bool build_int(struct jinja_run *run, struct jinja_builder *b, int64_t value, const struct jinja_format *f)
 {
     if (f->type && strchr("eEfFgG%", f->type)) return jinja_build_float_format(run, b, (double)value, f);
     if (f->type && !strchr("bcdnoxX", f->type)) return fail_type(run, f->type, "int");
-    if (f->precision >= 0) {
-        jinja_fail(run, "Precision not allowed in integer format specifier");
-        return false;
-    }
+    if (f->precision >= 0) return jinja_fail(run, "Precision not allowed in integer format specifier");
     if (f->type != 'c') return jinja_build_int_format(run, b, value, f);
-    if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
-        jinja_fail(run, "%%c must have a character's number");
-        return false;
-    }
+    if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000))
+        return jinja_fail(run, "%%c must have a character's number");
     char bytes[4];
     struct jinja_string c = {.bytes = bytes, .count = 1};
-    c.length = character_encode((uint32_t)value, bytes);
+    c.length = utf8_write((uint32_t)value, bytes);
     return build_padded(run, b, &c, f, f->align ? f->align : '>');
 }
 
@@ -287,10 +282,8 @@ static bool build_string(struct jinja_run *run, struct jinja_builder *b, const s
                          const struct jinja_format *f)
 {
     if (f->type && f->type != 's') return fail_type(run, f->type, "str");
-    if (f->align == '=' || f->sign != '-' || f->alternate || f->grouping) {
-        jinja_fail(run, "'=', a sign, '#' and ',' are not allowed in the format of a string");
-        return false;
-    }
+    if (f->align == '=' || f->sign != '-' || f->alternate || f->grouping)
+        return jinja_fail(run, "'=', a sign, '#' and ',' are not allowed in the format of a string");
     return jinja_build_string_format(run, b, s, f);
 }
 
@@ -300,15 +293,14 @@ bool jinja_build_format(struct jinja_run *run, struct jinja_builder *b, struct j
     struct jinja_format f;
     int64_t i;
     if (spec->length == 0) return jinja_build_str(run, b, v);
-    if (!jinja_format_parse(run, spec, &f)) return false;
+    if (!parse_format(run, spec, &f)) return false;
     if (jinja_is_int(v, &i)) return build_int(run, b, i, &f);
     if (v.kind == JINJA_STRING) return build_string(run, b, v.string, &f);
     if (v.kind == JINJA_FLOAT) {
         if (f.type && !strchr("eEfFgGn%", f.type)) return fail_type(run, f.type, "float");
         return jinja_build_float_format(run, b, v.real, &f);
     }
-    jinja_fail(run, "unsupported format string passed to %s.__format__", jinja_type_name(v));
-    return false;
+    return jinja_fail(run, "unsupported format string passed to %s.__format__", jinja_type_name(v));
 }
 
 bool jinja_build_ascii(struct jinja_run *run, struct jinja_builder *b, struct jinja_value v)
@@ -320,11 +312,10 @@ bool jinja_build_ascii(struct jinja_run *run, struct jinja_builder *b, struct ji
     const struct jinja_string *s = text.string;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at;
-        uint32_t c = character_decode(s->bytes, &at);
-        char escape[16];
-        const char *format = c < 0x80 ? "%c" : c <= 0xFF ? "\\x%02x" : c <= 0xFFFF ? "\\u%04x" : "\\U%08x";
-        int length = snprintf(escape, sizeof escape, format, (unsigned)c);
-        jinja_build_bytes(run, b, escape, (size_t)length, jinja_mark_at(s, start));
+        uint32_t c = utf8_next(s->bytes + at, &at);
+        char escape[11] = {(char)c};
+        const size_t length = c < 0x80 ? 1 : character_escape(c, escape);
+        jinja_build_bytes(run, b, escape, length, jinja_mark_at(s, start));
     }
     return !jinja_failed(run);
 }

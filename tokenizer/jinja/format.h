@@ -16,8 +16,6 @@ struct jinja_format {
     char type;         /* 0: none */
 };
 
-/* False after a failure. */
-bool jinja_format_parse(struct jinja_run *run, const struct jinja_string *text, struct jinja_format *out);
 /* Appends v as format(v, spec) gives it. */
 bool jinja_build_format(struct jinja_run *run, struct jinja_builder *b, struct jinja_value v,
                         const struct jinja_string *spec);

@@ -6,27 +6,18 @@
 
 enum { MAX_RANGE = 100000 }; /* the sandbox's */
 
-static bool fail(struct jinja_run *run, const char *what)
+static struct jinja_value global_range(struct jinja_run *run, struct jinja_call *c)
 {
-    jinja_fail(run, "%s", what);
-    return false;
-}
-
-static struct jinja_value global_range(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    (void)self;
-    struct jinja_value v[3];
     int64_t n[3] = {0, 0, 1};
-    if (!jinja_bind_positional(run, "range", args, 3, 1, v)) return jinja_undefined(NULL);
-    for (size_t i = 0; i < args->count; i++) {
-        if (!jinja_is_int(v[i], &n[i])) return jinja_wrong_type(run, "range()", "integers", v[i]);
+    for (size_t i = 0; i < c->args->count; i++) {
+        if (!jinja_is_int(c->v[i], &n[i])) return jinja_wrong_type(run, "range()", "integers", c->v[i]);
     }
-    int64_t start = args->count > 1 ? n[0] : 0, stop = args->count > 1 ? n[1] : n[0], step = n[2];
-    if (step == 0) fail(run, "range() arg 3 must not be zero");
+    int64_t start = c->args->count > 1 ? n[0] : 0, stop = c->args->count > 1 ? n[1] : n[0], step = n[2];
+    if (step == 0) jinja_fail(run, "range() arg 3 must not be zero");
     __int128 span = step > 0 ? (__int128)stop - start : (__int128)start - stop;
     __int128 stride = step > 0 ? step : -(__int128)step;
     __int128 count = span <= 0 || !stride ? 0 : (span + stride - 1) / stride;
-    if (count > MAX_RANGE) fail(run, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
+    if (count > MAX_RANGE) jinja_fail(run, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
     if (jinja_failed(run)) return jinja_undefined(NULL);
     return jinja_range(
         run, (struct jinja_slice_indices){.start = start, .stop = stop, .step = step, .count = (int64_t)count});
@@ -41,21 +32,20 @@ static bool add_pairs(struct jinja_run *run, struct jinja_dict *dict, struct jin
     const struct jinja_list *list = jinja_iterate(run, from);
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         const struct jinja_list *pair = jinja_iterate(run, list->items[i]);
-        if (pair && pair->count != 2) fail(run, "dict() needs a mapping, or pairs of a key and a value");
+        if (pair && pair->count != 2) jinja_fail(run, "dict() needs a mapping, or pairs of a key and a value");
         if (!pair || jinja_failed(run)) return false;
         jinja_dict_set(run, dict, pair->items[0], pair->items[1]);
     }
     return !jinja_failed(run);
 }
 
-static struct jinja_value global_dict(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value global_dict(struct jinja_run *run, struct jinja_call *c)
 {
-    (void)self;
     struct jinja_value dict = jinja_dict_new(run);
-    if (args->count > 1) fail(run, "dict() takes at most 1 argument without a name");
-    if (args->count && !jinja_failed(run)) add_pairs(run, dict.dict, args->positional[0]);
-    for (size_t i = 0; i < args->num_keywords && jinja_tick(run); i++)
-        jinja_dict_set(run, dict.dict, args->keywords[i].name, args->keywords[i].value);
+    if (c->args->count > 1) jinja_fail(run, "dict() takes at most 1 argument without a name");
+    if (c->args->count && !jinja_failed(run)) add_pairs(run, dict.dict, c->args->positional[0]);
+    for (size_t i = 0; i < c->args->num_keywords && jinja_tick(run); i++)
+        jinja_dict_set(run, dict.dict, c->args->keywords[i].name, c->args->keywords[i].value);
     return dict;
 }
 
@@ -99,14 +89,11 @@ static const struct jinja_object_type namespace_type = {.name = "Namespace",
                                                         .build_repr = build_namespace,
                                                         .reach = reach_namespace};
 
-static struct jinja_value global_namespace(struct jinja_run *run, struct jinja_value self,
-                                           const struct jinja_args *args)
+static struct jinja_value global_namespace(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value attributes = global_dict(run, self, args);
-    struct namespace *n = jinja_alloc(run, sizeof *n);
-    if (!n) return jinja_undefined(NULL);
-    *n = (struct namespace){{&namespace_type}, attributes.dict};
-    return jinja_object(&n->base);
+    struct jinja_value attributes = global_dict(run, c);
+    const struct namespace object = {{&namespace_type}, attributes.dict};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- joiner --- */
@@ -120,7 +107,7 @@ struct joiner {
 static struct jinja_value call_joiner(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args)
 {
     struct joiner *j = (struct joiner *)self;
-    if (!jinja_bind_positional(run, "joiner", args, 0, 0, NULL)) return jinja_undefined(NULL);
+    if (!jinja_bind(run, "joiner", "/", args, NULL)) return jinja_undefined(NULL);
     bool used = j->used;
     j->used = true;
     return used ? j->separator : jinja_literal(run, "");
@@ -133,17 +120,11 @@ static void reach_joiner(struct jinja_run *run, struct jinja_object *self)
 
 static const struct jinja_object_type joiner_type = {.name = "Joiner", .call = call_joiner, .reach = reach_joiner};
 
-static struct jinja_value global_joiner(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value global_joiner(struct jinja_run *run, struct jinja_call *c)
 {
-    (void)self;
-    static const char *const names[] = {"sep"};
-    struct jinja_value separator;
-    if (!jinja_bind(run, "joiner", args, names, 1, 0, &separator)) return jinja_undefined(NULL);
-    if (separator.kind == JINJA_UNDEFINED) separator = jinja_literal(run, ", ");
-    struct joiner *j = jinja_alloc(run, sizeof *j);
-    if (!j) return jinja_undefined(NULL);
-    *j = (struct joiner){{&joiner_type}, separator, false};
-    return jinja_object(&j->base);
+    if (c->v[0].kind == JINJA_UNDEFINED) c->v[0] = jinja_literal(run, ", ");
+    const struct joiner object = {{&joiner_type}, c->v[0], false};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- cycler --- */
@@ -154,30 +135,31 @@ struct cycler {
     size_t position;
 };
 
-static struct jinja_value cycler_next(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value cycler_next(struct jinja_run *run, struct jinja_call *c)
 {
-    struct cycler *c = (struct cycler *)self.object;
-    if (!jinja_bind_positional(run, "next", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    struct jinja_value current = c->items.list->items[c->position];
-    c->position = (c->position + 1) % c->items.list->count;
+    (void)run;
+    struct cycler *cycler = (struct cycler *)c->self.object;
+    struct jinja_value current = cycler->items.list->items[cycler->position];
+    cycler->position = (cycler->position + 1) % cycler->items.list->count;
     return current;
 }
 
-static struct jinja_value cycler_reset(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value cycler_reset(struct jinja_run *run, struct jinja_call *c)
 {
-    if (!jinja_bind_positional(run, "reset", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    ((struct cycler *)self.object)->position = 0;
+    (void)run;
+    ((struct cycler *)c->self.object)->position = 0;
     return jinja_none();
 }
 
 static bool cycler_get(struct jinja_run *run, struct jinja_object *self, const struct jinja_string *name,
                        struct jinja_value *out)
 {
+    static const struct jinja_function methods[] = {{"next", cycler_next, "/"}, {"reset", cycler_reset, "/"}, {NULL}};
+    static const struct jinja_function *const tables[] = {methods, NULL};
     const struct cycler *c = (const struct cycler *)self;
-    if (jinja_string_is(name, "next")) {
-        *out = jinja_make_function(run, "next", cycler_next, jinja_object(self));
-    } else if (jinja_string_is(name, "reset")) {
-        *out = jinja_make_function(run, "reset", cycler_reset, jinja_object(self));
+    const struct jinja_function *method = jinja_find_function(tables, name);
+    if (method) {
+        *out = jinja_make_function(run, method, jinja_object(self));
     } else if (jinja_string_is(name, "current")) {
         *out = c->items.list->items[c->position];
     } else if (jinja_string_is(name, "items")) {
@@ -198,27 +180,19 @@ static void reach_cycler(struct jinja_run *run, struct jinja_object *self)
 static const struct jinja_object_type cycler_type = {
     .name = "Cycler", .get_attribute = cycler_get, .reach = reach_cycler};
 
-static struct jinja_value global_cycler(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value global_cycler(struct jinja_run *run, struct jinja_call *c)
 {
-    (void)self;
-    if (args->num_keywords) fail(run, "cycler() takes no keyword arguments");
-    if (args->count == 0) fail(run, "at least one item has to be provided");
-    struct cycler *c = jinja_alloc(run, sizeof *c);
-    if (!c) return jinja_undefined(NULL);
-    *c = (struct cycler){{&cycler_type}, jinja_tuple(run, args->positional, args->count), 0};
-    return jinja_object(&c->base);
+    if (c->args->num_keywords) jinja_fail(run, "cycler() takes no keyword arguments");
+    if (c->args->count == 0) jinja_fail(run, "at least one item has to be provided");
+    const struct cycler object = {{&cycler_type}, jinja_tuple(run, c->args->positional, c->args->count), 0};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- transformers' functions --- */
 
-static struct jinja_value global_raise_exception(struct jinja_run *run, struct jinja_value self,
-                                                 const struct jinja_args *args)
+static struct jinja_value global_raise_exception(struct jinja_run *run, struct jinja_call *c)
 {
-    (void)self;
-    static const char *const names[] = {"message"};
-    struct jinja_value message;
-    if (!jinja_bind(run, "raise_exception", args, names, 1, 1, &message)) return jinja_undefined(NULL);
-    struct jinja_value text = jinja_str(run, message);
+    struct jinja_value text = jinja_str(run, c->v[0]);
     if (text.kind == JINJA_STRING) jinja_fail(run, "%.*s", (int)text.string->length, text.string->bytes);
     return jinja_undefined(NULL);
 }
@@ -234,17 +208,12 @@ static bool build_time(struct jinja_run *run, struct jinja_builder *b, const cha
     return jinja_build_bytes(run, b, text, strftime(text, sizeof text, code, when), marked);
 }
 
-static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinja_value self,
-                                              const struct jinja_args *args)
+static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinja_call *c)
 {
-    (void)self;
-    static const char *const names[] = {"format"};
-    struct jinja_value v;
     struct tm when;
     time_t now = (time_t)run->context->now;
-    if (!jinja_bind(run, "strftime_now", args, names, 1, 1, &v)) return jinja_undefined(NULL);
-    const struct jinja_string *s = jinja_expect_string(run, "strftime_now", v);
-    if (!localtime_r(&now, &when)) fail(run, "strftime_now: the time cannot be shown");
+    const struct jinja_string *s = jinja_expect_string(run, "strftime_now", c->v[0]);
+    if (!localtime_r(&now, &when)) jinja_fail(run, "strftime_now: the time cannot be shown");
     struct jinja_builder b = {0};
     for (size_t at = 0; s && at < s->length && jinja_tick(run);) {
         char code[4] = {s->bytes[at]};
@@ -266,26 +235,26 @@ static struct jinja_value global_strftime_now(struct jinja_run *run, struct jinj
 static bool make_self(struct jinja_run *run, struct jinja_value *out)
 {
     static const struct jinja_object_type type = {.name = "jinja2.runtime.TemplateReference"};
-    struct jinja_object *self = jinja_alloc(run, sizeof *self);
-    if (!self) return false;
-    self->type = &type;
-    *out = jinja_object(self);
-    return true;
+    const struct jinja_object object = {&type};
+    *out = jinja_new_object(run, &object, sizeof object);
+    return !jinja_failed(run);
 }
 
 bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, struct jinja_value *out)
 {
-    static const struct jinja_named globals[] = {
-        {"range", global_range},
+    static const struct jinja_function globals[] = {
+        {"range", global_range, "start, stop=, step=, /"},
         {"dict", global_dict},
         {"namespace", global_namespace},
-        {"joiner", global_joiner},
+        {"joiner", global_joiner, "sep="},
         {"cycler", global_cycler},
-        {"raise_exception", global_raise_exception},
-        {"strftime_now", global_strftime_now},
+        {"raise_exception", global_raise_exception, "message"},
+        {"strftime_now", global_strftime_now, "format"},
+        {NULL},
     };
-    const struct jinja_named *found = jinja_find_named(globals, sizeof globals / sizeof globals[0], name);
-    if (found) *out = jinja_make_function(run, found->name, found->function, jinja_none());
+    static const struct jinja_function *const tables[] = {globals, NULL};
+    const struct jinja_function *found = jinja_find_function(tables, name);
+    if (found) *out = jinja_make_function(run, found, jinja_none());
     if (jinja_string_is(name, "self")) return make_self(run, out);
     if (!found && jinja_string_is(name, "lipsum")) {
         *out = jinja_undefined(

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/filters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 /* --- urlencode --- */
 
@@ -30,16 +29,15 @@ static bool build_quoted(struct jinja_run *run, struct jinja_builder *b, struct 
     return !jinja_failed(run);
 }
 
-struct jinja_value jinja_filter_urlencode(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_urlencode(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_builder b = {0};
-    if (!jinja_bind_positional(run, "urlencode", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    if (self.kind == JINJA_STRING || self.kind == JINJA_NONE || jinja_is_number(self)) {
-        build_quoted(run, &b, self, false);
+    if (c->self.kind == JINJA_STRING || c->self.kind == JINJA_NONE || jinja_is_number(c->self)) {
+        build_quoted(run, &b, c->self, false);
         return jinja_build_end(run, &b);
     }
-    if (self.kind == JINJA_DICT) self = jinja_dict_view(run, self.dict, JINJA_ITEMS);
-    const struct jinja_list *list = jinja_iterate(run, self);
+    if (c->self.kind == JINJA_DICT) c->self = jinja_dict_view(run, c->self.dict, JINJA_ITEMS);
+    const struct jinja_list *list = jinja_iterate(run, c->self);
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         const struct jinja_list *pair = jinja_iterate(run, list->items[i]);
         if (pair && pair->count != 2) jinja_fail(run, "urlencode needs pairs of a key and a value");
@@ -64,16 +62,13 @@ static bool is_attribute_name(struct jinja_run *run, struct jinja_value key)
     return !jinja_failed(run);
 }
 
-struct jinja_value jinja_filter_xmlattr(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_xmlattr(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"autospace"};
-    struct jinja_value space;
-    if (!jinja_bind(run, "xmlattr", args, names, 1, 0, &space)) return jinja_undefined(NULL);
-    if (self.kind != JINJA_DICT) return jinja_wrong_type(run, "xmlattr", "a mapping", self);
-    bool need_space = space.kind == JINJA_UNDEFINED || jinja_is_true(run, space);
+    if (c->self.kind != JINJA_DICT) return jinja_wrong_type(run, "xmlattr", "a mapping", c->self);
+    bool need_space = c->v[0].kind == JINJA_UNDEFINED || jinja_is_true(run, c->v[0]);
     struct jinja_builder b = {0};
-    for (size_t i = 0; i < self.dict->count && jinja_tick(run); i++) {
-        struct jinja_pair pair = self.dict->pairs[i];
+    for (size_t i = 0; i < c->self.dict->count && jinja_tick(run); i++) {
+        struct jinja_pair pair = c->self.dict->pairs[i];
         if (pair.value.kind == JINJA_NONE || pair.value.kind == JINJA_UNDEFINED) continue;
         if (!is_attribute_name(run, pair.key)) break;
         if (need_space) jinja_build_text(run, &b, " ");
@@ -155,7 +150,7 @@ static struct jinja_value unescape(struct jinja_run *run, const struct jinja_str
 /* One space for any white space, and none at the ends. A space has the mark of the character before it. */
 static struct jinja_value collapse_spaces(struct jinja_run *run, struct jinja_value text)
 {
-    struct jinja_value words = jinja_str_split(run, text, &(struct jinja_args){0});
+    struct jinja_value words = jinja_call_str_method(run, "split", text, &(struct jinja_args){0});
     struct jinja_builder b = {0};
     for (size_t i = 0; jinja_tick(run) && i < words.list->count; i++) {
         if (i) jinja_build_bytes(run, &b, " ", 1, jinja_mark_at(words.list->items[i].string, 0));
@@ -164,12 +159,18 @@ static struct jinja_value collapse_spaces(struct jinja_run *run, struct jinja_va
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_filter_striptags(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_striptags(struct jinja_run *run, struct jinja_call *c)
 {
-    if (!jinja_bind_positional(run, "striptags", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    struct jinja_value text = jinja_str(run, self);
+    struct jinja_value text = jinja_str(run, c->self);
     if (!jinja_failed(run)) text = remove_between(run, text.string, "<!--", "-->");
     if (!jinja_failed(run)) text = remove_between(run, text.string, "<", ">");
     if (!jinja_failed(run)) text = collapse_spaces(run, text);
     return jinja_failed(run) ? jinja_undefined(NULL) : unescape(run, text.string);
 }
+
+const struct jinja_function jinja_html_filters[] = {
+    {"striptags", filter_striptags, "/"},
+    {"urlencode", filter_urlencode, "/"},
+    {"xmlattr", filter_xmlattr, "autospace="},
+    {NULL},
+};

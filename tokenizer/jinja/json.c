@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/filters.h"
+#include "tokenizer/jinja/library.h"
 
 /* --- from JSON --- */
 
@@ -128,7 +128,7 @@ static bool dump_string(struct dumper *d, const struct jinja_string *s)
     jinja_build_text(d->run, &d->b, "\"");
     for (size_t at = 0; at < s->length && jinja_tick(d->run);) {
         size_t start = at;
-        uint32_t c = character_decode(s->bytes, &at);
+        uint32_t c = utf8_next(s->bytes + at, &at);
         if (c >= ' ' && c != '"' && c != '\\' && (c < 0x7F || !d->ensure_ascii)) continue;
         jinja_build_range(d->run, &d->b, s, done, start);
         dump_escaped(d, c, jinja_mark_at(s, start));
@@ -153,66 +153,50 @@ static bool new_line(struct dumper *d)
     return jinja_build_repeated(d->run, &d->b, d->indent, d->level);
 }
 
-static bool dump_list(struct dumper *d, const struct jinja_list *list)
-{
-    if (list->count == 0) return jinja_build_text(d->run, &d->b, "[]");
-    jinja_build_text(d->run, &d->b, "[");
-    d->level++;
-    for (size_t i = 0; i < list->count && jinja_tick(d->run); i++) {
-        if (i) jinja_build_string(d->run, &d->b, d->item_separator);
-        new_line(d);
-        dump(d, list->items[i]);
-    }
-    d->level--;
-    new_line(d);
-    return jinja_build_text(d->run, &d->b, "]");
-}
-
 static bool dump_key(struct dumper *d, struct jinja_value key)
 {
     if (key.kind == JINJA_STRING) return dump_string(d, key.string);
-    if (key.kind != JINJA_NONE && !jinja_is_number(key)) {
-        jinja_fail(d->run, "keys must be str, int, float, bool or None, not %s", jinja_type_name(key));
-        return false;
-    }
+    if (key.kind != JINJA_NONE && !jinja_is_number(key))
+        return jinja_fail(d->run, "keys must be str, int, float, bool or None, not %s", jinja_type_name(key));
     jinja_build_text(d->run, &d->b, "\"");
     dump(d, key);
     return jinja_build_text(d->run, &d->b, "\"");
 }
 
-/* The pairs of a dict, as items {key, value}, in the order in which they are written. */
+/* The pairs of a dict in the order in which they are written. */
 static struct jinja_keyed *ordered_pairs(struct dumper *d, const struct jinja_dict *dict)
 {
-    struct jinja_keyed *pairs = jinja_alloc(d->run, dict->count * sizeof *pairs);
-    for (size_t i = 0; pairs && i < dict->count; i++)
-        pairs[i] = (struct jinja_keyed){dict->pairs[i].key, dict->pairs[i].value};
+    struct jinja_keyed *pairs = jinja_pairs(d->run, dict);
     if (pairs && d->sort_keys && !jinja_sort(d->run, pairs, dict->count, false)) return NULL;
     return pairs;
 }
 
-static bool dump_dict(struct dumper *d, const struct jinja_dict *dict)
+static bool dump_items(struct dumper *d, struct jinja_value v)
 {
-    if (dict->count == 0) return jinja_build_text(d->run, &d->b, "{}");
-    struct jinja_keyed *pairs = ordered_pairs(d, dict);
-    if (!pairs) return false;
-    jinja_build_text(d->run, &d->b, "{");
+    const bool is_dict = v.kind == JINJA_DICT;
+    const size_t count = is_dict ? v.dict->count : v.list->count;
+    if (count == 0) return jinja_build_text(d->run, &d->b, is_dict ? "{}" : "[]");
+    const struct jinja_keyed *pairs = is_dict ? ordered_pairs(d, v.dict) : NULL;
+    jinja_build_text(d->run, &d->b, is_dict ? "{" : "[");
     d->level++;
-    for (size_t i = 0; i < dict->count && jinja_tick(d->run); i++) {
+    for (size_t i = 0; i < count && jinja_tick(d->run); i++) {
         if (i) jinja_build_string(d->run, &d->b, d->item_separator);
         new_line(d);
-        dump_key(d, pairs[i].key);
-        jinja_build_string(d->run, &d->b, d->key_separator);
-        dump(d, pairs[i].item);
+        if (is_dict) {
+            dump_key(d, pairs[i].key);
+            jinja_build_string(d->run, &d->b, d->key_separator);
+        }
+        dump(d, is_dict ? pairs[i].item : v.list->items[i]);
     }
     d->level--;
     new_line(d);
-    return jinja_build_text(d->run, &d->b, "}");
+    return jinja_build_text(d->run, &d->b, is_dict ? "}" : "]");
 }
 
 static bool dump_container(struct dumper *d, struct jinja_value v)
 {
     if (!jinja_enter(d->run)) return false;
-    bool ok = v.kind == JINJA_DICT ? dump_dict(d, v.dict) : dump_list(d, v.list);
+    const bool ok = dump_items(d, v);
     jinja_leave(d->run);
     return ok;
 }
@@ -234,8 +218,7 @@ static bool dump(struct dumper *d, struct jinja_value v)
         return dump_string(d, v.string);
     case JINJA_UNDEFINED:
     case JINJA_OBJECT:
-        jinja_fail(d->run, "Object of type %s is not JSON serializable", jinja_type_name(v));
-        return false;
+        return jinja_fail(d->run, "Object of type %s is not JSON serializable", jinja_type_name(v));
     default:
         return dump_container(d, v);
     }
@@ -268,13 +251,14 @@ static bool parse_separators(struct jinja_run *run, struct jinja_value v, struct
     return !jinja_failed(run);
 }
 
-struct jinja_value jinja_filter_tojson(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_tojson(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"ensure_ascii", "indent", "separators", "sort_keys"};
-    struct jinja_value v[4];
-    if (!jinja_bind(run, "tojson", args, names, 4, 0, v)) return jinja_undefined(NULL);
-    struct dumper d = {.run = run, .ensure_ascii = jinja_is_true(run, v[0]), .sort_keys = jinja_is_true(run, v[3])};
-    if (!parse_indent(run, v[1], &d) || !parse_separators(run, v[2], &d)) return jinja_undefined(NULL);
-    dump(&d, self);
+    struct dumper d = {
+        .run = run, .ensure_ascii = jinja_is_true(run, c->v[0]), .sort_keys = jinja_is_true(run, c->v[3])};
+    if (!parse_indent(run, c->v[1], &d) || !parse_separators(run, c->v[2], &d)) return jinja_undefined(NULL);
+    dump(&d, c->self);
     return jinja_build_end(run, &d.b);
 }
+
+const struct jinja_function jinja_json_filters[] = {
+    {"tojson", filter_tojson, "ensure_ascii=, indent=, separators=, sort_keys="}, {NULL}};

@@ -58,7 +58,7 @@ static size_t skip_space(const struct jinja_lexer *l, size_t at)
 {
     while (at < l->length) {
         size_t next = at;
-        if (!character_is_space(character_decode(l->source, &next))) break;
+        if (!character_is_space(utf8_next(l->source + next, &next))) break;
         at = next;
     }
     return at;
@@ -73,7 +73,7 @@ static size_t strip_end(const struct jinja_lexer *l, size_t from, size_t to)
         size_t start = to - 1;
         while (start > from && (l->source[start] & 0xC0) == 0x80) start--;
         size_t next = start;
-        if (!character_is_space(character_decode(l->source, &next))) break;
+        if (!character_is_space(utf8_next(l->source + next, &next))) break;
         to = start;
     }
     return to;
@@ -286,11 +286,11 @@ static int64_t take_digits(const char *text, size_t length, size_t *at, size_t c
 /* A backslash before a character that is not ASCII: jinja2 reads the character as an escape, and leaves that. */
 static size_t escape_character(const char *text, size_t *at, char *out)
 {
-    const uint32_t c = character_decode(text, at);
+    const uint32_t c = utf8_next(text + *at, at);
     char escape[11];
-    const int n = snprintf(escape, sizeof escape, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
-    memcpy(out, escape, (size_t)n);
-    return (size_t)n;
+    const size_t n = character_escape(c, escape);
+    memcpy(out, escape, n);
+    return n;
 }
 
 /* The escape at text[*at], behind its backslash, as Python's unicode_escape reads it: writes what it stands for to out,
@@ -324,7 +324,7 @@ static size_t unescape(struct jinja_lexer *l, const char *text, size_t length, s
                    c);
         return 0;
     }
-    return character_encode((uint32_t)code, out);
+    return utf8_write((uint32_t)code, out);
 }
 
 /* The string between quotes: text[length]. */
@@ -365,7 +365,7 @@ static struct jinja_token name(struct jinja_lexer *l)
     size_t end = from;
     bool valid = true;
     for (size_t next = from; next < l->length; end = next) {
-        const uint32_t c = character_decode(l->source, &next);
+        const uint32_t c = utf8_next(l->source + next, &next);
         if (!character_is_word(c) && !character_continues_identifier(c)) break;
         valid = valid && (end == from ? character_starts_identifier(c) : character_continues_identifier(c));
     }
@@ -399,7 +399,7 @@ static struct jinja_token operator_token(struct jinja_lexer *l)
         return token;
     }
     size_t end = l->at;
-    character_decode(l->source, &end);
+    utf8_next(l->source + end, &end);
     place_at(l, l->at);
     jinja_fail(l->run, "unexpected character '%.*s'", (int)(end - l->at), l->source + l->at);
     return (struct jinja_token){JINJA_TOKEN_END};
@@ -427,7 +427,7 @@ static struct jinja_token next_inside(struct jinja_lexer *l)
         return token;
     }
     size_t next = l->at;
-    const uint32_t c = character_decode(l->source, &next);
+    const uint32_t c = utf8_next(l->source + next, &next);
     if (c >= '0' && c <= '9') return number(l);
     if (c == '"' || c == '\'') return string(l);
     return character_is_word(c) ? name(l) : operator_token(l);

@@ -4,22 +4,25 @@
 
 #include "tokenizer/jinja/value.h"
 
-void jinja_memory_free(struct jinja_run *run);
-
 /* --- tables of functions --- */
 
-struct jinja_named {
-    const char *name;
-    jinja_function function;
-};
-/* NULL: not in the table. */
-const struct jinja_named *jinja_find_named(const struct jinja_named *table, size_t count,
-                                           const struct jinja_string *name);
+/* The function of this name in one of the tables, a list with a NULL at its end; NULL: in none. */
+const struct jinja_function *jinja_find_function(const struct jinja_function *const *tables,
+                                                 const struct jinja_string *name);
 
-extern const struct jinja_named jinja_str_methods[], jinja_list_methods[], jinja_tuple_methods[], jinja_dict_methods[],
-    jinja_int_methods[], jinja_float_methods[];
-extern const size_t jinja_num_str_methods, jinja_num_list_methods, jinja_num_tuple_methods, jinja_num_dict_methods,
-    jinja_num_int_methods, jinja_num_float_methods;
+extern const struct jinja_function *const jinja_filters[], *const jinja_str_methods[];
+/* Those of each file. */
+extern const struct jinja_function jinja_html_filters[], jinja_json_filters[], jinja_list_filters[],
+    jinja_number_filters[], jinja_pprint_filters[], jinja_select_filters[], jinja_sort_filters[], jinja_text_filters[],
+    jinja_wordwrap_filters[];
+extern const struct jinja_function jinja_case_methods[], jinja_format_methods[], jinja_search_methods[],
+    jinja_split_methods[], jinja_strip_methods[];
+
+/* NULL: values of this kind have no such method. */
+const struct jinja_function *jinja_find_method(enum jinja_kind kind, const struct jinja_string *name);
+/* Calls a method of str(self), which there is. */
+struct jinja_value jinja_call_str_method(struct jinja_run *run, const char *name, struct jinja_value self,
+                                         const struct jinja_args *args);
 
 /* --- strings --- */
 
@@ -29,8 +32,26 @@ static inline bool jinja_mark_at(const struct jinja_string *s, size_t byte)
 {
     return s->marks ? s->marks[byte] : s->marked;
 }
+/* The byte behind the character that begins at byte `at`. */
+static inline size_t jinja_character_end(const struct jinja_string *s, size_t at)
+{
+    do {
+        at++;
+    } while (at < s->length && ((unsigned char)s->bytes[at] & 0xC0) == 0x80);
+    return at;
+}
+/* Where the character begins that ends at byte `end` > 0. */
+static inline size_t jinja_character_start(const struct jinja_string *s, size_t end)
+{
+    do {
+        end--;
+    } while (((unsigned char)s->bytes[end] & 0xC0) == 0x80);
+    return end;
+}
 bool jinja_string_is(const struct jinja_string *s, const char *text);
 bool jinja_strings_equal(const struct jinja_string *a, const struct jinja_string *b);
+/* Whether the string is a number of at most 9 digits, which an attribute or a field may be. */
+bool jinja_is_index(const struct jinja_string *s, int64_t *out);
 /* The byte at which character `index` begins; s->length for index s->count. */
 size_t jinja_byte_of(const struct jinja_string *s, size_t index);
 /* The first place at which `needle` lies between the bytes `from` and `to`; SIZE_MAX: nowhere. */
@@ -45,32 +66,31 @@ bool jinja_build_range(struct jinja_run *run, struct jinja_builder *b, const str
 bool jinja_build_text(struct jinja_run *run, struct jinja_builder *b, const char *text); /* unmarked */
 bool jinja_build_printf(struct jinja_run *run, struct jinja_builder *b, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+bool jinja_build_spaces(struct jinja_run *run, struct jinja_builder *b, int64_t count, bool marked);
 bool jinja_build_character(struct jinja_run *run, struct jinja_builder *b, uint32_t c, bool marked);
 /* `count` times the same string. */
 bool jinja_build_repeated(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, int64_t count);
+/* Lines as str.splitlines() gives them; NULL after a failure. */
+const struct jinja_list *jinja_lines(struct jinja_run *run, const struct jinja_string *s, bool keep_ends);
+/* Bytes from .. to of s in lower or in upper case. */
+bool jinja_build_lower(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, size_t from,
+                       size_t to);
+bool jinja_build_upper(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, size_t from,
+                       size_t to);
 struct jinja_value jinja_as_markup(struct jinja_run *run, struct jinja_value string);
 /* HTML's escapes, as markupsafe writes them, unless v is Markup already. A Markup string. */
 struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v);
 
 /* --- arguments: these fail, naming `function` --- */
 
-/* Like jinja_bind, for a function that takes no keywords. */
-bool jinja_bind_positional(struct jinja_run *run, const char *function, const struct jinja_args *args, size_t max,
-                           size_t num_required, struct jinja_value *values);
 /* NULL after a failure: v is not a string. */
 const struct jinja_string *jinja_expect_string(struct jinja_run *run, const char *function, struct jinja_value v);
 /* The integer (or bool) v; `absent` if v is undefined or None. False after a failure. */
 bool jinja_expect_int(struct jinja_run *run, const char *function, struct jinja_value v, int64_t absent, int64_t *out);
-/* Whether v is a number; bools are. */
-bool jinja_is_number(struct jinja_value v);
-bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
-double jinja_to_double(struct jinja_value number);
-/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
- */
-struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
-                                    struct jinja_value v);
+/* --- objects and containers --- */
 
-/* --- containers --- */
+/* An object that is a copy of `object`, whose first member is a struct jinja_object, of `size` bytes. */
+struct jinja_value jinja_new_object(struct jinja_run *run, const void *object, size_t size);
 
 struct jinja_value jinja_tuple(struct jinja_run *run, const struct jinja_value *items, size_t count);
 /* Gives the items (a list value) once, one after another; true even if there are none. */
@@ -80,21 +100,18 @@ struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dic
 bool jinja_is_hashable(struct jinja_run *run, struct jinja_value v); /* false also after a failure */
 /* The next element alone; a generator keeps the others. False: there is none (or a failure). */
 bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jinja_value *out);
-/* len(v); false: v has none. */
-bool jinja_length(struct jinja_value v, size_t *length);
 /* start, start + step, ...: `count` indices; stop is where a range ends that is printed. */
 struct jinja_slice_indices {
     int64_t start, stop, step, count;
 };
 struct jinja_value jinja_range(struct jinja_run *run, struct jinja_slice_indices indices);
-/* False: a bound is not an int, or (a failure) the step is 0. */
-bool jinja_slice_indices(struct jinja_run *run, struct jinja_value start, struct jinja_value stop,
-                         struct jinja_value step, size_t length, struct jinja_slice_indices *out);
 bool jinja_is_range(struct jinja_value v);
 struct jinja_value jinja_range_slice(struct jinja_run *run, struct jinja_value range, struct jinja_slice_indices slice);
 struct jinja_keyed {
     struct jinja_value key, item;
 };
+/* The pairs of a dict, [dict->count]; NULL after a failure. */
+struct jinja_keyed *jinja_pairs(struct jinja_run *run, const struct jinja_dict *dict);
 /* Sorts stably by the keys, the largest first if `reverse`. False after a failure: a comparison is one. */
 bool jinja_sort(struct jinja_run *run, struct jinja_keyed *elements, size_t count, bool reverse);
 
@@ -102,6 +119,17 @@ bool jinja_sort(struct jinja_run *run, struct jinja_keyed *elements, size_t coun
 bool jinja_find_attribute(struct jinja_run *run, struct jinja_value object, const struct jinja_string *name,
                           struct jinja_value *out);
 struct jinja_value jinja_no_item(struct jinja_run *run, struct jinja_value object, struct jinja_value key);
+
+/* An attribute as filters name it: "name", "a.b.0" or 0. */
+struct jinja_attribute {
+    struct jinja_value parts[16]; /* [count] keys, one after another; none: the item itself */
+    size_t count;
+    struct jinja_value absent; /* what stands for an undefined part; UNDEFINED: nothing */
+    bool ignore_case;          /* strings are compared in lower case */
+};
+/* `name` is a string, an integer, None or undefined. False after a failure. */
+bool jinja_attribute_parse(struct jinja_run *run, struct jinja_value name, struct jinja_attribute *out);
+struct jinja_value jinja_attribute_get(struct jinja_run *run, const struct jinja_attribute *a, struct jinja_value item);
 
 /* --- formatting --- */
 

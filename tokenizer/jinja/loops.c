@@ -95,19 +95,19 @@ static int64_t length(struct loop *l)
 
 /* --- the object --- */
 
-static struct jinja_value cycle(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value cycle(struct jinja_run *run, struct jinja_call *c)
 {
-    const struct loop *l = (const struct loop *)self.object;
-    if (args->num_keywords) jinja_fail(run, "cycle() takes no keyword arguments");
-    if (!args->count) jinja_fail(run, "no items for cycling given");
-    return jinja_failed(run) ? jinja_none() : args->positional[l->index0 % (int64_t)args->count];
+    const struct loop *l = (const struct loop *)c->self.object;
+    if (c->args->num_keywords) jinja_fail(run, "cycle() takes no keyword arguments");
+    if (!c->args->count) jinja_fail(run, "no items for cycling given");
+    return jinja_failed(run) ? jinja_none() : c->args->positional[l->index0 % (int64_t)c->args->count];
 }
 
-static struct jinja_value changed(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value changed(struct jinja_run *run, struct jinja_call *c)
 {
-    struct loop *l = (struct loop *)self.object;
-    if (args->num_keywords) jinja_fail(run, "changed() takes no keyword arguments");
-    const struct jinja_value values = jinja_tuple(run, args->positional, args->count);
+    struct loop *l = (struct loop *)c->self.object;
+    if (c->args->num_keywords) jinja_fail(run, "changed() takes no keyword arguments");
+    const struct jinja_value values = jinja_tuple(run, c->args->positional, c->args->count);
     if (jinja_failed(run)) return jinja_none();
     const bool is_new = l->changed.kind == JINJA_UNDEFINED || !jinja_equal(run, l->changed, values);
     l->changed = values;
@@ -117,8 +117,10 @@ static struct jinja_value changed(struct jinja_run *run, struct jinja_value self
 static bool loop_attribute(struct jinja_run *run, struct jinja_object *self, const struct jinja_string *name,
                            struct jinja_value *out)
 {
+    static const struct jinja_function methods[] = {{"cycle", cycle}, {"changed", changed}, {NULL}};
+    static const struct jinja_function *const tables[] = {methods, NULL};
     struct loop *l = (struct loop *)self;
-    const struct jinja_value object = jinja_object(self);
+    const struct jinja_function *method = jinja_find_function(tables, name);
     if (jinja_string_is(name, "index"))
         *out = jinja_int(l->index0 + 1);
     else if (jinja_string_is(name, "index0"))
@@ -141,10 +143,8 @@ static bool loop_attribute(struct jinja_run *run, struct jinja_object *self, con
         *out = l->index0 > 0 ? l->before : jinja_undefined("there is no previous item");
     else if (jinja_string_is(name, "nextitem"))
         *out = peek(l) ? l->after : jinja_undefined("there is no next item");
-    else if (jinja_string_is(name, "cycle"))
-        *out = jinja_make_function(run, "cycle", cycle, object);
-    else if (jinja_string_is(name, "changed"))
-        *out = jinja_make_function(run, "changed", changed, object);
+    else if (method)
+        *out = jinja_make_function(run, method, jinja_object(self));
     else
         return false;
     return true;
@@ -247,10 +247,9 @@ static struct jinja_value run_recursive(struct evaluator *e, const struct jinja_
 /* loop(children) */
 static struct jinja_value loop_call(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args)
 {
-    static const char *const names[] = {"iterable"};
     const struct loop *l = (const struct loop *)self;
     struct jinja_value iterable;
-    if (!jinja_bind(run, "loop", args, names, 1, 1, &iterable)) return jinja_none();
+    if (!jinja_bind(run, "loop", "iterable", args, &iterable)) return jinja_none();
     if (l->s->loop->recursive) return run_recursive(l->e, l->s, l->frame, iterable, l->depth0 + 1);
     jinja_fail(run, "The loop must have the 'recursive' marker to be called recursively.");
     return jinja_none();

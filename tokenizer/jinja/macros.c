@@ -174,8 +174,6 @@ static const struct jinja_object_type macro_type = {.name = "Macro",
 
 struct jinja_value make_macro(struct evaluator *e, const struct jinja_macro *m)
 {
-    struct macro *macro = jinja_alloc(&e->run, sizeof *macro);
-    if (!macro) return jinja_none();
-    *macro = (struct macro){.object = {&macro_type}, .e = e, .m = m, .frame = e->frame};
-    return jinja_object(&macro->object);
+    const struct macro object = {.object = {&macro_type}, .e = e, .m = m, .frame = e->frame};
+    return jinja_new_object(&e->run, &object, sizeof object);
 }

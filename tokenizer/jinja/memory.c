@@ -53,11 +53,11 @@ static bool count_bytes(struct jinja_run *run, size_t more)
         run->bytes += more;
         return true;
     }
-    jinja_fail(run,
-               "the template needs more than %zu MiB of memory; shorten the conversation, or look for a loop that "
-               "makes a string or list ever longer",
-               run->max_bytes >> 20);
-    return false;
+    return jinja_fail(
+        run,
+        "the template needs more than %zu MiB of memory; shorten the conversation, or look for a loop that "
+        "makes a string or list ever longer",
+        run->max_bytes >> 20);
 }
 
 static void *fail_memory(struct jinja_run *run)
@@ -93,7 +93,7 @@ static void free_block(struct jinja_run *run, struct jinja_block *block)
     free(block);
 }
 
-void jinja_memory_free(struct jinja_run *run)
+void jinja_run_end(struct jinja_run *run)
 {
     while (run->blocks) free_block(run, run->blocks);
     while (run->large) free_block(run, run->large);
@@ -188,6 +188,20 @@ void *jinja_grow(struct jinja_run *run, void *memory, size_t old_size, size_t si
     }
     void *moved = jinja_alloc(run, size);
     return moved ? memcpy(moved, memory, old_size) : NULL;
+}
+
+bool jinja_reserve_one(struct jinja_run *run, void *data, size_t *capacity, size_t count, size_t element_size)
+{
+    if (jinja_failed(run)) return false;
+    if (count < *capacity) return true;
+    size_t wanted = *capacity ? *capacity * 2 : 4;
+    void *old;
+    memcpy(&old, data, sizeof old); /* `data` is the address of a pointer of any type */
+    void *grown = jinja_grow(run, old, count * element_size, wanted * element_size);
+    if (!grown) return false;
+    memcpy(data, &grown, sizeof grown);
+    *capacity = wanted;
+    return true;
 }
 
 /* --- reaching --- */

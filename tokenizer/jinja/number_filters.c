@@ -6,15 +6,13 @@
 #include <string.h>
 #include <strings.h>
 
-#include "tokenizer/jinja/filters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
-struct jinja_value jinja_filter_abs(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_abs(struct jinja_run *run, struct jinja_call *c)
 {
     int64_t i;
-    if (!jinja_bind_positional(run, "abs", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    if (self.kind == JINJA_FLOAT) return jinja_float(fabs(self.real));
-    if (!jinja_is_int(self, &i)) return jinja_wrong_type(run, "abs()", "a number", self);
+    if (c->self.kind == JINJA_FLOAT) return jinja_float(fabs(c->self.real));
+    if (!jinja_is_int(c->self, &i)) return jinja_wrong_type(run, "abs()", "a number", c->self);
     return i < 0 ? jinja_negate(run, jinja_int(i), false) : jinja_int(i);
 }
 
@@ -24,8 +22,8 @@ struct jinja_value jinja_filter_abs(struct jinja_run *run, struct jinja_value se
  * NULL: this is no number (or a failure). */
 static char *number_text(struct jinja_run *run, const struct jinja_string *s)
 {
-    struct jinja_value stripped =
-        jinja_str_strip(run, (struct jinja_value){.kind = JINJA_STRING, .string = s}, &(struct jinja_args){0});
+    struct jinja_value self = {.kind = JINJA_STRING, .string = s};
+    struct jinja_value stripped = jinja_call_str_method(run, "strip", self, &(struct jinja_args){0});
     if (stripped.kind != JINJA_STRING) return NULL;
     const struct jinja_string *text = stripped.string;
     char *out = jinja_alloc(run, text->length + 1), *p = out;
@@ -113,40 +111,34 @@ static bool truncate_float(double f, int64_t *out)
     return true;
 }
 
-struct jinja_value jinja_filter_int(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_int(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"default", "base"};
-    struct jinja_value v[2];
     int64_t base, i;
     double f;
-    if (!jinja_bind(run, "int", args, names, 2, 0, v) || !jinja_expect_int(run, "int", v[1], 10, &base))
-        return jinja_undefined(NULL);
-    struct jinja_value otherwise = v[0].kind == JINJA_UNDEFINED ? jinja_int(0) : v[0];
-    if (jinja_is_int(self, &i)) return jinja_int(i);
-    if (self.kind == JINJA_BIG_INT) return self;
-    if (self.kind == JINJA_UNDEFINED) return jinja_wrong_type(run, "int", "a value", self);
-    if (self.kind == JINJA_FLOAT) {
-        if (truncate_float(self.real, &i)) return jinja_int(i);
-        if (isnan(self.real)) return otherwise;
-        jinja_fail(run, "int: cannot convert %g to an integer", self.real);
-    } else if (self.kind == JINJA_STRING) {
+    if (!jinja_expect_int(run, "int", c->v[1], 10, &base)) return jinja_undefined(NULL);
+    struct jinja_value otherwise = c->v[0].kind == JINJA_UNDEFINED ? jinja_int(0) : c->v[0];
+    if (jinja_is_int(c->self, &i)) return jinja_int(i);
+    if (c->self.kind == JINJA_BIG_INT) return c->self;
+    if (c->self.kind == JINJA_UNDEFINED) return jinja_wrong_type(run, "int", "a value", c->self);
+    if (c->self.kind == JINJA_FLOAT) {
+        if (truncate_float(c->self.real, &i)) return jinja_int(i);
+        if (isnan(c->self.real)) return otherwise;
+        jinja_fail(run, "int: cannot convert %g to an integer", c->self.real);
+    } else if (c->self.kind == JINJA_STRING) {
         bool base_is_valid = base == 0 || (base >= 2 && base <= 36);
-        if (base_is_valid && parse_int(run, self.string, (int)base, &i)) return jinja_int(i);
-        if (parse_float(run, self.string, &f) && truncate_float(f, &i)) return jinja_int(i);
+        if (base_is_valid && parse_int(run, c->self.string, (int)base, &i)) return jinja_int(i);
+        if (parse_float(run, c->self.string, &f) && truncate_float(f, &i)) return jinja_int(i);
     }
     return otherwise;
 }
 
-struct jinja_value jinja_filter_float(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_float(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"default"};
-    struct jinja_value otherwise;
     double f;
-    if (!jinja_bind(run, "float", args, names, 1, 0, &otherwise)) return jinja_undefined(NULL);
-    if (otherwise.kind == JINJA_UNDEFINED) otherwise = jinja_float(0);
-    if (self.kind == JINJA_UNDEFINED) return jinja_wrong_type(run, "float", "a value", self);
-    if (jinja_is_number(self)) return jinja_float(jinja_to_double(self));
-    return self.kind == JINJA_STRING && parse_float(run, self.string, &f) ? jinja_float(f) : otherwise;
+    if (c->v[0].kind == JINJA_UNDEFINED) c->v[0] = jinja_float(0);
+    if (c->self.kind == JINJA_UNDEFINED) return jinja_wrong_type(run, "float", "a value", c->self);
+    if (jinja_is_number(c->self)) return jinja_float(jinja_to_double(c->self));
+    return c->self.kind == JINJA_STRING && parse_float(run, c->self.string, &f) ? jinja_float(f) : c->v[0];
 }
 
 /* --- round --- */
@@ -179,39 +171,33 @@ static struct jinja_value round_int(struct jinja_run *run, int64_t i, int64_t pr
     return jinja_int((int64_t)rounded);
 }
 
-struct jinja_value jinja_filter_round(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_round(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"precision", "method"};
-    struct jinja_value v[2];
     int64_t precision, i;
-    if (!jinja_bind(run, "round", args, names, 2, 0, v) || !jinja_expect_int(run, "round", v[0], 0, &precision))
-        return jinja_undefined(NULL);
-    const struct jinja_string *method = v[1].kind == JINJA_STRING ? v[1].string : NULL;
-    bool common = v[1].kind == JINJA_UNDEFINED || (method && jinja_string_is(method, "common"));
+    if (!jinja_expect_int(run, "round", c->v[0], 0, &precision)) return jinja_undefined(NULL);
+    const struct jinja_string *method = c->v[1].kind == JINJA_STRING ? c->v[1].string : NULL;
+    bool common = c->v[1].kind == JINJA_UNDEFINED || (method && jinja_string_is(method, "common"));
     bool ceiling = method && jinja_string_is(method, "ceil");
     if (!common && !ceiling && !(method && jinja_string_is(method, "floor")))
         jinja_fail(run, "method must be common, ceil or floor");
     if (jinja_failed(run)) return jinja_undefined(NULL);
-    if (!jinja_is_number(self) || self.kind == JINJA_BIG_INT) return jinja_wrong_type(run, "round", "a number", self);
-    if (common && self.kind == JINJA_FLOAT) return jinja_float(round_float(self.real, precision));
-    if (common && jinja_is_int(self, &i)) return round_int(run, i, precision);
-    double unit = pow(10, (double)precision), scaled = jinja_to_double(self) * unit;
+    if (!jinja_is_number(c->self) || c->self.kind == JINJA_BIG_INT)
+        return jinja_wrong_type(run, "round", "a number", c->self);
+    if (common && c->self.kind == JINJA_FLOAT) return jinja_float(round_float(c->self.real, precision));
+    if (common && jinja_is_int(c->self, &i)) return round_int(run, i, precision);
+    double unit = pow(10, (double)precision), scaled = jinja_to_double(c->self) * unit;
     return jinja_float(((ceiling ? ceil(scaled) : floor(scaled)) + 0.0) / unit); /* not -0.0: the integer 0 in Python */
 }
 
-struct jinja_value jinja_filter_filesizeformat(struct jinja_run *run, struct jinja_value self,
-                                               const struct jinja_args *args)
+static struct jinja_value filter_filesizeformat(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"binary"};
-    struct jinja_value v;
     double bytes;
-    if (!jinja_bind(run, "filesizeformat", args, names, 1, 0, &v)) return jinja_undefined(NULL);
-    if (jinja_is_number(self)) {
-        bytes = jinja_to_double(self);
-    } else if (self.kind != JINJA_STRING || !parse_float(run, self.string, &bytes)) {
-        return jinja_wrong_type(run, "filesizeformat", "a number", self);
+    if (jinja_is_number(c->self)) {
+        bytes = jinja_to_double(c->self);
+    } else if (c->self.kind != JINJA_STRING || !parse_float(run, c->self.string, &bytes)) {
+        return jinja_wrong_type(run, "filesizeformat", "a number", c->self);
     }
-    bool binary = jinja_is_true(run, v);
+    bool binary = jinja_is_true(run, c->v[0]);
     const double base = binary ? 1024 : 1000;
     struct jinja_builder b = {0};
     if (bytes == 1) {
@@ -226,3 +212,12 @@ struct jinja_value jinja_filter_filesizeformat(struct jinja_run *run, struct jin
     }
     return jinja_build_end(run, &b);
 }
+
+const struct jinja_function jinja_number_filters[] = {
+    {"abs", filter_abs, "/"},
+    {"filesizeformat", filter_filesizeformat, "binary="},
+    {"float", filter_float, "default="},
+    {"int", filter_int, "default=, base="},
+    {"round", filter_round, "precision=, method="},
+    {NULL},
+};

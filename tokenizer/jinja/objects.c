@@ -1,26 +1,32 @@
 /* Objects that more than one part makes: functions, generators, ranges and the views of a dict. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "tokenizer/jinja/library.h"
+
+struct jinja_value jinja_new_object(struct jinja_run *run, const void *object, size_t size)
+{
+    void *copy = jinja_alloc(run, size);
+    return copy ? jinja_object(memcpy(copy, object, size)) : jinja_undefined(NULL);
+}
 
 /* --- functions, and methods bound to their object --- */
 
 struct function {
     struct jinja_object base;
-    const char *name;
-    jinja_function function;
+    const struct jinja_function *function;
     struct jinja_value self;
 };
 
 static struct jinja_value call_function(struct jinja_run *run, struct jinja_object *self, const struct jinja_args *args)
 {
     const struct function *f = (const struct function *)self;
-    return f->function(run, f->self, args);
+    return jinja_apply(run, f->function, f->self, args);
 }
 
 static bool build_function(struct jinja_run *run, struct jinja_builder *b, struct jinja_object *self)
 {
-    return jinja_build_printf(run, b, "<function %s>", ((const struct function *)self)->name);
+    return jinja_build_printf(run, b, "<function %s>", ((const struct function *)self)->function->name);
 }
 
 static void reach_function(struct jinja_run *run, struct jinja_object *self)
@@ -31,13 +37,11 @@ static void reach_function(struct jinja_run *run, struct jinja_object *self)
 static const struct jinja_object_type function_type = {
     .name = "function", .call = call_function, .build_repr = build_function, .reach = reach_function};
 
-struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
+struct jinja_value jinja_make_function(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self)
 {
-    struct function *f = jinja_alloc(run, sizeof *f);
-    if (!f) return jinja_undefined(NULL);
-    *f = (struct function){{&function_type}, name, function, self};
-    return jinja_object(&f->base);
+    const struct function object = {{&function_type}, function, self};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* --- generators: what filters such as map give. Their items are known at once, but seen only once --- */
@@ -70,10 +74,9 @@ static const struct jinja_object_type generator_type = {
 
 struct jinja_value jinja_generator(struct jinja_run *run, struct jinja_value items)
 {
-    struct generator *g = jinja_alloc(run, sizeof *g);
-    if (!g || items.kind != JINJA_LIST) return jinja_undefined(NULL);
-    *g = (struct generator){{&generator_type}, items, 0};
-    return jinja_object(&g->base);
+    const struct generator object = {{&generator_type}, items, 0};
+    if (items.kind != JINJA_LIST) return jinja_undefined(NULL);
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 bool jinja_first_element(struct jinja_run *run, struct jinja_value v, struct jinja_value *out)
@@ -153,10 +156,8 @@ bool jinja_is_range(struct jinja_value v)
 
 struct jinja_value jinja_range(struct jinja_run *run, struct jinja_slice_indices indices)
 {
-    struct range *r = jinja_alloc(run, sizeof *r);
-    if (!r) return jinja_undefined(NULL);
-    *r = (struct range){{&range_type}, indices.start, indices.stop, indices.step, indices.count};
-    return jinja_object(&r->base);
+    const struct range object = {{&range_type}, indices.start, indices.stop, indices.step, indices.count};
+    return jinja_new_object(run, &object, sizeof object);
 }
 
 /* a * b + c. What lies outside of 64 bits, which the end or step of a slice may do, becomes the nearest integer. */
@@ -227,8 +228,43 @@ static const struct jinja_object_type view_types[] = {
 
 struct jinja_value jinja_dict_view(struct jinja_run *run, struct jinja_dict *dict, enum jinja_view view)
 {
-    struct view *v = jinja_alloc(run, sizeof *v);
-    if (!v) return jinja_undefined(NULL);
-    *v = (struct view){{&view_types[view]}, dict, view};
-    return jinja_object(&v->base);
+    const struct view object = {{&view_types[view]}, dict, view};
+    return jinja_new_object(run, &object, sizeof object);
+}
+
+/* --- what a loop sees --- */
+
+static const struct jinja_list *characters_of(struct jinja_run *run, const struct jinja_string *s)
+{
+    struct jinja_value list = jinja_list_new(run, JINJA_LIST);
+    for (size_t from = 0; from < s->length && jinja_tick(run);) {
+        const size_t to = jinja_character_end(s, from);
+        jinja_list_append(run, list.list, jinja_view(run, s, from, to));
+        from = to;
+    }
+    return jinja_failed(run) ? NULL : list.list;
+}
+
+const struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value v)
+{
+    if (jinja_failed(run)) return NULL;
+    switch (v.kind) {
+    case JINJA_UNDEFINED:
+        return jinja_list_new(run, JINJA_LIST).list;
+    case JINJA_STRING:
+        return characters_of(run, v.string);
+    case JINJA_LIST:
+    case JINJA_TUPLE:
+        return v.list;
+    case JINJA_DICT:
+        v = jinja_dict_view(run, v.dict, JINJA_KEYS);
+        return jinja_failed(run) ? NULL : v.object->type->iterate(run, v.object);
+    case JINJA_OBJECT:
+        if (v.object->type->iterate) return v.object->type->iterate(run, v.object);
+        break;
+    default:
+        break;
+    }
+    jinja_fail(run, "'%s' object is not iterable", jinja_type_name(v));
+    return NULL;
 }

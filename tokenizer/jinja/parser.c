@@ -1,152 +1,11 @@
 /* Statements, and the entry points of jinja.h that concern a template's source. */
 #include "tokenizer/jinja/parser.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/plural.h"
 #include "base/utf8.h"
-
-/* --- tokens --- */
-
-void parser_take(struct jinja_parser *p)
-{
-    p->token = p->ahead;
-    p->ahead = jinja_lexer_next(&p->lexer);
-    if (jinja_failed(p->run)) p->token.kind = JINJA_TOKEN_END;
-}
-
-bool parser_is(const struct jinja_token *token, const char *text)
-{
-    return (token->kind == JINJA_TOKEN_NAME || token->kind == JINJA_TOKEN_OPERATOR) && token->length == strlen(text) &&
-           memcmp(token->text, text, token->length) == 0;
-}
-
-bool parser_at(const struct jinja_parser *p, const char *text)
-{
-    return parser_is(&p->token, text);
-}
-
-bool parser_accept(struct jinja_parser *p, const char *text)
-{
-    if (!parser_at(p, text)) return false;
-    parser_take(p);
-    return !jinja_failed(p->run);
-}
-
-void parser_fail_at(struct jinja_parser *p, int line, int column, const char *format, ...)
-{
-    char sentence[sizeof(struct error)];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(sentence, sizeof sentence, format, args);
-    va_end(args);
-    if (!jinja_failed(p->run)) {
-        p->run->line = line;
-        p->run->column = column;
-    }
-    jinja_fail(p->run, "%s", sentence);
-}
-
-void parser_unexpected(struct jinja_parser *p, const char *expected)
-{
-    const struct jinja_token *t = &p->token;
-    const char *what = NULL;
-    switch (t->kind) {
-    case JINJA_TOKEN_END:
-        what = "the end of the template";
-        break;
-    case JINJA_TOKEN_DATA:
-        what = "text";
-        break;
-    case JINJA_TOKEN_PRINT_BEGIN:
-        what = "{{";
-        break;
-    case JINJA_TOKEN_PRINT_END:
-        what = "}}";
-        break;
-    case JINJA_TOKEN_BLOCK_BEGIN:
-        what = "{%";
-        break;
-    case JINJA_TOKEN_BLOCK_END:
-        what = "%}";
-        break;
-    default:
-        break;
-    }
-    if (what)
-        parser_fail_at(p, t->line, t->column, "expected %s, found %s", expected, what);
-    else
-        parser_fail_at(p, t->line, t->column, "expected %s, found '%.*s'", expected, (int)t->length, t->text);
-}
-
-bool parser_expect(struct jinja_parser *p, const char *text)
-{
-    char quoted[32];
-    if (parser_accept(p, text)) return true;
-    snprintf(quoted, sizeof quoted, "'%s'", text);
-    parser_unexpected(p, quoted);
-    return false;
-}
-
-static bool expect_kind(struct jinja_parser *p, enum jinja_token_kind kind, const char *what)
-{
-    const bool found = p->token.kind == kind;
-    if (found)
-        parser_take(p);
-    else
-        parser_unexpected(p, what);
-    return !jinja_failed(p->run);
-}
-
-bool parser_expect_name(struct jinja_parser *p, struct jinja_token *out)
-{
-    *out = p->token;
-    return expect_kind(p, JINJA_TOKEN_NAME, "a name");
-}
-
-/* --- names --- */
-
-static const char *sentence_about(struct jinja_parser *p, const char *format, const struct jinja_string *name)
-{
-    const size_t size = strlen(format) + name->length + 1;
-    char *sentence = jinja_alloc(p->run, size);
-    if (sentence) snprintf(sentence, size, format, (int)name->length, name->bytes);
-    return sentence;
-}
-
-/* An array that grows, in the run's memory. */
-static bool reserve_name(struct jinja_parser *p)
-{
-    struct jinja_template *t = p->t;
-    if (t->num_names < t->names_capacity) return true;
-    const size_t capacity = t->names_capacity ? 2 * t->names_capacity : 64;
-    struct jinja_name **names = jinja_alloc(p->run, capacity * sizeof *names);
-    if (!names) return false;
-    if (t->num_names) memcpy(names, t->names, t->num_names * sizeof *names);
-    t->names = names;
-    t->names_capacity = capacity;
-    return true;
-}
-
-struct jinja_name *parser_name(struct jinja_parser *p, const char *text, size_t length)
-{
-    struct jinja_template *t = p->t;
-    const struct jinja_value key = jinja_string_of(p->run, text, length, false);
-    if (jinja_failed(p->run)) return NULL;
-    const struct jinja_value *known = jinja_dict_get(p->run, t->names_index.dict, key);
-    if (known) return t->names[known->integer];
-    struct jinja_name *name = jinja_alloc(p->run, sizeof *name);
-    if (!name || !reserve_name(p)) return NULL;
-    name->string = *key.string;
-    name->undefined = sentence_about(p, "'%.*s' is undefined", key.string);
-    name->index = t->num_names;
-    if (!jinja_dict_set(p->run, t->names_index.dict, key, jinja_int((int64_t)name->index))) return NULL;
-    t->names[t->num_names++] = name;
-    return name;
-}
 
 /* --- bodies --- */
 
@@ -185,7 +44,7 @@ static struct jinja_statement *parse_print(struct jinja_parser *p)
     struct jinja_statement *s = new_statement(p, JINJA_PRINT, &p->token);
     parser_take(p);
     struct jinja_expr *e = parser_tuple(p, true);
-    if (!s || !e || !expect_kind(p, JINJA_TOKEN_PRINT_END, "}}")) return NULL;
+    if (!s || !e || !parser_expect_kind(p, JINJA_TOKEN_PRINT_END, "}}")) return NULL;
     parser_list_append(&s->exprs, e);
     return s;
 }
@@ -215,7 +74,7 @@ static bool parse_until(struct jinja_parser *p, struct jinja_body *body, const c
             parser_take(p);
             if (ends_here(p, ends)) return true;
             s = parse_statement(p);
-            if (s) expect_kind(p, JINJA_TOKEN_BLOCK_END, "%}");
+            if (s) parser_expect_kind(p, JINJA_TOKEN_BLOCK_END, "%}");
         }
         if (s) append(body, s);
     }
@@ -228,7 +87,7 @@ static bool parse_body(struct jinja_parser *p, struct jinja_body *body, const ch
                        const struct jinja_token *tag)
 {
     parser_accept(p, ":");
-    if (!expect_kind(p, JINJA_TOKEN_BLOCK_END, "%}")) return false;
+    if (!parser_expect_kind(p, JINJA_TOKEN_BLOCK_END, "%}")) return false;
     if (p->blocks == JINJA_MAX_DEPTH) {
         parser_fail_at(p, tag->line, tag->column, "statements are nested more than %d deep", JINJA_MAX_DEPTH);
         return false;
@@ -424,7 +283,7 @@ static bool add_parameter(struct jinja_parser *p, struct jinja_macro *m, struct 
 {
     struct jinja_parameter *parameter = jinja_alloc(p->run, sizeof *parameter);
     if (!parameter || !(parameter->name = parser_name(p, name->text, name->length))) return false;
-    parameter->not_provided = sentence_about(p, "parameter '%.*s' was not provided", &parameter->name->string);
+    parameter->not_provided = parser_sentence(p, "parameter '%.*s' was not provided", &parameter->name->string);
     for (const struct jinja_parameter *other = m->parameters; other && jinja_tick(p->run); other = other->next)
         if (other->name == parameter->name)
             parser_fail_at(p, name->line, name->column, "two parameters are called %.*s", (int)name->length,

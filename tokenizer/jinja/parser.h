@@ -1,4 +1,4 @@
-/* The parser: parser.c has its tokens, names and statements, expressions.c the expressions. */
+/* The parser: parser_tokens.c has its tokens and names, expressions.c the expressions, parser.c the statements. */
 #ifndef QUIRE_TOKENIZER_JINJA_PARSER_H
 #define QUIRE_TOKENIZER_JINJA_PARSER_H
 
@@ -29,12 +29,15 @@ bool parser_at(const struct jinja_parser *p, const char *text);
 bool parser_accept(struct jinja_parser *p, const char *text);
 bool parser_expect(struct jinja_parser *p, const char *text);
 bool parser_expect_name(struct jinja_parser *p, struct jinja_token *out); /* any name */
-/* Fails with "expected WHAT, not TOKEN". */
+bool parser_expect_kind(struct jinja_parser *p, enum jinja_token_kind kind, const char *what);
+/* Fails with "expected WHAT, found TOKEN". */
 void parser_unexpected(struct jinja_parser *p, const char *expected);
 void parser_fail_at(struct jinja_parser *p, int line, int column, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* The entry of the table of names. NULL after a failure. */
 struct jinja_name *parser_name(struct jinja_parser *p, const char *text, size_t length);
+/* The format's sentence about a name ("%.*s"), in the run's memory. */
+const char *parser_sentence(struct jinja_parser *p, const char *format, const struct jinja_string *name);
 
 /* Expressions. All return NULL after a failure. */
 struct jinja_expr *parser_expression(struct jinja_parser *p);

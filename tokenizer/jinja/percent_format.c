@@ -32,8 +32,7 @@ static struct jinja_value next_argument(struct percent *p)
         p->used++;
         return p->args.kind == JINJA_TUPLE ? p->args.list->items[p->used - 1] : p->args;
     }
-    jinja_fail(p->run, "not enough arguments for format string");
-    return jinja_undefined(NULL);
+    return jinja_error(p->run, "not enough arguments for format string");
 }
 
 /* "(name)" after the percent sign: the item of the mapping. */
@@ -50,8 +49,8 @@ static struct jinja_value keyed_argument(struct percent *p)
     struct jinja_value key = jinja_substring(p->run, p->text, from, p->at - 1);
     const struct jinja_value *value = jinja_dict_get(p->run, p->args.dict, key);
     if (value) return *value;
-    jinja_fail(p->run, "the format's key '%.*s' is not in the mapping", (int)key.string->length, key.string->bytes);
-    return jinja_undefined(NULL);
+    return jinja_error(p->run, "the format's key '%.*s' is not in the mapping", (int)key.string->length,
+                       key.string->bytes);
 }
 
 /* A number of the format, or * for one from the arguments. */
@@ -74,10 +73,8 @@ static bool build_int(struct percent *p, struct jinja_builder *b, struct jinja_v
     int64_t i;
     if (v.kind == JINJA_FLOAT && (f->type == 'd' || f->type == 'i' || f->type == 'u') && fabs(v.real) < 0x1p63) {
         i = (int64_t)v.real;
-    } else if (!jinja_is_int(v, &i)) {
-        jinja_fail(p->run, "%%%c format: a number is required, not %s", f->type, jinja_type_name(v));
-        return false;
-    }
+    } else if (!jinja_is_int(v, &i))
+        return jinja_fail(p->run, "%%%c format: a number is required, not %s", f->type, jinja_type_name(v));
     if (f->type == 'i' || f->type == 'u') f->type = 'd';
     if (f->precision < 0) return jinja_build_int_format(p->run, b, i, f);
     struct jinja_format digits = *f; /* the precision is the least number of digits */
@@ -99,12 +96,9 @@ static bool build_character(struct percent *p, struct jinja_builder *b, struct j
     bool is_int = jinja_is_int(v, &i);
     if (is_int && i >= 0 && i <= 0x10FFFF && (i < 0xD800 || i >= 0xE000)) {
         char bytes[4];
-        v = jinja_string_copy(p->run, bytes, character_encode((uint32_t)i, bytes), false);
+        v = jinja_string_copy(p->run, bytes, utf8_write((uint32_t)i, bytes), false);
     }
-    if (v.kind != JINJA_STRING || v.string->count != 1) {
-        jinja_fail(p->run, "%%c requires int or char");
-        return false;
-    }
+    if (v.kind != JINJA_STRING || v.string->count != 1) return jinja_fail(p->run, "%%c requires int or char");
     return jinja_build_string_format(p->run, b, v.string, f);
 }
 
@@ -131,13 +125,11 @@ static bool build_value(struct percent *p, struct jinja_builder *b, struct jinja
     if (f->type && strchr("diuxXo", f->type)) return build_int(p, b, v, f);
     if (f->type && strchr("eEfFgG", f->type)) {
         if (jinja_is_number(v)) return jinja_build_float_format(p->run, b, jinja_to_double(v), f);
-        jinja_fail(p->run, "must be real number, not %s", jinja_type_name(v));
-        return false;
+        return jinja_fail(p->run, "must be real number, not %s", jinja_type_name(v));
     }
     const char *character = p->text->bytes + p->at - 1;
     const int length = utf8_length(character, p->text->length - (p->at - 1));
-    jinja_fail(p->run, "unsupported format character '%.*s' at index %zu", length, character, p->at - 1);
-    return false;
+    return jinja_fail(p->run, "unsupported format character '%.*s' at index %zu", length, character, p->at - 1);
 }
 
 /* What follows a percent sign. */

@@ -1,7 +1,6 @@
 /* The filter pprint: Python's pprint.pformat, whose lines have 80 columns. */
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/filters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 enum { WIDTH = 80 };
 
@@ -24,11 +23,8 @@ static struct jinja_value sorted(struct jinja_run *run, struct jinja_value v)
     struct jinja_value out = v.kind == JINJA_DICT ? jinja_dict_new(run) : jinja_list_new(run, v.kind);
     if (v.kind == JINJA_DICT) {
         bool strings = true;
-        struct jinja_keyed *pairs = jinja_alloc(run, (v.dict->count + 1) * sizeof *pairs);
-        for (size_t i = 0; pairs && i < v.dict->count; i++) {
-            pairs[i] = (struct jinja_keyed){v.dict->pairs[i].key, v.dict->pairs[i].value};
-            strings = strings && pairs[i].key.kind == JINJA_STRING;
-        }
+        struct jinja_keyed *pairs = jinja_pairs(run, v.dict);
+        for (size_t i = 0; pairs && i < v.dict->count; i++) strings = strings && pairs[i].key.kind == JINJA_STRING;
         if (pairs && strings) jinja_sort(run, pairs, v.dict->count, false);
         for (size_t i = 0; i < v.dict->count && jinja_tick(run); i++)
             jinja_dict_set(run, out.dict, pairs[i].key, sorted(run, pairs[i].item));
@@ -42,9 +38,8 @@ static struct jinja_value sorted(struct jinja_run *run, struct jinja_value v)
 
 static bool new_line(struct jinja_run *run, struct jinja_builder *b, int64_t indent)
 {
-    static const struct jinja_string space = {.bytes = " ", .length = 1, .count = 1};
     jinja_build_text(run, b, "\n");
-    return jinja_build_repeated(run, b, &space, indent);
+    return jinja_build_spaces(run, b, indent, false);
 }
 
 static void print_list(struct jinja_run *run, struct jinja_builder *b, struct jinja_value v, int64_t indent,
@@ -88,7 +83,7 @@ static size_t end_of_word(const struct jinja_string *s, size_t at)
 {
     bool in_space = false;
     for (size_t next = at; next < s->length; at = next) {
-        bool space = character_is_space(character_decode(s->bytes, &next));
+        bool space = character_is_space(utf8_next(s->bytes + next, &next));
         if (in_space && !space) return at;
         in_space = space;
     }
@@ -120,19 +115,19 @@ static void add_pieces(struct jinja_run *run, struct jinja_list *pieces, const s
 static void print_string(struct jinja_run *run, struct jinja_builder *b, struct jinja_value v, int64_t indent,
                          int64_t allowance, int level)
 {
-    struct jinja_value keep = jinja_bool(true), pieces = jinja_list_new(run, JINJA_LIST);
-    struct jinja_value lines = jinja_str_splitlines(run, v, &(struct jinja_args){.positional = &keep, .count = 1});
+    struct jinja_value pieces = jinja_list_new(run, JINJA_LIST);
+    const struct jinja_list *lines = jinja_lines(run, v.string, true);
     bool outermost = level == 1;
     indent += outermost;
     allowance += outermost;
-    for (size_t i = 0; !jinja_failed(run) && i < lines.list->count; i++) {
-        int64_t width = WIDTH - indent, last_width = i + 1 == lines.list->count ? width - allowance : width;
-        struct jinja_value whole = repr(run, lines.list->items[i]);
+    for (size_t i = 0; !jinja_failed(run) && i < lines->count; i++) {
+        int64_t width = WIDTH - indent, last_width = i + 1 == lines->count ? width - allowance : width;
+        struct jinja_value whole = repr(run, lines->items[i]);
         if (jinja_failed(run)) return;
         if ((int64_t)whole.string->count <= last_width) {
             jinja_list_append(run, pieces.list, whole);
         } else {
-            add_pieces(run, pieces.list, lines.list->items[i].string, width, last_width);
+            add_pieces(run, pieces.list, lines->items[i].string, width, last_width);
         }
     }
     if (jinja_failed(run)) return;
@@ -164,10 +159,11 @@ static bool print(struct jinja_run *run, struct jinja_builder *b, struct jinja_v
     return !jinja_failed(run);
 }
 
-struct jinja_value jinja_filter_pprint(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_pprint(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_builder b = {0};
-    if (!jinja_bind_positional(run, "pprint", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    print(run, &b, sorted(run, self), 0, 0, 0);
+    print(run, &b, sorted(run, c->self), 0, 0, 0);
     return jinja_build_end(run, &b);
 }
+
+const struct jinja_function jinja_pprint_filters[] = {{"pprint", filter_pprint, "/"}, {NULL}};

@@ -1,4 +1,4 @@
-/* str() and repr() as Python 3.11 writes them. */
+/* str() and repr() as Python 3.11 writes them, and str() with HTML's escapes. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -49,11 +49,10 @@ void jinja_float_repr(double value, char out[JINJA_FLOAT_TEXT])
 
 static bool build_escaped(struct jinja_run *run, struct jinja_builder *b, uint32_t c, bool marked)
 {
-    char text[16];
-    const char *format = c <= 0xFF ? "\\x%02x" : c <= 0xFFFF ? "\\u%04x" : "\\U%08x";
+    char text[11];
     const char *simple = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : NULL;
-    int length = simple ? snprintf(text, sizeof text, "%s", simple) : snprintf(text, sizeof text, format, (unsigned)c);
-    return jinja_build_bytes(run, b, text, (size_t)length, marked);
+    if (simple) return jinja_build_bytes(run, b, simple, 2, marked);
+    return jinja_build_bytes(run, b, text, character_escape(c, text), marked);
 }
 
 static bool build_string_repr(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s)
@@ -65,7 +64,7 @@ static bool build_string_repr(struct jinja_run *run, struct jinja_builder *b, co
     size_t done = 0;
     for (size_t i = 0; i < s->length && jinja_tick(run);) {
         size_t start = i;
-        uint32_t c = character_decode(s->bytes, &i);
+        uint32_t c = utf8_next(s->bytes + i, &i);
         bool backslash = c == '\\' || c == quote;
         if (!backslash && ((c >= ' ' && c < 0x7F) || (c >= 0x7F && character_is_printable(c)))) continue;
         bool marked = jinja_mark_at(s, start);
@@ -160,4 +159,25 @@ struct jinja_value jinja_str(struct jinja_run *run, struct jinja_value v)
     struct jinja_builder b = {0};
     jinja_build_str(run, &b, v);
     return jinja_build_end(run, &b);
+}
+
+struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v)
+{
+    struct jinja_value text = jinja_str(run, v);
+    if (text.kind != JINJA_STRING || (v.kind == JINJA_STRING && v.string->is_markup)) return text;
+    const struct jinja_string *s = text.string;
+    struct jinja_builder b = {0};
+    size_t done = 0;
+    for (size_t i = 0; i < s->length; i++) {
+        static const char special[] = "&<>\"'";
+        static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+        const char *found = s->bytes[i] ? strchr(special, s->bytes[i]) : NULL;
+        if (!found) continue;
+        const char *escape = escapes[found - special];
+        jinja_build_range(run, &b, s, done, i);
+        jinja_build_bytes(run, &b, escape, strlen(escape), jinja_mark_at(s, i));
+        done = i + 1;
+    }
+    jinja_build_range(run, &b, s, done, s->length);
+    return jinja_as_markup(run, jinja_build_end(run, &b));
 }

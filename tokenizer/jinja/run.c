@@ -22,26 +22,36 @@ void jinja_run_begin(struct jinja_run *run, const struct jinja_context *context,
     run->began = clock_thread_seconds();
 }
 
-void jinja_run_end(struct jinja_run *run)
-{
-    jinja_memory_free(run);
-}
-
 void jinja_run_allow(struct jinja_run *run, size_t bytes)
 {
     run->max_bytes += bytes * MEMORY_PER_BYTE;
     run->seconds += (double)bytes / BYTES_PER_SECOND;
 }
 
-void jinja_fail(struct jinja_run *run, const char *format, ...)
+static void fail(struct jinja_run *run, const char *format, va_list args)
 {
-    if (run->status) return;
     struct error sentence;
+    if (run->status) return;
+    vsnprintf(sentence.text, sizeof sentence.text, format, args);
+    run->status = error_set(run->err, STATUS_INVALID, "line %d, column %d: %s", run->line, run->column, sentence.text);
+}
+
+bool jinja_fail(struct jinja_run *run, const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(sentence.text, sizeof sentence.text, format, args);
+    fail(run, format, args);
     va_end(args);
-    run->status = error_set(run->err, STATUS_INVALID, "line %d, column %d: %s", run->line, run->column, sentence.text);
+    return false;
+}
+
+struct jinja_value jinja_error(struct jinja_run *run, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fail(run, format, args);
+    va_end(args);
+    return jinja_undefined(NULL);
 }
 
 /* Whether the time is up. What other processes take of the processor does not count: a busy machine must not stop a
@@ -66,10 +76,7 @@ bool jinja_tick(struct jinja_run *run)
 bool jinja_enter(struct jinja_run *run)
 {
     if (jinja_failed(run)) return false;
-    if (run->depth == JINJA_MAX_DEPTH) {
-        jinja_fail(run, "nested more than %d levels deep", JINJA_MAX_DEPTH);
-        return false;
-    }
+    if (run->depth == JINJA_MAX_DEPTH) return jinja_fail(run, "nested more than %d levels deep", JINJA_MAX_DEPTH);
     run->depth++;
     return true;
 }

@@ -240,17 +240,23 @@ static void resolve_block(struct resolver *r, struct jinja_body *body, struct ji
     place_in(r, body, out);
 }
 
-static void resolve_with(struct resolver *r, struct jinja_statement *s)
+/* The scope of a statement's body and targets, which is open. */
+static void resolve_targets(struct resolver *r, struct jinja_statement *s)
 {
-    struct scope scope;
-    walk_list(r, &s->exprs); /* the values see the scope around */
-    open_scope(r, &scope);
     r->placing = false;
     walk_targets(r, &s->targets, true);
     collect(r, &s->body);
     r->placing = true;
     walk_targets(r, &s->targets, true);
     place_in(r, &s->body, &s->scope);
+}
+
+static void resolve_with(struct resolver *r, struct jinja_statement *s)
+{
+    struct scope scope;
+    walk_list(r, &s->exprs); /* the values see the scope around */
+    open_scope(r, &scope);
+    resolve_targets(r, s);
 }
 
 static void resolve_test(struct resolver *r, struct jinja_for *loop)
@@ -273,13 +279,8 @@ static void resolve_for(struct resolver *r, struct jinja_statement *s)
     if (s->loop->test) resolve_test(r, s->loop);
     if (s->loop->recursive) open_function(r, &function);
     open_scope(r, &scope);
-    r->placing = false;
     s->loop->loop_slot = declare(r, r->t->loop);
-    walk_targets(r, &s->targets, true);
-    collect(r, &s->body);
-    r->placing = true;
-    walk_targets(r, &s->targets, true);
-    place_in(r, &s->body, &s->scope);
+    resolve_targets(r, s);
     resolve_block(r, &s->loop->otherwise, NULL, &s->loop->else_scope);
     if (s->loop->recursive) s->loop->num_slots = close_function(r);
 }

@@ -1,8 +1,7 @@
 /* Filters that order, group and compare elements. */
 #include <string.h>
 
-#include "tokenizer/jinja/filters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 /* --- sorting: a stable merge sort, so that a comparison that fails does no harm --- */
 
@@ -40,26 +39,31 @@ bool jinja_sort(struct jinja_run *run, struct jinja_keyed *elements, size_t coun
     return !jinja_failed(run);
 }
 
+struct jinja_keyed *jinja_pairs(struct jinja_run *run, const struct jinja_dict *dict)
+{
+    struct jinja_keyed *pairs = jinja_alloc(run, dict->count * sizeof *pairs);
+    for (size_t i = 0; pairs && i < dict->count; i++)
+        pairs[i] = (struct jinja_keyed){dict->pairs[i].key, dict->pairs[i].value};
+    return pairs;
+}
+
 /* --- attributes --- */
 
 static struct jinja_value lower(struct jinja_run *run, struct jinja_value v)
 {
-    return v.kind == JINJA_STRING ? jinja_str_lower(run, v, &(struct jinja_args){0}) : v;
+    if (v.kind != JINJA_STRING) return v;
+    struct jinja_builder b = {0};
+    jinja_build_lower(run, &b, v.string, 0, v.string->length);
+    return jinja_build_end(run, &b);
 }
 
 static bool add_part(struct jinja_run *run, struct jinja_attribute *a, struct jinja_value part)
 {
-    if (a->count == sizeof a->parts / sizeof a->parts[0]) {
-        jinja_fail(run, "an attribute may have %zu parts", a->count);
-        return false;
-    }
-    bool is_number = part.kind == JINJA_STRING && part.string->length > 0 && part.string->length < 10;
-    int64_t number = 0;
-    for (size_t i = 0; is_number && i < part.string->length; i++) {
-        is_number = part.string->bytes[i] >= '0' && part.string->bytes[i] <= '9';
-        number = number * 10 + (part.string->bytes[i] - '0');
-    }
-    a->parts[a->count++] = is_number ? jinja_int(number) : part;
+    if (a->count == sizeof a->parts / sizeof a->parts[0])
+        return jinja_fail(run, "an attribute may have %zu parts", a->count);
+    int64_t index;
+    const bool is_index = part.kind == JINJA_STRING && jinja_is_index(part.string, &index);
+    a->parts[a->count++] = is_index ? jinja_int(index) : part;
     return true;
 }
 
@@ -127,53 +131,44 @@ static struct jinja_value sort_key(struct jinja_run *run, struct jinja_value nam
     return key;
 }
 
-struct jinja_value jinja_filter_sort(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_sort(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"reverse", "case_sensitive", "attribute"};
-    struct jinja_value v[3];
     struct jinja_attribute itself = {0};
     size_t count;
-    if (!jinja_bind(run, "sort", args, names, 3, 0, v)) return jinja_undefined(NULL);
-    bool ignore_case = !jinja_is_true(run, v[1]);
-    struct jinja_keyed *elements = keyed_elements(run, self, &itself, &count);
+    bool ignore_case = !jinja_is_true(run, c->v[1]);
+    struct jinja_keyed *elements = keyed_elements(run, c->self, &itself, &count);
     for (size_t i = 0; elements && i < count && !jinja_failed(run); i++)
-        elements[i].key = sort_key(run, v[2], ignore_case, elements[i].item);
-    if (!elements || !jinja_sort(run, elements, count, jinja_is_true(run, v[0]))) return jinja_undefined(NULL);
+        elements[i].key = sort_key(run, c->v[2], ignore_case, elements[i].item);
+    if (!elements || !jinja_sort(run, elements, count, jinja_is_true(run, c->v[0]))) return jinja_undefined(NULL);
     return items_of(run, elements, count);
 }
 
-struct jinja_value jinja_filter_dictsort(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_dictsort(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"case_sensitive", "by", "reverse"};
-    struct jinja_value v[3];
-    if (!jinja_bind(run, "dictsort", args, names, 3, 0, v)) return jinja_undefined(NULL);
-    bool by_value = v[1].kind == JINJA_STRING && jinja_string_is(v[1].string, "value");
-    if (v[1].kind != JINJA_UNDEFINED && !by_value &&
-        !(v[1].kind == JINJA_STRING && jinja_string_is(v[1].string, "key")))
+    bool by_value = c->v[1].kind == JINJA_STRING && jinja_string_is(c->v[1].string, "value");
+    if (c->v[1].kind != JINJA_UNDEFINED && !by_value &&
+        !(c->v[1].kind == JINJA_STRING && jinja_string_is(c->v[1].string, "key")))
         jinja_fail(run, "You can only sort by either \"key\" or \"value\"");
-    if (self.kind != JINJA_DICT) return jinja_wrong_type(run, "dictsort", "a mapping", self);
-    size_t count = self.dict->count;
+    if (c->self.kind != JINJA_DICT) return jinja_wrong_type(run, "dictsort", "a mapping", c->self);
+    size_t count = c->self.dict->count;
     struct jinja_keyed *elements = jinja_alloc(run, (count + 1) * sizeof *elements);
-    bool ignore_case = !jinja_is_true(run, v[0]);
+    bool ignore_case = !jinja_is_true(run, c->v[0]);
     for (size_t i = 0; elements && i < count && jinja_tick(run); i++) {
-        struct jinja_value both[] = {self.dict->pairs[i].key, self.dict->pairs[i].value}, key = both[by_value];
+        struct jinja_value both[] = {c->self.dict->pairs[i].key, c->self.dict->pairs[i].value}, key = both[by_value];
         elements[i] = (struct jinja_keyed){ignore_case ? lower(run, key) : key, jinja_tuple(run, both, 2)};
     }
-    if (!elements || jinja_failed(run) || !jinja_sort(run, elements, count, jinja_is_true(run, v[2])))
+    if (!elements || jinja_failed(run) || !jinja_sort(run, elements, count, jinja_is_true(run, c->v[2])))
         return jinja_undefined(NULL);
     return items_of(run, elements, count);
 }
 
-struct jinja_value jinja_filter_unique(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_unique(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    struct jinja_value v[2];
     struct jinja_attribute a;
     size_t count;
-    if (!jinja_bind(run, "unique", args, names, 2, 0, v) || !jinja_attribute_parse(run, v[1], &a))
-        return jinja_undefined(NULL);
-    a.ignore_case = !jinja_is_true(run, v[0]);
-    const struct jinja_keyed *elements = keyed_elements(run, self, &a, &count);
+    if (!jinja_attribute_parse(run, c->v[1], &a)) return jinja_undefined(NULL);
+    a.ignore_case = !jinja_is_true(run, c->v[0]);
+    const struct jinja_keyed *elements = keyed_elements(run, c->self, &a, &count);
     struct jinja_value seen = jinja_dict_new(run), out = jinja_list_new(run, JINJA_LIST);
     for (size_t i = 0; elements && i < count && jinja_tick(run); i++) {
         if (jinja_dict_get(run, seen.dict, elements[i].key)) continue;
@@ -183,46 +178,30 @@ struct jinja_value jinja_filter_unique(struct jinja_run *run, struct jinja_value
     return jinja_generator(run, out);
 }
 
-static struct jinja_value extreme(struct jinja_run *run, const char *name, struct jinja_value self,
-                                  const struct jinja_args *args, int wanted)
+/* An element is the new extreme if its order to the last one is `variant`. */
+static struct jinja_value filter_extreme(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"case_sensitive", "attribute"};
-    struct jinja_value v[2];
     struct jinja_attribute a;
     size_t count, best = 0;
-    if (!jinja_bind(run, name, args, names, 2, 0, v) || !jinja_attribute_parse(run, v[1], &a))
-        return jinja_undefined(NULL);
-    a.ignore_case = !jinja_is_true(run, v[0]);
-    const struct jinja_keyed *elements = keyed_elements(run, self, &a, &count);
+    if (!jinja_attribute_parse(run, c->v[1], &a)) return jinja_undefined(NULL);
+    a.ignore_case = !jinja_is_true(run, c->v[0]);
+    const struct jinja_keyed *elements = keyed_elements(run, c->self, &a, &count);
     if (!elements || count == 0) return jinja_undefined("No aggregated item, sequence was empty.");
     for (size_t i = 1; i < count && jinja_tick(run); i++) {
-        if (jinja_compare(run, elements[i].key, elements[best].key) == wanted) best = i;
+        if (jinja_compare(run, elements[i].key, elements[best].key) == c->variant) best = i;
     }
     return elements[best].item;
 }
 
-struct jinja_value jinja_filter_min(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_groupby(struct jinja_run *run, struct jinja_call *c)
 {
-    return extreme(run, "min", self, args, -1);
-}
-
-struct jinja_value jinja_filter_max(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return extreme(run, "max", self, args, 1);
-}
-
-struct jinja_value jinja_filter_groupby(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    static const char *const names[] = {"attribute", "default", "case_sensitive"};
     static const char *const parts[] = {"grouper", "list"};
-    struct jinja_value v[3];
     struct jinja_attribute a;
     size_t count, end;
-    if (!jinja_bind(run, "groupby", args, names, 3, 1, v) || !jinja_attribute_parse(run, v[0], &a))
-        return jinja_undefined(NULL);
-    a.ignore_case = !jinja_is_true(run, v[2]);
-    if (v[1].kind != JINJA_NONE) a.absent = v[1];
-    struct jinja_keyed *elements = keyed_elements(run, self, &a, &count);
+    if (!jinja_attribute_parse(run, c->v[0], &a)) return jinja_undefined(NULL);
+    a.ignore_case = !jinja_is_true(run, c->v[2]);
+    if (c->v[1].kind != JINJA_NONE) a.absent = c->v[1];
+    struct jinja_keyed *elements = keyed_elements(run, c->self, &a, &count);
     if (!elements || !jinja_sort(run, elements, count, false)) return jinja_undefined(NULL);
     a.ignore_case = false; /* a group is called as its first element is */
     struct jinja_value groups = jinja_list_new(run, JINJA_LIST);
@@ -237,3 +216,13 @@ struct jinja_value jinja_filter_groupby(struct jinja_run *run, struct jinja_valu
     }
     return groups;
 }
+
+const struct jinja_function jinja_sort_filters[] = {
+    {"dictsort", filter_dictsort, "case_sensitive=, by=, reverse="},
+    {"groupby", filter_groupby, "attribute, default=, case_sensitive="},
+    {"max", filter_extreme, "case_sensitive=, attribute=", 1},
+    {"min", filter_extreme, "case_sensitive=, attribute=", -1},
+    {"sort", filter_sort, "reverse=, case_sensitive=, attribute="},
+    {"unique", filter_unique, "case_sensitive=, attribute="},
+    {NULL},
+};

@@ -1,6 +1,6 @@
 /* str methods that change the case of characters or judge them. A changed character keeps the mark of its source. */
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 enum { CAPITAL_SIGMA = 0x3A3, SMALL_SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 
@@ -8,7 +8,7 @@ enum { CAPITAL_SIGMA = 0x3A3, SMALL_SIGMA = 0x3C3, FINAL_SIGMA = 0x3C2 };
 static bool is_cased_after(const struct jinja_string *s, size_t at)
 {
     while (at < s->length) {
-        uint32_t c = character_decode(s->bytes, &at);
+        uint32_t c = utf8_next(s->bytes + at, &at);
         if (!character_is_case_ignorable(c)) return character_is_cased(c);
     }
     return false;
@@ -17,11 +17,8 @@ static bool is_cased_after(const struct jinja_string *s, size_t at)
 static bool is_cased_before(const struct jinja_string *s, size_t at)
 {
     while (at > 0) {
-        do {
-            at--;
-        } while (((unsigned char)s->bytes[at] & 0xC0) == 0x80);
-        size_t next = at;
-        uint32_t c = character_decode(s->bytes, &next);
+        size_t next = at = jinja_character_start(s, at);
+        uint32_t c = utf8_next(s->bytes + next, &next);
         if (!character_is_case_ignorable(c)) return character_is_cased(c);
     }
     return false;
@@ -33,7 +30,7 @@ static bool build_cased(struct jinja_run *run, struct jinja_builder *b, const st
 {
     size_t start = *at;
     bool marked = jinja_mark_at(s, start);
-    uint32_t c = character_decode(s->bytes, at), to[3];
+    uint32_t c = utf8_next(s->bytes + *at, at), to[3];
     if (c == CAPITAL_SIGMA && wanted == CHARACTER_LOWER) {
         bool final = is_cased_before(s, start) && !is_cased_after(s, *at);
         return jinja_build_character(run, b, final ? FINAL_SIGMA : SMALL_SIGMA, marked);
@@ -63,65 +60,46 @@ bool jinja_build_upper(struct jinja_run *run, struct jinja_builder *b, const str
     return build_range_cased(run, b, s, from, to, CHARACTER_UPPER);
 }
 
-static struct jinja_value to_case(struct jinja_run *run, const char *name, struct jinja_value self,
-                                  const struct jinja_args *args, enum character_case wanted)
+/* `variant` is the case that is wanted. */
+static struct jinja_value str_to_case(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_builder b = {0};
-    if (!jinja_bind_positional(run, name, args, 0, 0, NULL)) return jinja_undefined(NULL);
-    build_range_cased(run, &b, self.string, 0, self.string->length, wanted);
+    build_range_cased(run, &b, c->self.string, 0, c->self.string->length, (enum character_case)c->variant);
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_str_upper(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return to_case(run, "upper", self, args, CHARACTER_UPPER);
-}
-
-struct jinja_value jinja_str_lower(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return to_case(run, "lower", self, args, CHARACTER_LOWER);
-}
-
-struct jinja_value jinja_str_casefold(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return to_case(run, "casefold", self, args, CHARACTER_FOLD);
-}
-
-struct jinja_value jinja_str_capitalize(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_capitalize(struct jinja_run *run, struct jinja_call *c)
 {
     struct jinja_builder b = {0};
     size_t at = 0;
-    if (!jinja_bind_positional(run, "capitalize", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    if (self.string->length) build_cased(run, &b, self.string, &at, CHARACTER_TITLE);
-    jinja_build_lower(run, &b, self.string, at, self.string->length);
+    if (c->self.string->length) build_cased(run, &b, c->self.string, &at, CHARACTER_TITLE);
+    jinja_build_lower(run, &b, c->self.string, at, c->self.string->length);
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_str_title(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_title(struct jinja_run *run, struct jinja_call *c)
 {
-    const struct jinja_string *s = self.string;
+    const struct jinja_string *s = c->self.string;
     struct jinja_builder b = {0};
     bool in_word = false;
-    if (!jinja_bind_positional(run, "title", args, 0, 0, NULL)) return jinja_undefined(NULL);
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t next = at;
-        bool cased = character_is_cased(character_decode(s->bytes, &next));
+        bool cased = character_is_cased(utf8_next(s->bytes + next, &next));
         if (!build_cased(run, &b, s, &at, in_word ? CHARACTER_LOWER : CHARACTER_TITLE)) break;
         in_word = cased;
     }
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_str_swapcase(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_swapcase(struct jinja_run *run, struct jinja_call *c)
 {
-    const struct jinja_string *s = self.string;
+    const struct jinja_string *s = c->self.string;
     struct jinja_builder b = {0};
-    if (!jinja_bind_positional(run, "swapcase", args, 0, 0, NULL)) return jinja_undefined(NULL);
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t start = at, next = at;
-        uint32_t c = character_decode(s->bytes, &next);
-        if (character_is_upper(c) || character_is_lower(c)) {
-            build_cased(run, &b, s, &at, character_is_upper(c) ? CHARACTER_LOWER : CHARACTER_UPPER);
+        uint32_t character = utf8_next(s->bytes + next, &next);
+        if (character_is_upper(character) || character_is_lower(character)) {
+            build_cased(run, &b, s, &at, character_is_upper(character) ? CHARACTER_LOWER : CHARACTER_UPPER);
         } else {
             jinja_build_range(run, &b, s, start, next);
             at = next;
@@ -132,97 +110,48 @@ struct jinja_value jinja_str_swapcase(struct jinja_run *run, struct jinja_value 
 
 /* --- judging --- */
 
-/* Whether there are characters, and all of them are such. */
-static struct jinja_value all(struct jinja_run *run, const char *name, struct jinja_value self,
-                              const struct jinja_args *args, bool (*is)(uint32_t c))
+static bool is_ascii(uint32_t c)
 {
-    const struct jinja_string *s = self.string;
-    if (!jinja_bind_positional(run, name, args, 0, 0, NULL)) return jinja_undefined(NULL);
+    return c < 0x80;
+}
+
+enum { ALPHA, DECIMAL, DIGIT, NUMERIC, ALNUM, SPACE, PRINTABLE, ASCII };
+
+/* Whether all characters are such. The empty string is printable and ASCII, and nothing else. */
+static struct jinja_value str_is(struct jinja_run *run, struct jinja_call *c)
+{
+    static bool (*const judges[])(uint32_t) = {[ALPHA] = character_is_alpha,         [DECIMAL] = character_is_decimal,
+                                               [DIGIT] = character_is_digit,         [NUMERIC] = character_is_numeric,
+                                               [ALNUM] = character_is_alnum,         [SPACE] = character_is_space,
+                                               [PRINTABLE] = character_is_printable, [ASCII] = is_ascii};
+    const struct jinja_string *s = c->self.string;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
-        if (!is(character_decode(s->bytes, &at))) return jinja_bool(false);
+        if (!judges[c->variant](utf8_next(s->bytes + at, &at))) return jinja_bool(false);
     }
-    return jinja_bool(s->length > 0);
+    return jinja_bool(s->length > 0 || c->variant >= PRINTABLE);
 }
 
-struct jinja_value jinja_str_isalpha(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+/* Whether there are cased characters, and all of them are upper case (`variant`), or lower case. */
+static struct jinja_value str_is_cased(struct jinja_run *run, struct jinja_call *c)
 {
-    return all(run, "isalpha", self, args, character_is_alpha);
-}
-
-struct jinja_value jinja_str_isdecimal(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return all(run, "isdecimal", self, args, character_is_decimal);
-}
-
-struct jinja_value jinja_str_isdigit(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return all(run, "isdigit", self, args, character_is_digit);
-}
-
-struct jinja_value jinja_str_isnumeric(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return all(run, "isnumeric", self, args, character_is_numeric);
-}
-
-struct jinja_value jinja_str_isalnum(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return all(run, "isalnum", self, args, character_is_alnum);
-}
-
-struct jinja_value jinja_str_isspace(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return all(run, "isspace", self, args, character_is_space);
-}
-
-struct jinja_value jinja_str_isprintable(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    if (self.string->length == 0 && args->count == 0) return jinja_bool(true);
-    return all(run, "isprintable", self, args, character_is_printable);
-}
-
-struct jinja_value jinja_str_isascii(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    if (!jinja_bind_positional(run, "isascii", args, 0, 0, NULL)) return jinja_undefined(NULL);
-    for (size_t i = 0; i < self.string->length; i++) {
-        if ((unsigned char)self.string->bytes[i] >= 0x80) return jinja_bool(false);
-    }
-    return jinja_bool(true);
-}
-
-/* Whether there are cased characters, and all of them are in this case. */
-static struct jinja_value all_cased(struct jinja_run *run, const char *name, struct jinja_value self,
-                                    const struct jinja_args *args, bool (*is)(uint32_t c))
-{
-    const struct jinja_string *s = self.string;
+    const struct jinja_string *s = c->self.string;
     bool found = false;
-    if (!jinja_bind_positional(run, name, args, 0, 0, NULL)) return jinja_undefined(NULL);
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
-        uint32_t c = character_decode(s->bytes, &at);
-        if (!character_is_cased(c)) continue;
-        if (!is(c)) return jinja_bool(false);
+        const uint32_t character = utf8_next(s->bytes + at, &at);
+        if (!character_is_cased(character)) continue;
+        if (!(c->variant ? character_is_upper(character) : character_is_lower(character))) return jinja_bool(false);
         found = true;
     }
     return jinja_bool(found);
 }
 
-struct jinja_value jinja_str_islower(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_istitle(struct jinja_run *run, struct jinja_call *c)
 {
-    return all_cased(run, "islower", self, args, character_is_lower);
-}
-
-struct jinja_value jinja_str_isupper(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return all_cased(run, "isupper", self, args, character_is_upper);
-}
-
-struct jinja_value jinja_str_istitle(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    const struct jinja_string *s = self.string;
+    const struct jinja_string *s = c->self.string;
     bool found = false, in_word = false;
-    if (!jinja_bind_positional(run, "istitle", args, 0, 0, NULL)) return jinja_undefined(NULL);
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
-        uint32_t c = character_decode(s->bytes, &at);
-        bool small = character_is_lower(c), cased = character_is_cased(c);
+        uint32_t character = utf8_next(s->bytes + at, &at);
+        bool small = character_is_lower(character), cased = character_is_cased(character);
         if (cased && small != in_word) return jinja_bool(false);
         found = found || cased;
         in_word = cased;
@@ -230,14 +159,36 @@ struct jinja_value jinja_str_istitle(struct jinja_run *run, struct jinja_value s
     return jinja_bool(found);
 }
 
-struct jinja_value jinja_str_isidentifier(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_isidentifier(struct jinja_run *run, struct jinja_call *c)
 {
-    const struct jinja_string *s = self.string;
-    if (!jinja_bind_positional(run, "isidentifier", args, 0, 0, NULL)) return jinja_undefined(NULL);
+    const struct jinja_string *s = c->self.string;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         bool first = at == 0;
-        uint32_t c = character_decode(s->bytes, &at);
-        if (!(first ? character_starts_identifier(c) : character_continues_identifier(c))) return jinja_bool(false);
+        uint32_t character = utf8_next(s->bytes + at, &at);
+        if (!(first ? character_starts_identifier(character) : character_continues_identifier(character)))
+            return jinja_bool(false);
     }
     return jinja_bool(s->length > 0);
 }
+
+const struct jinja_function jinja_case_methods[] = {
+    {"capitalize", str_capitalize, "/"},
+    {"casefold", str_to_case, "/", CHARACTER_FOLD},
+    {"isalnum", str_is, "/", ALNUM},
+    {"isalpha", str_is, "/", ALPHA},
+    {"isascii", str_is, "/", ASCII},
+    {"isdecimal", str_is, "/", DECIMAL},
+    {"isdigit", str_is, "/", DIGIT},
+    {"isidentifier", str_isidentifier, "/"},
+    {"islower", str_is_cased, "/", false},
+    {"isnumeric", str_is, "/", NUMERIC},
+    {"isprintable", str_is, "/", PRINTABLE},
+    {"isspace", str_is, "/", SPACE},
+    {"istitle", str_istitle, "/"},
+    {"isupper", str_is_cased, "/", true},
+    {"lower", str_to_case, "/", CHARACTER_LOWER},
+    {"swapcase", str_swapcase, "/"},
+    {"title", str_title, "/"},
+    {"upper", str_to_case, "/", CHARACTER_UPPER},
+    {NULL},
+};

@@ -1,9 +1,8 @@
 /* "text".format(...), as jinja2's sandbox does it. */
-#include <ctype.h>
 #include <string.h>
 
 #include "tokenizer/jinja/format.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 enum { MAX_DEPTH = 3 }; /* of fields in the format of a field */
 
@@ -17,33 +16,10 @@ struct formatter {
 
 static bool build_formatted(struct formatter *f, struct jinja_builder *b, const struct jinja_string *s, int depth);
 
-static bool fail(struct formatter *f, const char *what)
-{
-    jinja_fail(f->run, "%s", what);
-    return false;
-}
-
-static bool is_number(const struct jinja_string *s)
-{
-    for (size_t i = 0; i < s->length; i++) {
-        if (!isdigit((unsigned char)s->bytes[i])) return false;
-    }
-    return s->length > 0 && s->length < 10;
-}
-
-static int64_t to_number(const struct jinja_string *s)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < s->length; i++) n = n * 10 + (s->bytes[i] - '0');
-    return n;
-}
-
 static bool positional(struct formatter *f, int64_t index, struct jinja_value *out)
 {
-    if ((size_t)index >= f->args->count) {
-        jinja_fail(f->run, "Replacement index %d out of range for positional args tuple", (int)index);
-        return false;
-    }
+    if ((size_t)index >= f->args->count)
+        return jinja_fail(f->run, "Replacement index %d out of range for positional args tuple", (int)index);
     *out = f->args->positional[index];
     return true;
 }
@@ -51,15 +27,16 @@ static bool positional(struct formatter *f, int64_t index, struct jinja_value *o
 /* What stands before the first '.' or '[' of a field. */
 static bool first_value(struct formatter *f, struct jinja_value name, struct jinja_value *out)
 {
-    if (name.string->length == 0 || is_number(name.string)) {
-        bool automatic = name.string->length == 0;
+    int64_t index;
+    const bool automatic = name.string->length == 0;
+    if (automatic || jinja_is_index(name.string, &index)) {
         if (automatic ? f->manual : f->automatic)
-            return fail(f, "cannot switch between manual field specification and automatic field numbering");
+            return jinja_fail(f->run, "cannot switch between manual field specification and automatic field numbering");
         if (automatic)
             f->automatic = true;
         else
             f->manual = true;
-        return positional(f, automatic ? f->next++ : to_number(name.string), out);
+        return positional(f, automatic ? f->next++ : index, out);
     }
     const struct jinja_value *found = f->mapping ? jinja_dict_get(f->run, f->mapping, name) : NULL;
     if (found) *out = *found;
@@ -75,6 +52,7 @@ static bool first_value(struct formatter *f, struct jinja_value name, struct jin
 /* The value of "name.attribute[key]". */
 static bool field_value(struct formatter *f, const struct jinja_string *field, struct jinja_value *out)
 {
+    int64_t index;
     size_t at = 0;
     while (at < field->length && field->bytes[at] != '.' && field->bytes[at] != '[') at++;
     struct jinja_value name = jinja_substring(f->run, field, 0, at);
@@ -83,16 +61,16 @@ static bool field_value(struct formatter *f, const struct jinja_string *field, s
         bool item = field->bytes[at] == '[';
         size_t from = ++at;
         if (!item && field->bytes[from - 1] != '.')
-            return fail(f, "Only '.' or '[' may follow ']' in format field specifier");
+            return jinja_fail(f->run, "Only '.' or '[' may follow ']' in format field specifier");
         while (at < field->length &&
                (item ? field->bytes[at] != ']' : field->bytes[at] != '.' && field->bytes[at] != '['))
             at++;
-        if (item && at == field->length) return fail(f, "Missing ']' in format string");
-        if (at == from) return fail(f, "Empty attribute in format string");
+        if (item && at == field->length) return jinja_fail(f->run, "Missing ']' in format string");
+        if (at == from) return jinja_fail(f->run, "Empty attribute in format string");
         struct jinja_value key = jinja_substring(f->run, field, from, at);
         if (jinja_failed(f->run)) return false;
         if (!item) *out = jinja_get_attribute(f->run, *out, key.string);
-        if (item && is_number(key.string)) key = jinja_int(to_number(key.string));
+        if (item && jinja_is_index(key.string, &index)) key = jinja_int(index);
         if (item) *out = jinja_get_item(f->run, *out, key);
         at += item;
     }
@@ -109,7 +87,7 @@ static bool convert(struct formatter *f, char conversion, struct jinja_value *v)
     else if (conversion == 'a')
         jinja_build_ascii(f->run, &b, *v);
     else
-        return fail(f, "Unknown conversion specifier");
+        return jinja_fail(f->run, "Unknown conversion specifier");
     *v = jinja_build_end(f->run, &b);
     return !jinja_failed(f->run);
 }
@@ -127,7 +105,7 @@ static bool build_field(struct formatter *f, struct jinja_builder *b, const stru
     if (jinja_failed(f->run) || !field_value(f, field.string, &v)) return false;
     if (end < to && s->bytes[end] == '!') {
         if (end + 1 == to || (end + 2 < to && s->bytes[end + 2] != ':'))
-            return fail(f, "expected ':' after conversion specifier");
+            return jinja_fail(f->run, "expected ':' after conversion specifier");
         if (!convert(f, s->bytes[end + 1], &v)) return false;
         end += 2;
     }
@@ -154,17 +132,17 @@ static size_t end_of_field(const struct jinja_string *s, size_t at)
 
 static bool build_formatted(struct formatter *f, struct jinja_builder *b, const struct jinja_string *s, int depth)
 {
-    if (depth > MAX_DEPTH) return fail(f, "Max string recursion exceeded");
+    if (depth > MAX_DEPTH) return jinja_fail(f->run, "Max string recursion exceeded");
     size_t done = 0;
     for (size_t at = 0; at < s->length && jinja_tick(f->run); at++) {
         char c = s->bytes[at];
         if (c != '{' && c != '}') continue;
         bool doubled = at + 1 < s->length && s->bytes[at + 1] == c;
         jinja_build_range(f->run, b, s, done, at + doubled);
-        if (!doubled && c == '}') return fail(f, "Single '}' encountered in format string");
+        if (!doubled && c == '}') return jinja_fail(f->run, "Single '}' encountered in format string");
         if (!doubled) {
             size_t end = end_of_field(s, at + 1);
-            if (end == s->length) return fail(f, "expected '}' before end of string");
+            if (end == s->length) return jinja_fail(f->run, "expected '}' before end of string");
             build_field(f, b, s, at + 1, end, depth);
             at = end;
         } else {
@@ -175,22 +153,23 @@ static bool build_formatted(struct formatter *f, struct jinja_builder *b, const 
     return !jinja_failed(f->run) && jinja_build_range(f->run, b, s, done, s->length);
 }
 
-struct jinja_value jinja_str_format(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_format(struct jinja_run *run, struct jinja_call *c)
 {
-    struct formatter f = {.run = run, .args = args};
+    struct formatter f = {.run = run, .args = c->args};
     struct jinja_builder b = {0};
-    build_formatted(&f, &b, self.string, 1);
+    build_formatted(&f, &b, c->self.string, 1);
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_str_format_map(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_format_map(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value mapping;
-    if (!jinja_bind_positional(run, "format_map", args, 1, 1, &mapping)) return jinja_undefined(NULL);
-    if (mapping.kind != JINJA_DICT) return jinja_wrong_type(run, "format_map()", "a mapping", mapping);
+    if (c->v[0].kind != JINJA_DICT) return jinja_wrong_type(run, "format_map()", "a mapping", c->v[0]);
     struct jinja_args none = {0};
-    struct formatter f = {.run = run, .args = &none, .mapping = mapping.dict};
+    struct formatter f = {.run = run, .args = &none, .mapping = c->v[0].dict};
     struct jinja_builder b = {0};
-    build_formatted(&f, &b, self.string, 1);
+    build_formatted(&f, &b, c->self.string, 1);
     return jinja_build_end(run, &b);
 }
+
+const struct jinja_function jinja_format_methods[] = {
+    {"format", str_format}, {"format_map", str_format_map, "mapping, /"}, {NULL}};

@@ -1,5 +1,6 @@
 /* str methods that look for strings, and those that put strings together. */
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/characters.h"
+#include "tokenizer/jinja/library.h"
 
 /* --- where --- */
 
@@ -20,97 +21,51 @@ static bool search_bounds(struct jinja_run *run, const char *name, const struct 
     return true;
 }
 
-/* The index of the character at which the argument is found; -1: nowhere, or a failure. */
-static int64_t find(struct jinja_run *run, const char *name, const struct jinja_string *s,
-                    const struct jinja_args *args, bool last)
+enum { LAST = 1, MUST_BE_THERE = 2 };
+
+/* The index of the character at which the argument is found; -1: nowhere. `variant` asks for the last place instead of
+ * the first, and says whether there must be one. */
+static struct jinja_value str_find(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value v[3];
+    const struct jinja_string *s = c->self.string, *needle = jinja_expect_string(run, c->title, c->v[0]);
+    size_t from, to, found = SIZE_MAX;
+    if (needle && search_bounds(run, c->title, s, c->v + 1, &from, &to))
+        found =
+            c->variant & LAST ? jinja_find_last_bytes(run, s, from, to, needle) : jinja_find_bytes(s, from, to, needle);
+    if (found == SIZE_MAX && c->variant & MUST_BE_THERE) jinja_fail(run, "substring not found");
+    return jinja_int(found == SIZE_MAX ? -1 : (int64_t)character_count(s->bytes, found));
+}
+
+static struct jinja_value str_count(struct jinja_run *run, struct jinja_call *c)
+{
+    const struct jinja_string *s = c->self.string;
     size_t from, to;
-    if (!jinja_bind_positional(run, name, args, 3, 1, v)) return -1;
-    const struct jinja_string *needle = jinja_expect_string(run, name, v[0]);
-    if (!needle || !search_bounds(run, name, s, v + 1, &from, &to)) return -1;
-    size_t found = last ? jinja_find_last_bytes(run, s, from, to, needle) : jinja_find_bytes(s, from, to, needle);
-    if (found == SIZE_MAX) return -1;
-    int64_t index = 0;
-    for (size_t i = 0; i < found; i++) index += ((unsigned char)s->bytes[i] & 0xC0) != 0x80;
-    return index;
-}
-
-struct jinja_value jinja_str_find(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_int(find(run, "find", self.string, args, false));
-}
-
-struct jinja_value jinja_str_rfind(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_int(find(run, "rfind", self.string, args, true));
-}
-
-static struct jinja_value index_of(struct jinja_run *run, const char *name, struct jinja_value self,
-                                   const struct jinja_args *args, bool last)
-{
-    int64_t index = find(run, name, self.string, args, last);
-    if (index < 0) jinja_fail(run, "substring not found");
-    return jinja_int(index);
-}
-
-struct jinja_value jinja_str_index(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return index_of(run, "index", self, args, false);
-}
-
-struct jinja_value jinja_str_rindex(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return index_of(run, "rindex", self, args, true);
-}
-
-struct jinja_value jinja_str_count(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    const struct jinja_string *s = self.string;
-    struct jinja_value v[3];
-    size_t from, to;
-    if (!jinja_bind_positional(run, "count", args, 3, 1, v)) return jinja_undefined(NULL);
-    const struct jinja_string *needle = jinja_expect_string(run, "count", v[0]);
-    if (!needle || !search_bounds(run, "count", s, v + 1, &from, &to)) return jinja_int(0);
+    const struct jinja_string *needle = jinja_expect_string(run, "count", c->v[0]);
+    if (!needle || !search_bounds(run, "count", s, c->v + 1, &from, &to)) return jinja_int(0);
     int64_t count = 0;
-    if (needle->length == 0) { /* before each character, and at the end */
-        for (size_t i = from; i < to; i++) count += ((unsigned char)s->bytes[i] & 0xC0) != 0x80;
-        return jinja_int(count + 1);
-    }
+    if (needle->length == 0) /* before each character, and at the end */
+        return jinja_int((int64_t)character_count(s->bytes + from, to - from) + 1);
     for (size_t at; (at = jinja_find_bytes(s, from, to, needle)) != SIZE_MAX; from = at + needle->length) count++;
     return jinja_int(count);
 }
 
-static bool is_at_end(const struct jinja_string *s, size_t from, size_t to, const struct jinja_string *text, bool start)
-{
-    if (to - from < text->length) return false;
-    return jinja_has_bytes_at(s, start ? from : to - text->length, text);
-}
+enum { START, END };
 
-static struct jinja_value has_end(struct jinja_run *run, const char *name, struct jinja_value self,
-                                  const struct jinja_args *args, bool start)
+/* Whether the string has one of the arguments at an end. `variant` says at which. */
+static struct jinja_value str_has_end(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value v[3];
+    const struct jinja_string *s = c->self.string;
     size_t from, to;
-    if (!jinja_bind_positional(run, name, args, 3, 1, v)) return jinja_undefined(NULL);
-    bool tuple = v[0].kind == JINJA_TUPLE;
-    size_t count = tuple ? v[0].list->count : 1;
-    bool possible = search_bounds(run, name, self.string, v + 1, &from, &to);
+    bool tuple = c->v[0].kind == JINJA_TUPLE;
+    size_t count = tuple ? c->v[0].list->count : 1;
+    bool possible = search_bounds(run, c->title, s, c->v + 1, &from, &to);
     for (size_t i = 0; i < count && jinja_tick(run); i++) {
-        const struct jinja_string *text = jinja_expect_string(run, name, tuple ? v[0].list->items[i] : v[0]);
-        if (text && possible && is_at_end(self.string, from, to, text, start)) return jinja_bool(true);
+        const struct jinja_string *text = jinja_expect_string(run, c->title, tuple ? c->v[0].list->items[i] : c->v[0]);
+        if (text && possible && to - from >= text->length &&
+            jinja_has_bytes_at(s, c->variant == START ? from : to - text->length, text))
+            return jinja_bool(true);
     }
     return jinja_bool(false);
-}
-
-struct jinja_value jinja_str_startswith(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return has_end(run, "startswith", self, args, true);
-}
-
-struct jinja_value jinja_str_endswith(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return has_end(run, "endswith", self, args, false);
 }
 
 /* --- replace and join --- */
@@ -123,23 +78,20 @@ static void interleave(struct jinja_run *run, struct jinja_builder *b, const str
     for (; max != 0 && jinja_tick(run); max--) {
         jinja_build_string(run, b, new_text);
         if (at == s->length) return;
-        size_t next = at + 1;
-        while (next < s->length && ((unsigned char)s->bytes[next] & 0xC0) == 0x80) next++;
+        const size_t next = jinja_character_end(s, at);
         jinja_build_range(run, b, s, at, next);
         at = next;
     }
     jinja_build_range(run, b, s, at, s->length);
 }
 
-struct jinja_value jinja_str_replace(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_replace(struct jinja_run *run, struct jinja_call *c)
 {
-    const struct jinja_string *s = self.string;
-    struct jinja_value v[3];
+    const struct jinja_string *s = c->self.string;
     int64_t max;
-    if (!jinja_bind_positional(run, "replace", args, 3, 2, v) || !jinja_expect_int(run, "replace", v[2], -1, &max))
-        return jinja_undefined(NULL);
-    const struct jinja_string *old = jinja_expect_string(run, "replace", v[0]);
-    const struct jinja_string *new_text = jinja_expect_string(run, "replace", v[1]);
+    if (!jinja_expect_int(run, "replace", c->v[2], -1, &max)) return jinja_undefined(NULL);
+    const struct jinja_string *old = jinja_expect_string(run, "replace", c->v[0]);
+    const struct jinja_string *new_text = jinja_expect_string(run, "replace", c->v[1]);
     if (!old || !new_text) return jinja_undefined(NULL);
     struct jinja_builder b = {0};
     size_t at = 0, found;
@@ -152,24 +104,35 @@ struct jinja_value jinja_str_replace(struct jinja_run *run, struct jinja_value s
         jinja_build_string(run, &b, new_text);
         at = found + old->length;
     }
-    if (at == 0) return self;
+    if (at == 0) return c->self;
     jinja_build_range(run, &b, s, at, s->length);
     return jinja_build_end(run, &b);
 }
 
-struct jinja_value jinja_str_join(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_join(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value v;
-    if (!jinja_bind_positional(run, "join", args, 1, 1, &v)) return jinja_undefined(NULL);
-    const struct jinja_list *list = jinja_iterate(run, v);
+    const struct jinja_list *list = jinja_iterate(run, c->v[0]);
     struct jinja_builder b = {0};
     for (size_t i = 0; list && i < list->count && jinja_tick(run); i++) {
         if (list->items[i].kind != JINJA_STRING) {
             jinja_fail(run, "sequence item %zu: expected str instance, %s found", i, jinja_type_name(list->items[i]));
             break;
         }
-        if (i) jinja_build_string(run, &b, self.string);
+        if (i) jinja_build_string(run, &b, c->self.string);
         jinja_build_string(run, &b, list->items[i].string);
     }
     return jinja_build_end(run, &b);
 }
+
+const struct jinja_function jinja_search_methods[] = {
+    {"count", str_count, "sub, start=, end=, /"},
+    {"endswith", str_has_end, "suffix, start=, end=, /", END},
+    {"find", str_find, "sub, start=, end=, /"},
+    {"index", str_find, "sub, start=, end=, /", MUST_BE_THERE},
+    {"join", str_join, "iterable, /"},
+    {"replace", str_replace, "old, new, count=, /"},
+    {"rfind", str_find, "sub, start=, end=, /", LAST},
+    {"rindex", str_find, "sub, start=, end=, /", LAST | MUST_BE_THERE},
+    {"startswith", str_has_end, "prefix, start=, end=, /", START},
+    {NULL},
+};

@@ -1,6 +1,6 @@
 /* str methods that take strings apart. */
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 static bool append_range(struct jinja_run *run, struct jinja_value list, const struct jinja_string *s, size_t from,
                          size_t to)
@@ -11,18 +11,14 @@ static bool append_range(struct jinja_run *run, struct jinja_value list, const s
 /* The character that ends at byte `end` > 0; *start is where it begins. */
 static uint32_t character_before(const struct jinja_string *s, size_t end, size_t *start)
 {
-    size_t at = end;
-    do {
-        at--;
-    } while (((unsigned char)s->bytes[at] & 0xC0) == 0x80);
-    *start = at;
-    return character_decode(s->bytes, &at);
+    size_t at = *start = jinja_character_start(s, end);
+    return utf8_next(s->bytes + at, &at);
 }
 
 static size_t skip_spaces(const struct jinja_string *s, size_t at)
 {
     for (size_t next = at; next < s->length; at = next) {
-        if (!character_is_space(character_decode(s->bytes, &next))) return at;
+        if (!character_is_space(utf8_next(s->bytes + next, &next))) return at;
     }
     return s->length;
 }
@@ -43,7 +39,7 @@ static void split_words(struct jinja_run *run, struct jinja_value list, const st
     for (; at < s->length && max != 0 && jinja_tick(run); max--) {
         size_t end = at;
         for (size_t next = at; next < s->length; end = next) {
-            if (character_is_space(character_decode(s->bytes, &next))) break;
+            if (character_is_space(utf8_next(s->bytes + next, &next))) break;
         }
         append_range(run, list, s, at, end);
         at = skip_spaces(s, end);
@@ -110,64 +106,35 @@ static const struct jinja_string *expect_separator(struct jinja_run *run, const 
     return jinja_failed(run) ? NULL : separator;
 }
 
-static struct jinja_value split(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args,
-                                bool from_right)
+/* With `variant` the string is split from the right. */
+static struct jinja_value str_split(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"sep", "maxsplit"};
-    const char *name = from_right ? "rsplit" : "split";
-    struct jinja_value v[2];
     int64_t max;
-    if (!jinja_bind(run, name, args, names, 2, 0, v) || !jinja_expect_int(run, name, v[1], -1, &max))
-        return jinja_undefined(NULL);
+    if (!jinja_expect_int(run, c->title, c->v[1], -1, &max)) return jinja_undefined(NULL);
     struct jinja_value list = jinja_list_new(run, JINJA_LIST);
-    if (v[0].kind == JINJA_UNDEFINED || v[0].kind == JINJA_NONE) {
-        (from_right ? rsplit_words : split_words)(run, list, self.string, max);
+    if (c->v[0].kind == JINJA_UNDEFINED || c->v[0].kind == JINJA_NONE) {
+        (c->variant ? rsplit_words : split_words)(run, list, c->self.string, max);
     } else {
-        const struct jinja_string *separator = expect_separator(run, name, v[0]);
+        const struct jinja_string *separator = expect_separator(run, c->title, c->v[0]);
         if (!separator) return jinja_undefined(NULL);
-        (from_right ? rsplit_at : split_at)(run, list, self.string, separator, max);
+        (c->variant ? rsplit_at : split_at)(run, list, c->self.string, separator, max);
     }
-    if (from_right && !jinja_failed(run)) reverse(list.list);
+    if (c->variant && !jinja_failed(run)) reverse(list.list);
     return list;
 }
 
-struct jinja_value jinja_str_split(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+/* With `variant` the last separator counts. */
+static struct jinja_value str_partition(struct jinja_run *run, struct jinja_call *c)
 {
-    return split(run, self, args, false);
-}
-
-struct jinja_value jinja_str_rsplit(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return split(run, self, args, true);
-}
-
-static struct jinja_value partition(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args,
-                                    bool last)
-{
-    const char *name = last ? "rpartition" : "partition";
-    const struct jinja_string *s = self.string;
-    struct jinja_value v, parts[3];
-    if (!jinja_bind_positional(run, name, args, 1, 1, &v)) return jinja_undefined(NULL);
-    const struct jinja_string *separator = expect_separator(run, name, v);
+    const struct jinja_string *s = c->self.string, *separator = expect_separator(run, c->title, c->v[0]);
     if (!separator) return jinja_undefined(NULL);
-    size_t found =
-        last ? jinja_find_last_bytes(run, s, 0, s->length, separator) : jinja_find_bytes(s, 0, s->length, separator);
-    size_t from = found != SIZE_MAX ? found : last ? 0 : s->length;
+    size_t found = c->variant ? jinja_find_last_bytes(run, s, 0, s->length, separator)
+                              : jinja_find_bytes(s, 0, s->length, separator);
+    size_t from = found != SIZE_MAX ? found : c->variant ? 0 : s->length;
     size_t to = found != SIZE_MAX ? found + separator->length : from;
-    parts[0] = jinja_substring(run, s, 0, from);
-    parts[1] = jinja_substring(run, s, from, to);
-    parts[2] = jinja_substring(run, s, to, s->length);
+    const struct jinja_value parts[] = {jinja_substring(run, s, 0, from), jinja_substring(run, s, from, to),
+                                        jinja_substring(run, s, to, s->length)};
     return jinja_tuple(run, parts, 3);
-}
-
-struct jinja_value jinja_str_partition(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return partition(run, self, args, false);
-}
-
-struct jinja_value jinja_str_rpartition(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return partition(run, self, args, true);
 }
 
 /* --- at line ends --- */
@@ -178,7 +145,7 @@ static struct jinja_value split_lines(struct jinja_run *run, const struct jinja_
     size_t from = 0;
     for (size_t at = 0; at < s->length && jinja_tick(run);) {
         size_t end = at;
-        uint32_t c = character_decode(s->bytes, &at);
+        uint32_t c = utf8_next(s->bytes + at, &at);
         if (!character_is_line_end(c)) continue;
         if (c == '\r' && at < s->length && s->bytes[at] == '\n') at++;
         append_range(run, list, s, from, keep_ends ? at : end);
@@ -188,16 +155,19 @@ static struct jinja_value split_lines(struct jinja_run *run, const struct jinja_
     return list;
 }
 
-const struct jinja_list *jinja_lines(struct jinja_run *run, const struct jinja_string *s)
+const struct jinja_list *jinja_lines(struct jinja_run *run, const struct jinja_string *s, bool keep_ends)
 {
-    struct jinja_value lines = split_lines(run, s, false);
+    struct jinja_value lines = split_lines(run, s, keep_ends);
     return jinja_failed(run) ? NULL : lines.list;
 }
 
-struct jinja_value jinja_str_splitlines(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value str_splitlines(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"keepends"};
-    struct jinja_value keep;
-    if (!jinja_bind(run, "splitlines", args, names, 1, 0, &keep)) return jinja_undefined(NULL);
-    return split_lines(run, self.string, jinja_is_true(run, keep));
+    return split_lines(run, c->self.string, jinja_is_true(run, c->v[0]));
 }
+
+const struct jinja_function jinja_split_methods[] = {
+    {"partition", str_partition, "sep, /", false},  {"rpartition", str_partition, "sep, /", true},
+    {"rsplit", str_split, "sep=, maxsplit=", true}, {"split", str_split, "sep=, maxsplit=", false},
+    {"splitlines", str_splitlines, "keepends="},    {NULL},
+};

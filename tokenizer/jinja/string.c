@@ -79,12 +79,22 @@ bool jinja_strings_equal(const struct jinja_string *a, const struct jinja_string
     return a->length == b->length && memcmp(a->bytes, b->bytes, a->length) == 0;
 }
 
+bool jinja_is_index(const struct jinja_string *s, int64_t *out)
+{
+    *out = 0;
+    for (size_t i = 0; i < s->length; i++) {
+        if (s->bytes[i] < '0' || s->bytes[i] > '9' || i == 9) return false;
+        *out = *out * 10 + (s->bytes[i] - '0');
+    }
+    return s->length > 0;
+}
+
 size_t jinja_byte_of(const struct jinja_string *s, size_t index)
 {
     if (index >= s->count) return s->length;
     if (s->count == s->length) return index;
     size_t byte = 0;
-    for (; index; index--) character_decode(s->bytes, &byte);
+    for (; index; index--) utf8_next(s->bytes + byte, &byte);
     return byte;
 }
 
@@ -224,21 +234,26 @@ bool jinja_build_printf(struct jinja_run *run, struct jinja_builder *b, const ch
 bool jinja_build_character(struct jinja_run *run, struct jinja_builder *b, uint32_t c, bool marked)
 {
     char bytes[4];
-    return append(run, b, bytes, character_encode(c, bytes), NULL, marked);
+    return append(run, b, bytes, utf8_write(c, bytes), NULL, marked);
 }
 
 bool jinja_build_repeated(struct jinja_run *run, struct jinja_builder *b, const struct jinja_string *s, int64_t count)
 {
     if (s->length == 0 || count <= 0) return !jinja_failed(run);
-    if ((uint64_t)count > run->max_bytes / s->length) {
-        jinja_fail(run, "a string repeated %lld times needs more memory than a rendering may take", (long long)count);
-        return false;
-    }
+    if ((uint64_t)count > run->max_bytes / s->length)
+        return jinja_fail(run, "a string repeated %lld times needs more memory than a rendering may take",
+                          (long long)count);
     if (!reserve(run, b, s->length * (size_t)count)) return false;
     for (int64_t i = 0; i < count; i++) {
         if (!jinja_build_string(run, b, s)) return false;
     }
     return true;
+}
+
+bool jinja_build_spaces(struct jinja_run *run, struct jinja_builder *b, int64_t count, bool marked)
+{
+    const struct jinja_string space = {.bytes = " ", .length = 1, .count = 1, .marked = marked};
+    return jinja_build_repeated(run, b, &space, count);
 }
 
 struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *b)
@@ -251,25 +266,4 @@ struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *
         s.count = b->counted.count + character_count(s.bytes + b->counted.length, s.length - b->counted.length);
     }
     return new_string(run, s);
-}
-
-struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v)
-{
-    struct jinja_value text = jinja_str(run, v);
-    if (text.kind != JINJA_STRING || (v.kind == JINJA_STRING && v.string->is_markup)) return text;
-    const struct jinja_string *s = text.string;
-    struct jinja_builder b = {0};
-    size_t done = 0;
-    for (size_t i = 0; i < s->length; i++) {
-        static const char special[] = "&<>\"'";
-        static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
-        const char *found = s->bytes[i] ? strchr(special, s->bytes[i]) : NULL;
-        if (!found) continue;
-        const char *escape = escapes[found - special];
-        jinja_build_range(run, &b, s, done, i);
-        jinja_build_bytes(run, &b, escape, strlen(escape), jinja_mark_at(s, i));
-        done = i + 1;
-    }
-    jinja_build_range(run, &b, s, done, s->length);
-    return jinja_as_markup(run, jinja_build_end(run, &b));
 }

@@ -47,17 +47,6 @@ enum jinja_expr_kind {
     JINJA_EXPR_CAPTURED /* the text of a filter block or block set, which its filters get */
 };
 
-enum jinja_comparison {
-    JINJA_EQUAL,
-    JINJA_NOT_EQUAL,
-    JINJA_LESS,
-    JINJA_LESS_EQUAL,
-    JINJA_GREATER,
-    JINJA_GREATER_EQUAL,
-    JINJA_IN,
-    JINJA_NOT_IN
-};
-
 struct jinja_expr_list { /* linked by `next` */
     struct jinja_expr *first, *last;
     size_t count;
@@ -84,12 +73,12 @@ struct jinja_expr {
     int height; /* levels of expressions below it */
     struct jinja_expr *next;
     struct jinja_expr_list operands;
-    struct jinja_value value;    /* CONSTANT, CONDITION */
-    struct jinja_name *name;     /* NAME, ATTRIBUTE */
-    struct jinja_place place;    /* NAME */
-    struct jinja_value called;   /* FILTER, TEST: its name, a string */
-    jinja_function function;     /* FILTER, TEST; NULL: there is none of this name */
-    struct jinja_arguments args; /* CALL, FILTER, TEST */
+    struct jinja_value value;              /* CONSTANT, CONDITION */
+    struct jinja_name *name;               /* NAME, ATTRIBUTE */
+    struct jinja_place place;              /* NAME */
+    struct jinja_value called;             /* FILTER, TEST: its name, a string */
+    const struct jinja_function *function; /* FILTER, TEST; NULL: there is none of this name */
+    struct jinja_arguments args;           /* CALL, FILTER, TEST */
 };
 
 /* --- statements --- */

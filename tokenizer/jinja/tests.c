@@ -1,103 +1,67 @@
 /* The tests: what stands after `is`. */
-#include <string.h>
-
-#include "tokenizer/jinja/str_methods.h"
-
-typedef struct jinja_value test(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args);
-
-static bool no_arguments(struct jinja_run *run, const struct jinja_args *args)
-{
-    return jinja_bind_positional(run, "the test", args, 0, 0, NULL);
-}
-
-static bool one_argument(struct jinja_run *run, const struct jinja_args *args, struct jinja_value *out)
-{
-    return jinja_bind_positional(run, "the test", args, 1, 1, out);
-}
+#include "tokenizer/jinja/library.h"
 
 /* --- kinds --- */
 
-static struct jinja_value test_defined(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+/* `variant` is the kind. */
+static struct jinja_value test_kind(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind != JINJA_UNDEFINED);
+    (void)run;
+    return jinja_bool((int)c->self.kind == c->variant);
 }
 
-static struct jinja_value test_undefined(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_defined(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_UNDEFINED);
+    (void)run;
+    return jinja_bool(c->self.kind != JINJA_UNDEFINED);
 }
 
-static struct jinja_value test_none(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+/* `variant` is the truth that is wanted. */
+static struct jinja_value test_truth(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_NONE);
+    (void)run;
+    return jinja_bool(c->self.kind == JINJA_BOOL && c->self.boolean == c->variant);
 }
 
-static struct jinja_value test_boolean(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_integer(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_BOOL);
+    (void)run;
+    return jinja_bool(c->self.kind == JINJA_INT || c->self.kind == JINJA_BIG_INT);
 }
 
-static struct jinja_value test_true(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_number(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_BOOL && self.boolean);
+    (void)run;
+    return jinja_bool(jinja_is_number(c->self));
 }
 
-static struct jinja_value test_false(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_escaped(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_BOOL && !self.boolean);
-}
-
-static struct jinja_value test_integer(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_bool(no_arguments(run, args) && (self.kind == JINJA_INT || self.kind == JINJA_BIG_INT));
-}
-
-static struct jinja_value test_float(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_FLOAT);
-}
-
-static struct jinja_value test_number(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_bool(no_arguments(run, args) && jinja_is_number(self));
-}
-
-static struct jinja_value test_string(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_STRING);
-}
-
-static struct jinja_value test_escaped(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_STRING && self.string->is_markup);
-}
-
-static struct jinja_value test_mapping(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return jinja_bool(no_arguments(run, args) && self.kind == JINJA_DICT);
+    (void)run;
+    return jinja_bool(c->self.kind == JINJA_STRING && c->self.string->is_markup);
 }
 
 /* What has a length and items; jinja2 counts an undefined value, too. */
-static struct jinja_value test_sequence(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_sequence(struct jinja_run *run, struct jinja_call *c)
 {
-    bool is_object = self.kind == JINJA_OBJECT;
-    bool object_is_one = is_object && self.object->type->length && self.object->type->get_item;
+    (void)run;
     size_t length;
-    return jinja_bool(no_arguments(run, args) && (is_object ? object_is_one : jinja_length(self, &length)));
+    if (c->self.kind != JINJA_OBJECT) return jinja_bool(jinja_length(c->self, &length));
+    return jinja_bool(c->self.object->type->length && c->self.object->type->get_item);
 }
 
-static struct jinja_value test_iterable(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_iterable(struct jinja_run *run, struct jinja_call *c)
 {
+    (void)run;
     size_t length;
-    bool is_object = self.kind == JINJA_OBJECT;
-    return jinja_bool(no_arguments(run, args) &&
-                      (is_object ? self.object->type->iterate != NULL : jinja_length(self, &length)));
+    if (c->self.kind != JINJA_OBJECT) return jinja_bool(jinja_length(c->self, &length));
+    return jinja_bool(c->self.object->type->iterate);
 }
 
-static struct jinja_value test_callable(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_callable(struct jinja_run *run, struct jinja_call *c)
 {
-    bool is_callable = self.kind == JINJA_UNDEFINED || (self.kind == JINJA_OBJECT && self.object->type->call);
-    return jinja_bool(no_arguments(run, args) && is_callable);
+    (void)run;
+    return jinja_bool(c->self.kind == JINJA_UNDEFINED || (c->self.kind == JINJA_OBJECT && c->self.object->type->call));
 }
 
 /* --- numbers --- */
@@ -109,116 +73,54 @@ static struct jinja_value has_rest(struct jinja_run *run, struct jinja_value sel
     return jinja_bool(jinja_equal(run, jinja_arithmetic(run, JINJA_MODULO, self, divisor), jinja_int(rest)));
 }
 
-static struct jinja_value test_odd(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+/* `variant` is the rest of a division by 2. */
+static struct jinja_value test_parity(struct jinja_run *run, struct jinja_call *c)
 {
-    return no_arguments(run, args) ? has_rest(run, self, jinja_int(2), 1) : jinja_undefined(NULL);
+    return has_rest(run, c->self, jinja_int(2), c->variant);
 }
 
-static struct jinja_value test_even(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_divisibleby(struct jinja_run *run, struct jinja_call *c)
 {
-    return no_arguments(run, args) ? has_rest(run, self, jinja_int(2), 0) : jinja_undefined(NULL);
-}
-
-static struct jinja_value test_divisibleby(struct jinja_run *run, struct jinja_value self,
-                                           const struct jinja_args *args)
-{
-    static const char *const names[] = {"num"};
-    struct jinja_value divisor;
-    if (!jinja_bind(run, "divisibleby", args, names, 1, 1, &divisor)) return jinja_undefined(NULL);
-    return has_rest(run, self, divisor, 0);
+    return has_rest(run, c->self, c->v[0], 0);
 }
 
 /* --- strings --- */
 
-static struct jinja_value judge(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args,
-                                jinja_method *method)
+/* `variant` says whether upper case is wanted. */
+static struct jinja_value test_case(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value text = jinja_str(run, self);
-    return text.kind == JINJA_STRING ? method(run, text, args) : text;
-}
-
-static struct jinja_value test_lower(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return judge(run, self, args, jinja_str_islower);
-}
-
-static struct jinja_value test_upper(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    return judge(run, self, args, jinja_str_isupper);
+    return jinja_call_str_method(run, c->variant ? "isupper" : "islower", c->self, c->args);
 }
 
 /* The tables of filters and tests are dicts in jinja2. */
-static bool is_key(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static bool is_key(struct jinja_run *run, struct jinja_value self)
 {
-    if (!no_arguments(run, args)) return false;
     if (!jinja_is_hashable(run, self)) jinja_fail(run, "unhashable type: '%s'", jinja_type_name(self));
     return self.kind == JINJA_STRING && !jinja_failed(run);
 }
 
-static struct jinja_value test_filter(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_filter(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(is_key(run, self, args) && jinja_find_filter(self.string));
+    return jinja_bool(is_key(run, c->self) && jinja_find_filter(c->self.string));
 }
 
-static struct jinja_value test_test(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_test(struct jinja_run *run, struct jinja_call *c)
 {
-    return jinja_bool(is_key(run, self, args) && jinja_find_test(self.string));
+    return jinja_bool(is_key(run, c->self) && jinja_find_test(c->self.string));
 }
 
 /* --- comparisons --- */
 
-static struct jinja_value test_eq(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+/* `variant` is the comparison. */
+static struct jinja_value test_comparison(struct jinja_run *run, struct jinja_call *c)
 {
-    struct jinja_value other;
-    return jinja_bool(one_argument(run, args, &other) && jinja_equal(run, self, other));
-}
-
-static struct jinja_value test_ne(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    struct jinja_value other;
-    return jinja_bool(one_argument(run, args, &other) && !jinja_equal(run, self, other));
-}
-
-static struct jinja_value test_lt(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    struct jinja_value other;
-    return jinja_bool(one_argument(run, args, &other) && jinja_compare(run, self, other) == -1);
-}
-
-static struct jinja_value test_gt(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    struct jinja_value other;
-    return jinja_bool(one_argument(run, args, &other) && jinja_compare(run, self, other) == 1);
-}
-
-static struct jinja_value test_le(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    struct jinja_value other;
-    return jinja_bool(one_argument(run, args, &other) && jinja_compare(run, self, other) <= 0);
-}
-
-static struct jinja_value test_ge(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    struct jinja_value other;
-    int order;
-    if (!one_argument(run, args, &other)) return jinja_undefined(NULL);
-    order = jinja_compare(run, self, other);
-    return jinja_bool(order == 0 || order == 1);
-}
-
-static struct jinja_value test_in(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
-{
-    static const char *const names[] = {"seq"};
-    struct jinja_value container;
-    return jinja_bool(jinja_bind(run, "in", args, names, 1, 1, &container) && jinja_contains(run, container, self));
+    return jinja_bool(jinja_compares(run, (enum jinja_comparison)c->variant, c->self, c->v[0]));
 }
 
 /* Python's `is`: the same object. Equal strings and numbers need not be one. */
-static struct jinja_value test_sameas(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value test_sameas(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"other"};
-    struct jinja_value other;
-    if (!jinja_bind(run, "sameas", args, names, 1, 1, &other)) return jinja_undefined(NULL);
+    const struct jinja_value self = c->self, other = c->v[0];
     if (self.kind != other.kind) return jinja_bool(false);
     switch (self.kind) {
     case JINJA_LIST:
@@ -233,49 +135,51 @@ static struct jinja_value test_sameas(struct jinja_run *run, struct jinja_value 
     }
 }
 
-jinja_function jinja_find_test(const struct jinja_string *name)
+const struct jinja_function *jinja_find_test(const struct jinja_string *name)
 {
-    static const struct jinja_named tests[] = {
-        {"odd", test_odd},
-        {"even", test_even},
-        {"divisibleby", test_divisibleby},
-        {"defined", test_defined},
-        {"undefined", test_undefined},
-        {"filter", test_filter},
-        {"test", test_test},
-        {"none", test_none},
-        {"boolean", test_boolean},
-        {"false", test_false},
-        {"true", test_true},
-        {"integer", test_integer},
-        {"float", test_float},
-        {"lower", test_lower},
-        {"upper", test_upper},
-        {"string", test_string},
-        {"mapping", test_mapping},
-        {"number", test_number},
-        {"sequence", test_sequence},
-        {"iterable", test_iterable},
-        {"callable", test_callable},
-        {"sameas", test_sameas},
-        {"escaped", test_escaped},
-        {"in", test_in},
-        {"==", test_eq},
-        {"eq", test_eq},
-        {"equalto", test_eq},
-        {"!=", test_ne},
-        {"ne", test_ne},
-        {">", test_gt},
-        {"gt", test_gt},
-        {"greaterthan", test_gt},
-        {"ge", test_ge},
-        {">=", test_ge},
-        {"<", test_lt},
-        {"lt", test_lt},
-        {"lessthan", test_lt},
-        {"<=", test_le},
-        {"le", test_le},
+    static const char any[] = "the test", other[] = "other, /";
+    static const struct jinja_function tests[] = {
+        {"odd", test_parity, "/", 1, any},
+        {"even", test_parity, "/", 0, any},
+        {"divisibleby", test_divisibleby, "num"},
+        {"defined", test_defined, "/", 0, any},
+        {"undefined", test_kind, "/", JINJA_UNDEFINED, any},
+        {"filter", test_filter, "/", 0, any},
+        {"test", test_test, "/", 0, any},
+        {"none", test_kind, "/", JINJA_NONE, any},
+        {"boolean", test_kind, "/", JINJA_BOOL, any},
+        {"false", test_truth, "/", false, any},
+        {"true", test_truth, "/", true, any},
+        {"integer", test_integer, "/", 0, any},
+        {"float", test_kind, "/", JINJA_FLOAT, any},
+        {"lower", test_case, NULL, false},
+        {"upper", test_case, NULL, true},
+        {"string", test_kind, "/", JINJA_STRING, any},
+        {"mapping", test_kind, "/", JINJA_DICT, any},
+        {"number", test_number, "/", 0, any},
+        {"sequence", test_sequence, "/", 0, any},
+        {"iterable", test_iterable, "/", 0, any},
+        {"callable", test_callable, "/", 0, any},
+        {"sameas", test_sameas, "other"},
+        {"escaped", test_escaped, "/", 0, any},
+        {"in", test_comparison, "seq", JINJA_IN},
+        {"==", test_comparison, other, JINJA_EQUAL, any},
+        {"eq", test_comparison, other, JINJA_EQUAL, any},
+        {"equalto", test_comparison, other, JINJA_EQUAL, any},
+        {"!=", test_comparison, other, JINJA_NOT_EQUAL, any},
+        {"ne", test_comparison, other, JINJA_NOT_EQUAL, any},
+        {">", test_comparison, other, JINJA_GREATER, any},
+        {"gt", test_comparison, other, JINJA_GREATER, any},
+        {"greaterthan", test_comparison, other, JINJA_GREATER, any},
+        {"ge", test_comparison, other, JINJA_GREATER_EQUAL, any},
+        {">=", test_comparison, other, JINJA_GREATER_EQUAL, any},
+        {"<", test_comparison, other, JINJA_LESS, any},
+        {"lt", test_comparison, other, JINJA_LESS, any},
+        {"lessthan", test_comparison, other, JINJA_LESS, any},
+        {"<=", test_comparison, other, JINJA_LESS_EQUAL, any},
+        {"le", test_comparison, other, JINJA_LESS_EQUAL, any},
+        {NULL},
     };
-    const struct jinja_named *found = jinja_find_named(tests, sizeof tests / sizeof tests[0], name);
-    return found ? found->function : NULL;
+    static const struct jinja_function *const tables[] = {tests, NULL};
+    return jinja_find_function(tables, name);
 }

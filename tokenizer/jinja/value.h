@@ -21,10 +21,11 @@
 
 struct jinja_block; /* of memory; private to memory.c */
 struct jinja_cell;
+struct jinja_value;
 
 struct jinja_run {
     const struct jinja_context *context;
-    struct jinja_block *blocks, *large; /* of many cells; of one each */
+    struct jinja_block *blocks, *large; /* blocks of many cells, and blocks of one cell each */
     char *hole, *hole_end;              /* what small cells are cut from */
     struct jinja_cell *holes;
     struct jinja_cell *waiting; /* reached, but not yet looked into */
@@ -49,13 +50,18 @@ static inline bool jinja_failed(const struct jinja_run *run)
 {
     return run->status != STATUS_OK;
 }
-/* Fails with "line L, column C: " and the formatted sentence, unless the run has failed already. */
-void jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails with "line L, column C: " and the formatted sentence, unless the run has failed already. Returns false. */
+bool jinja_fail(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails in the same way. Returns an undefined value. */
+struct jinja_value jinja_error(struct jinja_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Memory for `size` bytes, zeroed and aligned for any type; NULL after a failure (the limit is one). */
 void *jinja_alloc(struct jinja_run *run, size_t size);
 /* Memory of jinja_alloc made larger: its first old_size bytes are kept, further ones may hold anything, and it may
  * move. Nothing else may refer to it. NULL after a failure. `memory` may be NULL. */
 void *jinja_grow(struct jinja_run *run, void *memory, size_t old_size, size_t size);
+/* Room for one more element behind the `count` of an array of jinja_alloc, or of none: *data is its pointer, whatever
+ * the type. False after a failure. */
+bool jinja_reserve_one(struct jinja_run *run, void *data, size_t *capacity, size_t count, size_t element_size);
 /* Raises the limits of memory and time for `bytes` of variables. */
 void jinja_run_allow(struct jinja_run *run, size_t bytes);
 /* Called for each node, and for each element or character that a loop goes through: fails when the time is up. False
@@ -140,6 +146,7 @@ struct jinja_args {
 };
 
 struct jinja_builder;
+struct jinja_call;
 
 /* Kinds of objects. Any function may be NULL: then the object has no attributes, cannot be called, and so on. */
 struct jinja_object_type {
@@ -163,10 +170,27 @@ struct jinja_object { /* the first member of each object's own struct */
     const struct jinja_object_type *type;
 };
 
-/* A function without state, such as range; also the form of filters and of methods: `self` is what stands before the
- * bar or the dot. */
-typedef struct jinja_value (*jinja_function)(struct jinja_run *run, struct jinja_value self,
-                                             const struct jinja_args *args);
+/* A function without state, such as range; also the form of filters, tests and methods. */
+struct jinja_function {
+    const char *name; /* NULL ends a table */
+    struct jinja_value (*call)(struct jinja_run *run, struct jinja_call *c);
+    /* As in Python's "def f(self, PARAMETERS)": "a, b=" takes a value for a and perhaps one for b, also by keyword;
+     * "a, b=, /" and "/" take no keywords. At most JINJA_MAX_PARAMETERS. NULL: `call` looks at the arguments itself. */
+    const char *parameters;
+    int variant;       /* for functions that differ in little */
+    const char *title; /* what messages call it; NULL: its name */
+};
+enum { JINJA_MAX_PARAMETERS = 4 };
+struct jinja_call {
+    const char *title;
+    int variant;
+    struct jinja_value self; /* what stands before the bar, the dot or `is` */
+    const struct jinja_args *args;
+    struct jinja_value v[JINJA_MAX_PARAMETERS]; /* of the parameters; UNDEFINED: not given */
+};
+/* Calls the function: binds the arguments first. */
+struct jinja_value jinja_apply(struct jinja_run *run, const struct jinja_function *function, struct jinja_value self,
+                               const struct jinja_args *args);
 
 /* --- what is alive: called by reach_roots, and by the reach of objects --- */
 
@@ -180,14 +204,32 @@ void jinja_collect(struct jinja_run *run);
 
 /* --- making values --- */
 
-struct jinja_value jinja_undefined(const char *missing); /* `missing` outlives the run */
-struct jinja_value jinja_none(void);
-struct jinja_value jinja_bool(bool value);
-struct jinja_value jinja_int(int64_t value);
-struct jinja_value jinja_float(double value);
-struct jinja_value jinja_object(struct jinja_object *object);
-/* An object that calls `function` with `self`; `name` (a literal) names it in messages. */
-struct jinja_value jinja_make_function(struct jinja_run *run, const char *name, jinja_function function,
+static inline struct jinja_value jinja_undefined(const char *missing) /* which outlives the run */
+{
+    return (struct jinja_value){.kind = JINJA_UNDEFINED, .missing = missing};
+}
+static inline struct jinja_value jinja_none(void)
+{
+    return (struct jinja_value){.kind = JINJA_NONE};
+}
+static inline struct jinja_value jinja_bool(bool value)
+{
+    return (struct jinja_value){.kind = JINJA_BOOL, .boolean = value};
+}
+static inline struct jinja_value jinja_int(int64_t value)
+{
+    return (struct jinja_value){.kind = JINJA_INT, .integer = value};
+}
+static inline struct jinja_value jinja_float(double value)
+{
+    return (struct jinja_value){.kind = JINJA_FLOAT, .real = value};
+}
+static inline struct jinja_value jinja_object(struct jinja_object *object)
+{
+    return (struct jinja_value){.kind = JINJA_OBJECT, .object = object};
+}
+/* An object that calls `function` with `self`. */
+struct jinja_value jinja_make_function(struct jinja_run *run, const struct jinja_function *function,
                                        struct jinja_value self);
 /* Refers to bytes[length], valid UTF-8 that nothing frees as long as the run lasts. */
 struct jinja_value jinja_string_of(struct jinja_run *run, const char *bytes, size_t length, bool marked);
@@ -226,11 +268,35 @@ struct jinja_value jinja_build_end(struct jinja_run *run, struct jinja_builder *
 
 /* --- operations: what the operators of the language do --- */
 
+/* Fails if v is undefined, with its own sentence. True after any failure. */
+bool jinja_fail_undefined(struct jinja_run *run, struct jinja_value v);
+/* Whether v is a number; bools are. */
+bool jinja_is_number(struct jinja_value v);
+bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
+double jinja_to_double(struct jinja_value number);
+/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
+ */
+struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
+                                    struct jinja_value v);
+/* len(v); false: v has none. */
+bool jinja_length(struct jinja_value v, size_t *length);
 const char *jinja_type_name(struct jinja_value v); /* Python's: "str", "int", "dict", "jinja2's Undefined", ... */
 bool jinja_is_true(struct jinja_run *run, struct jinja_value v);
 bool jinja_equal(struct jinja_run *run, struct jinja_value a, struct jinja_value b); /* 1 == 1.0 == True */
 /* -1, 0 or 1; fails for values that Python does not order. 2: one of them is NaN. */
 int jinja_compare(struct jinja_run *run, struct jinja_value a, struct jinja_value b);
+enum jinja_comparison {
+    JINJA_EQUAL,
+    JINJA_NOT_EQUAL,
+    JINJA_LESS,
+    JINJA_LESS_EQUAL,
+    JINJA_GREATER,
+    JINJA_GREATER_EQUAL,
+    JINJA_IN,
+    JINJA_NOT_IN
+};
+bool jinja_compares(struct jinja_run *run, enum jinja_comparison comparison, struct jinja_value a,
+                    struct jinja_value b); /* a == b and so on; an order is false beside NaN */
 bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item); /* item in c */
 
 enum jinja_operator {
@@ -270,15 +336,15 @@ struct jinja_value jinja_str(struct jinja_run *run, struct jinja_value v);
 /* --- filters, tests and globals (jinja2's, and those of transformers) --- */
 
 /* NULL: there is no filter or test of this name. A test returns JINJA_BOOL. */
-jinja_function jinja_find_filter(const struct jinja_string *name);
-jinja_function jinja_find_test(const struct jinja_string *name);
+const struct jinja_function *jinja_find_filter(const struct jinja_string *name);
+const struct jinja_function *jinja_find_test(const struct jinja_string *name);
 /* range, dict, namespace, joiner, cycler, raise_exception, strftime_now. False: there is no such global. */
 bool jinja_find_global(struct jinja_run *run, const struct jinja_string *name, struct jinja_value *out);
 
-/* Binds arguments to parameters, as Python does for "def f(a, b=...)": values[i] gets the argument for names[i], or
- * UNDEFINED if it is not given. Fails ("NAME() got ...") for arguments too many, unknown or given twice, and if one of
- * the first `num_required` is missing. */
-bool jinja_bind(struct jinja_run *run, const char *function, const struct jinja_args *args, const char *const *names,
-                size_t num_names, size_t num_required, struct jinja_value *values);
+/* Binds arguments to parameters (struct jinja_function), as Python does: values[i] gets the argument for the i-th, or
+ * UNDEFINED if it is not given. Fails ("FUNCTION() got ...") for arguments too many, unknown or given twice, and if one
+ * is missing. */
+bool jinja_bind(struct jinja_run *run, const char *function, const char *parameters, const struct jinja_args *args,
+                struct jinja_value *values);
 
 #endif

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/jinja/characters.h"
-#include "tokenizer/jinja/filters.h"
-#include "tokenizer/jinja/str_methods.h"
+#include "tokenizer/jinja/library.h"
 
 struct paragraph {
     const struct jinja_string *text;
@@ -89,7 +88,7 @@ static bool split_chunks(struct jinja_run *run, const struct jinja_string *text,
     size_t byte = 0;
     for (size_t i = 0; i < text->count; i++) {
         out->begins[i] = byte;
-        out->characters[i] = character_decode(text->bytes, &byte);
+        out->characters[i] = utf8_next(text->bytes + byte, &byte);
     }
     out->begins[text->count] = text->length;
     for (size_t i = 0; i < text->count && jinja_tick(run); i = out->chunks[out->num_chunks])
@@ -159,20 +158,18 @@ static bool build_wrapped(struct jinja_run *run, struct jinja_builder *b, const 
     return !jinja_failed(run);
 }
 
-struct jinja_value jinja_filter_wordwrap(struct jinja_run *run, struct jinja_value self, const struct jinja_args *args)
+static struct jinja_value filter_wordwrap(struct jinja_run *run, struct jinja_call *c)
 {
-    static const char *const names[] = {"width", "break_long_words", "wrapstring", "break_on_hyphens"};
     static const struct jinja_string newline = {.bytes = "\n", .length = 1, .count = 1};
-    struct jinja_value v[4];
     struct wrapping w;
-    if (!jinja_bind(run, "wordwrap", args, names, 4, 0, v) || !jinja_expect_int(run, "wordwrap", v[0], 79, &w.width))
-        return jinja_undefined(NULL);
-    const struct jinja_string *s = jinja_expect_string(run, "wordwrap", self);
-    w.break_words = v[1].kind == JINJA_UNDEFINED || jinja_is_true(run, v[1]);
-    w.break_on_hyphens = v[3].kind == JINJA_UNDEFINED || jinja_is_true(run, v[3]);
-    w.line_end =
-        v[2].kind == JINJA_UNDEFINED || v[2].kind == JINJA_NONE ? &newline : jinja_expect_string(run, "wordwrap", v[2]);
-    const struct jinja_list *lines = jinja_failed(run) ? NULL : jinja_lines(run, s);
+    if (!jinja_expect_int(run, "wordwrap", c->v[0], 79, &w.width)) return jinja_undefined(NULL);
+    const struct jinja_string *s = jinja_expect_string(run, "wordwrap", c->self);
+    w.break_words = c->v[1].kind == JINJA_UNDEFINED || jinja_is_true(run, c->v[1]);
+    w.break_on_hyphens = c->v[3].kind == JINJA_UNDEFINED || jinja_is_true(run, c->v[3]);
+    w.line_end = c->v[2].kind == JINJA_UNDEFINED || c->v[2].kind == JINJA_NONE
+                     ? &newline
+                     : jinja_expect_string(run, "wordwrap", c->v[2]);
+    const struct jinja_list *lines = jinja_failed(run) ? NULL : jinja_lines(run, s, false);
     if (lines && lines->count && w.width <= 0) jinja_fail(run, "invalid width %d (must be > 0)", (int)w.width);
     struct jinja_builder b = {0};
     for (size_t i = 0; lines && i < lines->count && !jinja_failed(run); i++) {
@@ -185,3 +182,6 @@ struct jinja_value jinja_filter_wordwrap(struct jinja_run *run, struct jinja_val
     }
     return jinja_build_end(run, &b);
 }
+
+const struct jinja_function jinja_wordwrap_filters[] = {
+    {"wordwrap", filter_wordwrap, "width=, break_long_words=, wrapstring=, break_on_hyphens="}, {NULL}};

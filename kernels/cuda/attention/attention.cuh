@@ -29,7 +29,7 @@ void cuda_attention_generic(struct backend *b, const struct attention_args *args
 /* prefill_mma.cu: any call that prefill.cu takes. */
 void cuda_attention_prefill_mma(struct backend *b, const struct attention_args *args);
 
-/* Of the cache: real value = stored value * scale. */
+/* The scales of the cache: real value = stored value * scale. */
 struct kv_scales {
     float k, v;
 };
@@ -75,7 +75,7 @@ static inline __host__ __device__ bool attention_is_sparse(const struct attentio
     return params->sparse_vertical_stride > 1;
 }
 
-/* Block-sparse attention: whether the query at `position` attends to `token`. */
+/* Block-sparse attention (struct attention_params): whether the query at `position` attends to `token`. */
 static __device__ __forceinline__ bool attention_sparse_reads(const struct attention_params *params, int32_t head,
                                                               int32_t kv_head, int32_t position, int32_t token)
 {

@@ -680,11 +680,12 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     const int32_t kv_head = work.unit / plan.units_per_head, group = args.num_heads / args.num_kv_heads;
     const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
     const int32_t heads = min(group - in_group, (int32_t)UNIT_HEADS), warp = threadIdx.x / LANES;
-    const int64_t tile_bytes = (int64_t)args.head_size * args.block_size * (D::FP8 ? 1 : 2);
+    constexpr int64_t SIZE = D::FP8 ? 1 : 2;
+    const int64_t tile_bytes = SIZE * args.head_size * args.block_size;
     const int32_t begin = work.begin + warp;
     const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * tile_bytes,
                                         (const uint8_t *)args.v_cache + kv_head * tile_bytes,
-                                        args.num_kv_heads * tile_bytes,
+                                        SIZE * args.block_stride,
                                         args.block_tables + work.state_index * args.block_table_stride,
                                         args.head_size,
                                         args.block_size,

@@ -7,6 +7,7 @@
  * it has the elements lane, lane + 32, ... of the output, and reads V's rows 8 tokens at a time. Tokens that the query
  * does not attend to are not used, whatever they contain. */
 #include "kernels/cuda/attention/attention.cuh"
+#include "kernels/cuda/warp.cuh"
 
 enum { WARPS = 4, LANES = 32, MAX_HEAD_SIZE = 256, OUT_PER_LANE = MAX_HEAD_SIZE / LANES };
 
@@ -53,18 +54,6 @@ static __device__ void add_values(lane_state<C> &s, const C *block_values, int32
         for (int i = 0; i < 8; i++)
             if (live >> i & 1) s.out[k] = fmaf(weights[i], to_float(value.values[i]), s.out[k]);
     }
-}
-
-static __device__ float warp_max(float x)
-{
-    for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-    return x;
-}
-
-static __device__ float warp_sum(float x)
-{
-    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-    return x;
 }
 
 /* One query of one head; it attends to tokens [first, position]. */
@@ -133,7 +122,7 @@ static __global__ void __launch_bounds__(WARPS *LANES)
     const int64_t tile = (int64_t)head_size * args.block_size;
     lane_state<C> s = {(const C *)args.k_cache + kv_head * tile,
                        (const C *)args.v_cache + kv_head * tile,
-                       args.num_kv_heads * tile,
+                       args.block_stride,
                        -INFINITY,
                        0,
                        {}};

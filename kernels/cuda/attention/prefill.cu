@@ -296,14 +296,14 @@ template <class P> static bool map_caches(struct backend *b, struct prefill_call
     const struct tensor_map_args keys = {args->k_cache,
                                          5,
                                          {64, head_size / 8, bs / 8, heads, INT32_MAX},
-                                         {bs * 8, 64, head, head * heads},
+                                         {bs * 8, 64, head, args->block_stride},
                                          {64, P::HEAD / 8, run / 8, 1, 1},
                                          CU_TENSOR_MAP_SWIZZLE_NONE,
                                          CU_TENSOR_MAP_L2_PROMOTION_NONE};
     const struct tensor_map_args values = {args->v_cache,
                                            5,
                                            {bs, head_size, 1, heads, INT32_MAX},
-                                           {bs, head, head, head * heads},
+                                           {bs, head, head, args->block_stride},
                                            {run, P::HEAD, 1, 1, 1},
                                            run == 16 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE,
                                            CU_TENSOR_MAP_L2_PROMOTION_NONE};

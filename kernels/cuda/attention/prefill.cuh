@@ -90,7 +90,7 @@ template <int stages> static __device__ __forceinline__ void prefill_stage_relea
     if (threadIdx.x % 32 == 0) barrier_arrive(&stage->barriers->empty[stage->index]);
     prefill_stage_next(stage);
 }
-/* The same for a stage that every thread has read and written: each thread arrives. */
+/* A consumer has finished with a stage that every thread has read and written: each thread arrives. */
 template <int stages> static __device__ __forceinline__ void prefill_stage_return(prefill_stage<stages> *stage)
 {
     barrier_arrive(&stage->barriers->empty[stage->index]);

@@ -130,7 +130,7 @@ static __device__ __forceinline__ int32_t block_of(const token_source &source, i
 static __device__ __forceinline__ int64_t head_start(const token_source &source, int32_t block)
 {
     const struct attention_args &args = *source.args;
-    return ((int64_t)block * args.num_kv_heads + source.tile.kv_head) * args.head_size * args.block_size;
+    return block * args.block_stride + (int64_t)source.tile.kv_head * args.head_size * args.block_size;
 }
 
 /* Q_THREADS threads copy the rows of a tile to shared memory; rows that do not exist become zeros. */

@@ -1,50 +1,16 @@
 /* Rows of a quantized weight as floats, in the order of the input features, for kernels that take no quantized ones. */
 #include "kernels/cuda/matmul/dequantize.cuh"
-#include "kernels/cuda/matmul/quantized.cuh"
 
 enum { THREADS = 256, EACH = 8 /* columns of a thread */ };
 
 struct dequantize_call {
-    struct weight weight;
-    int64_t first, rows, groups;
-    bool prepared;  /* INT4 in the order of weight_prepare */
+    struct stored_weight stored;
+    int64_t first, rows;
     bool by_pieces; /* EACH columns of a row lie together, and so do the elements that they become */
 };
 
-/* Scale and zero of columns that share a group. */
-struct scale_and_zero {
-    float scale, zero;
-};
-
-static __device__ __forceinline__ scale_and_zero group_of(const dequantize_call &c, int64_t row, int64_t column)
-{
-    const struct weight &w = c.weight;
-    const int64_t group = column / w.group_size;
-    const float scale = load_scale(w.scales, w.scale_dtype, row / w.scale_rows * c.groups + group);
-    if (w.format != WEIGHT_INT4) return {scale, 0};
-    return {scale, w.zeros ? (float)w.zeros[row * c.groups + group] : 8.0f};
-}
-
-static __device__ __forceinline__ float fp8_to_float(uint32_t byte)
-{
-    uint32_t even, odd;
-    fp8_pairs<__half>(byte, even, odd);
-    return (byte & 0x7f) == 0x7f ? NAN : FP8_FACTOR<__half> * __half2float(__ushort_as_half((uint16_t)even));
-}
-
-static __device__ __forceinline__ float load_stored(const dequantize_call &c, int64_t row, int64_t column)
-{
-    const struct weight &w = c.weight;
-    const uint8_t *data = (const uint8_t *)w.data;
-    if (w.format == WEIGHT_FP8) return fp8_to_float(data[row * w.in_features + column]);
-    if (w.format == WEIGHT_INT8) return (float)(int8_t)data[row * w.in_features + column];
-    const int in_segment = (int)(column % INT4_SEGMENT);
-    const int64_t at = row * w.in_features + (c.prepared ? column - in_segment + int4_place(in_segment) : column);
-    return (float)(data[at / 2] >> at % 2 * 4 & 15);
-}
-
 /* EACH columns from a multiple of EACH on. */
-static __device__ __forceinline__ void load_piece(float (&out)[EACH], const dequantize_call &c, int64_t row,
+static __device__ __forceinline__ void load_piece(float (&out)[EACH], const stored_weight &c, int64_t row,
                                                   int64_t column)
 {
     const int64_t at = row * c.weight.in_features + column;
@@ -76,24 +42,23 @@ static __device__ __forceinline__ void load_piece(float (&out)[EACH], const dequ
 template <class T>
 static __global__ void __launch_bounds__(THREADS) dequantize_kernel(T *out, const __grid_constant__ dequantize_call c)
 {
-    const struct weight &w = c.weight;
+    const struct weight &w = c.stored.weight;
     const int64_t pieces = (w.in_features + EACH - 1) / EACH, at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (at >= c.rows * pieces) return;
     const int64_t to = at / pieces, row = c.first + to, column = at % pieces * EACH;
     if (c.by_pieces) {
-        const scale_and_zero g = group_of(c, row, column);
+        const scale_and_zero g = group_of(c.stored, row, column);
         float stored[EACH];
         piece<T, EACH> values;
-        load_piece(stored, c, row, column);
+        load_piece(stored, c.stored, row, column);
 #pragma unroll
         for (int i = 0; i < EACH; i++) values.values[i] = from_float<T>(g.scale * (stored[i] - g.zero));
         *(piece<T, EACH> *)(out + to * w.in_features + column) = values;
         return;
     }
     for (int64_t i = column; i < column + EACH && i < w.in_features; i++) {
-        const scale_and_zero g = group_of(c, row, i);
         const int64_t feature = w.input_order ? w.input_order[i] : i;
-        out[to * w.in_features + feature] = from_float<T>(g.scale * (load_stored(c, row, i) - g.zero));
+        out[to * w.in_features + feature] = from_float<T>(load_element(c.stored, row, i));
     }
 }
 
@@ -103,7 +68,7 @@ void dequantize_rows(struct backend *b, const struct weight *w, int64_t first, i
     const int64_t threads = rows * cuda_div_up(w->in_features, EACH);
     const bool by_pieces = !w->input_order && w->in_features % EACH == 0 && w->group_size % EACH == 0 &&
                            cuda_is_aligned(w->data) && cuda_is_aligned(out);
-    const dequantize_call call = {*w, first, rows, weight_groups(w), int4_is_prepared(w), by_pieces};
+    const dequantize_call call = {stored_weight_of(w), first, rows, by_pieces};
     cuda_dispatch(b, "linear", dtype, [&](auto zero) {
         using T = decltype(zero);
         dequantize_kernel<<<(unsigned)cuda_div_up(threads, THREADS), THREADS, 0, cuda_stream(b, NULL)>>>((T *)out,

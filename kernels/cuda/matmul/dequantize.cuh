@@ -2,7 +2,57 @@
 #ifndef QUIRE_KERNELS_CUDA_MATMUL_DEQUANTIZE_CUH
 #define QUIRE_KERNELS_CUDA_MATMUL_DEQUANTIZE_CUH
 
-#include "kernels/cuda/state.cuh"
+#include "kernels/cuda/matmul/quantized.cuh"
+
+/* A quantized weight as it lies in memory. */
+struct stored_weight {
+    struct weight weight;
+    int64_t groups;
+    bool prepared; /* INT4 in the order of weight_prepare */
+};
+
+static inline struct stored_weight stored_weight_of(const struct weight *w)
+{
+    return {*w, weight_groups(w), int4_is_prepared(w)};
+}
+
+/* Scale and zero of columns that share a group. */
+struct scale_and_zero {
+    float scale, zero;
+};
+
+static __device__ __forceinline__ scale_and_zero group_of(const stored_weight &c, int64_t row, int64_t column)
+{
+    const struct weight &w = c.weight;
+    const int64_t group = column / w.group_size;
+    const float scale = load_scale(w.scales, w.scale_dtype, row / w.scale_rows * c.groups + group);
+    if (w.format != WEIGHT_INT4) return {scale, 0};
+    return {scale, w.zeros ? (float)w.zeros[row * c.groups + group] : 8.0f};
+}
+
+static __device__ __forceinline__ float fp8_to_float(uint32_t byte)
+{
+    uint32_t even, odd;
+    fp8_pairs<__half>(byte, even, odd);
+    return (byte & 0x7f) == 0x7f ? NAN : FP8_FACTOR<__half> * __half2float(__ushort_as_half((uint16_t)even));
+}
+
+static __device__ __forceinline__ float load_stored(const stored_weight &c, int64_t row, int64_t column)
+{
+    const struct weight &w = c.weight;
+    const uint8_t *data = (const uint8_t *)w.data;
+    if (w.format == WEIGHT_FP8) return fp8_to_float(data[row * w.in_features + column]);
+    if (w.format == WEIGHT_INT8) return (float)(int8_t)data[row * w.in_features + column];
+    const int in_segment = (int)(column % INT4_SEGMENT);
+    const int64_t at = row * w.in_features + (c.prepared ? column - in_segment + int4_place(in_segment) : column);
+    return (float)(data[at / 2] >> at % 2 * 4 & 15);
+}
+
+static __device__ __forceinline__ float load_element(const stored_weight &c, int64_t row, int64_t column)
+{
+    const scale_and_zero g = group_of(c, row, column);
+    return g.scale * (load_stored(c, row, column) - g.zero);
+}
 
 /* At most so many bytes of floats are made at a time, so that most are still in the L2 cache when they are read. */
 enum { SLAB_BYTES = 64 << 20 };

@@ -6,109 +6,85 @@ enum {
     MAX_PARTS = 16
 };
 
-/* Bytes of dynamic shared memory that a block may have: what is left beside the static shared memory. */
-static int64_t room_of(const struct matmul_device *d)
+struct few_tokens_plan few_tokens_split(const struct matmul *m, int32_t places, int32_t splits, int32_t chunk,
+                                        int32_t tile, int32_t skew)
 {
-    return d->max_shared_bytes - 1024;
+    const int32_t part = (int32_t)(cuda_div_up(cuda_div_up(m->in_features, splits), chunk) * chunk);
+    const int32_t tiles = (int32_t)few_tokens_tiles(m, tile);
+    const int32_t columns = places / splits < tiles ? places / splits : tiles;
+    return (struct few_tokens_plan){.blocks = columns * splits,
+                                    .columns = columns,
+                                    .splits = splits,
+                                    .split_shift = __builtin_ctz((unsigned)splits),
+                                    .tiles = tiles,
+                                    .part = part,
+                                    .chunk = chunk,
+                                    .cluster = 1,
+                                    .x_row = 2 * part + skew};
 }
 
-/* Whether a matmul can be computed in `splits` parts of `part` input features each. The norm of x needs all of x, and
- * the sums of a part, `sum_bytes` for all tiles, need a workspace. */
-static bool can_split(const struct matmul_device *d, const struct matmul *m, int32_t splits, int64_t part,
-                      int64_t tiles, int64_t sum_bytes)
+bool few_tokens_has_parts(const struct matmul_device *d, const struct matmul *m, const struct few_tokens_plan *plan,
+                          int32_t tile_bytes)
 {
-    return splits == 1 || ((splits - 1) * part < m->in_features && d->has_partials && !m->gain &&
-                           tiles <= MAX_SPLIT_TILES && splits * sum_bytes <= PARTIAL_BYTES);
+    return plan->splits == 1 ||
+           ((plan->splits - 1) * (int64_t)plan->part < m->in_features && d->has_partials &&
+            plan->tiles <= MAX_SPLIT_TILES && plan->splits * (int64_t)plan->tiles * tile_bytes <= PARTIAL_BYTES);
 }
 
-static int64_t gain_bytes(const struct matmul *m)
-{
-    return m->gain ? m->in_features * (m->gain_is_float ? 4 : 2) : 0;
-}
-
-/* ---- few_tokens.cu ---- */
-
-static int64_t stage_bytes(int32_t chunk)
-{
-    return FEW_TOKENS_TILE * (2 * chunk + SKEW);
-}
-
-/* Sizes and alignments that this kernel and matmul_chain.cu take. */
+/* Sizes and alignments that few_tokens.cu and matmul_chain.cu take. */
 static bool can_compute(const struct matmul *m)
 {
-    const bool shape = m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_MAX && m->in_features > 0 &&
-                       m->in_features % 8 == 0 && m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
-                       few_tokens_tiles(m, FEW_TOKENS_TILE) <= INT32_MAX / 64;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
-                         (!m->gain || cuda_is_aligned(m->gain));
-    return shape && aligned;
+    return m->num_tokens >= 1 && m->num_tokens <= FEW_TOKENS_MAX && m->in_features > 0 && m->in_features % 8 == 0 &&
+           m->in_features <= INT32_MAX / 64 && m->out_features > 0 &&
+           few_tokens_tiles(m, FEW_TOKENS_TILE) <= INT32_MAX / 64 && matmul_is_aligned(m);
 }
 
-/* A plan with that many splits and input features a chunk; stages is 0 if that does not fit. The sums of a tile are
- * those of its tokens padded to groups of 8, of each warp, twice. */
+/* Finishes a plan of one of the two kernels, with the longest ring that fits, at most of `stages` stages. A block keeps
+ * the sums of a tile of each warp, twice. stages is 0 if fewer than `least` fit, or if the matmul cannot have so many
+ * parts: the norm of x needs all of x. */
+static struct few_tokens_plan with_ring(const struct matmul_device *d, const struct matmul *m,
+                                        struct few_tokens_plan plan, int32_t tile_bytes, int32_t stage_bytes,
+                                        int32_t least, int32_t stages)
+{
+    const int64_t fixed = (int64_t)m->num_tokens * plan.x_row + 2 * MMA_WARPS * tile_bytes + few_tokens_gain_bytes(m);
+    const int64_t room = (d->max_shared_bytes - 1024 - fixed) / stage_bytes; /* 1024: static shared memory */
+    plan.stages = room < stages ? (int32_t)room : stages;
+    if (plan.stages < least || (plan.splits > 1 && m->gain) || !few_tokens_has_parts(d, m, &plan, tile_bytes))
+        plan.stages = 0;
+    plan.shared_bytes = (int32_t)(plan.stages * (int64_t)stage_bytes + fixed);
+    return plan;
+}
+
+/* few_tokens.cu with so many splits and input features a chunk. A ring that is longer than what a block has to read
+ * would take shared memory from the next kernel's blocks. Sums are those of the tokens padded to groups of 8. */
 static struct few_tokens_plan plan_of(const struct matmul_device *d, const struct matmul *m, int32_t splits,
                                       int32_t chunk)
 {
-    const int64_t sums = (int64_t)(m->num_tokens <= 8 ? 8 : 16) * FEW_TOKENS_TILE * (int64_t)sizeof(float);
-    const int64_t tiles = few_tokens_tiles(m, FEW_TOKENS_TILE);
-    const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), chunk) * chunk;
-    const int64_t x = m->num_tokens * (2 * part + SKEW);
-    const int64_t fixed = x + 2 * MMA_WARPS * sums + gain_bytes(m);
-    const int64_t blocks = d->num_sms / splits < tiles ? d->num_sms / splits : tiles;
-    const int64_t most = cuda_div_up(tiles, blocks) * (part / chunk); /* chunks that a block has to read */
-    struct few_tokens_plan plan = {0};
-    if (!can_split(d, m, splits, part, tiles, tiles * sums)) return plan;
-    int64_t stages = (room_of(d) - fixed) / stage_bytes(chunk);
-    if (stages < 2) return plan;
-    if (stages > FEW_TOKENS_MAX_STAGES) stages = FEW_TOKENS_MAX_STAGES;
-    if (stages > most) stages = most > 2 ? most : 2; /* the rest of shared memory is for the next kernel's blocks */
-    plan.splits = splits;
-    plan.part = (int32_t)part;
-    plan.chunk = chunk;
-    plan.stages = (int32_t)stages;
+    const int32_t tile_bytes = (m->num_tokens <= 8 ? 8 : 16) * FEW_TOKENS_TILE * (int32_t)sizeof(float);
+    struct few_tokens_plan plan = few_tokens_split(m, d->num_sms, splits, chunk, FEW_TOKENS_TILE, SKEW);
+    const int64_t chunks = cuda_div_up(plan.tiles, plan.columns) * (plan.part / chunk); /* of a block */
+    const int32_t most = chunks > FEW_TOKENS_MAX_STAGES ? FEW_TOKENS_MAX_STAGES : chunks < 2 ? 2 : (int32_t)chunks;
+    plan = with_ring(d, m, plan, tile_bytes, FEW_TOKENS_TILE * (2 * chunk + SKEW), 2, most);
     plan.in_flight = IN_FLIGHT / (FEW_TOKENS_TILE * 2 * chunk);
     if (plan.in_flight > plan.stages) plan.in_flight = plan.stages;
-    plan.blocks = (int32_t)blocks * splits;
-    plan.cluster = splits == 1 && plan.blocks % 2 == 0 && m->num_tokens > 2 ? 2 : 1;
-    plan.x_bytes = (int32_t)x;
-    plan.shared_bytes = (int32_t)(plan.stages * stage_bytes(chunk) + fixed);
+    if (splits == 1 && plan.blocks % 2 == 0 && m->num_tokens > 2) plan.cluster = 2;
     return plan;
 }
 
-/* ---- matmul_chain.cu ---- */
-
-static struct few_tokens_plan chain_plan_of(const struct matmul_device *d, const struct matmul *m, int32_t splits,
-                                            int32_t stages)
-{
-    const int64_t part = cuda_div_up(cuda_div_up(m->in_features, splits), CHAIN_CHUNK) * CHAIN_CHUNK;
-    const int64_t tiles = few_tokens_tiles(m, CHAIN_TILE), x = m->num_tokens * (2 * part + SKEW);
-    const int64_t sums = CHAIN_MAX_TOKENS * CHAIN_TILE * (int64_t)sizeof(float);
-    const int64_t bytes = (int64_t)stages * 2 * CHAIN_TILE * CHAIN_CHUNK + x + 2 * MMA_WARPS * sums + gain_bytes(m);
-    const int64_t blocks = d->num_sms / splits < tiles ? d->num_sms / splits : tiles;
-    struct few_tokens_plan plan = {0};
-    if (bytes > room_of(d) || !can_split(d, m, splits, part, tiles, tiles * sums)) return plan;
-    plan.splits = splits;
-    plan.part = (int32_t)part;
-    plan.chunk = CHAIN_CHUNK;
-    plan.stages = plan.in_flight = stages;
-    plan.blocks = (int32_t)blocks * splits;
-    plan.cluster = 1;
-    plan.x_bytes = (int32_t)x;
-    plan.shared_bytes = (int32_t)bytes;
-    return plan;
-}
-
-/* The fewest parts that leave room for enough stages: two where a multiprocessor has up to 100 KiB of shared memory,
- * because the memory of such devices is slow, four elsewhere. */
+/* matmul_chain.cu, with the fewest parts that leave room for enough stages: two where a multiprocessor has up to 100
+ * KiB of shared memory, because the memory of such devices is slow, four elsewhere. The kernel has 8, 4 or 2. */
 static bool chain_plan(const struct matmul_device *d, const struct matmul *m, struct few_tokens_plan *out)
 {
     const int32_t least = d->max_shared_bytes <= 100 << 10 ? 2 : 4;
     const int32_t most = d->num_sms < MAX_PARTS ? d->num_sms : MAX_PARTS;
     *out = (struct few_tokens_plan){0};
     if (m->num_tokens > CHAIN_MAX_TOKENS) return false;
-    for (int32_t splits = 1; splits <= most && out->stages == 0; splits *= 2)
+    for (int32_t splits = 1; splits <= most && out->stages == 0; splits *= 2) {
+        const struct few_tokens_plan plan = few_tokens_split(m, d->num_sms, splits, CHAIN_CHUNK, CHAIN_TILE, SKEW);
         for (int32_t stages = CHAIN_MAX_STAGES; stages >= least && out->stages == 0; stages /= 2)
-            *out = chain_plan_of(d, m, splits, stages);
+            *out = with_ring(d, m, plan, CHAIN_MAX_TOKENS * CHAIN_TILE * (int32_t)sizeof(float),
+                             2 * CHAIN_TILE * CHAIN_CHUNK, stages, stages);
+    }
     return out->stages > 0;
 }
 

@@ -48,62 +48,54 @@ struct weight_ring {
 /* A copy warp: each of its first COPY_WARP_ROWS lanes copies one row of every chunk. A chunk is copied when its stage
  * is free and the chunk `in_flight` before it has arrived. */
 template <class T>
-static __device__ __forceinline__ void copy_weights(const struct few_tokens_plan &plan, const matmul &m,
-                                                    const block_part &p, const weight_ring &ring)
+static __device__ __forceinline__ void copy_weights(const few_tokens_call &c, const block_part &p,
+                                                    const weight_ring &ring)
 {
+    const struct few_tokens_plan &plan = c.plan;
+    const matmul &m = c.matmul;
     const int lane = threadIdx.x % 32, row_bytes = 2 * plan.chunk + SKEW;
     const int row = (threadIdx.x - MMA_THREADS) / 32 * COPY_WARP_ROWS + lane;
     const uint64_t policy = evict_first_policy();
-    ring_place at = {0, 0}, arrived = {0, 0};
-    int in_flight = 0;
-    for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const int64_t feature = lane < COPY_WARP_ROWS ? feature_of<TILE>(m, tile, row) : -1;
+    ring_filler filler = {};
+    for (int tile = p.first_tile; tile < plan.tiles; tile += plan.columns) {
+        const int feature = lane < COPY_WARP_ROWS ? feature_of<TILE>(m, tile, row) : -1;
         const int rows = __popc(__ballot_sync(~0u, feature >= 0));
-        const T *from = (const T *)m.weight + feature * m.in_features + p.begin;
+        const T *from = (const T *)m.weight + (int64_t)feature * m.in_features + p.begin;
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int left = p.size - chunk * plan.chunk, features = left < plan.chunk ? left : plan.chunk;
-            if (in_flight == plan.in_flight) {
-                barrier_wait(&ring.full[arrived.stage], arrived.round & 1);
-                ring_step(arrived, plan.stages);
-            } else {
-                in_flight++;
-            }
-            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], (uint32_t)(rows * features * 2));
+            const int stage = filler.next.stage;
+            ring_wait_empty(filler, ring.full, ring.empty, plan.stages, plan.in_flight);
+            if (lane == 0) barrier_arrive_expect(&ring.full[stage], (uint32_t)(rows * features * 2));
             __syncwarp();
             if (feature >= 0)
-                bulk_copy(ring.data + (at.stage * TILE + row) * row_bytes, from + chunk * plan.chunk,
-                          (uint32_t)features * 2, &ring.full[at.stage], policy);
-            ring_step(at, plan.stages);
+                bulk_copy(ring.data + (stage * TILE + row) * row_bytes, from + chunk * plan.chunk,
+                          (uint32_t)features * 2, &ring.full[stage], policy);
+            ring_step(filler.next, plan.stages);
         }
     }
-}
-
-static __device__ __forceinline__ int gain_bytes(const matmul &m)
-{
-    return m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
 }
 
 /* One warp copies this part's input features of x into shared memory, and the gains if there are any. The gains do not
  * wait for the previous kernel. All blocks read the same x, which keeps the L2 cache busy, so the two blocks of a
  * cluster copy every other token for both. */
-static __device__ __forceinline__ void copy_x(const matmul &m, int cluster, const block_part &p, uint8_t *x,
-                                              uint8_t *gain, uint64_t *full)
+static __device__ __forceinline__ void copy_x(const few_tokens_call &c, const block_part &p, uint8_t *x, uint8_t *gain,
+                                              uint64_t *full)
 {
+    const matmul &m = c.matmul;
     const int lane = threadIdx.x % 32;
     const uint64_t policy = evict_last_policy();
     if (lane == 0) {
-        barrier_arrive_expect(full, (uint32_t)(m.num_tokens * p.size * 2 + gain_bytes(m)));
-        if (m.gain) bulk_copy(gain, m.gain, gain_bytes(m), full, policy);
+        barrier_arrive_expect(full, (uint32_t)(m.num_tokens * p.size * 2 + few_tokens_gain_bytes(&m)));
+        if (m.gain) bulk_copy(gain, m.gain, few_tokens_gain_bytes(&m), full, policy);
     }
     __syncwarp();
     wait_for_previous();
     if (lane >= m.num_tokens) return;
     const uint16_t *from = (const uint16_t *)m.x + lane * m.x_stride + p.begin;
-    if (cluster == 1 || !BULK_COPY_TO_CLUSTER)
-        bulk_copy(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, policy);
+    if (c.plan.cluster == 1 || !BULK_COPY_TO_CLUSTER)
+        bulk_copy(x + lane * c.plan.x_row, from, (uint32_t)p.size * 2, full, policy);
     else if (lane % 2 == (int)cluster_rank())
-        bulk_copy_to_cluster(x + lane * p.x_row, from, (uint32_t)p.size * 2, full, 3, policy);
+        bulk_copy_to_cluster(x + lane * c.plan.x_row, from, (uint32_t)p.size * 2, full, 3, policy);
 }
 
 /* A warp's share of one chunk: `left` of the chunk's input features are in the matmul. */
@@ -148,21 +140,21 @@ static __device__ __forceinline__ void multiply_tiles(const few_tokens_call &c, 
     const int warp = threadIdx.x / 32, stage_row = 2 * c.plan.chunk + SKEW;
     ring_place at = {0, 0};
     int side = 0;
-    for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const result_place place = find_place<T, TILE>(c.matmul, tile, threadIdx.x);
+    for (int tile = p.first_tile; tile < c.plan.tiles; tile += c.plan.columns) {
+        const tile_element<T> element = find_element<T, TILE>(c.matmul, tile, threadIdx.x);
         float sum[GROUPS][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             const int begin = chunk * c.plan.chunk;
             barrier_wait(&ring.full[at.stage], at.round & 1);
-            multiply_chunk<T, GROUPS>(sum, {ring.data + at.stage * TILE * stage_row, x + begin * 2, stage_row, p.x_row,
-                                            c.matmul.num_tokens, c.plan.chunk, p.size - begin});
+            multiply_chunk<T, GROUPS>(sum, {ring.data + at.stage * TILE * stage_row, x + begin * 2, stage_row,
+                                            c.plan.x_row, c.matmul.num_tokens, c.plan.chunk, p.size - begin});
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[at.stage]);
             ring_step(at, c.plan.stages);
         }
         leave_sums<TILE, GROUPS>(sums + (side * MMA_WARPS + warp) * COUNT, sum);
         mma_warps_sync();
-        finish_tile<T, TILE, COUNT>(c, p, tile, place, sums + side * MMA_WARPS * COUNT, is_last);
+        finish_tile<T, TILE, COUNT>(c, p.split, tile, element, sums + side * MMA_WARPS * COUNT, is_last);
         side ^= 1;
     }
 }
@@ -179,9 +171,9 @@ static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
     __shared__ uint64_t full[MAX_STAGES], empty[MAX_STAGES], x_full;
     __shared__ int is_last;
     uint8_t *x = shared + c.plan.stages * TILE * (2 * c.plan.chunk + SKEW);
-    float *sums = (float *)(x + c.plan.x_bytes);
+    float *sums = (float *)(x + c.matmul.num_tokens * c.plan.x_row);
     uint8_t *gain = (uint8_t *)(sums + 2 * MMA_WARPS * GROUPS * 8 * TILE);
-    const block_part p = find_part<TILE>(c.plan, c.matmul);
+    const block_part p = find_part(c, c.plan.chunk);
     const weight_ring ring = {shared, full, empty};
     let_next_start();
     if (threadIdx.x < c.plan.stages) {
@@ -193,52 +185,32 @@ static __global__ void __launch_bounds__(THREADS, GROUPS == 1 ? 2 : 1)
     __syncthreads();
     if (c.plan.cluster > 1) cluster_arrive();
     if (threadIdx.x >= MMA_THREADS) {
-        copy_weights<T>(c.plan, c.matmul, p, ring);
+        copy_weights<T>(c, p, ring);
         __syncwarp();
         if (c.plan.cluster > 1) cluster_wait();
         return;
     }
     if (c.plan.cluster > 1) cluster_wait(); /* the other block has initialized its barriers */
-    if (threadIdx.x < 32) copy_x(c.matmul, c.plan.cluster, p, x, gain, &x_full);
+    if (threadIdx.x < 32) copy_x(c, p, x, gain, &x_full);
     wait_for_previous();
     barrier_wait(&x_full, 0);
     if (c.matmul.gain) {
-        norm_x<T>(c.matmul, x, p.x_row, gain, sums);
+        norm_x<T>(c.matmul, x, c.plan.x_row, gain, sums);
         mma_warps_sync();
     }
     multiply_tiles<T, GROUPS>(c, p, ring, x, sums, &is_last);
 #endif
 }
 
-template <class T, int GROUPS>
-static void launch(struct backend *b, const char *operation, const struct few_tokens_call *call)
-{
-    const struct few_tokens_plan *plan = &call->plan;
-    auto *kernel = few_tokens_kernel<T, GROUPS>;
-    const struct cuda_state *s = cuda_use(b);
-    if (!cuda_allow_shared(b, operation, kernel, plan->shared_bytes)) return;
-    cuda_launch_dependent(s, kernel, {dim3(plan->blocks), THREADS, plan->shared_bytes, plan->cluster}, *call);
-    cuda_check_launch(b, operation);
-}
-
-template <class T>
-static void launch_groups(struct backend *b, const char *operation, const struct few_tokens_call *call)
-{
-    if (call->matmul.num_tokens <= 8) {
-        launch<T, 1>(b, operation, call);
-    } else {
-        launch<T, 2>(b, operation, call);
-    }
-}
-
 bool few_tokens(struct backend *b, const char *operation, const struct matmul *m)
 {
-    struct few_tokens_call call = few_tokens_call_of(b, m);
-    if (m->dtype == DTYPE_FLOAT16) {
-        launch_groups<__half>(b, operation, &call);
-    } else {
-        launch_groups<__nv_bfloat16>(b, operation, &call);
-    }
+    const struct few_tokens_call call = few_tokens_call_of(b, m);
+    const struct few_tokens_plan &plan = call.plan;
+    matmul_dispatch(m, [&](auto zero) {
+        using T = decltype(zero);
+        cuda_run_dependent(b, operation, m->num_tokens <= 8 ? few_tokens_kernel<T, 1> : few_tokens_kernel<T, 2>,
+                           {dim3(plan.blocks), THREADS, plan.shared_bytes, plan.cluster}, call);
+    });
     return true;
 }
 

@@ -32,14 +32,17 @@ enum {
 /* How a matmul is split. A tile is 16 output features of the weight (8 on 8.x), a part is one of the `splits` pieces of
  * a tile along its input features, and a chunk is one stage of the ring. */
 struct few_tokens_plan {
-    int32_t blocks; /* a multiple of splits */
-    int32_t splits;
+    int32_t blocks;              /* columns * splits */
+    int32_t columns;             /* blocks that share the tiles of a part */
+    int32_t splits, split_shift; /* a power of two, and its logarithm */
+    int32_t tiles;
     int32_t part;  /* input features of a part; a multiple of chunk */
-    int32_t chunk; /* input features of a chunk; a multiple of 256 */
+    int32_t chunk; /* input features of a chunk */
     int32_t stages;
-    int32_t in_flight; /* the most chunks that are being copied at a time; at most stages */
+    int32_t in_flight; /* few_tokens.cu: the most chunks that are being copied at a time; at most stages */
     int32_t cluster;   /* blocks that load x together: 1 or 2 */
-    int32_t x_bytes, shared_bytes;
+    int32_t x_row;     /* bytes from a token of x to the next in shared memory */
+    int32_t shared_bytes;
 };
 
 struct few_tokens_call {
@@ -54,6 +57,19 @@ CUDA_HOST_DEVICE int64_t few_tokens_tiles(const struct matmul *m, int tile)
 {
     return m->result == MATMUL_GATE ? cuda_div_up(m->out_features / 2, tile / 2) : cuda_div_up(m->out_features, tile);
 }
+
+CUDA_HOST_DEVICE int few_tokens_gain_bytes(const struct matmul *m)
+{
+    return m->gain ? (int)m->in_features * (m->gain_is_float ? 4 : 2) : 0;
+}
+
+/* A plan without a ring: the matmul in so many splits, by `places` blocks at most. */
+struct few_tokens_plan few_tokens_split(const struct matmul *m, int32_t places, int32_t splits, int32_t chunk,
+                                        int32_t tile, int32_t skew);
+
+/* Whether no part of such a plan is empty, and there is room for the parts' sums, tile_bytes for each tile. */
+bool few_tokens_has_parts(const struct matmul_device *d, const struct matmul *m, const struct few_tokens_plan *plan,
+                          int32_t tile_bytes);
 
 /* How few_tokens.cu, or matmul_chain.cu on 8.x, splits the matmul. False: it cannot compute this matmul on this device,
  * or with these sizes and alignments. */

@@ -1,5 +1,5 @@
 /* Matmuls of quantized weights with few tokens (quantized.cuh has the formats). The cost is to read the weights once,
- * at the speed of memory, and to decode them meanwhile.
+ * at the speed of memory, and to unpack them meanwhile.
  *
  * Two blocks run on each multiprocessor. A block walks batches of tiles of 16 output features. What a warp multiplies
  * at a time is a unit: 64 bytes of each row of a tile, which are 128 input features of INT4 and 64 of the others. Each
@@ -10,7 +10,7 @@
  *     tile 1   | . . . . . . | warp 2 . . . . . . .  |          warp 1 leaves two sums: one of each tile
  *     tile 2   | . . | warp 3 . . . . . . . . . . .  |
  *
- * A unit comes through a ring that is the warp's own. Even less is shared: a lane copies the very bytes that it decodes
+ * A unit comes through a ring that is the warp's own. Even less is shared: a lane copies the very bytes that it unpacks
  * itself, so a unit that has arrived needs no barrier.
  *
  *     a unit:    row  g    | 16 bytes: lane (g, 0) | lane (g, 1) | lane (g, 2) | lane (g, 3) |        g = 0 .. 7
@@ -20,13 +20,13 @@
  * go on while x is copied and normed. A block that ends makes room for one of the next kernel.
  *
  * The matmul runs on tensor cores (mma.cuh) with the rows of a tile as M and 8 tokens as N, in float16 whatever the
- * type of x: it holds all the elements of the formats, and decoding to it takes the fewest instructions. Each token is
+ * type of x: it holds all the elements of the formats, and unpacking to it takes the fewest instructions. Each token is
  * multiplied by a power of two that takes its largest element close to the largest float16. Elements 2^24 times smaller
  * are still exact, and what is lost of those below is less than the rounding of a sum in float32.
  *
  * The order in which a lane multiplies input features does not matter as long as it is the same for both operands. INT4
- * was reordered, so x is in its natural order. Of FP8 and INT8 a lane has 16 consecutive input features; where decoding
- * makes pairs of the bytes 0 and 2, 1 and 3 of a word, x is put into that order on its way to shared memory.
+ * was reordered, so x is in its natural order. Of FP8 and INT8 a lane has 16 consecutive input features; where
+ * unpacking makes pairs of the bytes 0 and 2, 1 and 3 of a word, x is put into that order on its way to shared memory.
  *
  * What can be done for a whole unit is done to its sums:
  * - INT4 is multiplied as v 2^-24, a subnormal float16, or as 16 v 2^-24 with x made 16 times smaller. The zero, times
@@ -37,9 +37,9 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/matmul/few_tokens_quantized.h"
 #include "kernels/cuda/matmul/few_tokens_tile.cuh"
+#include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/matmul/quantized.cuh"
 
 /* a / b by multiplication (inverse_of in few_tokens_quantized.c). */
 static __device__ __forceinline__ int divide(int a, uint32_t inverse)
@@ -52,36 +52,19 @@ template <enum weight_format F> static constexpr float SUM_FACTOR = F == WEIGHT_
 
 /* ---- the order of units ---- */
 
-/* A block's work: tiles first_tile, first_tile + columns, ..., `tiles` of them, and of each the input features [begin,
- * begin + size). */
-struct block_work {
-    int split, first_tile, tiles, begin, size, units;
+/* A block's part, `tiles` tiles of it, and the inverse of its chunks, which are units. */
+struct block_work : block_part {
+    int tiles;
     uint32_t unit_inverse;
-    int x_row; /* bytes from a token of x to the next in shared memory */
 };
 
 template <enum weight_format F> static __device__ __forceinline__ block_work work_of(const quantized_call &c)
 {
-    const int part = c.base.plan.part, in_features = (int)c.base.matmul.in_features;
-    block_work w;
-    w.split = blockIdx.x & (c.base.plan.splits - 1);
-    w.first_tile = blockIdx.x >> c.split_shift;
-    w.tiles = (c.tiles - w.first_tile + c.columns - 1) / c.columns;
-    w.begin = w.split * part;
-    w.size = in_features - w.begin < part ? in_features - w.begin : part;
-    w.units = (w.size + unit_features(F) - 1) / unit_features(F);
-    w.unit_inverse = w.units == c.units ? c.unit_inverse : c.last_inverse;
-    w.x_row = c.units * unit_features(F) * 2 + X_SKEW;
+    const struct few_tokens_plan &plan = c.base.plan;
+    block_work w = {find_part(c.base, unit_features(F))};
+    w.tiles = (plan.tiles - w.first_tile + plan.columns - 1) / plan.columns;
+    w.unit_inverse = w.chunks == plan.part / unit_features(F) ? c.unit_inverse : c.last_inverse;
     return w;
-}
-
-/* The output feature that a row of a tile is; -1: none, the row is beyond the last one. */
-static __device__ __forceinline__ int row_feature(const matmul &m, int tile, int row)
-{
-    const int features = (int)m.out_features, half = features / 2;
-    if (m.result != MATMUL_GATE) return tile * TILE + row < features ? tile * TILE + row : -1;
-    const int o = tile * (TILE / 2) + row % (TILE / 2);
-    return o >= half ? -1 : row < TILE / 2 ? o : half + o;
 }
 
 /* A warp's share of a batch: `left` units, from a unit of a tile on. */
@@ -98,15 +81,15 @@ static __device__ __forceinline__ int batch_tiles(const quantized_call &c, const
 /* left is 0 or less if there is no such batch. */
 static __device__ __forceinline__ warp_share share_of(const quantized_call &c, const block_work &work, int batch)
 {
-    const int warp = threadIdx.x / 32, all = batch_tiles(c, work, batch) * work.units;
+    const int warp = threadIdx.x / 32, all = batch_tiles(c, work, batch) * work.chunks;
     const int begin = all * warp / MMA_WARPS, end = all * (warp + 1) / MMA_WARPS,
               tile = divide(begin, work.unit_inverse);
-    return {batch * c.batch + tile, begin - tile * work.units, end - begin};
+    return {batch * c.batch + tile, begin - tile * work.chunks, end - begin};
 }
 
 static __device__ __forceinline__ int tile_of(const quantized_call &c, const block_work &work, int tile)
 {
-    return work.first_tile + tile * c.columns;
+    return work.first_tile + tile * c.base.plan.columns;
 }
 
 template <enum weight_format F>
@@ -136,7 +119,7 @@ static __device__ __forceinline__ void copy_scales(const quantized_call &c, uint
 {
     const int row = threadIdx.x % TILE, left = c.groups - first_group, count = left < SCALE_BLOCK ? left : SCALE_BLOCK;
     const bool is_zero = threadIdx.x % 32 >= TILE;
-    const int feature = row_feature(c.base.matmul, tile, row);
+    const int feature = feature_of<TILE>(c.base.matmul, tile, row);
     if (feature < 0 || (is_zero && !c.base.matmul.zeros)) return;
     const uint8_t *from =
         is_zero ? c.base.matmul.zeros + (int64_t)feature * c.groups + first_group : scales_of(c, feature, first_group);
@@ -189,7 +172,8 @@ static __device__ __forceinline__ void begin_tile(unit_copies &copies, const qua
     constexpr int density = F == WEIGHT_INT4 ? 2 : 1; /* input features of a byte */
     const matmul &m = c.base.matmul;
     const int tile = tile_of(c, work, copies.next.tile), row_bytes = (int)m.in_features / density;
-    const int low = row_feature(m, tile, threadIdx.x % 32 / 4), high = row_feature(m, tile, threadIdx.x % 32 / 4 + 8);
+    const int low = feature_of<TILE>(m, tile, threadIdx.x % 32 / 4),
+              high = feature_of<TILE>(m, tile, threadIdx.x % 32 / 4 + 8);
     const uint8_t *first =
         (const uint8_t *)m.weight + (work.begin / density + copies.next.unit * UNIT_BYTES) + threadIdx.x % 4 * 16;
     copies.low = first + (int64_t)(low < 0 ? 0 : low) * row_bytes;
@@ -233,7 +217,7 @@ static __device__ __forceinline__ void copy_next(unit_copies &copies, const quan
     copies.next.unit++;
     if (copies.next.left > 0 && --copies.next.left == 0) {
         begin_batch<F>(copies, c, work);
-    } else if (copies.next.unit == work.units) {
+    } else if (copies.next.unit == work.chunks) {
         copies.next.unit = 0;
         copies.next.tile++;
         begin_tile<F>(copies, c, work);
@@ -242,7 +226,7 @@ static __device__ __forceinline__ void copy_next(unit_copies &copies, const quan
 
 /* ---- x ---- */
 
-/* Whether decoding makes pairs of neighbours; else of the bytes 0 and 2, 1 and 3 of a word. */
+/* Whether unpacking makes pairs of neighbours; else it makes pairs of the bytes 0 and 2, 1 and 3 of a word. */
 #if __CUDA_ARCH__ >= 890
 template <enum weight_format F> static constexpr bool NATURAL_ORDER = F != WEIGHT_INT8;
 #else
@@ -268,19 +252,13 @@ struct x_facts {
     float squares[FEW_TOKENS_MAX][MMA_WARPS], largest[FEW_TOKENS_MAX][MMA_WARPS], gain[MMA_WARPS];
 };
 
-static __device__ __forceinline__ float warp_max(float x)
-{
-    for (int offset = 16; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, offset));
-    return x;
-}
-
-/* The largest magnitude of eight elements. */
+/* The largest magnitude of 16 bytes of elements. */
 template <class T> static __device__ __forceinline__ float largest_of(uint4 words)
 {
     const T *x = (const T *)&words;
     float largest = 0;
 #pragma unroll
-    for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(to_float(x[i])));
+    for (int i = 0; i < (int)(sizeof words / sizeof *x); i++) largest = fmaxf(largest, fabsf(to_float(x[i])));
     return largest;
 }
 
@@ -288,30 +266,13 @@ template <class T> static __device__ __forceinline__ float largest_of(uint4 word
 template <class T>
 static __device__ __forceinline__ void find_largest_gain(const matmul &m, const block_work &work, x_facts *facts)
 {
-    const int begin = work.begin / 8, size = work.size / 8;
+    const int pieces = m.gain_is_float ? 2 : 1; /* of eight gains */
+    const uint4 *gain = (const uint4 *)m.gain + pieces * (work.begin / 8);
     float largest = 0;
-    for (int i = threadIdx.x; i < (m.gain_is_float ? 2 * size : size); i += MMA_THREADS) {
-        if (m.gain_is_float) {
-            const float4 g = ((const float4 *)m.gain)[2 * begin + i];
-            largest = fmaxf(fmaxf(largest, fmaxf(fabsf(g.x), fabsf(g.y))), fmaxf(fabsf(g.z), fabsf(g.w)));
-        } else {
-            largest = fmaxf(largest, largest_of<T>(((const uint4 *)m.gain)[begin + i]));
-        }
-    }
+    for (int i = threadIdx.x; i < pieces * (work.size / 8); i += MMA_THREADS)
+        largest = fmaxf(largest, m.gain_is_float ? largest_of<float>(gain[i]) : largest_of<T>(gain[i]));
     largest = warp_max(largest);
     if (threadIdx.x % 32 == 0) facts->gain[threadIdx.x / 32] = largest;
-}
-
-/* The threads that share a token while x is copied, a power of two of them: a thread has pieces first, first + step,
- * ... of eight elements. */
-struct token_share {
-    int token, token_step, warps, first, step;
-};
-
-static __device__ __forceinline__ token_share share_tokens(int tokens)
-{
-    const int shift = tokens == 1 ? 3 : tokens == 2 ? 2 : tokens <= 4 ? 1 : 0, threads = 32 << shift;
-    return {(int)threadIdx.x / 32 >> shift, MMA_WARPS >> shift, 1 << shift, (int)threadIdx.x & (threads - 1), threads};
 }
 
 /* Copies the part's input features of x to shared memory as they are, with zeros up to the end of the last unit, and
@@ -323,11 +284,11 @@ static __device__ __forceinline__ void load_x(const quantized_call &c, const blo
     enum { BATCH = 4 };
     const matmul &m = c.base.matmul;
     const token_share share = share_tokens(m.num_tokens);
-    const int all = (int)m.in_features / 8, begin = work.begin / 8, padded = c.units * unit_features(F) / 8;
+    const int all = (int)m.in_features / 8, begin = work.begin / 8, padded = c.base.plan.part / 8;
     const int low = m.gain ? 0 : begin, high = m.gain && all > begin + padded ? all : begin + padded;
     for (int token = share.token; token < m.num_tokens; token += share.token_step) {
         const uint4 *from = (const uint4 *)((const T *)m.x + token * m.x_stride);
-        uint4 *to = (uint4 *)(x + token * work.x_row);
+        uint4 *to = (uint4 *)(x + token * c.base.plan.x_row);
         float sum = 0, largest = 0;
         for (int i = low + share.first; i < high; i += BATCH * share.step) {
             uint4 values[BATCH];
@@ -344,7 +305,7 @@ static __device__ __forceinline__ void load_x(const quantized_call &c, const blo
                 if (piece >= 0 && piece < padded) to[piece] = values[k];
             }
         }
-        for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+        sum = warp_sum(sum);
         largest = warp_max(largest);
         const int warp = threadIdx.x / 32 & (share.warps - 1);
         if (threadIdx.x % 32 == 0) facts->squares[token][warp] = sum, facts->largest[token][warp] = largest;
@@ -379,10 +340,8 @@ static __device__ __forceinline__ void prepare_x(const quantized_call &c, const 
         if (share.first == 0) inverses[token] = __uint_as_float((exponent - 14) << 23);
 #pragma unroll 2
         for (int i = first; i < size; i += share.step) {
-            uint4 *words = (uint4 *)(x + token * work.x_row) + i, y = *words;
-            if (m.gain)
-                y = m.gain_is_float ? normalize<T>(y, (const float *)gain + i * 8, norm)
-                                    : normalize<T>(y, (const T *)gain + i * 8, norm);
+            uint4 *words = (uint4 *)(x + token * c.base.plan.x_row) + i, y = *words;
+            if (m.gain) y = normalize<T>(m, y, gain, i, norm);
             *words = arrange<T, F>(y, F == WEIGHT_INT4 && i % 2 ? factor / 16 : factor);
         }
     }
@@ -395,18 +354,6 @@ static __device__ __forceinline__ void copy_gains(const matmul &m, const block_w
 #pragma unroll 1
     for (int i = threadIdx.x * 16; i < work.size * size; i += MMA_THREADS * 16)
         copy_async(shared_address(gain + i), (const uint8_t *)m.gain + work.begin * size + i, true);
-}
-
-/* Four 8x8 matrices of 16-bit elements: lane (g, t) gets elements 2 t and 2 t + 1 of row g of each. Lane i gives the
- * address of row i % 8 of matrix i / 8. */
-static __device__ __forceinline__ uint4 load_matrices(uint32_t row)
-{
-    uint4 out;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-                 : "r"(row)
-                 : "memory");
-    return out;
 }
 
 /* ---- units ---- */
@@ -422,7 +369,7 @@ static __device__ __forceinline__ void find_x(uint32_t (&at)[GROUPS], const quan
 #pragma unroll
     for (int n = 0; n < GROUPS; n++) {
         const int token = 8 * n + row < c.base.matmul.num_tokens ? 8 * n + row : 0;
-        at[n] = shared_address(x) + token * work.x_row + within;
+        at[n] = shared_address(x) + token * c.base.plan.x_row + within;
         asm volatile("" : "+r"(at[n])); /* so that it is not computed again for each unit */
     }
 }
@@ -435,11 +382,6 @@ static __device__ __forceinline__ uint4 load_shared(uint32_t address)
                  : "r"(address)
                  : "memory");
     return out;
-}
-
-static __device__ __forceinline__ uint32_t word_of(const uint4 &words, int i)
-{
-    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
 /* Pair i of a prepared word, as v 2^-24 if i is even and 16 v 2^-24 if it is odd: subnormal float16. */
@@ -501,7 +443,7 @@ static __device__ __forceinline__ row_scales find_scales(const quantized_call &c
     row_scales out = {};
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int feature = row_feature(m, tile, threadIdx.x % 32 / 4 + 8 * i);
+        const int feature = feature_of<TILE>(m, tile, threadIdx.x % 32 / 4 + 8 * i);
         if (c.grouped || feature < 0) continue;
         out.factor[i] = factor * load_scale(scales_of(c, feature, 0), m.scale_dtype, 0);
     }
@@ -561,21 +503,21 @@ static __device__ __forceinline__ void multiply_int4(float (&total)[GROUPS][4], 
                                                      const float *x_sums)
 {
     float sum[GROUPS][4] = {}, odd[GROUPS][4] = {};
-    uint4 y[GROUPS][4];
+    uint32_t y[GROUPS][4][4];
 #pragma unroll
     for (int n = 0; n < GROUPS; n++)
 #pragma unroll
-        for (int w = 0; w < 4; w++) y[n][w] = load_matrices(x[n] + w * 64);
+        for (int w = 0; w < 4; w++) load_matrices(y[n][w], x[n] + w * 64);
     group_scales g = load_group<WEIGHT_INT4>(k, scales, group);
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        const uint32_t l = word_of(low, w), h = word_of(high, w);
+        const uint32_t l = ((const uint32_t *)&low)[w], h = ((const uint32_t *)&high)[w];
         const uint32_t first[4] = {raw_pair(l, 0), raw_pair(h, 0), raw_pair(l, 1), raw_pair(h, 1)};
         const uint32_t second[4] = {raw_pair(l, 2), raw_pair(h, 2), raw_pair(l, 3), raw_pair(h, 3)};
 #pragma unroll
         for (int n = 0; n < GROUPS; n++) {
-            multiply_add<__half>(sum[n], first, y[n][w].x, y[n][w].y);
-            multiply_add<__half>(odd[n], second, y[n][w].z, y[n][w].w);
+            multiply_add<__half>(sum[n], first, y[n][w][0], y[n][w][1]);
+            multiply_add<__half>(odd[n], second, y[n][w][2], y[n][w][3]);
         }
         if (!ends_group<SMALL>(w, fold_words)) continue;
 #pragma unroll
@@ -599,9 +541,10 @@ static __device__ __forceinline__ void sum_x(const uint32_t (&x)[GROUPS], int fo
     for (int w = 0; w < 4; w++) {
 #pragma unroll
         for (int n = 0; n < GROUPS; n++) {
-            const uint4 y = load_matrices(x[n] + w * 64);
-            multiply_add<__half>(sum[n], ones, y.x, y.y);
-            multiply_add<__half>(sum[n], ones, y.z, y.w);
+            uint32_t y[4];
+            load_matrices(y, x[n] + w * 64);
+            multiply_add<__half>(sum[n], ones, y[0], y[1]);
+            multiply_add<__half>(sum[n], ones, y[2], y[3]);
         }
         if (!ends_group<SMALL>(w, fold_words)) continue;
 #pragma unroll
@@ -623,7 +566,7 @@ static __device__ __forceinline__ void multiply_bytes(float (&sum)[GROUPS][4], u
     for (int n = 0; n < GROUPS; n++) y[n][0] = load_shared(x[n]), y[n][1] = load_shared(x[n] + 16);
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-        const uint32_t l = word_of(low, w), h = word_of(high, w);
+        const uint32_t l = ((const uint32_t *)&low)[w], h = ((const uint32_t *)&high)[w];
         uint32_t a[4];
         byte_pairs<F>(l, a[0], a[2]);
         byte_pairs<F>(h, a[1], a[3]);
@@ -654,6 +597,20 @@ static __device__ __forceinline__ shared_parts shared_of(const quantized_call &c
     s.gain = (uint8_t *)s.x_sums + c.x_sum_bytes;
     s.x = s.gain + c.gain_bytes;
     return s;
+}
+
+/* The sums of x that multiply_int4 needs of all units. */
+template <int GROUPS, bool SMALL>
+static __device__ __forceinline__ void sum_units(const quantized_call &c, const block_work &work, const shared_parts &s)
+{
+    const int folds = SMALL ? 4 / c.fold_words : 1;
+    uint32_t first[GROUPS], x[GROUPS];
+    find_x<WEIGHT_INT4, GROUPS>(first, c, work, s.x);
+    for (int unit = threadIdx.x / 32; unit < work.chunks; unit += MMA_WARPS) {
+#pragma unroll
+        for (int n = 0; n < GROUPS; n++) x[n] = first[n] + unit * 2 * INT4_SEGMENT;
+        sum_x<GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * folds * GROUPS * 8);
+    }
 }
 
 /* A warp's place in the ring and in the blocks of scales. */
@@ -717,27 +674,27 @@ struct batch_end {
     bool is_last[MAX_BATCH];
 };
 
-/* The place of element i of a batch's results. */
+/* Element i of a batch's results. */
 template <class T>
-static __device__ __forceinline__ result_place find_element(const quantized_call &c, const block_work &work, int first,
-                                                            int tiles, int i, int *tile)
+static __device__ __forceinline__ tile_element<T> batch_element(const quantized_call &c, const block_work &work,
+                                                                int first, int tiles, int i, int *tile)
 {
     const matmul &m = c.base.matmul;
-    const int rows = m.result == MATMUL_GATE ? TILE / 2 : TILE, size = rows * m.num_tokens;
+    const int size = (m.result == MATMUL_GATE ? TILE / 2 : TILE) * m.num_tokens;
     *tile = divide(i, c.element_inverse);
-    if (*tile >= tiles) return result_place();
-    return find_place<T, TILE>(m, tile_of(c, work, first + *tile), i - *tile * size);
+    if (*tile >= tiles) return {};
+    return find_element<T, TILE>(m, tile_of(c, work, first + *tile), i - *tile * size);
 }
 
 /* Adds up the warps' sums of a batch and stores the results, or leaves the sums of this part for the block that
- * finishes a tile last. */
+ * finishes a tile last. element: the thread's first one, of `tile`. */
 template <class T, int COUNT>
 static __device__ __forceinline__ void finish_batch(const quantized_call &c, const block_work &work, int first,
-                                                    int tiles, result_place place, int tile, const float *sums,
+                                                    int tiles, tile_element<T> element, int tile, const float *sums,
                                                     batch_end *end)
 {
     const matmul &m = c.base.matmul;
-    const int splits = c.base.plan.splits, size = (m.result == MATMUL_GATE ? TILE / 2 : TILE) * m.num_tokens;
+    const int size = (m.result == MATMUL_GATE ? TILE / 2 : TILE) * m.num_tokens, count = m.num_tokens * TILE;
     auto of_warps = [&](int of, int i) {
         float total = 0;
 #pragma unroll
@@ -746,36 +703,25 @@ static __device__ __forceinline__ void finish_batch(const quantized_call &c, con
                 total += sums[(w * c.sum_slots + of - end->first_tile[w]) * COUNT + i];
         return total;
     };
-    if (splits == 1) {
+    auto finish_all = [&](bool in_parts, auto total) {
         for (int i = threadIdx.x; i < tiles * size; i += MMA_THREADS) {
-            if (i >= MMA_THREADS) place = find_element<T>(c, work, first, tiles, i, &tile);
-            write_result<T, TILE>(m, place, [&](int row) { return of_warps(tile, place.token * TILE + row); });
+            if (i >= MMA_THREADS) element = batch_element<T>(c, work, first, tiles, i, &tile);
+            if (!in_parts || end->is_last[tile]) finish<T, TILE>(m, element, total);
         }
-        return;
-    }
-    const int count = m.num_tokens * TILE;
+    };
+    if (c.base.plan.splits == 1) return finish_all(false, [&](int i) { return of_warps(tile, i); });
     for (int i = threadIdx.x; i < tiles * count; i += MMA_THREADS) {
         const int of = i / count;
-        float *part = c.base.partials + ((int64_t)tile_of(c, work, first + of) * splits + work.split) * COUNT;
-        __stcg(&part[i - of * count], of_warps(of, i - of * count));
+        __stcg(&part_sums<COUNT>(c.base, tile_of(c, work, first + of), work.split)[i - of * count],
+               of_warps(of, i - of * count));
     }
     __threadfence();
     mma_warps_sync();
     if ((int)threadIdx.x < tiles)
-        end->is_last[threadIdx.x] =
-            atomicInc(&c.base.arrivals[tile_of(c, work, first + (int)threadIdx.x)], splits - 1) == (uint32_t)splits - 1;
+        end->is_last[threadIdx.x] = arrives_last(c.base, tile_of(c, work, first + (int)threadIdx.x));
     mma_warps_sync();
     __threadfence();
-    for (int i = threadIdx.x; i < tiles * size; i += MMA_THREADS) {
-        if (i >= MMA_THREADS) place = find_element<T>(c, work, first, tiles, i, &tile);
-        if (!end->is_last[tile]) continue;
-        const float *parts = c.base.partials + (int64_t)tile_of(c, work, first + tile) * splits * COUNT;
-        write_result<T, TILE>(m, place, [&](int row) {
-            float total = 0;
-            for (int k = 0; k < splits; k++) total += __ldcg(&parts[k * COUNT + place.token * TILE + row]);
-            return total;
-        });
-    }
+    finish_all(true, [&](int i) { return sum_of_parts<COUNT>(c.base, tile_of(c, work, first + tile), i); });
 }
 
 template <class T, enum weight_format F, int GROUPS, bool SMALL>
@@ -793,10 +739,10 @@ static __device__ __forceinline__ void multiply_batches(const quantized_call &c,
         float *sums = s.sums + side * MMA_WARPS * c.sum_slots * COUNT;
         warp_share share = share_of(c, work, batch);
         int tile, slot = 0;
-        const result_place place = find_element<T>(c, work, first, tiles, threadIdx.x, &tile);
+        const tile_element<T> element = batch_element<T>(c, work, first, tiles, threadIdx.x, &tile);
         if (threadIdx.x % 32 == 0) ends[side].first_tile[warp] = share.tile - first;
         for (; share.left > 0; share.tile++, share.unit = 0, slot++) {
-            const int units = work.units - share.unit, count = share.left < units ? share.left : units;
+            const int units = work.chunks - share.unit, count = share.left < units ? share.left : units;
             float total[GROUPS][4] = {};
             multiply_units<F, GROUPS, SMALL>(total, c, k, work, s, copies, reader, x, tile_of(c, work, share.tile),
                                              share.unit, count);
@@ -809,7 +755,7 @@ static __device__ __forceinline__ void multiply_batches(const quantized_call &c,
         }
         if (threadIdx.x % 32 == 0) ends[side].last_tile[warp] = share.tile - first - 1;
         mma_warps_sync();
-        finish_batch<T, COUNT>(c, work, first, tiles, place, tile, sums, &ends[side]);
+        finish_batch<T, COUNT>(c, work, first, tiles, element, tile, sums, &ends[side]);
     }
 }
 
@@ -844,14 +790,7 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2)
     prepare_x<T, F>(c, work, s.x, s.gain, facts, inverses);
     mma_warps_sync();
     if (F == WEIGHT_INT4) {
-        const int folds = SMALL ? 4 / c.fold_words : 1;
-        uint32_t first[GROUPS], x[GROUPS];
-        find_x<F, GROUPS>(first, c, work, s.x);
-        for (int unit = warp; unit < work.units; unit += MMA_WARPS) {
-#pragma unroll
-            for (int n = 0; n < GROUPS; n++) x[n] = first[n] + unit * 2 * INT4_SEGMENT;
-            sum_x<GROUPS, SMALL>(x, c.fold_words, s.x_sums + unit * folds * GROUPS * 8);
-        }
+        sum_units<GROUPS, SMALL>(c, work, s);
         mma_warps_sync();
     }
     multiply_batches<T, F, GROUPS, SMALL>(c, k, work, s, copies, ends, inverses);
@@ -859,55 +798,26 @@ static __global__ void __launch_bounds__(MMA_THREADS, 2)
 
 /* ---- the host's side ---- */
 
-template <class T, enum weight_format F, int GROUPS, bool SMALL>
-static void launch(struct backend *b, const char *operation, const struct quantized_call *call)
+template <class T, enum weight_format F, bool SMALL> static auto kernel_of(const struct matmul *m)
 {
-    const struct few_tokens_plan *plan = &call->base.plan;
-    auto *kernel = few_tokens_quantized_kernel<T, F, GROUPS, SMALL>;
-    const struct cuda_state *s = cuda_use(b);
-    if (!cuda_allow_shared(b, operation, kernel, plan->shared_bytes)) return;
-    cuda_launch_dependent(s, kernel, {dim3(plan->blocks), MMA_THREADS, plan->shared_bytes}, *call);
-    cuda_check_launch(b, operation);
-}
-
-template <class T, enum weight_format F, bool SMALL>
-static void launch_groups(struct backend *b, const char *operation, const struct quantized_call *call)
-{
-    if (token_groups(&call->base.matmul) == 1) {
-        launch<T, F, 1, SMALL>(b, operation, call);
-    } else {
-        launch<T, F, 2, SMALL>(b, operation, call);
-    }
-}
-
-template <class T>
-static void launch_format(struct backend *b, const char *operation, const struct quantized_call *call)
-{
-    switch (call->base.matmul.format) {
-    case WEIGHT_FP8:
-        return launch_groups<T, WEIGHT_FP8, false>(b, operation, call);
-    case WEIGHT_INT8:
-        return launch_groups<T, WEIGHT_INT8, false>(b, operation, call);
-    default:
-        return call->fold_words < 4 ? launch_groups<T, WEIGHT_INT4, true>(b, operation, call)
-                                    : launch_groups<T, WEIGHT_INT4, false>(b, operation, call);
-    }
+    return token_groups(m) == 1 ? few_tokens_quantized_kernel<T, F, 1, SMALL>
+                                : few_tokens_quantized_kernel<T, F, 2, SMALL>;
 }
 
 bool few_tokens_quantized(struct backend *b, const char *operation, const struct matmul *m)
 {
     const struct matmul_device device = matmul_device_of(b);
-    uint8_t *workspace = cuda_state(b)->regions[CUDA_USER_LINEAR].data;
     struct quantized_call call;
     if (!few_tokens_quantized_lay_out(&device, m, &call)) return false;
-    if (workspace) {
-        call.base.arrivals = (uint32_t *)workspace;
-        call.base.partials = (float *)(call.base.arrivals + MAX_SPLIT_TILES);
-    }
-    if (m->dtype == DTYPE_FLOAT16) {
-        launch_format<__half>(b, operation, &call);
-    } else {
-        launch_format<__nv_bfloat16>(b, operation, &call);
-    }
+    few_tokens_find_partials(b, &call.base);
+    matmul_dispatch(m, [&](auto zero) {
+        using T = decltype(zero);
+        auto *kernel = m->format == WEIGHT_FP8    ? kernel_of<T, WEIGHT_FP8, false>(m)
+                       : m->format == WEIGHT_INT8 ? kernel_of<T, WEIGHT_INT8, false>(m)
+                       : call.fold_words < 4      ? kernel_of<T, WEIGHT_INT4, true>(m)
+                                                  : kernel_of<T, WEIGHT_INT4, false>(m);
+        cuda_run_dependent(b, operation, kernel,
+                           {dim3(call.base.plan.blocks), MMA_THREADS, call.base.plan.shared_bytes}, call);
+    });
     return true;
 }

@@ -21,18 +21,16 @@ enum {
 };
 
 struct quantized_call {
-    struct few_tokens_call base;
-    int32_t units;                       /* of a row of the largest part */
-    int32_t tiles, columns, split_shift; /* of the matmul; blocks of a part; log2(splits) */
-    uint32_t unit_inverse, last_inverse,
-        element_inverse; /* of `units`, of those of the last part, and of the elements of a tile's result */
-    int32_t batch;       /* tiles of a block whose sums are added together */
-    int32_t sum_slots;   /* the most tiles of a batch that a warp has a share of */
-    bool grouped;        /* scales are of groups, not of rows; always so for INT4 */
-    int32_t group_shift; /* log2(group_size), or WHOLE_ROW */
-    int32_t scale_shift; /* log2(scale_rows) */
-    int32_t groups;      /* of a row */
-    int32_t fold_words;  /* INT4: words of a lane's piece (32 input features each) whose sums get a scale together */
+    struct few_tokens_call base;         /* a chunk is a unit */
+    uint32_t unit_inverse, last_inverse; /* of the units of a row of a part, and of the last part */
+    uint32_t element_inverse;            /* of the elements of a tile's result */
+    int32_t batch;                       /* tiles of a block whose sums are added together */
+    int32_t sum_slots;                   /* the most tiles of a batch that a warp has a share of */
+    bool grouped;                        /* scales are of groups, not of rows; always so for INT4 */
+    int32_t group_shift;                 /* log2(group_size), or WHOLE_ROW */
+    int32_t scale_shift;                 /* log2(scale_rows) */
+    int32_t groups;                      /* of a row */
+    int32_t fold_words; /* INT4: words of a lane's piece (32 input features each) whose sums get a scale together */
     int32_t scale_size;
     bool can_copy;                              /* eight scales, and zeros, can be copied as one */
     int32_t scale_slots;                        /* blocks of scales of a warp that there is room for */

@@ -18,9 +18,7 @@ static bool takes(const struct matmul_device *d, const struct matmul *m)
     const bool shape = m->num_tokens >= 1 && m->num_tokens * places_of(m->dtype) <= FEW_TOKENS_WGMMA_MAX &&
                        m->in_features > 0 && m->in_features % 16 == 0 && m->in_features <= INT32_MAX / 64 &&
                        m->out_features > 0 && m->out_features <= INT32_MAX / 64;
-    const bool aligned = cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
-                         (!m->gain || cuda_is_aligned(m->gain));
-    return d->has_wgmma && takes_format(m) && shape && aligned;
+    return d->has_wgmma && takes_format(m) && shape && matmul_is_aligned(m);
 }
 
 /* Shared memory, with the longest ring that fits. False: it is too short. */
@@ -30,7 +28,7 @@ static bool lay_out(const struct matmul_device *d, struct few_tokens_wgmma_layou
     const int n = columns_of(&c->matmul), steps = steps_of(c, format), stage = BOXES * c->slot_bytes;
     const int64_t x = (int64_t)steps * n * STEP, sums = 2 * sums_of(format, n) * (int64_t)sizeof(float);
     const int64_t factors = (int64_t)steps * n / 2 * scale_bytes_of(format);
-    const int64_t squares = HALF_WARPS * n / 2 * (int64_t)sizeof(float), gain = gain_bytes_of(&c->matmul);
+    const int64_t squares = HALF_WARPS * n / 2 * (int64_t)sizeof(float), gain = few_tokens_gain_bytes(&c->matmul);
     const int64_t room = (int64_t)d->max_shared_bytes - 1024 - ALIGNMENT - x - sums - factors - squares - gain;
     const int64_t all = c->part_stages * cuda_div_up(c->tiles, c->columns);
     const int64_t scales = c->has_stage_scales ? BOXES * box_steps_of(format) * BOX_ROWS * scale_bytes_of(format) : 0;
@@ -49,7 +47,8 @@ static bool lay_out(const struct matmul_device *d, struct few_tokens_wgmma_layou
     return true;
 }
 
-/* With tiles in so many parts, of a size that gives all blocks the same to do. False: x does not fit. */
+/* Cuts the matmul into tiles of so many parts, of a size that gives all blocks the same to do. False: x does not fit.
+ */
 static bool plan_with(const struct matmul_device *d, int splits, struct few_tokens_wgmma_layout *c)
 {
     const struct matmul *m = &c->matmul;
@@ -60,9 +59,9 @@ static bool plan_with(const struct matmul_device *d, int splits, struct few_toke
     c->tile_rows = (int32_t)cuda_div_up(cuda_div_up(m->out_features, rounds * places), 8) * 8;
     c->tiles = (int32_t)cuda_div_up(m->out_features, c->tile_rows);
     c->columns = c->tiles < places ? c->tiles : (int32_t)places;
-    c->box_rows = gated ? c->tile_rows / 2 : c->tile_rows;
-    c->inverse = (uint32_t)(((uint64_t)1 << 32) / (uint64_t)(gated ? c->tile_rows / 2 : c->tile_rows) + 1);
-    c->slot_bytes = (gated ? BOX_ROWS : c->box_rows) * BOX_ROW;
+    c->features = gated ? c->tile_rows / 2 : c->tile_rows;
+    c->inverse = (uint32_t)(((uint64_t)1 << 32) / (uint64_t)c->features + 1);
+    c->slot_bytes = (gated ? BOX_ROWS : c->features) * BOX_ROW;
     c->all_stages = (int32_t)cuda_div_up(m->in_features, BOXES * box_steps_of(m->format) * STEP);
     c->part_stages = (int32_t)cuda_div_up(c->all_stages, splits);
     if ((splits - 1) * c->part_stages >= c->all_stages || !lay_out(d, c)) return false;

@@ -6,16 +6,8 @@
  *
  *     sum of (weight - zero) x = sum of weight x - zero * sum of x
  *
- * x keeps its accuracy, because each element becomes two e4m3 numbers: x 2^k = high + low, where 2^k takes the largest
- * of 128 input features of a token to 128 or more. Both have four significant bits, so bfloat16 is exact, but for bits
- * that are 2^16 times smaller than that largest one. A step is 128 input features. In shared memory x has for each step
- * the rows of wgmma's second operand, in the 128-byte swizzle. It is copied to where its two rows are later:
- *
- *     step     row 0: token 0, high    row 1: token 0, low    row 2: token 1, high    ...
- *              (before: token 0, 128 elements of 16 bits)     (before: token 1)
- *
- * float16 has more significant bits than two e4m3, so such a token has two places: the rows of high and low, and a row
- * for what these leave, with a row of zeros.
+ * x keeps its accuracy, because each element becomes two or three e4m3 numbers (few_tokens_e4m3.cuh). In shared memory
+ * x has for each step of 128 input features the rows of wgmma's second operand, in the 128-byte swizzle.
  *
  * One warp copies weights into a ring in shared memory with the tensor copy engine, from before the previous kernel has
  * ended. Two more warps load the scales and zeros of INT4 for the ring, and those of FP8 if a row has several. Four
@@ -26,16 +18,15 @@
  * The sums of a step are multiplied by what belongs to the step, and are added in float32: wgmma adds e4m3 products
  * with 14 bits only. A large x is cut into two parts, for the two blocks of a cluster, which add their sums through
  * shared memory. */
-#include <cuda_fp8.h>
-
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/matmul/few_tokens_wgmma.h"
+#include "kernels/cuda/matmul/epilogue.cuh"
+#include "kernels/cuda/matmul/few_tokens_e4m3.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
-#include "kernels/cuda/matmul/matmul.cuh"
 #include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/warp.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 enum {
@@ -44,13 +35,11 @@ enum {
     SCALE_THREADS = BOX_ROWS,
     COPY_THREADS = 32,
     MAX_THREADS = PREPARE_THREADS + COPY_THREADS + SCALE_THREADS,
-    UP_ROW = BOX_ROWS / 2, /* of a tile of MATMUL_GATE: the first row of up */
-    HALF_EXPONENT = 22,    /* of a float16 from 128 to 255, with its bias */
-    INT4_FACTOR = 512      /* of an integer, to the e4m3 with the same bits */
+    UP_ROW = BOX_ROWS / 2 /* of a tile of MATMUL_GATE: the first row of up */
 };
 
 struct few_maps {
-    CUtensorMap weight; /* in boxes of box_rows and a step */
+    CUtensorMap weight; /* in boxes of `features` rows and a step */
     CUtensorMap x; /* [steps, tokens, 1, step], or [1, tokens, 1, in_features] if those are not whole steps; in boxes
                       of x_steps, all tokens and their places, and a step */
 };
@@ -63,12 +52,6 @@ template <class T> static constexpr int PLACES = places_of(std::is_same_v<T, __h
  * too many registers with 16 columns. */
 template <int N> static constexpr int CHAINS = N == 8 ? 2 : 1;
 
-/* What belongs to a step of a place: the scale of its e4m3, and of INT4 the sum of x / INT4_FACTOR. */
-template <enum weight_format FORMAT> using x_factors = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
-
-/* What belongs to a step of a row: a scale, and of INT4 the scale times the zero. */
-template <enum weight_format FORMAT> using row_scale = std::conditional_t<FORMAT == WEIGHT_INT4, float2, float>;
-
 template <enum weight_format FORMAT> static constexpr int STAGE_STEPS = BOXES *box_steps_of(FORMAT);
 
 /* The warpgroups that multiply, what each has of a stage, and the floats of all their sums. */
@@ -76,20 +59,12 @@ template <enum weight_format FORMAT, int N> struct few_tiling {
     static constexpr int MMA_GROUPS = mma_groups_of(FORMAT, N), MMA_THREADS = MMA_GROUPS * GROUP;
     static constexpr int GROUP_BOXES = BOXES / MMA_GROUPS, GROUP_STEPS = GROUP_BOXES * box_steps_of(FORMAT);
     static constexpr int SUMS = sums_of(FORMAT, N);
-    static_assert(sizeof(row_scale<FORMAT>) == scale_bytes_of(FORMAT) &&
-                      sizeof(x_factors<FORMAT>) == scale_bytes_of(FORMAT),
-                  "the layout has room for them");
+    static_assert(sizeof(step_factors<FORMAT>) == scale_bytes_of(FORMAT), "the layout has room for them");
 };
 
 template <enum weight_format FORMAT> static constexpr int STAGE_SCALES = STAGE_STEPS<FORMAT> *BOX_ROWS;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* Output features of a tile: with MATMUL_GATE gates. */
-static __device__ __forceinline__ int tile_features(const few_call &c)
-{
-    return c.matmul.result == MATMUL_GATE ? c.tile_rows / 2 : c.tile_rows;
-}
 
 struct weight_ring {
     uint8_t *data, *scales; /* scales: [stages, steps of a stage, BOX_ROWS], if has_stage_scales */
@@ -131,8 +106,8 @@ static __device__ __forceinline__ void prefetch_scales(const few_call &c, int ti
 {
     const matmul &m = c.matmul;
     const int lane = threadIdx.x % 32, lanes = m.result == MATMUL_GATE ? 2 : 1;
-    const int features = (int)m.out_features / lanes, first = tile * tile_features(c);
-    const int count = min(tile_features(c), features - first);
+    const int features = (int)m.out_features / lanes, first = tile * c.features;
+    const int count = min(c.features, features - first);
     if (lane >= lanes) return;
     prefetch_rows(m.scales, c.groups * c.scale_bytes, lane * features + first, count);
     if (m.zeros) prefetch_rows(m.zeros, c.groups, lane * features + first, count);
@@ -147,27 +122,21 @@ static __device__ __forceinline__ void copy_weights(const few_call &c, const few
     const int boxes = gated ? 2 * BOXES : BOXES, up_row = is_up ? (int)(c.matmul.out_features / 2) : 0;
     const uint64_t policy = evict_first_policy();
     uint8_t *to = ring.data + box * c.slot_bytes + (is_up ? UP_ROW * BOX_ROW : 0);
-    ring_place at = {0, 0}, arrived = {0, 0};
+    ring_filler filler = {};
     const bool prefetches = FORMAT == WEIGHT_INT4 && p.rank == 0;
-    int in_flight = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
-        const int row = tile * tile_features(c) + up_row, next = tile + c.columns;
+        const int row = tile * c.features + up_row, next = tile + c.columns;
         if (prefetches && next < c.tiles) prefetch_scales(c, next);
 #pragma unroll 1
         for (int i = 0; i < p.stages; i++) {
-            if (in_flight == c.in_flight) {
-                barrier_wait(&ring.full[arrived.stage], arrived.round & 1);
-                ring_step(arrived, c.stages);
-            } else {
-                in_flight++;
-            }
-            if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-            if (lane == 0) barrier_arrive_expect(&ring.full[at.stage], boxes * c.box_rows * BOX_ROW);
+            const int stage = filler.next.stage;
+            ring_wait_empty(filler, ring.full, ring.empty, c.stages, c.in_flight);
+            if (lane == 0) barrier_arrive_expect(&ring.full[stage], boxes * c.features * BOX_ROW);
             __syncwarp();
             if (lane < boxes)
-                box_copy_2d(to + at.stage * stage_bytes, &c.weight, ((p.begin + i) * BOXES + box) * (BOX_ROW / 2), row,
-                            &ring.full[at.stage], policy);
-            ring_step(at, c.stages);
+                box_copy_2d(to + stage * stage_bytes, &c.weight, ((p.begin + i) * BOXES + box) * (BOX_ROW / 2), row,
+                            &ring.full[stage], policy);
+            ring_step(filler.next, c.stages);
         }
     }
 }
@@ -177,18 +146,18 @@ static __device__ __forceinline__ int feature_of(const few_call &c, int tile, in
 {
     const bool gated = c.matmul.result == MATMUL_GATE;
     const int features = (int)c.matmul.out_features;
-    int o = tile * tile_features(c) + (gated ? row % UP_ROW : row);
+    int o = tile * c.features + (gated ? row % UP_ROW : row);
     if (gated && row >= UP_ROW) o += features / 2;
     return o >= features ? features - 1 : o;
 }
 
-/* A row's scales and zeros of a stage as they lie in memory: eight 16-bit scales in four words, or one in each. */
+/* A row's scales and zeros of a stage as they lie in memory: eight 16-bit scales in four words, or one in each word. */
 struct raw_scales {
     uint32_t words[8];
     uint2 zeros;
 };
 
-/* Of a stage of the part; a stage may go beyond the last group, where x is zero. */
+/* Loads those of a stage of the part. A stage may go beyond the last group, where x is zero. */
 template <enum weight_format FORMAT>
 static __device__ __forceinline__ raw_scales load_scales(const few_call &c, const few_part &p, int tile, int stage)
 {
@@ -213,20 +182,11 @@ static __device__ __forceinline__ raw_scales load_scales(const few_call &c, cons
     return raw;
 }
 
-static __device__ __forceinline__ void store_row_scale(float *out, float scale, uint32_t)
-{
-    *out = scale;
-}
-static __device__ __forceinline__ void store_row_scale(float2 *out, float scale, uint32_t zero)
-{
-    *out = make_float2(scale, scale * (float)zero);
-}
-
 /* The threads that fill the ring's scales; those of the next stage are loaded before these are stored. */
 template <enum weight_format FORMAT>
 static __device__ __forceinline__ void copy_scales(const few_call &c, const few_part &p, const weight_ring &ring)
 {
-    row_scale<FORMAT> *to = (row_scale<FORMAT> *)ring.scales + threadIdx.x % SCALE_THREADS;
+    step_factors<FORMAT> *to = (step_factors<FORMAT> *)ring.scales + threadIdx.x % SCALE_THREADS;
     ring_place at = {0, 0};
     raw_scales next = load_scales<FORMAT>(c, p, p.first_tile, 0);
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns)
@@ -238,10 +198,14 @@ static __device__ __forceinline__ void copy_scales(const few_call &c, const few_
             if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
 #pragma unroll
             for (int k = 0; k < STAGE_STEPS<FORMAT>; k++) {
+                step_factors<FORMAT> &out = to[at.stage * STAGE_SCALES<FORMAT> + k * BOX_ROWS];
                 const uint32_t bits = c.loads_eight ? raw.words[k / 2] >> k % 2 * 16 & 0xffff : raw.words[k];
-                store_row_scale(to + at.stage * STAGE_SCALES<FORMAT> + k * BOX_ROWS,
-                                to_scale(bits, c.matmul.scale_dtype),
-                                (k < 4 ? raw.zeros.x : raw.zeros.y) >> k % 4 * 8 & 255);
+                const float scale = to_scale(bits, c.matmul.scale_dtype);
+                if constexpr (FORMAT == WEIGHT_INT4) {
+                    out = make_float2(scale, scale * (float)((k < 4 ? raw.zeros.x : raw.zeros.y) >> k % 4 * 8 & 255));
+                } else {
+                    out = scale;
+                }
             }
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(&ring.full[at.stage]);
@@ -267,9 +231,9 @@ static __device__ __forceinline__ void copy_x(const few_call &c, const few_part 
                                               uint64_t *full)
 {
     if (threadIdx.x == 0) {
-        barrier_arrive_expect(full, steps_of(&c, FORMAT) * N * STEP + gain_bytes_of(&c.matmul));
+        barrier_arrive_expect(full, steps_of(&c, FORMAT) * N * STEP + few_tokens_gain_bytes(&c.matmul));
         tensor_map_prefetch(&c.x);
-        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, gain_bytes_of(&c.matmul), full, evict_last_policy());
+        if (c.matmul.gain) bulk_copy(gain, c.matmul.gain, few_tokens_gain_bytes(&c.matmul), full, evict_last_policy());
     }
     __syncwarp();
     wait_for_previous();
@@ -280,281 +244,11 @@ static __device__ __forceinline__ void copy_x(const few_call &c, const few_part 
     }
 }
 
-static __device__ __forceinline__ uint32_t to_e4m3(uint32_t pair)
-{
-    uint16_t out;
-    asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(out) : "r"(pair));
-    return out;
-}
-
-template <class G> static __device__ __forceinline__ void load_eight(float (&out)[8], const G *from)
-{
-    G values[8];
-#pragma unroll
-    for (int i = 0; i < (int)sizeof values / 16; i++) ((uint4 *)values)[i] = ((const uint4 *)from)[i];
-#pragma unroll
-    for (int i = 0; i < 8; i++) out[i] = to_float(values[i]);
-}
-
-/* Eight elements of x times their gains, rounded, and their squares before. */
-static __device__ __forceinline__ uint4 apply_gains(uint4 words, const float (&gains)[8], float &square)
-{
-    uint32_t *w = (uint32_t *)&words;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float low = __uint_as_float(w[i] << 16), high = __uint_as_float(w[i] & 0xffff0000);
-        const __nv_bfloat162 out = __floats2bfloat162_rn(low * gains[2 * i], high * gains[2 * i + 1]);
-        square += low * low + high * high;
-        w[i] = *(const uint32_t *)&out;
-    }
-    return words;
-}
-
-/* The exponents, with their bias, of the largest of 128 bfloat16, of which 16 lanes have eight each: of COUNT tokens.
- */
-template <int COUNT>
-static __device__ __forceinline__ void find_exponents(uint32_t (&exponents)[COUNT], const uint4 (&words)[COUNT])
-{
-    constexpr uint32_t SIZE = 0x7fff7fff;
-#pragma unroll
-    for (int t = 0; t < COUNT; t++)
-        exponents[t] = __vimax3_s16x2(__vimax3_s16x2(words[t].x & SIZE, words[t].y & SIZE, words[t].z & SIZE),
-                                      words[t].w & SIZE, 0);
-#pragma unroll
-    for (int offset = 8; offset > 0; offset /= 2)
-#pragma unroll
-        for (int t = 0; t < COUNT; t++)
-            exponents[t] = __vimax3_s16x2(exponents[t], __shfl_xor_sync(~0u, exponents[t], offset), 0);
-#pragma unroll
-    for (int t = 0; t < COUNT; t++)
-        exponents[t] = max(max(exponents[t] & 0xffff, exponents[t] >> 16) >> 7, (uint32_t)HALF_EXPONENT);
-}
-
-/* Makes two e4m3 of each of eight bfloat16. As float16 one with the exponent of the largest has the exponent 7, so it
- * is below 256, and what is lost is 2^16 times smaller. */
-static __device__ __forceinline__ void split_eight(const uint4 &words, uint32_t exponent, uint2 &high, uint2 &low)
-{
-    const uint32_t *w = (const uint32_t *)&words;
-    const uint32_t minus = ((HALF_EXPONENT - exponent) << 7 & 0xffff) * 0x10001;
-    uint32_t h[4], l[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const uint32_t half = __viaddmax_s16x2(w[i] & 0x7fff7fff, minus, 0) << 3 | (w[i] & 0x80008000);
-        const uint32_t high_part = half & 0xff80ff80; /* an e4m3 has three bits of the fraction */
-        h[i] = to_e4m3(high_part);
-        const __half2 rest = __hsub2(*(const __half2 *)&half, *(const __half2 *)&high_part);
-        l[i] = to_e4m3(*(const uint32_t *)&rest);
-    }
-    high = make_uint2(h[0] | h[1] << 16, h[2] | h[3] << 16);
-    low = make_uint2(l[0] | l[1] << 16, l[2] | l[3] << 16);
-}
-
-/* The factor of e4m3 whose largest has that exponent as bfloat16; NaN if it is NaN or an infinity. */
-static __device__ __forceinline__ float scale_of(uint32_t exponent)
-{
-    return __uint_as_float(exponent == 255 ? 0x7fc00000 : (exponent - 7) << 23);
-}
-
-/* The sum of eight elements. */
-static __device__ __forceinline__ float sum_of_eight(const uint4 &words)
-{
-    const uint32_t *w = (const uint32_t *)&words;
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) sum += __uint_as_float(w[i] << 16) + __uint_as_float(w[i] & 0xffff0000);
-    return sum;
-}
-
-/* The sums of COUNT numbers over 16 lanes: lanes 16 / COUNT * i, ... have that of number i. */
-template <int COUNT> static __device__ __forceinline__ float sum_of_lanes(float (&x)[COUNT])
-{
-#pragma unroll
-    for (int offset = 8, count = COUNT; offset > 0; offset /= 2) {
-        if (count == 1) {
-            x[0] += __shfl_xor_sync(~0u, x[0], offset);
-            continue;
-        }
-        count /= 2;
-        const bool keeps_upper = threadIdx.x & offset;
-#pragma unroll
-        for (int i = 0; i < count; i++) {
-            const float kept = keeps_upper ? x[count + i] : x[i], given = keeps_upper ? x[i] : x[count + i];
-            x[i] = kept + __shfl_xor_sync(~0u, given, offset);
-        }
-    }
-    return x[0];
-}
-
-/* INT4: of 32 input features, which four lanes have, those of wgmma's bytes 2 j and 2 j + 1 are from lanes 0 and 2, or
- * 1 and 3 (quantized.cuh). The first lane of such two gets their first eight bytes, the other one the rest. */
-static __device__ __forceinline__ uint2 interleave(const uint2 &own)
-{
-    const bool is_second = threadIdx.x & 2;
-    const uint32_t others = __shfl_xor_sync(~0u, is_second ? own.x : own.y, 2);
-    const uint32_t even = is_second ? others : own.x, odd = is_second ? own.y : others;
-    return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
-}
-
-/* Which eight of a step's 128 bytes of x a lane has in the end. */
-template <enum weight_format FORMAT> static __device__ __forceinline__ int piece_of_lane(int lane)
-{
-    return FORMAT == WEIGHT_INT4 ? (lane & 12) | (lane & 1) << 1 | (lane >> 1 & 1) : lane;
-}
-
-static __device__ __forceinline__ void store_scale(float *factor, float scale)
-{
-    *factor = scale;
-}
-static __device__ __forceinline__ void store_scale(float2 *factor, float scale)
-{
-    factor->x = scale;
-}
-
-/* Stores the sums of a step of COUNT tokens. */
-template <int COUNT> static __device__ __forceinline__ void store_sums(float2 *factors, const uint4 (&words)[COUNT])
-{
-    float sums[COUNT];
-#pragma unroll
-    for (int t = 0; t < COUNT; t++) sums[t] = sum_of_eight(words[t]);
-    const float sum = sum_of_lanes(sums);
-    if (threadIdx.x % (16 / COUNT) == 0) factors[threadIdx.x % 16 / (16 / COUNT)].y = sum * (1.0f / INT4_FACTOR);
-}
-
-/* Where a lane has x: of a step, and which eight of the step's 128 bytes it has in the end. */
-struct x_lane {
-    int lane, half_warp, piece;
-};
-
-template <enum weight_format FORMAT> static __device__ __forceinline__ x_lane find_lane()
-{
-    const int lane = threadIdx.x % 16;
-    return {lane, (int)threadIdx.x / 16, piece_of_lane<FORMAT>(lane)};
-}
-
-/* The gains of a lane's eight elements of a step, 0 behind the last one. */
-template <class T>
-static __device__ __forceinline__ void load_gains(float (&out)[8], const matmul &m, const uint8_t *gain, int feature)
-{
-    if (feature >= m.in_features) return;
-    if (m.gain_is_float) {
-        load_eight(out, (const float *)gain + feature);
-    } else {
-        load_eight(out, (const T *)gain + feature);
-    }
-}
-
-/* Stores eight bytes of row i of a step's rows of x. */
-static __device__ __forceinline__ void store_piece(uint8_t *rows, int i, int piece, uint2 bytes)
-{
-    *(uint2 *)(rows + i * STEP + (piece / 2 ^ i % 8) * 16 + piece % 2 * 8) = bytes;
-}
-
-/* Makes two e4m3 of AT_ONCE tokens of a step, from token `first` on. */
-template <enum weight_format FORMAT, int N, int AT_ONCE>
-static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t *rows, int first, const float (&g)[8],
-                                                      bool has_gain, x_factors<FORMAT> *factors, float *square)
-{
-    uint4 words[AT_ONCE];
-#pragma unroll
-    for (int t = 0; t < AT_ONCE; t++) words[t] = *(const uint4 *)(rows + (first + t) * 2 * STEP + 16 * at.lane);
-    if (has_gain)
-#pragma unroll
-        for (int t = 0; t < AT_ONCE; t++) words[t] = apply_gains(words[t], g, square[t]);
-    if constexpr (FORMAT == WEIGHT_INT4) store_sums(factors + first, words);
-    uint32_t exponents[AT_ONCE];
-    uint2 high[AT_ONCE], low[AT_ONCE];
-    find_exponents(exponents, words);
-#pragma unroll
-    for (int t = 0; t < AT_ONCE; t++) {
-        split_eight(words[t], exponents[t], high[t], low[t]);
-        if (FORMAT == WEIGHT_INT4) high[t] = interleave(high[t]), low[t] = interleave(low[t]);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int t = 0; t < AT_ONCE; t++) {
-        store_piece(rows, 2 * (first + t), at.piece, high[t]);
-        store_piece(rows, 2 * (first + t) + 1, at.piece, low[t]);
-        if (at.lane == 0) store_scale(factors + first + t, scale_of(exponents[t]));
-    }
-}
-
-/* The four leading bits, which are all that an e4m3 has. */
-static __device__ __forceinline__ float leading_bits(float x)
-{
-    return __uint_as_float(__float_as_uint(x) & 0xfff00000);
-}
-
-/* Takes e4m3 out of eight numbers below 448. */
-static __device__ __forceinline__ uint2 take_e4m3(float (&x)[8])
-{
-    uint32_t bytes[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float low = leading_bits(x[2 * i]), high = leading_bits(x[2 * i + 1]);
-        uint16_t pair;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-        bytes[i] = pair;
-        x[2 * i] -= low, x[2 * i + 1] -= high;
-    }
-    return make_uint2(bytes[0] | bytes[1] << 16, bytes[2] | bytes[3] << 16);
-}
-
-static __device__ __forceinline__ float sum_of(const float (&x)[8])
-{
-    return x[0] + x[1] + x[2] + x[3] + (x[4] + x[5] + x[6] + x[7]);
-}
-
-/* The exponent, with its bias, of the largest of 128 numbers, of which 16 lanes have eight each. */
-static __device__ __forceinline__ uint32_t find_exponent(const float (&x)[8])
-{
-    uint32_t largest = 0;
-#pragma unroll
-    for (int i = 0; i < 8; i++) largest = max(largest, __float_as_uint(x[i]) & 0x7fffffff); /* NaN is the largest */
-#pragma unroll
-    for (int offset = 8; offset > 0; offset /= 2) largest = max(largest, __shfl_xor_sync(~0u, largest, offset));
-    return max(largest >> 23, (uint32_t)HALF_EXPONENT);
-}
-
-/* Makes three e4m3 of a float16 token of a step. */
-template <enum weight_format FORMAT>
-static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *rows, int token, const float (&g)[8],
-                                                    bool has_gain, x_factors<FORMAT> *factors, float &square)
-{
-    float x[8], sum = 0;
-    uint2 parts[3];
-    load_eight(x, (const __half *)(rows + token * 4 * STEP) + 8 * at.lane);
-    if (has_gain)
-#pragma unroll
-        for (int i = 0; i < 8; i++) square += x[i] * x[i], x[i] *= g[i];
-    const uint32_t exponent = find_exponent(x);
-#pragma unroll
-    for (int i = 0; i < 8; i++) x[i] *= __uint_as_float((2 * 127 + 7 - exponent) << 23);
-    if (FORMAT == WEIGHT_INT4) sum = sum_of(x);
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        parts[i] = take_e4m3(x);
-        if (FORMAT == WEIGHT_INT4) parts[i] = interleave(parts[i]);
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 3; i++) store_piece(rows, 4 * token + i, at.piece, parts[i]);
-    if (FORMAT == WEIGHT_INT4) sum -= sum_of(x); /* what is lost does not meet the zero either */
-    if (FORMAT == WEIGHT_INT4)
-#pragma unroll
-        for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-    if (at.lane > 0) return;
-    const float scale = scale_of(exponent);
-    store_scale(factors + 2 * token, scale);
-    store_scale(factors + 2 * token + 1, scale);
-    if constexpr (FORMAT == WEIGHT_INT4)
-        factors[2 * token].y = sum * scale * (1.0f / INT4_FACTOR), factors[2 * token + 1].y = 0;
-}
-
 /* Makes e4m3 of the x in shared memory, in place: each half warp takes steps, and of bfloat16 AT_ONCE tokens at a time.
  * factors: [steps, places]; squares: [half warps, tokens], of the elements before their gains. */
 template <class T, enum weight_format FORMAT, int N, int AT_ONCE>
 static __device__ __forceinline__ void convert_x(const few_call &c, const few_part &p, uint8_t *x, const uint8_t *gain,
-                                                 x_factors<FORMAT> *factors, float *squares)
+                                                 step_factors<FORMAT> *factors, float *squares)
 {
     constexpr int TOKENS = N / 2 / PLACES<T>, STRIDE = PLACES<T> == 1 ? AT_ONCE : 1;
     const x_lane at = find_lane<FORMAT>();
@@ -569,7 +263,7 @@ static __device__ __forceinline__ void convert_x(const few_call &c, const few_pa
         for (int first = 0; first < TOKENS; first += STRIDE) {
             if (first >= m.num_tokens) break;
             uint8_t *rows = x + step * N * STEP;
-            x_factors<FORMAT> *of_step = factors + step * (N / 2);
+            step_factors<FORMAT> *of_step = factors + step * (N / 2);
             if constexpr (PLACES<T> == 1) {
                 convert_tokens<FORMAT, N, AT_ONCE>(at, rows, first, g, m.gain != NULL, of_step, square + first);
             } else {
@@ -580,8 +274,7 @@ static __device__ __forceinline__ void convert_x(const few_call &c, const few_pa
     if (!m.gain) return;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
-#pragma unroll
-        for (int offset = 8; offset > 0; offset /= 2) square[t] += __shfl_xor_sync(~0u, square[t], offset);
+        square[t] = warp_sum<16>(square[t]);
         if (at.lane == 0) squares[at.half_warp * (N / 2) + t] = square[t];
     }
 }
@@ -596,10 +289,9 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ int row_o
     return threadIdx.x % GROUP / 32 * 16 + (FORMAT == WEIGHT_INT4 ? (quad & 1) << 2 | (quad & 2) | quad >> 2 : quad);
 }
 
-/* What all sums of an output feature are multiplied by. */
-template <enum weight_format FORMAT> static __device__ __forceinline__ float scale_of_all(const few_call &c, int o)
+/* What all sums of an output feature of FP8 are multiplied by; those of INT4 by INT4_FACTOR. */
+static __device__ __forceinline__ float row_scale(const few_call &c, int o)
 {
-    if (FORMAT == WEIGHT_INT4) return INT4_FACTOR;
     return c.groups > 1 ? 1 : ((const float *)c.matmul.scales)[o / (int)c.matmul.scale_rows];
 }
 
@@ -607,8 +299,8 @@ template <enum weight_format FORMAT> static __device__ __forceinline__ float sca
  * thread's first row, the barrier for when the weights and their scales are not needed any more. */
 template <enum weight_format FORMAT> struct stage_part {
     uint32_t weights, x;
-    const x_factors<FORMAT> *factors;
-    const row_scale<FORMAT> *scales;
+    const step_factors<FORMAT> *factors;
+    const step_factors<FORMAT> *scales;
     uint64_t *empty;
 };
 
@@ -658,8 +350,8 @@ static __device__ __forceinline__ void load_pieces(uint4 (&pieces)[2], const few
     }
 }
 
-/* A step of both rows as A of wgmma, 32 input features each. */
-static __device__ __forceinline__ void decode_step(uint32_t (&a)[4][4], const uint4 (&pieces)[2])
+/* Unpacks a step of both rows: A of four wgmmas, 32 input features each. */
+static __device__ __forceinline__ void unpack_step(uint32_t (&a)[4][4], const uint4 (&pieces)[2])
 {
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -674,14 +366,14 @@ static __device__ __forceinline__ void decode_step(uint32_t (&a)[4][4], const ui
 }
 
 /* What the sums of a step are multiplied by: of the thread's two rows, and of x. */
-template <int N> struct step_factors {
+template <int N> struct stage_factors {
     float2 rows[2], x[N / 8];
 };
 
 template <int N>
-static __device__ __forceinline__ step_factors<N> load_factors(const stage_part<WEIGHT_INT4> &part, int s)
+static __device__ __forceinline__ stage_factors<N> load_factors(const stage_part<WEIGHT_INT4> &part, int s)
 {
-    step_factors<N> f;
+    stage_factors<N> f;
 #pragma unroll
     for (int i = 0; i < 2; i++) f.rows[i] = part.scales[s * BOX_ROWS + 8 * i];
 #pragma unroll
@@ -691,7 +383,7 @@ static __device__ __forceinline__ step_factors<N> load_factors(const stage_part<
 
 template <int N>
 static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], float (&sum)[CHAINS<N>][N / 2],
-                                                const step_factors<N> &f)
+                                                const stage_factors<N> &f)
 {
 #pragma unroll
     for (int i = 0; i < CHAINS<N>; i++) wgmma_pin(sum[i]);
@@ -706,7 +398,7 @@ static __device__ __forceinline__ void add_step(float (&total)[N / 8][2], float 
         }
 }
 
-/* A step is decoded while wgmma multiplies the step before, and then that one's sums are added. */
+/* A step is unpacked while wgmma multiplies the step before, whose sums are added then. */
 template <int N>
 static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], const few_call &c,
                                                       const stage_part<WEIGHT_INT4> &part)
@@ -719,12 +411,12 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
         if (s >= 2) {
-            const step_factors<N> f = load_factors<N>(part, s - 2);
+            const stage_factors<N> f = load_factors<N>(part, s - 2);
             wgmma_wait<1>();
             add_step<N>(total, sum[s % 2], f);
         }
         if (s + 1 < STEPS) load_pieces(pieces[(s + 1) % 2], c, part.weights, s + 1);
-        decode_step(a[s % 2], pieces[s % 2]);
+        unpack_step(a[s % 2], pieces[s % 2]);
         wgmma_begin();
         const uint64_t x = swizzled_descriptor(part.x + s * N * STEP);
 #pragma unroll
@@ -732,7 +424,7 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
             wgmma_e4m3_registers<N>(sum[s % 2][k % CHAINS<N>], a[s % 2][k], x + 2 * k, k >= CHAINS<N>);
         wgmma_commit();
     }
-    const step_factors<N> last[2] = {load_factors<N>(part, STEPS - 2), load_factors<N>(part, STEPS - 1)};
+    const stage_factors<N> last[2] = {load_factors<N>(part, STEPS - 2), load_factors<N>(part, STEPS - 1)};
     __syncwarp();
     barrier_arrive_if(part.empty, threadIdx.x % 32 == 0);
     wgmma_wait<1>();
@@ -741,47 +433,43 @@ static __device__ __forceinline__ void multiply_stage(float (&total)[N / 8][2], 
     add_step<N>(total, sum[(STEPS + 1) % 2], last[1]);
 }
 
-/* An element of a tile's result that a thread stores, and what it loads for that before the sum is there. Nothing is
- * converted yet, because that would wait for the load. */
+/* An element of a tile's result that a thread stores. */
 template <class T> struct out_place {
-    bool is_there;
-    T bias, up_bias, before;
-    int token, row; /* of the tile */
-    int64_t at;     /* in out */
-    float scale, up_scale;
+    int number;            /* token * output features of a tile + row; -1: there is none */
+    float scale, up_scale; /* of FP8 */
+    out_element<T> out;
 };
 
+static __device__ __forceinline__ int token_of(const few_call &c, int number)
+{
+    return (int)__umulhi((uint32_t)number, c.inverse);
+}
+
 template <class T, enum weight_format FORMAT>
-static __device__ __forceinline__ out_place<T> find_place(const few_call &c, int tile, int i)
+static __device__ __forceinline__ out_place<T> find_place(const few_call &c, int tile, int number)
 {
     const matmul &m = c.matmul;
-    const bool gated = m.result == MATMUL_GATE;
-    const int rows = tile_features(c), features = (int)(gated ? m.out_features / 2 : m.out_features);
-    const T zero = from_float<T>(0);
-    out_place<T> place = {false, zero, zero, zero};
-    place.token = (int)__umulhi((uint32_t)i, c.inverse);
-    place.row = i - place.token * rows;
-    const int o = tile * rows + place.row;
-    place.is_there = place.token < m.num_tokens && o < features;
-    if (!place.is_there) return place;
-    place.at = place.token * m.out_stride + o;
-    place.scale = scale_of_all<FORMAT>(c, o);
-    if (gated) place.up_scale = scale_of_all<FORMAT>(c, features + o);
-    if (m.bias) place.bias = ((const T *)m.bias)[o];
-    if (m.bias && gated) place.up_bias = ((const T *)m.bias)[features + o];
+    const int token = token_of(c, number), feature = tile * c.features + number - token * c.features;
+    const int features = (int)(m.result == MATMUL_GATE ? m.out_features / 2 : m.out_features);
+    if (token >= m.num_tokens || feature >= features) return {-1};
+    out_place<T> place = {number};
+    place.out = out_element_of<T>(m, token, feature);
+    if (FORMAT == WEIGHT_INT4) return place;
+    place.scale = row_scale(c, feature);
+    if (m.result == MATMUL_GATE) place.up_scale = row_scale(c, features + feature);
     return place;
 }
 
 /* Loads what MATMUL_ADD adds to, once the previous kernel has ended. */
 template <class T> static __device__ __forceinline__ void load_before(const few_call &c, out_place<T> &place)
 {
-    if (c.matmul.result == MATMUL_ADD && place.is_there) place.before = ((const T *)c.matmul.out)[place.at];
+    if (place.number >= 0) load_before(c.matmul, place.out);
 }
 
-template <class T, enum weight_format FORMAT, int N>
-static __device__ __forceinline__ out_place<T> first_place(const few_call &c, const few_part &p, int tile)
+/* The first element of each tile that the thread stores. */
+template <enum weight_format FORMAT, int N> static __device__ __forceinline__ int first_number(const few_part &p)
 {
-    return find_place<T, FORMAT>(c, tile, threadIdx.x + p.rank * few_tiling<FORMAT, N>::MMA_THREADS);
+    return threadIdx.x + p.rank * few_tiling<FORMAT, N>::MMA_THREADS;
 }
 
 /* The sum of a row over a token's places, the warpgroups and the blocks of the cluster. */
@@ -803,20 +491,29 @@ template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void write_place(const few_call &c, const out_place<T> &place, const float *sums,
                                                    const float *norms)
 {
-    const matmul &m = c.matmul;
-    const float norm = m.gain ? norms[place.token] : 1;
-    const float y =
-        total_of<T, FORMAT, N>(c, sums, place.token, place.row) * (place.scale * norm) + to_float(place.bias);
-    if (m.result == MATMUL_GATE) {
-        const float up = total_of<T, FORMAT, N>(c, sums, place.token, UP_ROW + place.row) * (place.up_scale * norm) +
-                         to_float(place.up_bias);
-        ((T *)m.out)[place.at] = from_float<T>(gate_times_up<T>(m.activation, y, up));
-    } else if (m.result == MATMUL_ADD) {
-        ((T *)m.out)[place.at] = from_float<T>(to_float(place.before) + to_float(from_float<T>(y)));
-    } else if (m.out_is_float) {
-        ((float *)m.out)[place.at] = y;
-    } else {
-        ((T *)m.out)[place.at] = from_float<T>(y);
+    if (place.number < 0) return;
+    const int token = token_of(c, place.number), row = place.number - token * c.features;
+    const float norm = c.matmul.gain ? norms[token] : 1;
+    auto total = [&](int from, float scale) {
+        if (FORMAT == WEIGHT_INT4) scale = INT4_FACTOR;
+        return total_of<T, FORMAT, N>(c, sums, token, from) * (scale * norm);
+    };
+    finish_element(
+        c.matmul, place.out, [&] { return total(row, place.scale); },
+        [&] { return total(UP_ROW + row, place.up_scale); });
+}
+
+/* All elements of a tile that the thread stores; place: the first one. */
+template <class T, enum weight_format FORMAT, int N>
+static __device__ __forceinline__ void write_tile(const few_call &c, int tile, out_place<T> place, int first,
+                                                  const float *sums, const float *norms)
+{
+    for (int number = first;;) {
+        write_place<T, FORMAT, N>(c, place, sums, norms);
+        number += c.splits * few_tiling<FORMAT, N>::MMA_THREADS;
+        if (number >= c.matmul.num_tokens * c.features) break;
+        place = find_place<T, FORMAT>(c, tile, number);
+        load_before(c, place);
     }
 }
 
@@ -842,23 +539,22 @@ static __device__ __forceinline__ void wait_for_cluster(uint64_t *barrier, uint3
  * each tile is enough. */
 template <class T, enum weight_format FORMAT, int N>
 static __device__ __forceinline__ void multiply_tiles(const few_call &c, const few_part &p, const weight_ring &ring,
-                                                      const uint8_t *x, const x_factors<FORMAT> *factors,
+                                                      const uint8_t *x, const step_factors<FORMAT> *factors,
                                                       float *all_sums, const float *norms, out_place<T> place,
                                                       uint64_t *sums_full)
 {
     using L = few_tiling<FORMAT, N>;
     const int group = __shfl_sync(~0u, threadIdx.x / GROUP, 0); /* so that addresses are the same for a whole warp */
-    const int row = row_of_thread<FORMAT>();
-    const int first_step = group * L::GROUP_STEPS;
-    const int elements = c.matmul.num_tokens * tile_features(c);
+    const int row = row_of_thread<FORMAT>(), first_step = group * L::GROUP_STEPS;
+    const int first = first_number<FORMAT, N>(p);
     const uint32_t first_weights = shared_address(ring.data) + group * L::GROUP_BOXES * c.slot_bytes;
     const uint32_t first_x = shared_address(x) + first_step * N * STEP;
-    const row_scale<FORMAT> *first_scales = (const row_scale<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
+    const step_factors<FORMAT> *first_scales = (const step_factors<FORMAT> *)ring.scales + first_step * BOX_ROWS + row;
     ring_place at = {0, 0};
     uint32_t side = 0, round = 0;
     for (int tile = p.first_tile; tile < c.tiles; tile += c.columns) {
         if (tile != p.first_tile) {
-            place = first_place<T, FORMAT, N>(c, p, tile);
+            place = find_place<T, FORMAT>(c, tile, first);
             load_before(c, place);
         }
         float total[N / 8][2] = {}, *sums = all_sums + side * L::SUMS;
@@ -882,12 +578,7 @@ static __device__ __forceinline__ void multiply_tiles(const few_call &c, const f
             if (threadIdx.x == 0) arrive_at_all(&sums_full[side]);
             wait_for_cluster(&sums_full[side], round);
         }
-        if (place.is_there) write_place<T, FORMAT, N>(c, place, sums, norms);
-        for (int i = threadIdx.x + (p.rank + c.splits) * L::MMA_THREADS; i < elements; i += c.splits * L::MMA_THREADS) {
-            out_place<T> next = find_place<T, FORMAT>(c, tile, i);
-            load_before(c, next);
-            if (next.is_there) write_place<T, FORMAT, N>(c, next, sums, norms);
-        }
+        write_tile<T, FORMAT, N>(c, tile, place, first, sums, norms);
         side ^= 1;
         round ^= side == 0;
     }
@@ -900,9 +591,7 @@ static __device__ __forceinline__ void find_norms(const few_call &c, const float
     static_assert(HALF_WARPS == 32, "a lane has the sum of a half warp");
     const int token = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (!c.matmul.gain || token >= N / 2) return;
-    float sum = squares[lane * (N / 2) + token];
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
+    const float sum = warp_sum(squares[lane * (N / 2) + token]);
     if (lane == 0) norms[token] = rsqrtf(__fdividef(sum, (float)(int)c.matmul.in_features) + c.matmul.eps);
 }
 
@@ -921,12 +610,12 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
                                                 uint8_t *data, uint64_t *x_full, uint64_t *sums_full, float *norms)
 {
     uint8_t *x = data + c.x_at, *gain = data + c.gain_at;
-    x_factors<FORMAT> *factors = (x_factors<FORMAT> *)(data + c.factors_at);
+    step_factors<FORMAT> *factors = (step_factors<FORMAT> *)(data + c.factors_at);
     float *squares = (float *)(data + c.squares_at);
     const bool multiplies = threadIdx.x < few_tiling<FORMAT, N>::MMA_THREADS;
     out_place<T> place = {};
     read_parameters(c);
-    if (multiplies) place = first_place<T, FORMAT, N>(c, p, p.first_tile);
+    if (multiplies) place = find_place<T, FORMAT>(c, p.first_tile, first_number<FORMAT, N>(p));
     if (threadIdx.x < 32) copy_x<FORMAT, N>(c, p, x, gain, x_full);
     wait_for_previous();
     if (multiplies) load_before(c, place);
@@ -987,18 +676,6 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel
 
 /* ---- the host's side ---- */
 
-template <class T, enum weight_format FORMAT, int N>
-static void launch(struct backend *b, const char *operation, const struct few_call *call)
-{
-    auto *kernel = few_tokens_wgmma_kernel<T, FORMAT, N>;
-    const struct cuda_state *s = cuda_use(b);
-    const dim3 blocks(call->columns * call->splits);
-    const int threads = call->has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
-    if (!cuda_allow_shared(b, operation, kernel, call->shared_bytes)) return;
-    cuda_launch_dependent(s, kernel, {blocks, threads, call->shared_bytes, call->splits}, *call);
-    cuda_check_launch(b, operation);
-}
-
 /* The weight's bytes count as 16-bit elements. */
 static bool map_operands(struct few_call *c)
 {
@@ -1008,7 +685,7 @@ static bool map_operands(struct few_call *c)
                                            2,
                                            {row, m->out_features},
                                            {row},
-                                           {BOX_ROW / 2, c->box_rows},
+                                           {BOX_ROW / 2, c->features},
                                            CU_TENSOR_MAP_SWIZZLE_128B,
                                            CU_TENSOR_MAP_L2_PROMOTION_L2_256B};
     const bool whole = m->in_features % STEP == 0;
@@ -1024,23 +701,9 @@ static bool map_operands(struct few_call *c)
     return tensor_map_encode(&c->weight, &weight) && tensor_map_encode(&c->x, &x);
 }
 
-template <class T, enum weight_format FORMAT>
-static void launch_tokens(struct backend *b, const char *operation, const struct few_call *call)
+template <class T, enum weight_format FORMAT> static auto kernel_of(const struct matmul *m)
 {
-    if (columns_of(&call->matmul) == 8) {
-        launch<T, FORMAT, 8>(b, operation, call);
-    } else {
-        launch<T, FORMAT, 16>(b, operation, call);
-    }
-}
-
-template <class T> static void launch_format(struct backend *b, const char *operation, const struct few_call *call)
-{
-    if (call->matmul.format == WEIGHT_FP8) {
-        launch_tokens<T, WEIGHT_FP8>(b, operation, call);
-    } else {
-        launch_tokens<T, WEIGHT_INT4>(b, operation, call);
-    }
+    return columns_of(m) == 8 ? few_tokens_wgmma_kernel<T, FORMAT, 8> : few_tokens_wgmma_kernel<T, FORMAT, 16>;
 }
 
 bool few_tokens_wgmma(struct backend *b, const char *operation, const struct matmul *m)
@@ -1048,10 +711,12 @@ bool few_tokens_wgmma(struct backend *b, const char *operation, const struct mat
     const struct matmul_device device = matmul_device_of(b);
     struct few_call call = {};
     if (!few_tokens_wgmma_lay_out(&device, m, &call) || !map_operands(&call)) return false;
-    if (m->dtype == DTYPE_FLOAT16) {
-        launch_format<__half>(b, operation, &call);
-    } else {
-        launch_format<__nv_bfloat16>(b, operation, &call);
-    }
+    const int threads = call.has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
+    matmul_dispatch(m, [&](auto zero) {
+        using T = decltype(zero);
+        cuda_run_dependent(b, operation,
+                           m->format == WEIGHT_FP8 ? kernel_of<T, WEIGHT_FP8>(m) : kernel_of<T, WEIGHT_INT4>(m),
+                           {dim3(call.columns * call.splits), threads, call.shared_bytes, call.splits}, call);
+    });
     return true;
 }

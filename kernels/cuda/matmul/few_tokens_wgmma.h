@@ -22,11 +22,11 @@ enum {
 struct few_tokens_wgmma_layout {
     int32_t x_steps; /* of a box of x */
     struct matmul matmul;
-    int32_t tiles, tile_rows, box_rows;
-    uint32_t inverse;    /* of a tile's output features: i / features is __umulhi(i, inverse) */
-    int32_t splits;      /* parts of a tile: 1, or one for each block of a cluster */
-    int32_t columns;     /* blocks of a part */
-    int32_t part_stages; /* stages of a part; the last one may have fewer */
+    int32_t tiles, tile_rows, features; /* of a tile: rows of the weight, and output features: with MATMUL_GATE half */
+    uint32_t inverse;                   /* of a tile's output features: i / features is __umulhi(i, inverse) */
+    int32_t splits;                     /* parts of a tile: 1, or one for each block of a cluster */
+    int32_t columns;                    /* blocks of a part */
+    int32_t part_stages;                /* stages of a part; the last one may have fewer */
     int32_t all_stages;
     int32_t stages, in_flight, slot_bytes; /* of the ring; in_flight: the most stages that are being copied at a time */
     int32_t groups;                        /* of a row's scales */
@@ -59,21 +59,16 @@ CUDA_HOST_DEVICE int sums_of(enum weight_format format, int columns)
     return mma_groups_of(format, columns) * (columns / 2) * SUMS_ROW;
 }
 
-/* Of what belongs to a step of a row, a scale and of INT4 a scaled zero, and to a step of a place. */
+/* Bytes of what belongs to a step of a row (a scale, and with INT4 a scaled zero), and to a step of a place. */
 CUDA_HOST_DEVICE int scale_bytes_of(enum weight_format format)
 {
     return (int)sizeof(float) * (format == WEIGHT_INT4 ? 2 : 1);
 }
 
-/* Steps of a part of x. */
+/* The steps of a part of x. */
 CUDA_HOST_DEVICE int steps_of(const struct few_tokens_wgmma_layout *c, enum weight_format format)
 {
     return c->part_stages * BOXES * box_steps_of(format);
-}
-
-CUDA_HOST_DEVICE int gain_bytes_of(const struct matmul *m)
-{
-    return m->gain ? (int)m->in_features * (m->gain_is_float ? 4 : 2) : 0;
 }
 
 /* Columns of x as e4m3: 8 or 16. */

@@ -4,6 +4,7 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/warp.cuh"
 
 enum { THREADS = 32 * INPUT_ORDER_WARPS, EACH = INPUT_ORDER_PIECE, KEPT = 4, BLOCKS_OF_SM = 3 };
 
@@ -18,26 +19,10 @@ template <class T> struct input_order_call {
     int32_t num_tokens, size;
 };
 
-struct order_sums {
-    float of_warps[THREADS / 32];
-};
-
-static __device__ __forceinline__ float sum_of_block(float x, struct order_sums *sums)
-{
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-    if (threadIdx.x % 32 == 0) sums->of_warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = threadIdx.x % 32 < THREADS / 32 ? sums->of_warps[threadIdx.x % 32] : 0;
-#pragma unroll
-    for (int offset = THREADS / 64; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
-    return __shfl_sync(~0u, x, 0);
-}
-
 /* A token to shared memory. */
 template <class T>
 static __device__ __forceinline__ void load_row(piece<T, EACH> *row, const input_order_call<T> &call, int token,
-                                                struct order_sums *sums)
+                                                struct warp_sums *sums)
 {
     const piece<T, EACH> *from = (const piece<T, EACH> *)(call.x + token * call.x_stride);
     const int pieces = call.size / EACH;
@@ -49,7 +34,7 @@ static __device__ __forceinline__ void load_row(piece<T, EACH> *row, const input
         row[i] = p;
     }
     if (!call.gain) return;
-    const float factor = rsqrtf(sum_of_block(sum, sums) / (float)call.size + call.eps);
+    const float factor = rsqrtf(block_sum(sum, sums) / (float)call.size + call.eps);
     for (int i = threadIdx.x; i < pieces; i += THREADS)
         apply_gains(row[i], factor, load_gains<EACH>(call.gain, call.gain_dtype, i), call.gain_dtype);
 }
@@ -67,7 +52,7 @@ template <class T>
 static __global__ void __launch_bounds__(THREADS) input_order_kernel(const __grid_constant__ input_order_call<T> call)
 {
     extern __shared__ uint4 shared_row[];
-    __shared__ struct order_sums sums;
+    __shared__ struct warp_sums sums;
     const int pieces = call.size / EACH;
     const piece<int32_t, EACH> *order = (const piece<int32_t, EACH> *)call.order;
     piece<int32_t, EACH> kept[KEPT];
@@ -98,16 +83,11 @@ template <class T> static void launch(struct backend *b, const char *operation, 
                                       m->input_order, m->gain,         m->gain_is_float ? DTYPE_FLOAT32 : m->dtype,
                                       m->eps,         m->num_tokens,   (int32_t)m->in_features};
     const int bytes = (int)(m->in_features * sizeof(T)), most = BLOCKS_OF_SM * s->num_sms;
-    if (!cuda_allow_shared(b, operation, input_order_kernel<T>, bytes)) return;
     const dim3 grid(m->num_tokens < most ? m->num_tokens : most);
-    cuda_launch_dependent(s, input_order_kernel<T>, {grid, THREADS, bytes}, call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, input_order_kernel<T>, {grid, THREADS, bytes}, call);
 }
 
 void input_order_gather(struct backend *b, const char *operation, const struct matmul *m, void *out)
 {
-    if (m->dtype == DTYPE_FLOAT16)
-        launch<__half>(b, operation, m, out);
-    else
-        launch<__nv_bfloat16>(b, operation, m, out);
+    matmul_dispatch(m, [&](auto zero) { launch<decltype(zero)>(b, operation, m, out); });
 }

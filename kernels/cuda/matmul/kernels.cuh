@@ -18,6 +18,16 @@ static inline struct matmul_device matmul_device_of(struct backend *b)
             scratch->bytes};
 }
 
+/* Calls f with a value of the matmul's type: cuda_dispatch (state.cuh) for the two types that these kernels have. */
+template <class Function> static inline void matmul_dispatch(const struct matmul *m, Function f)
+{
+    if (m->dtype == DTYPE_FLOAT16) {
+        f(__half());
+    } else {
+        f(__nv_bfloat16());
+    }
+}
+
 /* Puts a matmul on the main stream. False: nothing was done, because the driver cannot describe the operands to the
  * copy engine. */
 typedef bool matmul_function(struct backend *b, const char *operation, const struct matmul *m);

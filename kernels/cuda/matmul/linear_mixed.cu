@@ -1,5 +1,8 @@
-/* Matmuls whose types differ (float32 activations with bfloat16 weights, for example), which cuBLAS does not have. The
- * operands are converted to float32 on the way into shared memory. This is correct for every case, but slow. */
+/* Matmuls whose types differ (float32 activations with bfloat16 weights, for example), which cuBLAS does not have, and
+ * those of row segments that no other kernel takes, of quantized weights as well. The operands are converted to float32
+ * on the way into shared memory. This is correct for every case, but slow. */
+#include "kernels/cuda/matmul/dequantize.cuh"
+#include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -37,6 +40,8 @@ struct mixed_operand {
 
 struct mixed_call {
     mixed_operand x, weight;
+    stored_weight stored; /* with segments: the weight, if it is quantized */
+    struct row_segments segments;
     const void *bias; /* may be NULL */
     enum dtype bias_dtype;
     void *out;
@@ -44,27 +49,43 @@ struct mixed_call {
     enum dtype out_dtype;
 };
 
-/* tile[c][r] = matrix[first + r][column + c], 0 outside the matrix. */
-static __device__ __forceinline__ void load_tile(float tile[DEPTH][PADDED], const mixed_operand &matrix, int64_t first,
-                                                 int64_t column)
+static __device__ __forceinline__ float load(const mixed_operand &matrix, int64_t row, int64_t column)
+{
+    return load(matrix.data, matrix.dtype, row * matrix.stride + column);
+}
+
+/* tile[c][r] = element(first + r, column + c) of a matrix, 0 from row `end` on and outside its columns. */
+template <class Element>
+static __device__ __forceinline__ void load_tile(float tile[DEPTH][PADDED], int64_t first, int64_t end, int64_t column,
+                                                 int64_t columns, Element element)
 {
     const int c = threadIdx.x % DEPTH;
     for (int r = threadIdx.x / DEPTH; r < TILE; r += SIDE * SIDE / DEPTH)
-        tile[c][r] = first + r < matrix.rows && column + c < matrix.columns
-                         ? load(matrix.data, matrix.dtype, (first + r) * matrix.stride + column + c)
-                         : 0.0f;
+        tile[c][r] = first + r < end && column + c < columns ? element(first + r, column + c) : 0.0f;
 }
 
 /* Grid: x the tile of output features, y the tile of tokens. */
+template <bool SEGMENTS>
 static __global__ void __launch_bounds__(SIDE *SIDE, 5) linear_mixed_kernel(const __grid_constant__ mixed_call call)
 {
     __shared__ float x_tile[DEPTH][PADDED], w_tile[DEPTH][PADDED];
-    const int64_t first_token = (int64_t)blockIdx.y * TILE, first_feature = (int64_t)blockIdx.x * TILE;
+    int64_t first_token = (int64_t)blockIdx.y * TILE, end_token = call.x.rows, first_row = 0;
+    if constexpr (SEGMENTS) {
+        tile_part part = {};
+        find_segment<TILE>(part, call.segments, (int)call.weight.rows, blockIdx.y);
+        first_token = part.first_token, end_token = first_token + part.num_tokens, first_row = part.first_row;
+    }
+    const int64_t first_feature = (int64_t)blockIdx.x * TILE;
     const int feature = threadIdx.x % SIDE, token = threadIdx.x / SIDE;
     float sums[EACH][EACH] = {};
+    if (first_token >= end_token) return;
     for (int64_t column = 0; column < call.x.columns; column += DEPTH) {
-        load_tile(x_tile, call.x, first_token, column);
-        load_tile(w_tile, call.weight, first_feature, column);
+        load_tile(x_tile, first_token, end_token, column, call.x.columns,
+                  [&](int64_t row, int64_t i) { return load(call.x, row, i); });
+        load_tile(w_tile, first_feature, call.weight.rows, column, call.x.columns, [&](int64_t row, int64_t i) {
+            return SEGMENTS && call.stored.weight.data ? load_element(call.stored, first_row + row, i)
+                                                       : load(call.weight, first_row + row, i);
+        });
         __syncthreads();
 #pragma unroll
         for (int c = 0; c < DEPTH; c++)
@@ -80,8 +101,8 @@ static __global__ void __launch_bounds__(SIDE *SIDE, 5) linear_mixed_kernel(cons
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int64_t t = first_token + token + i * SIDE, o = first_feature + feature + j * SIDE;
-            if (t >= call.x.rows || o >= call.weight.rows) continue;
-            const float bias = call.bias ? load(call.bias, call.bias_dtype, o) : 0.0f;
+            if (t >= end_token || o >= call.weight.rows) continue;
+            const float bias = call.bias ? load(call.bias, call.bias_dtype, first_row + o) : 0.0f;
             store(call.out, call.out_dtype, t * call.out_stride + o, sums[i][j] + bias);
         }
 }
@@ -94,22 +115,27 @@ static bool is_activation(enum dtype dtype)
 void cuda_linear_mixed(struct backend *b, const struct linear_args *args)
 {
     const struct weight *w = args->weight;
-    if (!is_activation(args->out_dtype) || !is_activation(args->dtype) || !is_activation(weight_dtype(w)) ||
+    const bool is_quantized = weight_is_quantized(w); /* only with segments */
+    const enum dtype w_dtype = is_quantized ? DTYPE_FLOAT32 : weight_dtype(w);
+    if (!is_activation(args->out_dtype) || !is_activation(args->dtype) || !is_activation(w_dtype) ||
         (w->bias && !is_activation(w->bias_dtype))) {
         cuda_fail(
             b, "linear: there is no kernel for activations of %s with weights of %s, a bias of %s and a result of %s",
-            dtype_name(args->dtype), dtype_name(weight_dtype(w)), dtype_name(w->bias_dtype),
-            dtype_name(args->out_dtype));
+            dtype_name(args->dtype), dtype_name(w_dtype), dtype_name(w->bias_dtype), dtype_name(args->out_dtype));
         return;
     }
     const mixed_call call = {{args->x, args->dtype, args->x_stride, args->num_tokens, w->in_features},
-                             {w->data, weight_dtype(w), w->in_features, w->out_features, w->in_features},
+                             {w->data, w_dtype, w->in_features, w->out_features, w->in_features},
+                             is_quantized ? stored_weight_of(w) : stored_weight(),
+                             args->segments,
                              w->bias,
                              w->bias_dtype,
                              args->out,
                              args->out_stride,
                              args->out_dtype};
-    const dim3 grid((unsigned)cuda_div_up(w->out_features, TILE), (unsigned)cuda_div_up(args->num_tokens, TILE));
-    linear_mixed_kernel<<<grid, SIDE * SIDE, 0, cuda_stream(b, NULL)>>>(call);
+    const dim3 grid((unsigned)cuda_div_up(w->out_features, TILE),
+                    token_tiles_of(&args->segments, args->num_tokens, TILE));
+    auto *kernel = args->segments.count > 0 ? linear_mixed_kernel<true> : linear_mixed_kernel<false>;
+    kernel<<<grid, SIDE * SIDE, 0, cuda_stream(b, NULL)>>>(call);
     cuda_check_launch(b, "linear");
 }

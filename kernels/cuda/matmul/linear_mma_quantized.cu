@@ -22,10 +22,9 @@
  * writes its sums to the workspace, and a second kernel adds them. */
 #include "kernels/cuda/cache_policy.cuh"
 #include "kernels/cuda/copy_async.cuh"
-#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/matmul/encoded.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
-#include "kernels/cuda/matmul/matmul.cuh"
+#include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
@@ -46,17 +45,16 @@ enum {
  * starting and ending a block, writing and reading the sums of 16 tokens of a part, launching the second kernel. */
 enum { MAX_SPLITS = 16, MIN_PART = 4, START_STEPS = 3, SUMS_STEPS = 1, ADD_STEPS = 3 };
 
-struct mma_call {
-    struct matmul matmul;
+struct mma_call : tiled_matmul {
     float *partials;     /* [splits, num_tokens, partial_row], if splits > 1 */
     int32_t partial_row; /* out_features rounded up to a multiple of 4 */
-    int32_t splits, token_tiles, steps, stages;
+    int32_t stages;
     int32_t groups;         /* of a row */
     int32_t units_of_group; /* a number larger than any for the whole row */
-    bool fours;             /* four elements of a row of out can be moved as one */
 };
 
 template <enum weight_format FORMAT, int N> struct mma_tiling {
+    static constexpr int ROWS = ::ROWS, MMA_THREADS = THREADS;                /* for write_tile */
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP; /* of a row of a step of the weight */
     static constexpr int WEIGHT_BYTES = ROWS * ROW_BYTES, STAGE = WEIGHT_BYTES + N * TOKEN_ROW;
     static constexpr int PIECES = ROW_BYTES / 16, ROWS_OF_ROUND = THREADS / PIECES;
@@ -65,22 +63,17 @@ template <enum weight_format FORMAT, int N> struct mma_tiling {
     static constexpr int PLACES = N <= 32 ? 3 : 2; /* blocks of a multiprocessor that there are registers for */
 };
 
-/* A block's part of the matmul: steps begin .. end - 1 of a tile. */
-struct tile_part {
-    int split, feature, first_token, num_tokens, begin, end;
-};
-
+/* Tiles of the same output features follow each other, because they read the same weights. */
 template <int N> static __device__ __forceinline__ tile_part find_part(const mma_call &call)
 {
-    tile_part part;
     const int index = blockIdx.x / call.token_tiles;
-    part.split = index % call.splits;
-    part.feature = index / call.splits * ROWS;
-    part.first_token = blockIdx.x % call.token_tiles * N;
-    part.num_tokens = min(N, call.matmul.num_tokens - part.first_token);
-    part.begin = call.steps * part.split / call.splits;
-    part.end = call.steps * (part.split + 1) / call.splits;
-    return part;
+    return find_part<N>(call, index / call.splits, blockIdx.x % call.token_tiles, index % call.splits);
+}
+
+/* The tile's first output feature. */
+static __device__ __forceinline__ int first_feature(const tile_part &part)
+{
+    return part.tile * ROWS;
 }
 
 /* ---- the ring ---- */
@@ -106,9 +99,10 @@ static __device__ __forceinline__ tile_copies copies_of(const mma_call &call, co
     const int density = FORMAT == WEIGHT_INT4 ? 2 : 1, row_bytes = (int)m.in_features / density;
     const int row = threadIdx.x / L::PIECES, piece = threadIdx.x % L::PIECES;
     const int token = threadIdx.x / (TOKEN_ROW / 16), x_piece = threadIdx.x % (TOKEN_ROW / 16);
-    const int last_row = (int)m.out_features - 1 - part.feature, last_token = part.num_tokens - 1;
+    const int last_row = (int)m.out_features - 1 - first_feature(part), last_token = part.num_tokens - 1;
     tile_copies c;
-    c.weight = (const uint8_t *)m.weight + (int64_t)(part.feature + min(row, last_row)) * row_bytes +
+    c.weight = (const uint8_t *)m.weight +
+               (int64_t)(part.first_row + first_feature(part) + min(row, last_row)) * row_bytes +
                part.begin * L::ROW_BYTES + piece * 16;
     c.x = (const uint8_t *)m.x + (part.first_token + min(token, last_token)) * m.x_stride * 2 + part.begin * TOKEN_ROW +
           x_piece * 16;
@@ -221,7 +215,7 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
                                                            int units_of_step)
 {
     const matmul &m = call.matmul;
-    const int unit = part.begin * units_of_step, first = part.feature + threadIdx.x / 32 * WARP_ROWS;
+    const int unit = part.begin * units_of_step, first = first_feature(part) + threadIdx.x / 32 * WARP_ROWS;
     scale_reader r;
     r.group = unit / call.units_of_group;
     r.units_left = call.units_of_group - unit % call.units_of_group;
@@ -230,7 +224,7 @@ static __device__ __forceinline__ scale_reader read_scales(const mma_call &call,
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             const int row = first + i * 16 + j * 8 + threadIdx.x % 32 / 4;
-            const int feature = min(row, (int)m.out_features - 1);
+            const int feature = part.first_row + min(row, (int)m.out_features - 1);
             r.first[i][j] = (FORMAT == WEIGHT_INT4 ? feature : feature / (int)m.scale_rows) * call.groups;
             r.zeros[i][j] = 8;
         }
@@ -395,32 +389,20 @@ template <int N> static __device__ __forceinline__ void share_sums(const tile_su
                 shared_sums[(n * 8 + token + i % 2) * SUMS_ROW + row + m * 16 + i / 2 * 8] = total[m][n][i];
 }
 
-/* A lane has four output features of every WARPS-th token. */
-template <class T, class Out>
-static __device__ __forceinline__ void write_tile(const mma_call &call, const tile_part &part, const float *shared_sums)
+/* Writes a tile that is not split. */
+template <class T, class Out, class L>
+static __device__ __forceinline__ void write_whole_tile(const mma_call &call, const tile_part &part,
+                                                        const float *shared_sums)
 {
-    const matmul &m = call.matmul;
-    const int row = threadIdx.x % 32 * 4, feature = part.feature + row, count = min(4, (int)m.out_features - feature);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
-    if (count <= 0) return;
-    load_biases<T>(bias, m, feature, count);
-    Out *to = (Out *)m.out + part.first_token * m.out_stride + feature;
-#pragma unroll 4
-    for (int token = threadIdx.x / 32; token < part.num_tokens; token += WARPS) {
-        Out *four = to + token * m.out_stride;
-        const float4 y = *(const float4 *)(shared_sums + token * SUMS_ROW + row);
-        const piece<Out, 4> before = add ? load_four(four, call.fours, count) : piece<Out, 4>{};
-        store_four(four, y, bias, call.fours, count, before, add);
-    }
+    write_tile<T, L, Out, false, 4, 4>(call, part, shared_sums, SUMS_ROW, 1, call.fours);
 }
 
 static __device__ __forceinline__ void write_partials(const mma_call &call, const tile_part &part,
                                                       const float *shared_sums)
 {
-    const int row = threadIdx.x % 32 * 4, first = part.split * call.matmul.num_tokens + part.first_token;
-    if (part.feature + row >= call.partial_row) return;
-    float *to = call.partials + (int64_t)first * call.partial_row + part.feature + row;
+    const int row = threadIdx.x % 32 * 4, first = part.rank * call.matmul.num_tokens + part.first_token;
+    if (first_feature(part) + row >= call.partial_row) return;
+    float *to = call.partials + (int64_t)first * call.partial_row + first_feature(part) + row;
 #pragma unroll 4
     for (int token = threadIdx.x / 32; token < part.num_tokens; token += WARPS)
         *(float4 *)(to + (int64_t)token * call.partial_row) = *(const float4 *)(shared_sums + token * SUMS_ROW + row);
@@ -432,16 +414,17 @@ static __global__ void __launch_bounds__(THREADS, (mma_tiling<FORMAT, N>::PLACES
 {
     extern __shared__ uint4 mma_ring[];
     float *shared_sums = (float *)mma_ring;
-    const tile_part part = find_part<N>(call);
-    tile_sums<N> total = {};
     let_next_start();
+    const tile_part part = find_part<N>(call);
+    if (part.num_tokens == 0) return;
+    tile_sums<N> total = {};
     multiply_part<T, FORMAT, N, UNITS>(total, call, part, shared_address(mma_ring));
     __syncthreads(); /* no warp reads the ring any more */
     share_sums<N>(total, shared_sums);
     __syncthreads();
     if (call.splits > 1) return write_partials(call, part, shared_sums);
-    if (call.matmul.out_is_float) return write_tile<T, float>(call, part, shared_sums);
-    write_tile<T, T>(call, part, shared_sums);
+    if (call.matmul.out_is_float) return write_whole_tile<T, float, mma_tiling<FORMAT, N>>(call, part, shared_sums);
+    write_whole_tile<T, T, mma_tiling<FORMAT, N>>(call, part, shared_sums);
 }
 
 /* Adds the sums of all parts, four output features of a token a thread. */
@@ -451,21 +434,21 @@ static __global__ void __launch_bounds__(ADD_THREADS) add_partials_kernel(const 
     const matmul &m = call.matmul;
     const int fours = call.partial_row / 4, i = blockIdx.x * ADD_THREADS + threadIdx.x, all = m.num_tokens * fours;
     const int token = i / fours, feature = i % fours * 4, count = min(4, (int)m.out_features - feature);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
+    biases<T, 4> bias = {};
     let_next_start();
-    if (i < all) load_biases<T>(bias, m, feature, count);
+    if (i < all) bias = load_biases<T, 4>(m, feature, count);
     wait_for_previous();
     if (i >= all) return;
-    Out *to = (Out *)m.out + token * m.out_stride + feature;
-    const piece<Out, 4> before = add ? load_four(to, call.fours, count) : piece<Out, 4>{};
-    float4 y = {};
+    const out_run<Out> run = {(Out *)m.out + token * m.out_stride + feature, count, call.fours};
+    const piece<T, 4> before = load_before<T, 4>(m, run);
+    piece<float, 4> y = {};
 #pragma unroll 4
     for (int split = 0; split < call.splits; split++) {
-        const float4 part = ((const float4 *)call.partials)[(int64_t)split * all + i];
-        y.x += part.x, y.y += part.y, y.z += part.z, y.w += part.w;
+        const piece<float, 4> part = ((const piece<float, 4> *)call.partials)[(int64_t)split * all + i];
+#pragma unroll
+        for (int k = 0; k < 4; k++) y.values[k] += part.values[k];
     }
-    store_four(to, y, bias, call.fours, count, before, add);
+    finish_sums<T>(m, run, y, bias, before);
 }
 
 /* ---- the choice of the split, and the launches ---- */
@@ -500,6 +483,7 @@ template <int N> static int64_t cost_of(int64_t places, int64_t tiles, int64_t s
 static int32_t most_splits(const struct cuda_state *s, struct mma_call *call)
 {
     const struct matmul *m = &call->matmul;
+    if (m->segments.count > 0) return 1; /* the second kernel does not know which rows belong to a weight */
     const struct cuda_region *region = &s->regions[CUDA_USER_DEQUANTIZE];
     const int64_t x_bytes = m->x == region->data ? m->num_tokens * m->x_stride * dtype_size(m->dtype) : 0;
     const int64_t start = cuda_div_up(x_bytes, ALIGNMENT) * ALIGNMENT;
@@ -527,8 +511,7 @@ template <class T> static void add_partials(struct backend *b, const char *opera
     const struct matmul *m = &call->matmul;
     const dim3 grid((unsigned)cuda_div_up((int64_t)m->num_tokens * call->partial_row / 4, ADD_THREADS));
     auto *kernel = m->out_is_float ? add_partials_kernel<T, float> : add_partials_kernel<T, T>;
-    cuda_launch_dependent(cuda_state(b), kernel, {grid, ADD_THREADS}, *call);
-    cuda_check_launch(b, operation);
+    cuda_run_dependent(b, operation, kernel, {grid, ADD_THREADS}, *call);
 }
 
 template <class T, enum weight_format FORMAT, int N, int UNITS>
@@ -537,7 +520,7 @@ static bool launch(struct backend *b, const char *operation, struct mma_call *ca
     using L = mma_tiling<FORMAT, N>;
     static_assert(L::SUMS_BYTES <= 2 * L::STAGE, "the ring holds the sums at the end");
     const struct cuda_state *s = cuda_use(b);
-    call->token_tiles = (int32_t)cuda_div_up(call->matmul.num_tokens, N);
+    call->token_tiles = token_tiles_of(&call->matmul.segments, call->matmul.num_tokens, N);
     const int32_t blocks = plan_ring<L>(s, call), shared_bytes = call->stages * L::STAGE;
     if (blocks == 0) return false;
     plan_splits<N>(s, call, blocks);
@@ -555,7 +538,7 @@ static bool launch_tokens(struct backend *b, const char *operation, struct mma_c
 {
     const struct matmul *m = &call->matmul;
     const bool small_groups = call->groups > 1 && m->group_size < STEP;
-    if (m->num_tokens <= 32)
+    if (matmul_weight_tokens(m) <= 32)
         return small_groups ? launch<T, FORMAT, 32, 4>(b, operation, call)
                             : launch<T, FORMAT, 32, 1>(b, operation, call);
     return small_groups ? launch<T, FORMAT, 64, 4>(b, operation, call) : launch<T, FORMAT, 64, 1>(b, operation, call);
@@ -573,6 +556,7 @@ bool linear_mma_quantized(struct backend *b, const char *operation, const struct
     const int64_t unit = m->group_size < STEP ? 32 : STEP;
     struct mma_call call = {};
     call.matmul = *m;
+    call.tile_rows = ROWS;
     call.partial_row = (int32_t)cuda_div_up(m->out_features, 4) * 4;
     call.steps = (int32_t)cuda_div_up(m->in_features, STEP);
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);

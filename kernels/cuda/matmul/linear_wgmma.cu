@@ -14,6 +14,9 @@
  * the order of their ranks. A plan leaves room for blocks of the next kernel: more is gained if that kernel fills its
  * rings early than if this kernel has more blocks.
  *
+ * Row segments are cut into tiles of N tokens, each of one segment. A block looks for its tile in the starts, so its
+ * weights wait for the previous kernel, too; blocks that there is no tile for end at once.
+ *
  * Quantized rows by a weight in FP8 (W8A8) go the same way: two e4m3 are copied as one 16-bit element, wgmma multiplies
  * them as e4m3, and the sums are multiplied by the scales of their token and output feature. Counts of input features
  * are counts of 16-bit elements. */
@@ -25,6 +28,7 @@
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
  */
 template <int N, int GROUPS> struct tiling {
+    static constexpr int TOKENS = N, PLACES = 2;
     static constexpr int ROWS = 64 * GROUPS;            /* output features of a tile, at most */
     static constexpr int BOXES = ROWS + N > 96 ? 1 : 2; /* of each operand in a step */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 64;
@@ -37,67 +41,7 @@ template <int N, int GROUPS> struct tiling {
     static_assert(4 * N * SUMS_ROW <= STAGES * STAGE, "the ring holds the sums at the end");
 };
 
-struct wgmma_call : tiled_matmul {
-    CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of N rows */
-    int32_t steps;         /* of all parts together */
-};
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* Tiles begin at different steps, so that they do not all read the same part of x at the same time. */
-static __device__ __forceinline__ block_part find_part(const wgmma_call &call)
-{
-    block_part part = {};
-    part.num_tokens = call.matmul.num_tokens;
-    part.rank = blockIdx.x % call.splits;
-    part.tile = blockIdx.x / call.splits;
-    part.begin = call.steps * part.rank / call.splits;
-    part.end = call.steps * (part.rank + 1) / call.splits;
-    part.first = part.begin + part.tile % (part.end - part.begin);
-    return part;
-}
-
-/* An operand's boxes of a step: one box from `row` of the matrix on, or two. In a stage the operand begins at `offset`,
- * and its boxes of the next 64 input features follow box_step bytes later. */
-struct operand {
-    const CUtensorMap *map;
-    int row, second_row; /* second_row -1: one box */
-    int bytes;           /* of a box */
-    int offset, box_step;
-};
-
-template <class L> static __device__ __forceinline__ operand weights_of_tile(const wgmma_call &call, int tile)
-{
-    const bool gated = call.matmul.result == MATMUL_GATE;
-    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = tile * rows;
-    const int up_row = gated ? (int)(call.matmul.out_features / 2) + row : -1;
-    return {&call.weight, row, up_row, rows * BOX_ROW, 0, L::WEIGHT_BOX};
-}
-
-/* One thread copies an operand's boxes of every step, each as soon as its stage is free. */
-template <class L>
-static __device__ __forceinline__ void copy_boxes(const operand &o, const block_part &part, const step_ring &ring,
-                                                  uint64_t policy)
-{
-    const int parts = o.second_row < 0 ? 1 : 2;
-    ring_place at = {0, 0};
-    int from = part.first;
-#pragma unroll 1
-    for (int i = part.begin; i < part.end; i++) {
-        uint64_t *full = &ring.full[at.stage];
-        if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
-        barrier_arrive_expect(full, L::BOXES * parts * o.bytes);
-#pragma unroll
-        for (int box = 0; box < L::BOXES; box++) {
-            uint8_t *to = ring.data + o.offset + at.stage * L::STAGE + box * o.box_step;
-            const int feature = (from * L::BOXES + box) * BOX_FEATURES;
-            box_copy_2d(to, o.map, feature, o.row, full, policy);
-            if (parts == 2) box_copy_2d(to + o.bytes, o.map, feature, o.second_row, full, policy);
-        }
-        if (++from == part.end) from = part.begin;
-        ring_step(at, L::STAGES);
-    }
-}
 
 /* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma has. E: the type of the operands. */
 template <class E, int N>
@@ -115,7 +59,7 @@ static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, u
 /* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
  * those of this stage have ended. */
 template <class E, int N, class L>
-static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const block_part &part,
+static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const tile_part &part,
                                                       const step_ring &ring)
 {
     const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
@@ -144,7 +88,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
 
 /* Multiplies a thread's sums by the scales of their output features and tokens. */
 template <int N>
-static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const wgmma_call &call, int feature,
+static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const tiled_matmul &call, int feature,
                                                     int token)
 {
     const int last = (int)call.matmul.out_features - 1;
@@ -160,33 +104,35 @@ static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const 
 
 /* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
 template <class E, class T, int N, class L>
-static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void multiply_tile(const tiled_matmul &call, const tile_part &part,
                                                      const step_ring &ring)
 {
-    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, token = threadIdx.x % 4 * 2;
+    const int row = row_of_thread<1>(0);
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
     multiply_steps<E, N, L>(sums, part, ring);
-    if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part.tile * call.tile_rows + row, token);
+    if constexpr (!std::is_same_v<E, T>)
+        apply_scales<N>(sums, call, part.tile * call.tile_rows + row, threadIdx.x % 4 * 2);
     mma_warps_sync<L>(); /* no warp reads operands any more */
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = sums[i];
+    leave_sums<L, N>(shared_sums, sums, row, {1.0f, 1.0f});
     finish_tile<T, L>(call, part, shared_sums);
 }
 
-/* The two warps that copy; one lane of each does it. */
+/* The two warps that copy; one lane of each does it. Tiles begin at different steps, so that they do not all read the
+ * same part of x at the same time. */
 template <class L>
-static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const block_part &part, const step_ring &ring)
+static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
-    if (lane == 0 && warp == 0) copy_boxes<L>(weights_of_tile<L>(call, part.tile), part, ring, evict_first_policy());
+    const int first = part.begin + part.tile % (part.end - part.begin);
+    if (lane == 0 && warp == 0)
+        copy_steps<L::BOXES>(weights_of_tile(call, part, BOX_ROW, BOX_FEATURES), ring, part.begin, part.end, first, 0,
+                             L::WEIGHT_BOX, evict_first_policy());
     if (lane == 0 && warp == 1) {
         wait_for_previous();
-        copy_boxes<L>({&call.x, 0, -1, L::TOKEN_BOX, L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX}, part, ring,
-                      evict_last_policy());
+        copy_steps<L::BOXES>(tokens_of_tile(call, part, L::TOKEN_BOX), ring, part.begin, part.end, first,
+                             L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX, evict_last_policy());
     }
-    __syncwarp();
-    if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
+    leave_cluster(call);
 }
 
 #endif
@@ -200,12 +146,12 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     using L = tiling<N, GROUPS>;
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t full[L::STAGES], empty[L::STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty};
-    const block_part part = find_part(call);
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty, L::STAGES, L::STAGE};
     let_next_start();
+    const tile_part part = find_part<N>(call);
+    if (part.num_tokens == 0) return;
     if (threadIdx.x < L::STAGES) {
-        barrier_init(&full[threadIdx.x], 2);
-        barrier_init(&empty[threadIdx.x], L::MMA_THREADS / 32);
+        init_stage(ring, threadIdx.x, 2, L::MMA_THREADS / 32);
         barrier_init_fence();
     }
     __syncthreads();
@@ -214,27 +160,8 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
     } else {
         copy_tile<L>(call, part, ring);
     }
-    if (call.splits > 1) { /* waits until no other block reads this block's sums any more */
-        __syncwarp();
-        cluster_arrive_relaxed();
-        cluster_wait();
-    }
+    leave_cluster(call); /* no other block reads this block's sums any more */
 #endif
-}
-
-/* Few tiles: as many parts as leave room for the next kernel's blocks. Many tiles: tiles of a size at which the last
- * round of blocks has as much to do as the others. */
-template <class L> static void plan(const struct cuda_state *s, wgmma_call *call)
-{
-    const struct matmul *m = &call->matmul;
-    const int64_t places = 2 * s->num_sms, tiles = cuda_div_up(m->out_features, L::ROWS);
-    int64_t splits = places * 3 / 4 / tiles;
-    if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
-    call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
-    call->steps = (int32_t)cuda_div_up(m->in_features, L::BOXES * BOX_FEATURES);
-    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
-    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
-    call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
 }
 
 template <class E, class T, int N, int GROUPS>
@@ -242,17 +169,12 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
-    const struct cuda_state *s = cuda_use(b);
-    plan<L>(s, call);
+    plan_tiles<L>(cuda_use(b), call, L::BOXES * BOX_FEATURES, false);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
-    if (!map_matrix(&call->weight, m->weight, m->out_features, m->in_features, m->in_features, box_rows) ||
+    if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
-    auto *kernel = linear_wgmma_kernel<E, T, N, GROUPS>;
-    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
-    const dim3 grid((unsigned)cuda_div_up(m->out_features, call->tile_rows) * call->splits);
-    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
-    cuda_check_launch(b, operation);
+    launch_tiles<L>(b, operation, linear_wgmma_kernel<E, T, N, GROUPS>, call);
     return true;
 }
 
@@ -265,36 +187,28 @@ template <class E, class T, int N> static bool launch_rows(struct backend *b, co
                : launch<E, T, N, 1>(b, operation, call);
 }
 
-template <class E, class T> static bool launch_tokens(struct backend *b, const char *operation, wgmma_call *call)
+/* E is T or, of pairs of quantized rows, e4m3. */
+template <class E, class T> static bool launch_tokens(struct backend *b, const char *operation, const struct matmul *m)
 {
-    const int32_t tokens = call->matmul.num_tokens;
-    return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, call)
-           : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, call)
-           : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, call)
-                          : launch_rows<E, T, 64>(b, operation, call);
-}
-
-static wgmma_call call_of(const struct matmul *m)
-{
-    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     wgmma_call call = {};
-    call.matmul = *m;
-    call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
-    return call;
+    set_matmul(&call, m);
+    const int32_t tokens = matmul_weight_tokens(m);
+    return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, &call)
+           : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, &call)
+           : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, &call)
+                          : launch_rows<E, T, 64>(b, operation, &call);
 }
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
 {
-    wgmma_call call = call_of(m);
-    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half, __half>(b, operation, &call)
-                                     : launch_tokens<__nv_bfloat16, __nv_bfloat16>(b, operation, &call);
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half, __half>(b, operation, m)
+                                     : launch_tokens<__nv_bfloat16, __nv_bfloat16>(b, operation, m);
 }
 
 bool linear_wgmma_rows(struct backend *b, const char *operation, const struct matmul *m)
 {
     struct matmul pairs = *m;
     pairs.in_features = pairs.x_stride = m->in_features / 2;
-    wgmma_call call = call_of(&pairs);
-    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &call)
-                                     : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &call);
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &pairs)
+                                     : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &pairs);
 }

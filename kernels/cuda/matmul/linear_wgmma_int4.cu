@@ -12,7 +12,7 @@
 enum { MAX_STAGES = 12 };
 
 template <int N> struct int4_tiling {
-    static constexpr int ROWS = 128, MMA_THREADS = 2 * GROUP, THREADS = MMA_THREADS + 32, PLACES = 2;
+    static constexpr int TOKENS = N, ROWS = 128, MMA_THREADS = 2 * GROUP, THREADS = MMA_THREADS + 32, PLACES = 2;
     static constexpr int WEIGHT_BYTES = ROWS * STEP / 2, TOKEN_BOX = N * BOX_ROW;
     static constexpr int STAGE = WEIGHT_BYTES + 2 * TOKEN_BOX, RING = 110 << 10;
     static constexpr int STAGES = RING / STAGE < MAX_STAGES ? RING / STAGE : MAX_STAGES;
@@ -27,47 +27,34 @@ template <int N> struct int4_tiling {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-template <class L>
-static __device__ __forceinline__ void copy_int4_weights(const quantized_wgmma_call &call, const block_part &part,
-                                                         const step_ring &ring, int stage, int step, uint64_t policy)
-{
-    const bool gated = call.matmul.result == MATMUL_GATE;
-    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = part.tile * rows, bytes = rows * (STEP / 2);
-    uint8_t *to = ring.data + stage * L::STAGE;
-    uint64_t *full = &ring.full[stage];
-    barrier_arrive_expect(full, (gated ? 2 : 1) * bytes + 2 * L::TOKEN_BOX);
-    box_copy_2d(to, &call.weight, step * STEP / 4, row, full, policy);
-    if (gated)
-        box_copy_2d(to + bytes, &call.weight, step * STEP / 4, (int)(call.matmul.out_features / 2) + row, full, policy);
-}
-
-template <class L>
-static __device__ __forceinline__ void copy_int4_tokens(const quantized_wgmma_call &call, const block_part &part,
-                                                        const step_ring &ring, int stage, int step, uint64_t policy)
-{
-    uint8_t *to = ring.data + stage * L::STAGE + L::WEIGHT_BYTES;
-#pragma unroll
-    for (int box = 0; box < 2; box++)
-        box_copy_2d(to + box * L::TOKEN_BOX, &call.x, step * STEP + box * BOX_FEATURES, part.first_token,
-                    &ring.full[stage], policy);
-}
-
 /* By one thread. The first weights are copied while the kernel before may still write the tokens. */
 template <class L>
-static __device__ __forceinline__ void copy_int4_tile(const quantized_wgmma_call &call, const block_part &part,
-                                                      const step_ring &ring)
+static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
-    const uint64_t weights = evict_first_policy(), tokens = evict_last_policy();
+    const uint64_t first_out = evict_first_policy(), last_out = evict_last_policy();
+    const operand weights = weights_of_tile(call, part, STEP / 2, STEP / 4);
+    const operand tokens = tokens_of_tile(call, part, L::TOKEN_BOX);
     const int first = min(part.end - part.begin, L::STAGES);
-    for (int i = 0; i < first; i++) copy_int4_weights<L>(call, part, ring, i, part.begin + i, weights);
+    auto copy_weights = [&](int stage, int step) {
+        uint64_t *full = &ring.full[stage];
+        barrier_arrive_expect(full, box_bytes(weights) + 2 * L::TOKEN_BOX);
+        copy_box(weights, step, ring.data + stage * L::STAGE, full, first_out);
+    };
+    auto copy_tokens = [&](int stage, int step) {
+        uint8_t *to = ring.data + stage * L::STAGE + L::WEIGHT_BYTES;
+#pragma unroll
+        for (int box = 0; box < 2; box++)
+            copy_box(tokens, 2 * step + box, to + box * L::TOKEN_BOX, &ring.full[stage], last_out);
+    };
+    for (int i = 0; i < first; i++) copy_weights(i, part.begin + i);
     wait_for_previous();
-    for (int i = 0; i < first; i++) copy_int4_tokens<L>(call, part, ring, i, part.begin + i, tokens);
+    for (int i = 0; i < first; i++) copy_tokens(i, part.begin + i);
     ring_place at = {0, 1};
 #pragma unroll 1
     for (int step = part.begin + first; step < part.end; step++) {
         wait_until_free(ring, at);
-        copy_int4_weights<L>(call, part, ring, at.stage, step, weights);
-        copy_int4_tokens<L>(call, part, ring, at.stage, step, tokens);
+        copy_weights(at.stage, step);
+        copy_tokens(at.stage, step);
         ring_step(at, L::STAGES);
     }
 }
@@ -80,26 +67,26 @@ struct step_scales {
     uint32_t scale[2], zero[2]; /* loaded for the next four steps: a scale's bits, and its zero */
     uint32_t both[2];           /* of these four: the zero above the scale */
 
-    __device__ __forceinline__ void load(const quantized_wgmma_call &call, const block_part &part, int first)
+    __device__ __forceinline__ void load(const quantized_wgmma_call &call, const tile_part &part, int first)
     {
         const int group = min(first + (int)threadIdx.x % 4, part.end - 1) * call.groups_of_step;
         const int zero_group = call.matmul.zeros ? group : 0;
 #pragma unroll
         for (int i = 0; i < 2; i++) scale[i] = scales[i][group], zero[i] = zeros[i][zero_group];
     }
-    __device__ __forceinline__ void init(const quantized_wgmma_call &call, const block_part &part, int row)
+    __device__ __forceinline__ void init(const quantized_wgmma_call &call, const tile_part &part, int row)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int64_t first = (int64_t)feature_of(call, part.tile, row + 8 * i) * call.groups;
+            const int64_t first = (int64_t)weight_row(call, part, row + 8 * i) * call.groups;
             scales[i] = (const uint16_t *)call.matmul.scales + first;
             zeros[i] = call.matmul.zeros ? call.matmul.zeros + first : &middle_zero;
         }
         load(call, part, part.begin);
     }
     /* Those of a step; the steps follow each other. */
-    __device__ __forceinline__ void of_step(uint32_t (&out)[2], const quantized_wgmma_call &call,
-                                            const block_part &part, int step)
+    __device__ __forceinline__ void of_step(uint32_t (&out)[2], const quantized_wgmma_call &call, const tile_part &part,
+                                            int step)
     {
         const int index = (step - part.begin) % 4;
         if (index == 0) {
@@ -112,11 +99,7 @@ struct step_scales {
     }
 };
 
-/* Of what of_step gives: the scale, and what is subtracted from the decoded integers. */
-static __device__ __forceinline__ float factor_of(uint32_t both, bool is_half)
-{
-    return is_half ? __half2float(__ushort_as_half((uint16_t)both)) : __uint_as_float(both << 16);
-}
+/* Of what of_step gives: what is subtracted from the decoded integers. */
 template <class T> static __device__ __forceinline__ uint32_t offset_of(uint32_t both)
 {
     return INT4_BITS<T> + (both >> 16) * 0x10001;
@@ -167,10 +150,11 @@ static __device__ __forceinline__ void multiply_part(float (&sums)[N / 2], const
  * warpgroups of the multiprocessor fill that time. */
 template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_int4(float (&totals)[N / 2], const quantized_wgmma_call &call,
-                                                     const block_part &part, const step_ring &ring)
+                                                     const tile_part &part, const step_ring &ring)
 {
     constexpr int PARTS = STEP / 32 / L::WORDS;
-    const bool is_half = call.matmul.scale_dtype == DTYPE_FLOAT16, releases = threadIdx.x % 32 == 0;
+    const enum dtype scale_dtype = call.matmul.scale_dtype == DTYPE_FLOAT16 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+    const bool releases = threadIdx.x % 32 == 0;
     const uint32_t ring_data = shared_address(ring.data);
     const int row = row_of_thread<1>(0);
     uint32_t encoded_at = ring_data + row * (STEP / 2) + threadIdx.x % 4 * 16, a[2][L::WORDS][2][4], both[2],
@@ -194,7 +178,7 @@ static __device__ __forceinline__ void multiply_int4(float (&totals)[N / 2], con
             decode_part<T, L>(a[i % 2], from, i, offsets);
             multiply_part<T, N, L>(sums, a[i % 2], tokens, i);
         }
-        const float factors[2] = {factor_of(both[0], is_half), factor_of(both[1], is_half)};
+        const float factors[2] = {to_scale(both[0], scale_dtype), to_scale(both[1], scale_dtype)};
         wgmma_wait<0>();
         wgmma_pin(sums);
         barrier_arrive_if(&ring.empty[at.stage], releases);
@@ -204,16 +188,13 @@ static __device__ __forceinline__ void multiply_int4(float (&totals)[N / 2], con
 }
 
 template <class T, int N, class L>
-static __device__ __forceinline__ void multiply_int4_tile(const quantized_wgmma_call &call, const block_part &part,
-                                                          const step_ring &ring)
+static __device__ __forceinline__ void multiply_tile(const quantized_wgmma_call &call, const tile_part &part,
+                                                     const step_ring &ring)
 {
     float totals[N / 2] = {}, *shared_sums = (float *)ring.data;
     multiply_int4<T, N, L>(totals, call, part, ring);
     mma_warps_sync<L>(); /* no warp reads operands any more */
-    const int row = row_of_thread<1>(0), token = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-        shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = totals[i];
+    leave_sums<L, N>(shared_sums, totals, row_of_thread<1>(0), {1.0f, 1.0f});
     finish_tile<T, L>(call, part, shared_sums);
 }
 
@@ -227,80 +208,51 @@ static __global__ void __launch_bounds__(int4_tiling<N>::THREADS, int4_tiling<N>
     using L = int4_tiling<N>;
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t barriers[2][MAX_STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), barriers[0], barriers[1]};
-    const block_part part = find_quantized_part<N>(call);
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), barriers[0], barriers[1], L::STAGES,
+                            L::STAGE};
     let_next_start();
+    const tile_part part = find_part<N>(call);
+    if (part.num_tokens == 0) return;
     if (threadIdx.x < MAX_STAGES) {
-        barrier_init(&ring.full[threadIdx.x], 1);
-        barrier_init(&ring.empty[threadIdx.x], L::MMA_THREADS / 32);
+        init_stage(ring, threadIdx.x, 1, L::MMA_THREADS / 32);
         barrier_init_fence();
     }
     __syncthreads();
     /* A branch that the compiler knows to be the same for a whole warp keeps addresses in uniform registers. */
     if (__shfl_sync(~0u, threadIdx.x / 32, 0) < L::MMA_THREADS / 32) {
-        multiply_int4_tile<T, N, L>(call, part, ring);
+        multiply_tile<T, N, L>(call, part, ring);
     } else {
-        if (threadIdx.x == L::MMA_THREADS) copy_int4_tile<L>(call, part, ring);
-        __syncwarp();
-        if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
+        if (threadIdx.x == L::MMA_THREADS) copy_tile<L>(call, part, ring);
+        leave_cluster(call);
     }
-    if (call.splits > 1) { /* waits until no other block uses this block's shared memory any more */
-        __syncwarp();
-        cluster_arrive_relaxed();
-        cluster_wait();
-    }
+    leave_cluster(call); /* no other block uses this block's shared memory any more */
 #endif
 }
 
-/* As plan of linear_wgmma_quantized.cu. */
-template <class L> static void plan_int4(const struct cuda_state *s, quantized_wgmma_call *call)
-{
-    const struct matmul *m = &call->matmul;
-    const int64_t places = (int64_t)L::PLACES * s->num_sms, tiles = cuda_div_up(m->out_features, L::ROWS);
-    int64_t splits = places * 3 / 4 / tiles;
-    if (splits < 2 && 2 * tiles <= places) splits = 2; /* clusters of two always find room */
-    if (splits > m->in_features / MIN_PART) splits = m->in_features / MIN_PART;
-    call->splits = splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
-    call->steps = (int32_t)(m->in_features / STEP);
-    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
-    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
-    call->tile_rows = call->splits > 1 ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
-}
-
-template <class T, int N> static bool launch_int4(struct backend *b, const char *operation, quantized_wgmma_call *call)
+template <class T, int N>
+static bool launch(struct backend *b, const char *operation, struct quantized_wgmma_call *call)
 {
     using L = int4_tiling<N>;
-    const struct matmul *m = &call->matmul;
-    const struct cuda_state *s = cuda_use(b);
-    call->token_tiles = 1;
-    plan_int4<L>(s, call);
-    const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
-    if (!map_weight(&call->weight, m, box_rows) ||
-        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
-        return false;
-    auto *kernel = linear_wgmma_int4_kernel<T, N>;
-    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
-    const dim3 grid((unsigned)(cuda_div_up(m->out_features, call->tile_rows) * call->splits));
-    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
-    cuda_check_launch(b, operation);
+    plan_tiles<L>(cuda_use(b), call, STEP, true);
+    if (!map_operands(call, N)) return false;
+    launch_tiles<L>(b, operation, linear_wgmma_int4_kernel<T, N>, call);
     return true;
 }
 
-template <class T> static bool launch_int4_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
+template <class T>
+static bool launch_tokens(struct backend *b, const char *operation, struct quantized_wgmma_call *call)
 {
-    return call->matmul.num_tokens <= 16 ? launch_int4<T, 16>(b, operation, call)
-                                         : launch_int4<T, 32>(b, operation, call);
+    return matmul_weight_tokens(&call->matmul) <= 16 ? launch<T, 16>(b, operation, call)
+                                                     : launch<T, 32>(b, operation, call);
 }
 
 bool linear_wgmma_int4(struct backend *b, const char *operation, const struct matmul *m)
 {
-    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     const int64_t group = m->group_size < m->in_features ? m->group_size : m->in_features;
-    quantized_wgmma_call call = {};
-    call.matmul = *m;
-    call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    struct quantized_wgmma_call call = {};
+    set_matmul(&call, m);
     call.groups = (int32_t)cuda_div_up(m->in_features, group);
     call.groups_of_step = group == STEP ? 1 : 0;
-    return m->dtype == DTYPE_FLOAT16 ? launch_int4_tokens<__half>(b, operation, &call)
-                                     : launch_int4_tokens<__nv_bfloat16>(b, operation, &call);
+    return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half>(b, operation, &call)
+                                     : launch_tokens<__nv_bfloat16>(b, operation, &call);
 }

@@ -20,7 +20,8 @@ enum {
 
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
  * PLACES of its blocks fit on a multiprocessor. */
-template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int PLACES> struct quantized_tiling {
+template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int MAX_PLACES> struct quantized_tiling {
+    static constexpr int TOKENS = N, PLACES = MAX_PLACES;
     static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
     static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
@@ -47,48 +48,8 @@ struct quantized_rings {
 
 /* ---- the warps that copy ---- */
 
-template <class L>
-static __device__ __forceinline__ void copy_weights(const quantized_wgmma_call &call, const block_part &part,
-                                                    const step_ring &ring)
-{
-    const bool gated = call.matmul.result == MATMUL_GATE;
-    const int rows = gated ? call.tile_rows / 2 : call.tile_rows, row = part.tile * rows, bytes = rows * L::ROW_BYTES;
-    const int up_row = (int)(call.matmul.out_features / 2) + row;
-    const uint64_t policy = evict_first_policy();
-    ring_place at = {0, 0};
-#pragma unroll 1
-    for (int i = part.begin; i < part.end; i++) {
-        uint8_t *to = ring.data + at.stage * call.weight_stage_bytes;
-        uint64_t *full = &ring.full[at.stage];
-        wait_until_free(ring, at);
-        barrier_arrive_expect(full, gated ? 2 * bytes : bytes);
-        box_copy_2d(to, &call.weight, i * L::ROW_BYTES / 2, row, full, policy);
-        if (gated) box_copy_2d(to + bytes, &call.weight, i * L::ROW_BYTES / 2, up_row, full, policy);
-        ring_step(at, call.weight_stages);
-    }
-}
-
-template <class L>
-static __device__ __forceinline__ void copy_tokens(const quantized_wgmma_call &call, const block_part &part,
-                                                   const step_ring &ring)
-{
-    const uint64_t policy = evict_last_policy();
-    ring_place at = {0, 0};
-#pragma unroll 1
-    for (int feature = part.begin * STEP; feature < part.end * STEP; feature += L::BOXES * BOX_FEATURES) {
-        uint8_t *to = ring.data + at.stage * L::TOKEN_STAGE;
-        uint64_t *full = &ring.full[at.stage];
-        wait_until_free(ring, at);
-        barrier_arrive_expect(full, L::TOKEN_STAGE);
-#pragma unroll
-        for (int box = 0; box < L::BOXES; box++)
-            box_copy_2d(to + box * L::TOKEN_BOX, &call.x, feature + box * BOX_FEATURES, part.first_token, full, policy);
-        ring_step(at, call.token_stages);
-    }
-}
-
 /* SCALES_AT_ONCE scales of a row as they lie in memory, or as floats, and zeros, a byte each. */
-struct raw_scales {
+struct scale_words {
     uint4 scales;
     uint32_t zeros;
 };
@@ -102,10 +63,10 @@ static __device__ __forceinline__ bool scales_are_aligned(const quantized_wgmma_
 }
 
 /* Of the input features from `place` * STEP / scales_of_step on; `scales` and `zeros` are the row's first ones. */
-static __device__ __forceinline__ raw_scales load_raw(const quantized_wgmma_call &call, int64_t scales,
-                                                      const uint8_t *zeros, int place, bool aligned)
+static __device__ __forceinline__ scale_words load_raw(const quantized_wgmma_call &call, int64_t scales,
+                                                       const uint8_t *zeros, int place, bool aligned)
 {
-    raw_scales raw = {{0, 0, 0, 0}, 0x08080808};
+    scale_words raw = {{0, 0, 0, 0}, 0x08080808};
     if (aligned) {
         if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
             raw.scales = *(const uint4 *)((const float *)call.matmul.scales + scales + place);
@@ -132,17 +93,14 @@ static __device__ __forceinline__ raw_scales load_raw(const quantized_wgmma_call
 /* pairs[k]: the scale of group k, and what is subtracted from its elements before, each twice. */
 template <class T, enum weight_format FORMAT>
 static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE], const quantized_wgmma_call &call,
-                                                  const raw_scales &raw, bool aligned)
+                                                  const scale_words &raw, bool aligned)
 {
     const uint32_t words[] = {raw.scales.x, raw.scales.y, raw.scales.z, raw.scales.w};
-    const bool is_half = call.matmul.scale_dtype == DTYPE_FLOAT16;
     const bool is_float = !aligned || call.matmul.scale_dtype == DTYPE_FLOAT32;
 #pragma unroll
     for (int k = 0; k < SCALES_AT_ONCE; k++) {
-        const uint32_t bits = words[k / 2] >> 16 * (k % 2) & 0xffff;
-        float scale = is_float  ? __uint_as_float(words[k])
-                      : is_half ? __half2float(__ushort_as_half((uint16_t)bits))
-                                : __uint_as_float(bits << 16);
+        const uint32_t bits = is_float ? words[k] : words[k / 2] >> 16 * (k % 2) & 0xffff;
+        float scale = to_scale(bits, is_float ? DTYPE_FLOAT32 : call.matmul.scale_dtype);
         if (call.groups == 1) scale = 1.0f;
         if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
         pairs[k] = {pair_of<T>(scale), INT4_BITS<T> + (raw.zeros >> 8 * k & 255) * 0x10001};
@@ -151,7 +109,7 @@ static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE]
 
 /* Half of the rows' scales, by a warp, which loads those of the next steps before it stores these. */
 template <class T, enum weight_format FORMAT, class L>
-static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &call, const tile_part &part,
                                                    const step_ring &ring, int half)
 {
     constexpr int ROWS_OF_LANE = L::ROWS / 64;
@@ -160,11 +118,11 @@ static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &c
     const bool aligned = scales_are_aligned(call);
     int64_t scales[ROWS_OF_LANE];
     const uint8_t *zeros[ROWS_OF_LANE];
-    raw_scales next[ROWS_OF_LANE];
+    scale_words next[ROWS_OF_LANE];
     ring_place at = {0, 0};
 #pragma unroll
     for (int j = 0; j < ROWS_OF_LANE; j++) {
-        const int feature = feature_of(call, part.tile, 64 * j + 32 * half + lane);
+        const int feature = weight_row(call, part, 64 * j + 32 * half + lane);
         scales[j] = (int64_t)(feature / (int)call.matmul.scale_rows) * call.groups;
         zeros[j] = call.matmul.zeros ? call.matmul.zeros + (int64_t)feature * call.groups : NULL;
         next[j] = load_raw(call, scales[j], zeros[j], begin & -SCALES_AT_ONCE, aligned);
@@ -201,7 +159,7 @@ static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &c
  * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2],
-                                                        const quantized_wgmma_call &call, const block_part &part,
+                                                        const quantized_wgmma_call &call, const tile_part &part,
                                                         const quantized_rings &rings)
 {
     const bool releases = threadIdx.x % 32 == 0;
@@ -264,27 +222,15 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
     for (int m = 0; m < ROW_BLOCKS; m++) wgmma_pin(sums[m]);
 }
 
-/* Writes a thread's sums over the rings. */
-template <int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void share_sums(const float (&sums)[ROW_BLOCKS][N / 2],
-                                                  const quantized_wgmma_call &call, const block_part &part,
-                                                  float *shared_sums)
+/* What a thread's sums of a row block are multiplied by, those of row `row` and of the one 8 behind it. */
+static __device__ __forceinline__ void load_row_scales(float (&out)[2], const quantized_wgmma_call &call,
+                                                       const tile_part &part, int row)
 {
-    const int token = threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int m = 0; m < ROW_BLOCKS; m++) {
-        const int row = row_of_thread<ROW_BLOCKS>(m);
-        float row_scales[2] = {1.0f, 1.0f};
-        if (call.groups == 1)
-#pragma unroll
-            for (int i = 0; i < 2; i++)
-                row_scales[i] = load_scale(call.matmul.scales, call.matmul.scale_dtype,
-                                           feature_of(call, part.tile, row + 8 * i) / (int)call.matmul.scale_rows);
-#pragma unroll
-        for (int i = 0; i < N / 2; i++)
-            shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] =
-                sums[m][i] * row_scales[i % 4 / 2];
-    }
+    for (int i = 0; i < 2; i++)
+        out[i] = call.groups > 1 ? 1.0f
+                                 : load_scale(call.matmul.scales, call.matmul.scale_dtype,
+                                              weight_row(call, part, row + 8 * i) / (int)call.matmul.scale_rows);
 }
 
 /* ---- the end of a tile that is not split, with 16-bit results ---- */
@@ -298,17 +244,11 @@ static __device__ __forceinline__ void store_transposed(uint32_t address, const 
                  : "memory");
 }
 
-template <class T> static __device__ __forceinline__ uint32_t rounded_pair(float first, float second)
-{
-    const piece<T, 2> both = {from_float<T>(first), from_float<T>(second)};
-    return *(const uint32_t *)&both;
-}
-
 /* Writes a thread's results over the rings: its sums with the row's scale and bias, which are rounded in between, as
  * write_tile does. */
 template <class T, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLOCKS][N / 2],
-                                                     const quantized_wgmma_call &call, const block_part &part,
+                                                     const quantized_wgmma_call &call, const tile_part &part,
                                                      T *results)
 {
     const int lane = threadIdx.x % 32, token = lane / 16 * 8 + lane % 8;
@@ -316,74 +256,23 @@ static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLO
     for (int m = 0; m < ROW_BLOCKS; m++) {
         const int row = row_of_thread<ROW_BLOCKS>(m), piece_row = row - lane / 4 + lane / 8 % 2 * 8;
         const uint32_t to = shared_address(results + token * L::RESULTS_ROW + piece_row);
-        float scales[2] = {1.0f, 1.0f}, biases[2] = {};
+        float scales[2];
+        T bias[2] = {};
+        load_row_scales(scales, call, part, row);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const int feature = feature_of(call, part.tile, row + 8 * i);
-            if (call.groups == 1)
-                scales[i] =
-                    load_scale(call.matmul.scales, call.matmul.scale_dtype, feature / (int)call.matmul.scale_rows);
-            if (call.matmul.bias) biases[i] = to_float(((const T *)call.matmul.bias)[feature]);
-        }
+        for (int i = 0; i < 2; i++)
+            if (call.matmul.bias) bias[i] = ((const T *)call.matmul.bias)[weight_row(call, part, row + 8 * i)];
 #pragma unroll
         for (int i = 0; i < N / 2; i += 8) {
             uint32_t pairs[4];
 #pragma unroll
-            for (int j = 0; j < 4; j++)
-                pairs[j] = rounded_pair<T>(__fadd_rn(__fmul_rn(sums[m][i + 2 * j], scales[j % 2]), biases[j % 2]),
-                                           __fadd_rn(__fmul_rn(sums[m][i + 2 * j + 1], scales[j % 2]), biases[j % 2]));
+            for (int j = 0; j < 4; j++) {
+                const piece<float, 2> y = {__fmul_rn(sums[m][i + 2 * j], scales[j % 2]),
+                                           __fmul_rn(sums[m][i + 2 * j + 1], scales[j % 2])};
+                const piece<T, 2> rounded = round_sums<T>(y, piece<T, 2>{bias[j % 2], bias[j % 2]});
+                pairs[j] = *(const uint32_t *)&rounded;
+            }
             store_transposed(to + i * 2 * L::RESULTS_ROW * (int)sizeof(T), pairs);
-        }
-    }
-}
-
-/* MATMUL_GATE of eight output features of a token. */
-template <class T>
-static __device__ __forceinline__ piece<T, 8> gate_eight(enum activation activation, const piece<T, 8> &gate,
-                                                         const piece<T, 8> &up)
-{
-    piece<T, 8> out;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        out.values[i] = from_float<T>(gate_times_up<T>(activation, to_float(gate.values[i]), to_float(up.values[i])));
-    return out;
-}
-
-/* Writes the tile. A thread has eight output features of some tokens. */
-template <class T, bool GATED, class L>
-static __device__ __forceinline__ void write_results(const quantized_wgmma_call &call, const block_part &part,
-                                                     const T *results)
-{
-    using eight = piece<T, 8>;
-    constexpr int EIGHTS = L::ROWS / (GATED ? 16 : 8), TOKENS = L::MMA_THREADS / EIGHTS, AT_ONCE = 4;
-    const matmul &m = call.matmul;
-    const bool add = !GATED && m.result == MATMUL_ADD;
-    const int rows = GATED ? call.tile_rows / 2 : call.tile_rows, row = threadIdx.x % EIGHTS * 8;
-    const int feature = part.tile * rows + row, features = (int)(GATED ? m.out_features / 2 : m.out_features);
-    if (row >= rows || feature >= features) return;
-    T *to = (T *)m.out + feature + part.first_token * m.out_stride;
-#pragma unroll 1
-    for (int token = threadIdx.x / EIGHTS; token < part.num_tokens; token += AT_ONCE * TOKENS) {
-        eight y[AT_ONCE], before[AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int at = token + k * TOKENS < part.num_tokens ? token + k * TOKENS : token;
-            const T *from = results + at * L::RESULTS_ROW + row;
-            y[k] = *(const eight *)from;
-            if (GATED) before[k] = *(const eight *)(from + rows); /* up */
-            if (add) before[k] = *(const eight *)(to + at * m.out_stride);
-        }
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            if (token + k * TOKENS >= part.num_tokens) continue;
-            if (GATED)
-                y[k] = m.activation == ACTIVATION_GELU ? gate_eight<T>(ACTIVATION_GELU, y[k], before[k])
-                                                       : gate_eight<T>(m.activation, y[k], before[k]);
-            if (add)
-#pragma unroll
-                for (int i = 0; i < 8; i++)
-                    y[k].values[i] = from_float<T>(to_float(before[k].values[i]) + to_float(y[k].values[i]));
-            *(eight *)(to + (token + k * TOKENS) * m.out_stride) = y[k];
         }
     }
 }
@@ -391,21 +280,21 @@ static __device__ __forceinline__ void write_results(const quantized_wgmma_call 
 /* By all threads that multiply. */
 template <class T, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void finish_whole_tile(const float (&sums)[ROW_BLOCKS][N / 2],
-                                                         const quantized_wgmma_call &call, const block_part &part,
+                                                         const quantized_wgmma_call &call, const tile_part &part,
                                                          T *results)
 {
     share_results<T, N, ROW_BLOCKS, L>(sums, call, part, results);
     mma_warps_sync<L>();
     wait_for_previous();
     if (call.matmul.result == MATMUL_GATE) {
-        write_results<T, true, L>(call, part, results);
+        write_tile<T, L, T, true, 8, 4>(call, part, results, L::RESULTS_ROW, 1, true);
     } else {
-        write_results<T, false, L>(call, part, results);
+        write_tile<T, L, T, false, 8, 4>(call, part, results, L::RESULTS_ROW, 1, true);
     }
 }
 
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void multiply_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void multiply_quantized_tile(const quantized_wgmma_call &call, const tile_part &part,
                                                                const quantized_rings &rings)
 {
     float sums[ROW_BLOCKS][N / 2] = {}, *shared_sums = (float *)rings.weights.data;
@@ -417,24 +306,34 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_w
             return;
         }
     }
-    share_sums<N, ROW_BLOCKS, L>(sums, call, part, shared_sums);
+#pragma unroll
+    for (int m = 0; m < ROW_BLOCKS; m++) {
+        const int row = row_of_thread<ROW_BLOCKS>(m);
+        float scales[2];
+        load_row_scales(scales, call, part, row);
+        leave_sums<L, N>(shared_sums, sums[m], row, scales);
+    }
     finish_tile<T, L>(call, part, shared_sums);
 }
 
 /* The warps that copy; the first two with one lane. */
 template <class T, enum weight_format FORMAT, class L>
-static __device__ __forceinline__ void copy_quantized_tile(const quantized_wgmma_call &call, const block_part &part,
+static __device__ __forceinline__ void copy_quantized_tile(const quantized_wgmma_call &call, const tile_part &part,
                                                            const quantized_rings &rings)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
     if (warp >= 2) copy_scales<T, FORMAT, L>(call, part, rings.weights, warp - 2);
-    if (lane == 0 && warp == 0) copy_weights<L>(call, part, rings.weights);
+    if (lane == 0 && warp == 0)
+        copy_steps<1>(weights_of_tile(call, part, L::ROW_BYTES, L::ROW_BYTES / 2), rings.weights, part.begin, part.end,
+                      part.begin, 0, 0, evict_first_policy());
     if (lane == 0 && warp == 1) {
+        constexpr int STAGES_OF_STEP = STEP / BOX_FEATURES / L::BOXES;
+        const int begin = part.begin * STAGES_OF_STEP, end = part.end * STAGES_OF_STEP;
         wait_for_previous();
-        copy_tokens<L>(call, part, rings.tokens);
+        copy_steps<L::BOXES>(tokens_of_tile(call, part, L::TOKEN_BOX), rings.tokens, begin, end, begin, 0, L::TOKEN_BOX,
+                             evict_last_policy());
     }
-    __syncwarp();
-    if (call.splits > 1) cluster_arrive_relaxed(), cluster_wait();
+    leave_cluster(call);
 }
 
 #endif
@@ -448,15 +347,15 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t barriers[4][MAX_STAGES];
     uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
-    const quantized_rings rings = {{data, barriers[0], barriers[1]},
-                                   {data + call.weight_stages * call.weight_stage_bytes, barriers[2], barriers[3]}};
-    const block_part part = find_quantized_part<N>(call);
+    const quantized_rings rings = {{data, barriers[0], barriers[1], call.weight_stages, call.weight_stage_bytes},
+                                   {data + call.weight_stages * call.weight_stage_bytes, barriers[2], barriers[3],
+                                    call.token_stages, L::TOKEN_STAGE}};
     let_next_start();
+    const tile_part part = find_part<N>(call);
+    if (part.num_tokens == 0) return;
     if (threadIdx.x < MAX_STAGES) {
-        barrier_init(&rings.weights.full[threadIdx.x], COPY_WARPS - 1);
-        barrier_init(&rings.weights.empty[threadIdx.x], L::MMA_THREADS / 32);
-        barrier_init(&rings.tokens.full[threadIdx.x], 1);
-        barrier_init(&rings.tokens.empty[threadIdx.x], L::MMA_THREADS / 32);
+        init_stage(rings.weights, threadIdx.x, COPY_WARPS - 1, L::MMA_THREADS / 32);
+        init_stage(rings.tokens, threadIdx.x, 1, L::MMA_THREADS / 32);
         barrier_init_fence();
     }
     __syncthreads();
@@ -467,35 +366,13 @@ static __global__ void __launch_bounds__(quantized_tiling<FORMAT, N, GROUPS, ROW
         if constexpr (L::UNEVEN) give_registers<L::COPY_REGISTERS>();
         copy_quantized_tile<T, FORMAT, L>(call, part, rings);
     }
-    if (call.splits > 1) { /* waits until no other block uses this block's shared memory any more */
-        __syncwarp();
-        cluster_arrive_relaxed();
-        cluster_wait();
-    }
+    leave_cluster(call); /* no other block uses this block's shared memory any more */
 #endif
 }
 
-/* Of each of so many tiles. */
-static int32_t splits_of(int64_t places, int64_t tiles, int64_t in_features)
+/* As many stages of weights as fit together with those of their tokens; the rest is for more tokens. */
+template <class L> static void plan_rings(quantized_wgmma_call *call)
 {
-    int64_t splits = places * 3 / 4 / tiles;
-    if (splits < 2 && 2 * tiles <= places) splits = 2; /* clusters of two always find room */
-    if (splits > in_features / MIN_PART) splits = in_features / MIN_PART;
-    return splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
-}
-
-/* As plan of linear_wgmma.cu, where there is one tile of tokens. */
-template <class L> static void plan(const struct cuda_state *s, quantized_wgmma_call *call, int blocks)
-{
-    const struct matmul *m = &call->matmul;
-    const int64_t places = (int64_t)blocks * s->num_sms;
-    const int64_t tiles = cuda_div_up(m->out_features, L::ROWS);
-    call->splits = splits_of(places, tiles * call->token_tiles, m->in_features);
-    call->steps = (int32_t)cuda_div_up(m->in_features, STEP);
-    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
-    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
-    const bool whole = call->splits > 1 || call->token_tiles > 1;
-    call->tile_rows = whole ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
     call->weight_stage_bytes =
         (int32_t)cuda_div_up(L::WEIGHT_BYTES + 8 * L::ROWS * call->scales_of_step, ALIGNMENT) * ALIGNMENT;
     call->weight_stages = L::RING / (call->weight_stage_bytes + L::TOKEN_STEP); /* 2 at least */
@@ -508,20 +385,10 @@ template <class T, enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS,
 static bool launch(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
     using L = quantized_tiling<FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
-    const struct matmul *m = &call->matmul;
-    const struct cuda_state *s = cuda_use(b);
-    call->token_tiles = (int32_t)cuda_div_up(m->num_tokens, N);
-    plan<L>(s, call, PLACES);
-    const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
-    if (!map_weight(&call->weight, m, box_rows) ||
-        !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
-        return false;
-    auto *kernel = linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>;
-    if (!cuda_allow_shared(b, operation, kernel, L::SHARED)) return true;
-    const int64_t tiles = cuda_div_up(m->out_features, call->tile_rows);
-    const dim3 grid((unsigned)(tiles * call->token_tiles * call->splits));
-    cuda_launch_dependent(s, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
-    cuda_check_launch(b, operation);
+    plan_tiles<L>(cuda_use(b), call, STEP, true);
+    plan_rings<L>(call);
+    if (!map_operands(call, N)) return false;
+    launch_tiles<L>(b, operation, linear_wgmma_quantized_kernel<T, FORMAT, N, GROUPS, ROW_BLOCKS, PLACES>, call);
     return true;
 }
 
@@ -540,8 +407,9 @@ enum { START_COST = 600, WRITE_STEPS = 4, SPLIT_STEPS = 2 };
 static int64_t cost_of(int64_t places, const struct matmul *m, const struct many_tokens_tile *tile)
 {
     const int64_t rows = 2 * 64 * tile->row_blocks;
-    const int64_t tiles = cuda_div_up(m->out_features, rows) * cuda_div_up(m->num_tokens, tile->tokens);
-    const int32_t splits = splits_of(places, tiles, m->in_features);
+    const int64_t tiles =
+        cuda_div_up(m->out_features, rows) * token_tiles_of(&m->segments, m->num_tokens, tile->tokens);
+    const int32_t splits = splits_of(places, tiles, m->in_features, true);
     const int64_t steps = cuda_div_up(cuda_div_up(m->in_features, STEP), splits) + SPLIT_STEPS * (splits - 1);
     return cuda_div_up(tiles * splits, places) * (START_COST + (steps + WRITE_STEPS) * tile->step_cost);
 }
@@ -569,7 +437,7 @@ static bool launch_many_tokens(struct backend *b, const char *operation, quantiz
 template <class T, enum weight_format FORMAT>
 static bool launch_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
-    const int32_t tokens = call->matmul.num_tokens;
+    const int32_t tokens = matmul_weight_tokens(&call->matmul);
     const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
     return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
            : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)
@@ -590,8 +458,7 @@ bool linear_wgmma_quantized(struct backend *b, const char *operation, const stru
 {
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     quantized_wgmma_call call = {};
-    call.matmul = *m;
-    call.fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    set_matmul(&call, m);
     call.eights = !m->out_is_float && features % 8 == 0 && m->out_stride % 8 == 0 && cuda_is_aligned(m->out);
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
     call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);

@@ -1,5 +1,6 @@
 /* What the kernels share that compute a matmul in tiles of output features with wgmma (linear_wgmma.cu,
- * linear_wgmma_quantized.cu): how an operand lies in shared memory, and how a tile of sums becomes a part of out.
+ * linear_wgmma_quantized.cu, linear_wgmma_int4.cu): how many tiles and parts there are, how an operand lies in shared
+ * memory and is copied there, and how a tile of sums becomes a part of out.
  *
  * An operand in shared memory has rows of 128 bytes, that is 64 input features, in the 128-byte swizzle: the 16-byte
  * pieces of a row are permuted by the row's number. The copy engine and wgmma both know this layout. */
@@ -7,9 +8,7 @@
 #define QUIRE_KERNELS_CUDA_MATMUL_LINEAR_WGMMA_TILE_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
-#include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/matmul/matmul.cuh"
+#include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -22,29 +21,114 @@ enum {
     ALIGNMENT = 1024 /* of a box: the swizzle's period */
 };
 
-/* A matmul that is computed in tiles. With MATMUL_GATE half of a tile are features of the gate, and the other half are
- * the features of up that belong to them. */
-struct tiled_matmul {
-    struct matmul matmul;
-    int32_t tile_rows; /* output features of a tile: a multiple of 8, with MATMUL_GATE of 16 */
-    int32_t splits;    /* parts of a tile, which are the blocks of a cluster */
-    bool fours;        /* four elements of a row of out can be moved as one */
+/* The parts of a tile are the blocks of a cluster. */
+struct wgmma_call : tiled_matmul {
+    CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of the tokens of a tile */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* A block's part of the matmul: steps begin .. end - 1 of a tile, beginning with `first` and going round, of
- * num_tokens tokens. */
-struct block_part {
-    int32_t rank, tile, begin, end, first, first_token, num_tokens;
-};
+/* ---- the part of a block ---- */
 
-/* The ring and its barriers: full[s] ends a phase when both operands of a step are in stage s, empty[s] when they have
- * been multiplied. */
+/* N: the tokens of a tile. Tiles of the same output features follow each other, because they read the same weights. */
+template <int N> static __device__ __forceinline__ tile_part find_part(const tiled_matmul &call)
+{
+    const int index = blockIdx.x / call.splits;
+    return find_part<N>(call, index / call.token_tiles, index % call.token_tiles, blockIdx.x % call.splits);
+}
+
+/* The rows of a tile that a thread has in each of its row blocks: this one and the one 8 behind it. */
+template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(int block)
+{
+    return (threadIdx.x / GROUP * ROW_BLOCKS + block) * 64 + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+/* Waits for all blocks of the cluster, which do not use each other's shared memory after that. */
+static __device__ __forceinline__ void leave_cluster(const tiled_matmul &call)
+{
+    if (call.splits == 1) return;
+    __syncwarp();
+    cluster_arrive_relaxed();
+    cluster_wait();
+}
+
+/* ---- the ring ---- */
+
+/* Stages and their barriers: full[s] ends a phase when what was copied to stage s is there, empty[s] when it has been
+ * multiplied. */
 struct step_ring {
     uint8_t *data;
     uint64_t *full, *empty;
+    int32_t stages, stage_bytes;
 };
+
+/* By one thread for each stage: so many threads arrive at its barriers. */
+static __device__ __forceinline__ void init_stage(const step_ring &ring, int stage, int full, int empty)
+{
+    barrier_init(&ring.full[stage], full);
+    barrier_init(&ring.empty[stage], empty);
+}
+
+/* Waits until a stage that is to be filled is free. */
+static __device__ __forceinline__ void wait_until_free(const step_ring &ring, const ring_place &at)
+{
+    if (at.round > 0) barrier_wait(&ring.empty[at.stage], (at.round - 1) & 1);
+}
+
+/* What is copied of an operand: from `row` of its matrix on, and of a gated weight from second_row on. */
+struct operand {
+    const CUtensorMap *map;
+    int row, second_row; /* second_row -1: none */
+    int bytes;           /* of the box of either */
+    int columns;         /* of the map, from a box to the next */
+};
+
+static __device__ __forceinline__ operand weights_of_tile(const wgmma_call &call, const tile_part &part, int row_bytes,
+                                                          int columns)
+{
+    const int rows = box_rows(call), row = part.first_row + part.tile * rows;
+    const int up_row = call.matmul.result == MATMUL_GATE ? (int)(call.matmul.out_features / 2) + row : -1;
+    return {&call.weight, row, up_row, rows * row_bytes, columns};
+}
+
+static __device__ __forceinline__ operand tokens_of_tile(const wgmma_call &call, const tile_part &part, int bytes)
+{
+    return {&call.x, part.first_token, -1, bytes, BOX_FEATURES};
+}
+
+/* The bytes of one box of each. */
+static __device__ __forceinline__ int box_bytes(const operand &o)
+{
+    return o.second_row < 0 ? o.bytes : 2 * o.bytes;
+}
+
+static __device__ __forceinline__ void copy_box(const operand &o, int box, uint8_t *to, uint64_t *full, uint64_t policy)
+{
+    box_copy_2d(to, o.map, box * o.columns, o.row, full, policy);
+    if (o.second_row >= 0) box_copy_2d(to + o.bytes, o.map, box * o.columns, o.second_row, full, policy);
+}
+
+/* By one thread: copies an operand's BOXES boxes of each of the steps begin .. end - 1, which begin with `first` and go
+ * round, to a stage of its own as soon as that is free: to `offset` and on, box_step bytes apart. */
+template <int BOXES>
+static __device__ __forceinline__ void copy_steps(const operand &o, const step_ring &ring, int begin, int end,
+                                                  int first, int offset, int box_step, uint64_t policy)
+{
+    ring_place at = {0, 0};
+#pragma unroll 1
+    for (int i = begin; i < end; i++) {
+        uint8_t *to = ring.data + at.stage * ring.stage_bytes + offset;
+        uint64_t *full = &ring.full[at.stage];
+        wait_until_free(ring, at);
+        barrier_arrive_expect(full, BOXES * box_bytes(o));
+#pragma unroll
+        for (int box = 0; box < BOXES; box++) copy_box(o, first * BOXES + box, to + box * box_step, full, policy);
+        if (++first == end) first = begin;
+        ring_step(at, ring.stages);
+    }
+}
+
+/* ---- the end of a tile ---- */
 
 /* A barrier of the warpgroups that multiply. */
 template <class L> static __device__ __forceinline__ void mma_warps_sync()
@@ -52,122 +136,21 @@ template <class L> static __device__ __forceinline__ void mma_warps_sync()
     asm volatile("bar.sync 1, %0;" ::"n"(L::MMA_THREADS) : "memory");
 }
 
-/* y[i]: four output features of a token, summed over all parts. The sums of other blocks take long to load, so all
- * loads of a round are started before the first is used. */
-template <int COUNT>
-static __device__ __forceinline__ void load_totals(float4 (&y)[COUNT], const float *const (&sums)[COUNT], int splits)
+/* Writes a thread's sums of a row block, each times the scale of its row, over the rings. */
+template <class L, int N>
+static __device__ __forceinline__ void leave_sums(float *shared_sums, const float (&sums)[N / 2], int row,
+                                                  const float (&scales)[2])
 {
+    const int token = threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < COUNT; i++) y[i] = splits == 1 ? *(const float4 *)sums[i] : float4{};
-    if (splits == 1) return;
-#pragma unroll 4
-    for (int rank = 0; rank < splits; rank++) {
-#pragma unroll
-        for (int i = 0; i < COUNT; i++) {
-            const float4 part = cluster_load_4(cluster_address(sums[i], rank));
-            y[i].x += part.x, y[i].y += part.y, y[i].z += part.z, y[i].w += part.w;
-        }
-    }
-}
-
-/* A thread's share of writing a tile: four output features of some of this block's tokens. */
-struct tile_share {
-    int row;        /* of the tile: the first of the four */
-    int feature;    /* the same as an output feature */
-    int count;      /* how many of the four exist; 0 or less: none */
-    int token, end; /* tokens token, token + threads / fours, ... below end */
-};
-
-/* `fours` threads share a token, `rows` output features make a tile, and there are `features` in all. */
-static __device__ __forceinline__ tile_share share_of(const tiled_matmul &call, const block_part &part, int fours,
-                                                      int rows, int features)
-{
-    tile_share share;
-    share.row = threadIdx.x % fours * 4;
-    share.feature = part.tile * rows + share.row;
-    share.count = share.row >= rows ? 0 : features - share.feature < 4 ? features - share.feature : 4;
-    share.token = part.num_tokens * part.rank / call.splits + threadIdx.x / fours;
-    share.end = part.num_tokens * (part.rank + 1) / call.splits;
-    return share;
-}
-
-/* MATMUL_GATE: a thread has four output features of the gate and those of up that belong to them. The exact GELU is
- * long and behind a branch. One branch for all four elements, not one for each, lets the compiler compute the four of
- * another activation side by side. */
-template <class T, class L>
-static __device__ __forceinline__ void write_gated_tile(const tiled_matmul &call, const block_part &part,
-                                                        const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 8, STEP = L::MMA_THREADS / FOURS, AT_ONCE = L::TOKENS_AT_ONCE / 2;
-    const matmul &m = call.matmul;
-    const int half = call.tile_rows / 2, size = (int)(m.out_features / 2);
-    const tile_share share = share_of(call, part, FOURS, half, size);
-    float gate_bias[4], up_bias[4], none[4] = {};
-    if (share.count <= 0) return;
-    load_biases<T>(gate_bias, m, share.feature, share.count);
-    load_biases<T>(up_bias, m, size + share.feature, share.count);
-    T *to = (T *)m.out + share.feature + part.first_token * m.out_stride;
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
-        const float *from[2 * AT_ONCE];
-        float4 y[2 * AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            from[2 * k] = sums + (token + k * STEP < share.end ? token + k * STEP : token) * L::SUMS_ROW + share.row;
-            from[2 * k + 1] = from[2 * k] + half;
-        }
-        load_totals(y, from, call.splits);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const float4 gate = y[2 * k], up = y[2 * k + 1];
-            auto gate_four = [&](enum activation activation) {
-                return float4{gate_times_up<T>(activation, gate.x + gate_bias[0], up.x + up_bias[0]),
-                              gate_times_up<T>(activation, gate.y + gate_bias[1], up.y + up_bias[1]),
-                              gate_times_up<T>(activation, gate.z + gate_bias[2], up.z + up_bias[2]),
-                              gate_times_up<T>(activation, gate.w + gate_bias[3], up.w + up_bias[3])};
-            };
-            const float4 gated = m.activation == ACTIVATION_GELU ? gate_four(ACTIVATION_GELU) : gate_four(m.activation);
-            if (token + k * STEP < share.end)
-                store_four<T>(to + (token + k * STEP) * m.out_stride, gated, none, call.fours, share.count, {}, false);
-        }
-    }
-}
-
-/* The others. */
-template <class T, class L, class Out>
-static __device__ __forceinline__ void write_tile(const tiled_matmul &call, const block_part &part, const float *sums)
-{
-    constexpr int FOURS = L::ROWS / 4, STEP = L::MMA_THREADS / FOURS, AT_ONCE = L::TOKENS_AT_ONCE;
-    const matmul &m = call.matmul;
-    const tile_share share = share_of(call, part, FOURS, call.tile_rows, (int)m.out_features);
-    const bool add = m.result == MATMUL_ADD;
-    float bias[4];
-    if (share.count <= 0) return;
-    load_biases<T>(bias, m, share.feature, share.count);
-    Out *to = (Out *)m.out + share.feature + part.first_token * m.out_stride;
-#pragma unroll 1
-    for (int token = share.token; token < share.end; token += AT_ONCE * STEP) {
-        const float *from[AT_ONCE];
-        piece<Out, 4> before[AT_ONCE];
-        float4 y[AT_ONCE];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int at = token + k * STEP < share.end ? token + k * STEP : token;
-            from[k] = sums + at * L::SUMS_ROW + share.row;
-            if (add) before[k] = load_four(to + at * m.out_stride, call.fours, share.count);
-        }
-        load_totals(y, from, call.splits);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++)
-            if (token + k * STEP < share.end)
-                store_four(to + (token + k * STEP) * m.out_stride, y[k], bias, call.fours, share.count, before[k], add);
-    }
+    for (int i = 0; i < N / 2; i++)
+        shared_sums[(i / 4 * 8 + token + i % 2) * L::SUMS_ROW + row + i % 4 / 2 * 8] = sums[i] * scales[i % 4 / 2];
 }
 
 /* Once each thread has put its sums into the shared memory of its block: adds the sums of the parts, and writes the
  * tile. By all threads that multiply. */
 template <class T, class L>
-static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, const block_part &part, const float *sums)
+static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, const tile_part &part, const float *sums)
 {
     if (call.splits > 1) {
         __syncwarp();
@@ -178,15 +161,17 @@ static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, con
     }
     wait_for_previous();
     if (call.matmul.result == MATMUL_GATE) {
-        write_gated_tile<T, L>(call, part, sums);
+        write_tile<T, L, T, true, 4, L::TOKENS_AT_ONCE / 2>(call, part, sums, L::SUMS_ROW, call.splits, call.fours);
     } else if (call.matmul.out_is_float) {
-        write_tile<T, L, float>(call, part, sums);
+        write_tile<T, L, float, false, 4, L::TOKENS_AT_ONCE>(call, part, sums, L::SUMS_ROW, call.splits, call.fours);
     } else {
-        write_tile<T, L, T>(call, part, sums);
+        write_tile<T, L, T, false, 4, L::TOKENS_AT_ONCE>(call, part, sums, L::SUMS_ROW, call.splits, call.fours);
     }
 }
 
 #endif
+
+/* ---- the host's side ---- */
 
 /* A map of a matrix [rows, in_features] whose rows are `stride` apart, in boxes of 64 input features. */
 static inline bool map_matrix(CUtensorMap *out, const void *data, int64_t rows, int64_t in_features, int64_t stride,
@@ -200,6 +185,46 @@ static inline bool map_matrix(CUtensorMap *out, const void *data, int64_t rows, 
                                          CU_TENSOR_MAP_SWIZZLE_128B,
                                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
     return tensor_map_encode(out, &args);
+}
+
+static inline void set_matmul(struct tiled_matmul *call, const struct matmul *m)
+{
+    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
+    call->matmul = *m;
+    call->fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+}
+
+/* The parts of each of so many tiles: as many as leave room for the next kernel's blocks; two where that many blocks
+ * find room, if prefers_two. */
+static inline int32_t splits_of(int64_t places, int64_t tiles, int64_t in_features, bool prefers_two)
+{
+    int64_t splits = places * 3 / 4 / tiles;
+    if (prefers_two && splits < 2 && 2 * tiles <= places) splits = 2; /* clusters of two always find room */
+    if (splits > in_features / MIN_PART) splits = in_features / MIN_PART;
+    return splits > MAX_SPLITS ? MAX_SPLITS : splits < 1 ? 1 : (int32_t)splits;
+}
+
+/* Few tiles are split. Many tiles have a size at which the last round of blocks has as much to do as the others. */
+template <class L>
+static void plan_tiles(const struct cuda_state *s, struct tiled_matmul *call, int64_t step, bool prefers_two)
+{
+    const struct matmul *m = &call->matmul;
+    const int64_t places = (int64_t)L::PLACES * s->num_sms, tiles = cuda_div_up(m->out_features, L::ROWS);
+    const int64_t even = cuda_div_up(m->out_features, cuda_div_up(tiles, places) * places);
+    const int64_t multiple = m->result == MATMUL_GATE ? 16 : 8;
+    call->token_tiles = token_tiles_of(&m->segments, m->num_tokens, L::TOKENS);
+    call->splits = splits_of(places, tiles * call->token_tiles, m->in_features, prefers_two);
+    call->steps = (int32_t)cuda_div_up(m->in_features, step);
+    const bool whole = call->splits > 1 || call->token_tiles > 1;
+    call->tile_rows = whole ? L::ROWS : (int32_t)(cuda_div_up(even, multiple) * multiple);
+}
+
+template <class L, class Call>
+static void launch_tiles(struct backend *b, const char *operation, void (*kernel)(const Call), const Call *call)
+{
+    const int64_t tiles = cuda_div_up(call->matmul.out_features, call->tile_rows) * call->token_tiles;
+    const dim3 grid((unsigned)(tiles * call->splits));
+    cuda_run_dependent(b, operation, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
 }
 
 #endif

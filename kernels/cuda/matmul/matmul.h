@@ -25,6 +25,7 @@ struct matmul {
     const void *x; /* [num_tokens, in_features] dtype, or quantized rows (MATMUL_ROWS_WGMMA) */
     int64_t x_stride;
     int32_t num_tokens;
+    struct row_segments segments;
     enum dtype dtype; /* float16 or bfloat16 */
     const void *gain; /* [in_features], or NULL */
     bool gain_is_float;
@@ -43,6 +44,26 @@ struct matmul {
     const float *x_scales;      /* [num_tokens] of quantized rows */
     const int32_t *input_order; /* kernels get the parts of such a matmul (MATMUL_IN_ORDER), which have none */
 };
+
+/* The rows of the weight, or of the weights of all segments. */
+static inline int64_t matmul_weight_rows(const struct matmul *m)
+{
+    return m->out_features * (m->segments.count > 0 ? m->segments.count : 1);
+}
+
+/* The tokens that are multiplied by a weight: all of them, or those of a segment on the average, rounded up. */
+static inline int32_t matmul_weight_tokens(const struct matmul *m)
+{
+    const int32_t count = m->segments.count;
+    return count > 0 ? m->num_tokens / count + (m->num_tokens % count > 0) : m->num_tokens;
+}
+
+/* Whether rows of the operands, and gains, begin at multiples of 16 bytes. */
+static inline bool matmul_is_aligned(const struct matmul *m)
+{
+    return cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0 &&
+           (!m->gain || cuda_is_aligned(m->gain));
+}
 
 static inline bool matmul_is_quantized(const struct matmul *m)
 {

@@ -63,8 +63,8 @@ struct matmul_chain {
 /* A block's part of a call. The blocks beyond the call's own have no tiles. */
 static __device__ __forceinline__ block_part part_of(const few_tokens_call &c)
 {
-    block_part p = find_part<TILE>(c.plan, c.matmul);
-    if ((int)blockIdx.x >= c.plan.blocks) p.first_tile = (int32_t)p.tiles;
+    block_part p = find_part(c, CHUNK);
+    if ((int)blockIdx.x >= c.plan.blocks) p.first_tile = c.plan.tiles;
     return p;
 }
 
@@ -73,7 +73,7 @@ template <class T> struct weight_copies {
     uint32_t ring;   /* the lane's place in the first stage */
     int call;        /* of the next chunk */
     block_part part; /* of this call */
-    int64_t tile;    /* of this part; beyond the last one: there is nothing left to copy */
+    int tile;        /* of this part; beyond the last one: there is nothing left to copy */
     int chunk;       /* of the tile */
     const T *from;   /* what the lane copies first of the next chunk */
     int left;        /* input features from there to the end of the part; 0 or less: there is nothing to copy */
@@ -98,13 +98,14 @@ static __device__ __forceinline__ void begin_call(weight_copies<T> &copies, cons
 template <class T>
 static __device__ __forceinline__ void begin_tile(weight_copies<T> &copies, const matmul_chain &chain)
 {
-    while (copies.tile >= copies.part.tiles && copies.call + 1 < chain.num_calls)
+    while (copies.tile >= chain.calls[copies.call].plan.tiles && copies.call + 1 < chain.num_calls)
         begin_call(copies, chain, copies.call + 1);
-    const matmul &m = chain.calls[copies.call].matmul;
+    const few_tokens_call &c = chain.calls[copies.call];
+    const matmul &m = c.matmul;
     const block_part &p = copies.part;
-    const int64_t row = copies.tile < p.tiles ? feature_of<TILE>(m, copies.tile, threadIdx.x % 32 / 4) : -1;
+    const int row = copies.tile < c.plan.tiles ? feature_of<TILE>(m, copies.tile, threadIdx.x % 32 / 4) : -1;
     copies.chunk = 0;
-    copies.from = (const T *)m.weight + (row < 0 ? 0 : row * m.in_features + p.begin + lane_feature());
+    copies.from = (const T *)m.weight + (row < 0 ? 0 : (int64_t)row * m.in_features + p.begin + lane_feature());
     copies.left = row < 0 ? 0 : p.size - lane_feature();
 }
 
@@ -120,26 +121,35 @@ static __device__ __forceinline__ void copy_next(weight_copies<T> &copies, const
     copies.from += CHUNK;
     copies.left -= CHUNK;
     if (++copies.chunk < copies.part.chunks) return;
-    copies.tile += copies.part.tile_step;
+    copies.tile += chain.calls[copies.call].plan.columns;
     begin_tile(copies, chain);
 }
 
 /* Starts to copy this part's input features of x, with zeros behind them up to the end of the last chunk. Earlier calls
  * of the chain have written x; these copies read from the L2 cache, so they see it. */
-static __device__ __forceinline__ void copy_x(const matmul &m, const block_part &p, uint8_t *x)
+static __device__ __forceinline__ void copy_x(const few_tokens_call &c, const block_part &p, uint8_t *x)
 {
+    const matmul &m = c.matmul;
     for (int token = 0; token < m.num_tokens; token++) {
         const uint16_t *from = (const uint16_t *)m.x + token * m.x_stride + p.begin;
-        const uint32_t to = shared_address(x + token * p.x_row);
+        const uint32_t to = shared_address(x + token * c.plan.x_row);
         for (int i = threadIdx.x * 8; i < p.chunks * CHUNK; i += MMA_THREADS * 8)
             copy_async(to + i * 2, from + i, i < p.size);
     }
 }
 
-/* Starts to copy the gains. */
-static __device__ __forceinline__ void copy_gains(const matmul &m, uint8_t *gain)
+/* Where the gains lie in shared memory: behind x. */
+static __device__ __forceinline__ uint8_t *gains_of(const few_tokens_call &c, uint8_t *x)
 {
-    const int bytes = m.gain ? (int)m.in_features * (m.gain_is_float ? 4 : 2) : 0;
+    return x + c.matmul.num_tokens * c.plan.x_row;
+}
+
+/* Starts to copy the gains. */
+static __device__ __forceinline__ void copy_gains(const few_tokens_call &c, uint8_t *x)
+{
+    const matmul &m = c.matmul;
+    const int bytes = few_tokens_gain_bytes(&m);
+    uint8_t *gain = gains_of(c, x);
     for (int i = threadIdx.x * 16; i < bytes; i += MMA_THREADS * 16)
         copy_async(shared_address(gain + i), (const uint8_t *)m.gain + i, true);
 }
@@ -174,11 +184,11 @@ static __device__ __forceinline__ void multiply_tiles(const matmul_chain &chain,
 {
     const few_tokens_call &c = chain.calls[call];
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const uint8_t *lane_x = x + g * p.x_row + lane_feature() * 2;
+    const uint8_t *lane_x = x + g * c.plan.x_row + lane_feature() * 2;
     const bool has_token = g < c.matmul.num_tokens;
     int side = 0;
-    for (int64_t tile = p.first_tile; tile < p.tiles; tile += p.tile_step) {
-        const result_place place = find_place<T, TILE>(c.matmul, tile, threadIdx.x);
+    for (int tile = p.first_tile; tile < c.plan.tiles; tile += c.plan.columns) {
+        const tile_element<T> element = find_element<T, TILE>(c.matmul, tile, threadIdx.x);
         float sum[2][4] = {};
         for (int chunk = 0; chunk < p.chunks; chunk++) {
             copy_async_wait<STAGES - 1>();
@@ -190,7 +200,7 @@ static __device__ __forceinline__ void multiply_tiles(const matmul_chain &chain,
         *(float2 *)(of_tile + warp * COUNT + g * TILE + 2 * t) =
             make_float2(sum[0][0] + sum[1][0], sum[0][1] + sum[1][1]);
         mma_warps_sync();
-        finish_tile<T, TILE, COUNT>(c, p, tile, place, of_tile, is_last);
+        finish_tile<T, TILE, COUNT>(c, p.split, tile, element, of_tile, is_last);
         side ^= 1;
     }
 }
@@ -250,8 +260,8 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1) matmul_chain_kernel(con
     copies.policy = evict_first_policy();
     begin_call(copies, chain, 0);
     block_part p = copies.part;
-    copy_x(chain.calls[0].matmul, p, x);
-    copy_gains(chain.calls[0].matmul, x + chain.calls[0].plan.x_bytes);
+    copy_x(chain.calls[0], p, x);
+    copy_gains(chain.calls[0], x);
     copy_async_commit();
     begin_tile(copies, chain);
 #pragma unroll 1 /* less code to load */
@@ -260,60 +270,50 @@ static __global__ void __launch_bounds__(MMA_THREADS, 1) matmul_chain_kernel(con
     for (int call = 0;;) {
         const few_tokens_call &c = chain.calls[call];
         mma_warps_sync();
-        if (c.matmul.gain && p.first_tile < p.tiles) {
-            norm_x<T>(c.matmul, x, p.x_row, x + c.plan.x_bytes, sums);
+        if (c.matmul.gain && p.first_tile < c.plan.tiles) {
+            norm_x<T>(c.matmul, x, c.plan.x_row, gains_of(c, x), sums);
             mma_warps_sync();
         }
         multiply_tiles<T, STAGES>(chain, call, p, copies, ring, x, sums, &is_last);
         if (++call == chain.num_calls) return;
         arrive(barrier);
         p = part_of(chain.calls[call]);
-        copy_gains(chain.calls[call].matmul, x + chain.calls[call].plan.x_bytes);
+        copy_gains(chain.calls[call], x);
         wait_for_blocks(barrier);
-        copy_x(chain.calls[call].matmul, p, x);
+        copy_x(chain.calls[call], p, x);
         copy_async_wait_all();
     }
 #endif
 }
 
-template <class T, int STAGES> static void launch(struct backend *b, const struct matmul_chain *chain)
+template <class T> static auto kernel_of(int32_t stages)
 {
-    static const char operation[] = "a matmul of few tokens";
-    const struct cuda_state *s = cuda_use(b);
-    const bool is_one = chain->num_calls == 1;
-    struct cuda_launch shape = {dim3(is_one ? chain->calls[0].plan.blocks : s->num_sms), MMA_THREADS};
-    auto *kernel = matmul_chain_kernel<T, STAGES>;
-    for (int i = 0; i < chain->num_calls; i++)
-        if (chain->calls[i].plan.shared_bytes > shape.shared_bytes)
-            shape.shared_bytes = chain->calls[i].plan.shared_bytes;
-    shape.cooperative = !is_one;
-    if (!cuda_allow_shared(b, operation, kernel, shape.shared_bytes)) return;
-    cuda_launch_kernel(s, kernel, shape, false, *chain);
-    cuda_check_launch(b, operation);
-}
-
-template <class T> static void launch_stages(struct backend *b, const struct matmul_chain *chain)
-{
-    switch (chain->calls[0].plan.stages) {
-    case 2:
-        return launch<T, 2>(b, chain);
-    case 4:
-        return launch<T, 4>(b, chain);
-    default:
-        return launch<T, CHAIN_MAX_STAGES>(b, chain);
-    }
+    return stages == 2   ? matmul_chain_kernel<T, 2>
+           : stages == 4 ? matmul_chain_kernel<T, 4>
+                         : matmul_chain_kernel<T, CHAIN_MAX_STAGES>;
 }
 
 void cuda_launch_chain(struct backend *b)
 {
+    const char *operation = "a matmul of few tokens";
     struct cuda_state *s = cuda_state(b);
+    struct matmul_chain *chain = s->chain;
+    const struct few_tokens_call *first = &chain->calls[0];
+    const bool is_one = chain->num_calls == 1;
+    struct cuda_launch shape = {dim3(is_one ? first->plan.blocks : s->num_sms), MMA_THREADS};
+    shape.cooperative = !is_one;
+    for (int i = 0; i < chain->num_calls; i++)
+        if (chain->calls[i].plan.shared_bytes > shape.shared_bytes)
+            shape.shared_bytes = chain->calls[i].plan.shared_bytes;
     s->has_chain = false;
-    if (s->chain->calls[0].matmul.dtype == DTYPE_FLOAT16) {
-        launch_stages<__half>(b, s->chain);
-    } else {
-        launch_stages<__nv_bfloat16>(b, s->chain);
-    }
-    s->chain->num_calls = 0;
+    cuda_use(b);
+    matmul_dispatch(&first->matmul, [&](auto zero) {
+        auto *kernel = kernel_of<decltype(zero)>(first->plan.stages);
+        if (!cuda_allow_shared(b, operation, kernel, shape.shared_bytes)) return;
+        cuda_launch_kernel(s, kernel, shape, false, *chain);
+        cuda_check_launch(b, operation);
+    });
+    chain->num_calls = 0;
 }
 
 /* Whether one kernel can compute both: its type and its ring are those of the first call. */

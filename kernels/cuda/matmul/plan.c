@@ -1,5 +1,6 @@
 #include "kernels/cuda/matmul/plan.h"
 
+#include <assert.h>
 #include <limits.h>
 
 #include "kernels/cuda/cuda.h"
@@ -28,11 +29,6 @@ enum { MMA_MAX_FEATURES = 1 << 21 /* of linear_mma_quantized, so that offsets in
 
 /* ---- what each kernel takes ---- */
 
-static bool operands_are_aligned(const struct matmul *m)
-{
-    return cuda_is_aligned(m->weight) && cuda_is_aligned(m->x) && m->x_stride % 8 == 0;
-}
-
 /* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized. */
 static bool takes_types(const struct matmul_question *q)
 {
@@ -49,10 +45,10 @@ static bool takes_norm(const struct norm_params *norm, enum dtype dtype)
 
 static bool linear_wgmma_takes(const struct matmul_device *d, const struct matmul *m)
 {
-    const bool shape = m->num_tokens >= 1 && m->num_tokens <= LINEAR_WGMMA_MAX && m->out_features > 0 &&
-                       m->out_features <= INT32_MAX / 16 && m->in_features > 0 && m->in_features % 8 == 0 &&
-                       m->in_features <= INT32_MAX / 16;
-    return d->has_wgmma && shape && operands_are_aligned(m) && !m->gain;
+    const bool few = m->segments.count > 0 || m->num_tokens <= LINEAR_WGMMA_MAX;
+    const bool shape = m->num_tokens >= 1 && few && m->out_features > 0 && matmul_weight_rows(m) <= INT32_MAX / 16 &&
+                       m->in_features > 0 && m->in_features % 8 == 0 && m->in_features <= INT32_MAX / 16;
+    return d->has_wgmma && shape && matmul_is_aligned(m) && !m->gain;
 }
 
 /* Quantized rows by a weight in FP8 with a scale for each output feature. Pairs of its elements count as elements. */
@@ -92,17 +88,17 @@ static bool has_groups_of_steps(const struct matmul *m)
 /* linear_wgmma_quantized, apart from a norm. */
 static bool wgmma_takes(const struct matmul_device *d, const struct matmul *m)
 {
-    const bool size = m->num_tokens >= 1 && m->out_features > 0 && m->out_features <= INT32_MAX / 16 &&
+    const bool size = m->num_tokens >= 1 && m->out_features > 0 && matmul_weight_rows(m) <= INT32_MAX / 16 &&
                       m->in_features > 0 && m->in_features <= INT32_MAX / 16;
-    return d->has_wgmma && size && has_whole_pieces(m) && has_groups_of_steps(m) && operands_are_aligned(m);
+    return d->has_wgmma && size && has_whole_pieces(m) && has_groups_of_steps(m) && matmul_is_aligned(m);
 }
 
 /* linear_wgmma_int4, of what linear_wgmma_quantized takes. */
 static bool wgmma_int4_takes(const struct matmul *m)
 {
     return m->format == WEIGHT_INT4 && (m->group_size >= m->in_features || m->group_size == MATMUL_STEP) &&
-           m->scale_dtype != DTYPE_FLOAT32 && m->num_tokens <= LINEAR_WGMMA_INT4_MAX &&
-           m->out_features * (m->in_features / MATMUL_STEP) <= INT32_MAX;
+           m->scale_dtype != DTYPE_FLOAT32 && matmul_weight_tokens(m) <= LINEAR_WGMMA_INT4_MAX &&
+           matmul_weight_rows(m) * (m->in_features / MATMUL_STEP) <= INT32_MAX;
 }
 
 /* linear_mma_quantized, apart from a norm and MATMUL_GATE, neither of which it takes. Its ring fits into the shared
@@ -110,11 +106,12 @@ static bool wgmma_int4_takes(const struct matmul *m)
 static bool mma_takes(const struct matmul *m)
 {
     const int64_t groups = m->group_size > 0 ? cuda_div_up(m->in_features, m->group_size) : 0;
-    const bool size = m->num_tokens >= 1 && m->num_tokens <= MMA_MAX && m->out_features > 0 && m->in_features > 0 &&
+    const bool few = m->segments.count > 0 || m->num_tokens <= MMA_MAX;
+    const bool size = m->num_tokens >= 1 && few && m->out_features > 0 && m->in_features > 0 &&
                       m->in_features <= MMA_MAX_FEATURES && m->x_stride <= MMA_MAX_FEATURES &&
-                      m->out_features <= INT32_MAX / MMA_MAX / 4 && m->out_features * groups <= INT32_MAX;
+                      m->out_features <= INT32_MAX / MMA_MAX / 4 && matmul_weight_rows(m) * groups <= INT32_MAX;
     return size && has_whole_pieces(m) && has_groups_of_steps(m) && (m->format != WEIGHT_INT4 || m->scale_rows == 1) &&
-           operands_are_aligned(m);
+           matmul_is_aligned(m);
 }
 
 /* ---- the choice ---- */
@@ -229,9 +226,23 @@ static enum matmul_kernel plan_fused(const struct matmul_device *d, const struct
     return matmul_is_quantized(m) ? plan_any_quantized(d, m) : plan_fused_floats(d, m);
 }
 
+/* Row segments: the kernels for a batch of tokens take them, and linear_mixed. */
+static enum matmul_kernel plan_segments(const struct matmul_device *d, const struct matmul_question *q)
+{
+    const struct matmul *m = &q->matmul;
+    const enum matmul_kernel otherwise = q->is_fused ? MATMUL_DECLINED : MATMUL_LINEAR_MIXED;
+    assert(q->rows_group_size == 0 && !m->input_order);
+    assert(!matmul_is_quantized(m) || m->out_features % m->scale_rows == 0);
+    if (!takes_types(q) || q->norm || (m->result == MATMUL_GATE && m->out_features % 2 != 0)) return otherwise;
+    if (!matmul_is_quantized(m)) return linear_wgmma_takes(d, m) ? MATMUL_LINEAR_WGMMA : otherwise;
+    if (wgmma_takes(d, m)) return wgmma_int4_takes(m) ? MATMUL_LINEAR_WGMMA_INT4 : MATMUL_LINEAR_WGMMA_QUANTIZED;
+    return !d->has_wgmma && mma_takes(m) && m->result != MATMUL_GATE ? MATMUL_LINEAR_MMA_QUANTIZED : otherwise;
+}
+
 enum matmul_kernel matmul_plan(const struct matmul_device *d, const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
+    if (m->segments.count > 0) return plan_segments(d, q);
     if (q->is_fused) return plan_fused(d, q);
     if (q->rows_group_size > 0) return rows_wgmma_takes(d, q) ? MATMUL_ROWS_WGMMA : MATMUL_CUBLAS_LT;
     if (!matmul_is_quantized(m)) return plan_floats(d, q);
@@ -274,6 +285,7 @@ struct matmul_question matmul_question_of(const struct linear_args *args, enum m
                                   .x = args->quantized_x ? args->quantized_x->data : args->x,
                                   .x_stride = args->x_stride,
                                   .num_tokens = args->num_tokens,
+                                  .segments = args->segments,
                                   .dtype = args->dtype,
                                   .gain = norm ? norm->gain : NULL,
                                   .gain_is_float = norm && norm->gain_dtype == DTYPE_FLOAT32,

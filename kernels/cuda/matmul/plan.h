@@ -30,7 +30,7 @@ enum matmul_kernel {
     MATMUL_CHAIN,        /* 8.x: launched later, together with those that follow it */
     MATMUL_LINEAR_WGMMA, /* a batch of tokens on Hopper */
     MATMUL_CUBLAS,       /* cublas.c */
-    MATMUL_LINEAR_MIXED, /* any types, slowly */
+    MATMUL_LINEAR_MIXED, /* any types, slowly; and row segments of any weights */
 
     /* Quantized weights. */
     MATMUL_FEW_TOKENS_WGMMA,       /* FP8 and INT4 on Hopper */

@@ -73,12 +73,6 @@ template <class T, int N> static void quantize_rows(const weight_quantize_args *
 
 /* ---- INT4: a warp for each group ---- */
 
-static __device__ __forceinline__ float warp_sum(float x)
-{
-    for (int other = 16; other > 0; other /= 2) x += __shfl_xor_sync(~0u, x, other);
-    return x;
-}
-
 /* The code of y, in steps of the scale, as a float; 0 for NaN. */
 static __device__ __forceinline__ float code_of(float y, float zero)
 {
@@ -113,7 +107,7 @@ static __device__ float choose_scale(const float (&x)[2 * PAIRS], float *zero)
         low = fmaxf(low, -x[i]), high = fmaxf(high, x[i]);
         largest = larger(largest, x[i]);
     }
-    low = largest_of_lanes<32>(low), high = largest_of_lanes<32>(high);
+    low = warp_max(low), high = warp_max(high);
     const bool finite = __all_sync(~0u, largest < INFINITY);
     const float scale = usable_scale(finite ? high / 15 + low / 15 : NAN), inverse = 1 / scale;
     *zero = code_of(low / scale, 0);

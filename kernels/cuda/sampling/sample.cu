@@ -252,7 +252,7 @@ int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace
     return fixed_bytes(samples) + saved_bytes(samples, most_saved(query->vocab_size, query->max_model_len));
 }
 
-/* All passes over the logits of a call. */
+/* Runs all passes over the logits of a call. */
 static void run_passes(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch)
 {
     const struct cuda_state *s = cuda_use(b);
@@ -287,7 +287,8 @@ static struct sample_args samples_of(const struct sample_args *args, int64_t fir
     return part;
 }
 
-/* All samples together, unless logits have to be saved: then as many as the workspace has room for at a time. */
+/* Takes all samples together, unless logits have to be saved: then it takes as many as the workspace has room for at a
+ * time. */
 void cuda_sample(struct backend *b, const struct sample_args *args)
 {
     const struct cuda_region *region = &cuda_state(b)->regions[CUDA_USER_SAMPLE];

@@ -65,7 +65,7 @@ void sample_restore(const struct cuda_state *s, const struct sample_args *args, 
 
 /* select.cu: finds what min_p, top_k and top_p leave, as results[].cut_*. */
 void sample_cut(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
-/* From the raw logits: results[].log_total, the most probable tokens, and ranks = 1. */
+/* Finds, from the raw logits, results[].log_total, the most probable tokens, and ranks = 1. */
 void sample_raw_statistics(const struct cuda_state *s, const struct sample_args *args,
                            const struct sample_scratch *scratch);
 

@@ -1,0 +1,26 @@
+#include "runtime/engine/engine_options.h"
+
+#include "base/processors.h"
+
+struct engine_options engine_options_default(void)
+{
+    return (struct engine_options){
+        .device = "auto",
+        .cpu_isa = "auto",
+        .dtype = "auto",
+        .quantization = "none",
+        .generation_config = "auto",
+        .kv_cache_dtype = "auto",
+        .block_size = 16,
+        .gpu_memory_utilization = 0.9,
+        .swap_space = -1,
+        .enable_prefix_caching = true,
+        .enable_chunked_prefill = true,
+        .async_scheduling = -1,
+    };
+}
+
+int engine_options_threads(const struct engine_options *o)
+{
+    return o->threads > 0 ? o->threads : processors_allowed();
+}

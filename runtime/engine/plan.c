@@ -1,0 +1,91 @@
+#include "runtime/engine/plan.h"
+
+#include <string.h>
+
+#include "model/quantization.h"
+#include "runtime/engine/memory_plan.h"
+
+/* `option` is the name of a field of struct engine_options, for the sentence. */
+static enum status parse_dtype(const char *option, const char *name, enum dtype fallback, bool may_be_fp8,
+                               enum dtype *out, struct error *err)
+{
+    if (!name || strcmp(name, "auto") == 0) {
+        *out = fallback;
+        return STATUS_OK;
+    }
+    if (dtype_parse(name, out) == 0 && (may_be_fp8 || dtype_size(*out) > 1)) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "%s is \"%s\", but must be auto, float32, float16%s", option, name,
+                     may_be_fp8 ? ", bfloat16, fp8, fp8_e4m3 or fp8_e5m2" : " or bfloat16");
+}
+
+/* Activations are float32 on the CPU, where converting them costs nothing beside reading the weights. A GPU computes in
+ * the checkpoint's type. */
+static enum status choose_dtypes(const struct engine_options *o, const struct loaded_model *l,
+                                 struct model_options *model_options, struct error *err)
+{
+    const enum dtype usual = l->backend->discrete ? l->config.spec.dtype : DTYPE_FLOAT32;
+    enum status status = parse_dtype("dtype", o->dtype, usual, false, &model_options->dtype, err);
+    if (status == STATUS_OK)
+        status = parse_dtype("kv_cache_dtype", o->kv_cache_dtype, model_options->dtype, true,
+                             &model_options->cache_dtype, err);
+    if (status != STATUS_OK) return status;
+    const int x = 16 / dtype_size(model_options->cache_dtype);
+    for (int32_t i = 0; i < l->config.spec.num_layers; i++) {
+        const int32_t head_size = l->config.spec.layers[i].attention.head_size;
+        if (head_size % x == 0) continue;
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
+                         head_size, x, dtype_name(model_options->cache_dtype));
+    }
+    return STATUS_OK;
+}
+
+static enum status check_block_size(int32_t block_size, struct error *err)
+{
+    if (block_size == 8 || block_size == 16 || block_size == 32 || block_size == 64 || block_size == 128)
+        return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "block_size is %d, but must be 8, 16, 32, 64 or 128", block_size);
+}
+
+int32_t plan_num_ids(const struct loaded_model *l)
+{
+    const int32_t vocab_size = l->config.spec.vocab_size;
+    return l->tokenizer && tokenizer_size(l->tokenizer) < vocab_size ? tokenizer_size(l->tokenizer) : vocab_size;
+}
+
+enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
+                      struct error *err)
+{
+    *model_options = (struct model_options){.num_ids = plan_num_ids(l),
+                                            .enforce_eager = options->enforce_eager,
+                                            .cancel = l->backend->discrete ? NULL : options->cancel,
+                                            .copy_weights = l->backend->discrete};
+    enum status status = memory_plan_device(l, err);
+    if (status == STATUS_OK) status = check_block_size(options->block_size, err);
+    if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
+    return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;
+}
+
+enum status plan_again(const struct engine_options *options, const struct loaded_model *base, enum dtype weights_dtype,
+                       struct memory_profile *profile, struct batch_limits *limits, struct error *err)
+{
+    struct model_options ignored;
+    /* Borrows what base owns. */
+    struct loaded_model l = {
+        .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
+    struct model_weights sizes = {0};
+    enum status status = quantization_apply(&l.config.spec, options->quantization, err);
+    l.weights = base->weights;
+    l.config.spec.dtype = weights_dtype;
+    const bool same =
+        weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
+    if (status == STATUS_OK && !same) {
+        status = model_weights_sizes(&l.config.spec, &sizes, err);
+        l.weights = sizes;
+    }
+    if (status == STATUS_OK) status = plan_make(options, &l, &ignored, err);
+    *profile = l.profile;
+    *limits = l.limits;
+    model_weights_close(&sizes);
+    return status;
+}
