@@ -26,7 +26,8 @@ static int compare_digits(const char *a, const char *b)
     const bool a_negative = *a == '-', b_negative = *b == '-';
     if (a_negative != b_negative) return a_negative ? -1 : 1;
     const size_t length = strlen(a), other = strlen(b);
-    const int order = length == other ? strcmp(a, b) : length < other ? -1 : 1;
+    const int difference = length == other ? strcmp(a, b) : length < other ? -1 : 1;
+    const int order = (difference > 0) - (difference < 0);
     return a_negative ? -order : order;
 }
 
