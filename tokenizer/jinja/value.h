@@ -274,8 +274,7 @@ bool jinja_fail_undefined(struct jinja_run *run, struct jinja_value v);
 bool jinja_is_number(struct jinja_value v);
 bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
 double jinja_to_double(struct jinja_value number);
-/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
- */
+/* Fails: "FUNCTION must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined. */
 struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
                                     struct jinja_value v);
 /* len(v); false: v has none. */
