@@ -296,7 +296,6 @@ enum jinja_comparison {
 };
 bool jinja_compares(struct jinja_run *run, enum jinja_comparison comparison, struct jinja_value a,
                     struct jinja_value b); /* a == b and so on; an order is false beside NaN */
-bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item); /* item in c */
 
 enum jinja_operator {
     JINJA_ADD,
