@@ -106,17 +106,21 @@ static void test_big_integers(void **state)
                                           "2 // big",   "big % 7",    "big ** 2",   "-big",
                                           "big|abs",    "big|round",  "'x' * big",  "[1, big]|sum",
                                           "range(big)", "big is odd", "'%d' % big", "'x'|indent(big)"};
-    json_t *big;
+    json_t *big, *larger;
     assert_int_equal(json_value_parse("100000000000000000000", 21, JSON_DECODE_ANY, NULL, &big, NULL), STATUS_OK);
-    const struct jinja_variable variable = {"big", big, true, NULL};
-    const struct jinja_context context = {.variables = &variable, .num_variables = 1};
+    assert_int_equal(json_value_parse("100000000000000000002", 21, JSON_DECODE_ANY, NULL, &larger, NULL), STATUS_OK);
+    const struct jinja_variable variables[] = {{"big", big, true, NULL}, {"larger", larger, true, NULL}};
+    const struct jinja_context context = {.variables = variables, .num_variables = 2};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         char source[64];
         snprintf(source, sizeof source, "{{ %s }}", refused[i]);
         assert_refused(source, &context, "int of more than 64 bits");
     }
     assert_renders("{{ big }}{{ big|tojson }}", &context, "100000000000000000000100000000000000000000");
+    assert_renders("{{ big < larger }} {{ larger >= big }} {{ big is gt larger }} {{ [larger, big]|min == big }}",
+                   &context, "True True False True");
     json_decref(big);
+    json_decref(larger);
 }
 
 /* --- marks --- */

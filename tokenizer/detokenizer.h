@@ -26,7 +26,7 @@ struct detokenizer {
 };
 
 /* at_start: the tokens begin a text (an answer in a chat), so the space before the first word is dropped; false: they
- * continue a text (the completion of a prompt). */
+ * continue a text (the completion of a prompt). The table outlives *d. */
 void detokenizer_init(struct detokenizer *d, const struct token_table *table, bool at_start, bool with_special);
 
 /* The most bytes that one call of add or finish writes for tokens of the table. */

@@ -27,16 +27,16 @@ static inline bool token_list_append(struct token_list *list, const int32_t *ids
     return true;
 }
 
-/* Fails: what no memory for a token list, or for anything else of a tokenizer, is. */
-static inline enum status tokenizer_no_memory(struct error *err)
-{
-    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
-}
-
 static inline void token_list_free(struct token_list *list)
 {
     free(list->ids);
     *list = (struct token_list){0};
+}
+
+/* Fails with the sentence of a tokenizer whose memory ran out. */
+static inline enum status tokenizer_no_memory(struct error *err)
+{
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory in the tokenizer");
 }
 
 #endif

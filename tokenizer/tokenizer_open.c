@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_parts.h"
 
 /* What stands while a tokenizer is being opened. */

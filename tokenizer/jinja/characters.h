@@ -1,4 +1,5 @@
-/* Characters (code points) as Python's str methods judge and change them. */
+/* Characters (code points) as Python's str methods judge and change them. Halves of surrogate pairs are characters,
+ * too: utf8_next and utf8_write take them for characters of three bytes. */
 #ifndef QUIRE_TOKENIZER_JINJA_CHARACTERS_H
 #define QUIRE_TOKENIZER_JINJA_CHARACTERS_H
 
@@ -8,11 +9,10 @@
 
 #include "base/utf8.h"
 
-/* Of valid UTF-8, which may have halves of surrogate pairs, as three bytes each: utf8_next reads them, too. */
 /* Writes the escape of a character, as Python's ascii() has it: \xhh, \uhhhh or \Uhhhhhhhh, and a NUL. Returns its
- * length.
- */
+ * length. */
 size_t character_escape(uint32_t c, char out[11]);
+/* How many characters there are in bytes[length] of a string (struct jinja_string). */
 size_t character_count(const char *bytes, size_t length);
 
 bool character_is_space(uint32_t c);

@@ -26,7 +26,8 @@ static int compare_digits(const char *a, const char *b)
     const bool a_negative = *a == '-', b_negative = *b == '-';
     if (a_negative != b_negative) return a_negative ? -1 : 1;
     const size_t length = strlen(a), other = strlen(b);
-    const int order = length == other ? strcmp(a, b) : length < other ? -1 : 1;
+    const int difference = length == other ? strcmp(a, b) : length < other ? -1 : 1;
+    const int order = (difference > 0) - (difference < 0);
     return a_negative ? -order : order;
 }
 
@@ -166,7 +167,7 @@ static bool is_element(struct jinja_run *run, struct jinja_value container, stru
     return false;
 }
 
-bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item)
+static bool contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item)
 {
     if (container.kind == JINJA_DICT) return jinja_dict_get(run, container.dict, item) != NULL;
     if (container.kind != JINJA_STRING) return is_element(run, container, item);
@@ -179,8 +180,7 @@ bool jinja_compares(struct jinja_run *run, enum jinja_comparison comparison, str
 {
     if (comparison == JINJA_EQUAL || comparison == JINJA_NOT_EQUAL)
         return jinja_equal(run, a, b) == (comparison == JINJA_EQUAL);
-    if (comparison == JINJA_IN || comparison == JINJA_NOT_IN)
-        return jinja_contains(run, b, a) == (comparison == JINJA_IN);
+    if (comparison == JINJA_IN || comparison == JINJA_NOT_IN) return contains(run, b, a) == (comparison == JINJA_IN);
     const int order = jinja_compare(run, a, b);
     if (order == 2) return false;
     if (comparison == JINJA_LESS) return order < 0;

@@ -11,7 +11,7 @@ const struct jinja_function *jinja_find_function(const struct jinja_function *co
                                                  const struct jinja_string *name);
 
 extern const struct jinja_function *const jinja_filters[], *const jinja_str_methods[];
-/* Those of each file. */
+/* The tables of single files. */
 extern const struct jinja_function jinja_html_filters[], jinja_json_filters[], jinja_list_filters[],
     jinja_number_filters[], jinja_pprint_filters[], jinja_select_filters[], jinja_sort_filters[], jinja_text_filters[],
     jinja_wordwrap_filters[];
@@ -87,6 +87,7 @@ struct jinja_value jinja_escape(struct jinja_run *run, struct jinja_value v);
 const struct jinja_string *jinja_expect_string(struct jinja_run *run, const char *function, struct jinja_value v);
 /* The integer (or bool) v; `absent` if v is undefined or None. False after a failure. */
 bool jinja_expect_int(struct jinja_run *run, const char *function, struct jinja_value v, int64_t absent, int64_t *out);
+
 /* --- objects and containers --- */
 
 /* An object that is a copy of `object`, whose first member is a struct jinja_object, of `size` bytes. */

@@ -71,9 +71,9 @@ static int64_t parse_number(struct percent *p, char *c)
 static bool build_int(struct percent *p, struct jinja_builder *b, struct jinja_value v, struct jinja_format *f)
 {
     int64_t i;
-    if (v.kind == JINJA_FLOAT && (f->type == 'd' || f->type == 'i' || f->type == 'u') && fabs(v.real) < 0x1p63) {
+    if (v.kind == JINJA_FLOAT && (f->type == 'd' || f->type == 'i' || f->type == 'u') && fabs(v.real) < 0x1p63)
         i = (int64_t)v.real;
-    } else if (!jinja_is_int(v, &i))
+    else if (!jinja_is_int(v, &i))
         return jinja_fail(p->run, "%%%c format: a number is required, not %s", f->type, jinja_type_name(v));
     if (f->type == 'i' || f->type == 'u') f->type = 'd';
     if (f->precision < 0) return jinja_build_int_format(p->run, b, i, f);

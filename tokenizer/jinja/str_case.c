@@ -117,7 +117,7 @@ static bool is_ascii(uint32_t c)
 
 enum { ALPHA, DECIMAL, DIGIT, NUMERIC, ALNUM, SPACE, PRINTABLE, ASCII };
 
-/* Whether all characters are such. The empty string is printable and ASCII, and nothing else. */
+/* Whether all characters are of the class `variant`. The empty string is printable and ASCII, and nothing else. */
 static struct jinja_value str_is(struct jinja_run *run, struct jinja_call *c)
 {
     static bool (*const judges[])(uint32_t) = {[ALPHA] = character_is_alpha,         [DECIMAL] = character_is_decimal,

@@ -17,7 +17,7 @@ static bool is_stripped(const struct jinja_string *s, size_t from, size_t to, co
 
 enum { LEFT = 1, RIGHT = 2 };
 
-/* `variant` says at which sides. */
+/* `variant` says which sides are stripped. */
 static struct jinja_value str_strip(struct jinja_run *run, struct jinja_call *c)
 {
     const struct jinja_string *s = c->self.string, *chars = NULL;

@@ -2,7 +2,7 @@
 #include "tokenizer/jinja/characters.h"
 #include "tokenizer/jinja/library.h"
 
-/* A filter of the name of a method. */
+/* A filter that does what the method of its name does. */
 static struct jinja_value filter_method(struct jinja_run *run, struct jinja_call *c)
 {
     return jinja_call_str_method(run, c->title, c->self, c->args);

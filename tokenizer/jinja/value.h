@@ -274,8 +274,7 @@ bool jinja_fail_undefined(struct jinja_run *run, struct jinja_value v);
 bool jinja_is_number(struct jinja_value v);
 bool jinja_is_int(struct jinja_value v, int64_t *out); /* an int or a bool */
 double jinja_to_double(struct jinja_value number);
-/* Fails: "FUNCTION() must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined.
- */
+/* Fails: "FUNCTION must have EXPECTED, not TYPE"; or, for an undefined v, with its own sentence. Returns undefined. */
 struct jinja_value jinja_wrong_type(struct jinja_run *run, const char *function, const char *expected,
                                     struct jinja_value v);
 /* len(v); false: v has none. */
@@ -297,7 +296,6 @@ enum jinja_comparison {
 };
 bool jinja_compares(struct jinja_run *run, enum jinja_comparison comparison, struct jinja_value a,
                     struct jinja_value b); /* a == b and so on; an order is false beside NaN */
-bool jinja_contains(struct jinja_run *run, struct jinja_value container, struct jinja_value item); /* item in c */
 
 enum jinja_operator {
     JINJA_ADD,
