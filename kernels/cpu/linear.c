@@ -452,7 +452,10 @@ static void linear_of_segments(struct backend *b, const struct linear_args *args
 
 void cpu_linear(struct backend *b, const struct linear_args *args)
 {
-    if (args->segments.count > 0) return linear_of_segments(b, args);
+    if (args->segments.count > 0) {
+        linear_of_segments(b, args);
+        return;
+    }
     const struct matmul m = matmul_of(b, args);
     if (m.plan.tiles && many_tokens(&m)) return;
     few_tokens(&(struct matmul_parts){&m, 1});

@@ -30,7 +30,6 @@ const struct family family_cohere = {.model_type = "cohere",
                                      .read = read,
                                      .rope_theta = 500000,
                                      .reads = "attention_bias logit_scale",
-
                                      /* position_embedding_type is "rope_gptj", the interleaved rotation */
                                      .ignores = "position_embedding_type"};
 const struct family family_cohere2 = {
