@@ -49,12 +49,6 @@ static int64_t work(const struct matmul *m, int64_t num_tokens)
     return num_tokens * m->out_features * m->in_features;
 }
 
-/* The weights of output feature `feature` from input feature `start` on. */
-static const void *weights_at(const struct matmul *m, int64_t feature, int64_t start)
-{
-    return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
-}
-
 static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
@@ -165,7 +159,7 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     if (m->plan.few == CPU_FEW_DEQUANTIZED) {
         dot_quantized(m, &dot, piece.first, piece.count);
     } else {
-        dot.weights = weights_at(m, piece.first, 0);
+        dot.weights = cpu_element(m->w->data, m->w_dtype, piece.first * m->in_features);
         dot.out_features = piece.count;
         s->kernels->dot(&dot);
     }
