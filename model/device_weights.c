@@ -144,13 +144,12 @@ static enum status place_vector(struct placement *p, const struct tensor *t, con
     return STATUS_OK;
 }
 
-/* Scalars stay on the host. */
+/* What is no weight stays on the host. */
 static enum status place(struct placement *p, const struct tensor *t, struct error *err)
 {
     const struct weights_place from = model_weights_place(p->host, t), to = model_weights_place(p->device, t);
-    if (t->kind == TENSOR_MATRIX) return place_matrix(p, t, from.matrix, &to, err);
-    if (t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN) return place_vector(p, t, &from, &to, err);
-    return STATUS_OK;
+    if (!tensor_is_weight(t)) return STATUS_OK;
+    return t->kind == TENSOR_MATRIX ? place_matrix(p, t, from.matrix, &to, err) : place_vector(p, t, &from, &to, err);
 }
 
 static enum status place_all(struct placement *p, const struct model_spec *spec, struct error *err)
@@ -185,7 +184,7 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
 static int64_t tensor_bytes(const struct model_weights *host, const struct tensor *t, enum dtype dtype)
 {
     const struct weights_place place = model_weights_place(host, t);
-    if (t->kind == TENSOR_SCALAR) return 0;
+    if (!tensor_is_weight(t)) return 0;
     if (t->kind == TENSOR_GAIN) dtype = *place.vector_dtype;
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);

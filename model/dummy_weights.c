@@ -159,8 +159,7 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, in
     const struct tensor *t = &d->weights->table.tensors[index];
     struct weight w = weight_of_tensor(t, model_weights_dtype(spec, t));
     const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
-    if (t->kind == TENSOR_SCALAR || t->kind == TENSOR_CACHE_SCALE)
-        return; /* it has the value with which training begins */
+    if (!tensor_is_weight(t)) return; /* model_weights_init has set it */
     weights_memory_take_parts(memory, &w, t->scheme.has_zeros);
     int32_t *order = weight_is_ordered(t) ? weights_memory_take(memory, t->in_features * (int64_t)sizeof *order) : NULL;
     if (!memory->at) return;

@@ -21,7 +21,7 @@ struct weight_rows weights_memory_take_parts(struct weights_memory *memory, stru
     struct weight_rows parts = weight_parts(w), taken = {{NULL}};
     for (int i = 0; i < NUM_WEIGHT_PARTS; i++)
         if (!parts.at[i]) parts.at[i] = taken.at[i] = weights_memory_take(memory, bytes.of[i]);
-    weight_set_parts(w, &parts);
+    if (memory->at) weight_set_parts(w, &parts);
     return taken;
 }
 

@@ -92,7 +92,7 @@ static bool has_scales(const struct model_weights *weights, int32_t num_layers)
     return true;
 }
 
-/* From the checkpoint. */
+/* Sets the scales to those of the checkpoint. */
 static enum status take_scales(const struct model_weights *weights, int32_t num_layers, float *scales,
                                struct error *err)
 {

@@ -47,6 +47,12 @@ void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct *
 /* The matrix, gain or scalar with that role; NULL if the layer has none. layer is -1 for what belongs to no layer. */
 const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
 
+/* Whether it is a matrix, a bias or a gain, and not a number that the host reads. */
+static inline bool tensor_is_weight(const struct tensor *t)
+{
+    return t->kind == TENSOR_MATRIX || t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN;
+}
+
 int64_t tensor_elements(const struct tensor *t);
 
 struct tensor_name {

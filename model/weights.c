@@ -162,7 +162,7 @@ enum status model_weights_sizes(const struct model_spec *spec, struct model_weig
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const struct weight weight = weight_of_tensor(t, model_weights_dtype(spec, t));
-        if (t->kind == TENSOR_SCALAR || t->kind == TENSOR_CACHE_SCALE) continue; /* is no weight on a device */
+        if (!tensor_is_weight(t)) continue;
         model_weights_set(w, t, &weight);
         if (weight_is_ordered(t)) w->bytes += t->in_features * (int64_t)sizeof *weight.input_order;
     }

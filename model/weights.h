@@ -71,8 +71,9 @@ int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes tha
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
  * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
- * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Fails if
- * the host does not have the memory; *weights is zeroed then. */
+ * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Gains are
+ * float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights is zeroed then.
+ */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
@@ -93,7 +94,8 @@ struct weights_memory {
 };
 /* Aligned for any use; NULL if `bytes` is 0 or parts are only counted. */
 void *weights_memory_take(struct weights_memory *memory, int64_t bytes);
-/* Takes memory for those parts that *w does not have, points *w to them, and returns them; the others are NULL. */
+/* Takes memory for those parts that *w does not have, points *w to them, and returns them; the others are NULL. Where
+ * parts are only counted, all are NULL, and *w stays as it is. */
 struct weight_rows weights_memory_take_parts(struct weights_memory *memory, struct weight *w, bool has_zeros);
 
 /* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy weights of this config"
@@ -108,7 +110,8 @@ const struct weight_source *model_weights_source(const struct model_weights *wei
 /* Sets a scalar, or a scale of the cache, to what the file holds. Those of a layer are set in the order of the table:
  * the alphas follow from beta and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* Where a tensor's role and layer lead to. A bias has its matrix's role. The place is as const as the weights are. */
+/* Where a tensor's role and layer lead to. A bias has its matrix's role. Only who may change the weights may write to
+ * what the place points to. */
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
     struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */

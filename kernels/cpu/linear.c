@@ -44,12 +44,6 @@ enum {
     MAX_TILE = 1024 /* tokens x features */
 };
 
-/* The weights of output feature `feature` from input feature `start` on. */
-static const void *weights_at(const struct matmul *m, int64_t feature, int64_t start)
-{
-    return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
-}
-
 /* ---- few tokens ---- */
 
 /* Tokens [first, first + count) of x as floats: in place, or converted into the workspace. */
@@ -109,7 +103,7 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     if (m->plan.few == CPU_FEW_DEQUANTIZED) {
         dot_quantized(m, &dot, piece.first, piece.count);
     } else {
-        dot.weights = weights_at(m, piece.first, 0);
+        dot.weights = cpu_element(m->w->data, m->w_dtype, piece.first * m->in_features);
         dot.out_features = piece.count;
         s->kernels->dot(&dot);
     }
@@ -396,7 +390,10 @@ static void linear_of_segments(struct backend *b, const struct linear_args *args
 
 void cpu_linear(struct backend *b, const struct linear_args *args)
 {
-    if (args->segments.count > 0) return linear_of_segments(b, args);
+    if (args->segments.count > 0) {
+        linear_of_segments(b, args);
+        return;
+    }
     const struct matmul m = matmul_of(b, args);
     if (m.plan.tiles && many_tokens(&m)) return;
     few_tokens(&(struct matmul_parts){&m, 1});

@@ -1,3 +1,4 @@
+/* What matmuls of few and of many tokens share. */
 #include "kernels/cpu/linear.h"
 
 void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)

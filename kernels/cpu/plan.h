@@ -28,9 +28,9 @@ enum cpu_few_kernel {
 };
 
 struct cpu_matmul_plan {
-    bool is_few;                   /* so many tokens are few */
-    const struct cpu_tiles *tiles; /* of more; NULL: there are none */
-    enum cpu_few_kernel few;       /* without tiles, or if the workspace has no room for them */
+    bool is_few;                   /* num_tokens are few: tiles are not faster */
+    const struct cpu_tiles *tiles; /* NULL: num_tokens are few, or there are no tiles */
+    enum cpu_few_kernel few;       /* computes the matmul without tiles, or if the workspace has no room for them */
 };
 
 struct cpu_matmul_plan cpu_matmul_plan(const struct cpu_tables *t, const struct weight *w, enum dtype x,

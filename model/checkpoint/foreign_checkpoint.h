@@ -1,7 +1,7 @@
 /* Checkpoints in forms that quire does not read: GGUF, PyTorch's pickles, adapters, the layouts of Meta and Mistral.
  * The sentence says what was found and what to name instead. */
-#ifndef QUIRE_MODEL_FOREIGN_CHECKPOINT_H
-#define QUIRE_MODEL_FOREIGN_CHECKPOINT_H
+#ifndef QUIRE_MODEL_CHECKPOINT_FOREIGN_CHECKPOINT_H
+#define QUIRE_MODEL_CHECKPOINT_FOREIGN_CHECKPOINT_H
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 /* Quantizes rows of floats on the host, as struct weight_quantize_args (kernels/backend.h) describes it. */
-#ifndef QUIRE_MODEL_QUANTIZE_H
-#define QUIRE_MODEL_QUANTIZE_H
+#ifndef QUIRE_MODEL_CHECKPOINT_QUANTIZE_H
+#define QUIRE_MODEL_CHECKPOINT_QUANTIZE_H
 
 #include "kernels/backend.h"
 

@@ -69,7 +69,7 @@ int64_t weight_source_band(const struct weight_source *s);
 enum status weight_source_read(const struct weight_source *s, int64_t first, int64_t count,
                                const struct weight_rows *out, struct error *err);
 
-/* For a matrix that is quantized while it is loaded: how, and into what `out` points to; but not which rows. */
+/* How a matrix is quantized while it is loaded, into what `out` points to; the caller sets `rows` and `num_rows`. */
 struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out);
 /* Reads rows [first, first + count) of its floats, as they are stored. Any thread. IO: the file cannot be read. */
 enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
