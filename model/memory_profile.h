@@ -57,8 +57,7 @@ int64_t memory_profile_fixed(const struct memory_profile *p);
 
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
-/* What a step takes: activations, workspace and state. On the CPU this and the blocks are allocated
- * after the plan. */
+/* What a step takes: activations, workspace and state. On the CPU this and the blocks are allocated after the plan. */
 int64_t memory_profile_step_memory(const struct memory_profile *p);
 /* Whether a request of max_model_len fits in num_blocks, and, on the CPU, the plan in what is available. */
 bool memory_profile_fits(const struct memory_profile *p, const struct batch_limits *limits);

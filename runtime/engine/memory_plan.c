@@ -143,7 +143,7 @@ static enum status choose_limits(const struct planner *w, struct error *err)
     return STATUS_OK;
 }
 
-/* Blocks are as large as the groups have layers, and which groups there are depends on max_model_len. */
+/* The bytes of a block follow from the layers of the groups, and which groups there are from max_model_len. */
 static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, struct error *err)
 {
     struct memory_profile *p = &l->profile;
