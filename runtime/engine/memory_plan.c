@@ -297,7 +297,7 @@ static double token_operations(const struct tensor_table *table)
     return 2 * elements;
 }
 
-/* As many as the CPU computes in about a second, by an estimate that is the same in every run. */
+/* Chooses as many tokens as the CPU computes in about a second, by an estimate that is the same in every run. */
 static int32_t cpu_step_tokens(const struct planner *w)
 {
     const double most = engine_options_threads(w->asked) * CPU_THREAD_SPEED / token_operations(&w->l->weights.table);
