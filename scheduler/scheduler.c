@@ -5,12 +5,6 @@
 
 #include "base/plural.h"
 
-void scheduler_set_unsound(struct scheduler *s, const struct error *err)
-{
-    if (!s->unsound) s->violation = *err;
-    s->unsound = true;
-}
-
 void scheduler_check_after(struct scheduler *s)
 {
     struct error err;

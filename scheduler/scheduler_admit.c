@@ -2,12 +2,6 @@
 
 #include "base/plural.h"
 
-static void start(struct scheduler *s, struct sequence *seq)
-{
-    seq->status = SEQUENCE_RUNNING;
-    s->admitted[s->num_admitted++] = seq;
-}
-
 /* Every unfinished sequence takes its state index when the request starts, so that one which waits for the prompt is
  * sure to have one. */
 static void take_state_indices(struct scheduler *s, struct request *request)
@@ -16,21 +10,6 @@ static void take_state_indices(struct scheduler *s, struct request *request)
         struct sequence *seq = &request->sequences[i];
         if (seq->status != SEQUENCE_FINISHED) seq->state_index = s->free_state_indices[--s->num_free_state_indices];
     }
-}
-
-void scheduler_fork(struct scheduler *s, struct sequence *leader)
-{
-    struct request *request = leader->request;
-    enum status status = STATUS_OK;
-    struct error err;
-    request->leader = NULL;
-    for (int32_t i = 0; i < request->num_sequences && status == STATUS_OK; i++) {
-        struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_WAITING) continue;
-        status = block_manager_fork(&s->blocks, leader, seq, &err);
-        start(s, seq);
-    }
-    if (status != STATUS_OK) scheduler_set_unsound(s, &err);
 }
 
 /* can_allocate answered OK, and there are enough state indices. */
@@ -43,7 +22,7 @@ static void admit(struct scheduler *s, struct request *request)
         scheduler_set_unsound(s, &err);
         return;
     }
-    start(s, first);
+    scheduler_start(s, first);
     request->leader = request_num_unfinished(request) > 1 ? first : NULL;
     if (request->num_preemptions == 0) {
         first->num_cached = first->num_computed;
@@ -62,7 +41,7 @@ static void swap_in(struct scheduler *s, struct batch *batch, struct request *re
         scheduler_set_unsound(s, &err);
     take_state_indices(s, request);
     for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].status != SEQUENCE_FINISHED) start(s, &request->sequences[i]);
+        if (request->sequences[i].status != SEQUENCE_FINISHED) scheduler_start(s, &request->sequences[i]);
     request_queue_move(&s->running, request);
 }
 

@@ -2,75 +2,11 @@
 
 #include "base/plural.h"
 
-static int32_t num_known(const struct sequence *seq)
-{
-    return seq->num_tokens + seq->num_pending;
-}
-
-/* Whether each unfinished sequence has too many tokens for namespace 0. */
-static bool is_past_first_namespace(const struct scheduler *s, const struct request *request)
-{
-    if (s->config.first_namespace_len == 0) return false;
-    for (int32_t i = 0; i < request->num_sequences; i++) {
-        const struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_FINISHED && seq->num_tokens <= s->config.first_namespace_len) return false;
-    }
-    return true;
-}
-
-void scheduler_set_namespace(const struct scheduler *s, struct request *request)
-{
-    request->cache_namespace = is_past_first_namespace(s, request);
-}
-
-bool scheduler_must_change_namespace(const struct scheduler *s, const struct request *request)
-{
-    return request->cache_namespace == 0 && is_past_first_namespace(s, request);
-}
-
-bool scheduler_has_last_token(const struct sequence *seq)
-{
-    return num_known(seq) >= seq->token_capacity && num_known(seq) > seq->prompt_len;
-}
-
-/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of
- * a beam, those that the caller has set; in namespace 0, those that it has room for. */
-static int32_t num_computable(const struct scheduler *s, const struct sequence *seq)
-{
-    const struct request *request = seq->request;
-    const int32_t most = s->config.first_namespace_len;
-    int32_t count = request->beams ? seq->num_tokens : num_known(seq);
-    if (seq == request->leader)
-        count = seq->prompt_len;
-    else if (scheduler_has_last_token(seq))
-        return seq->num_computed;
-    return most > 0 && request->cache_namespace == 0 && count > most ? most : count;
-}
-
-/* Every beam has a token to choose from, and the caller has yet to call scheduler_set_beams. */
-static bool awaits_choice(const struct request *request)
-{
-    if (!request->beams) return false;
-    for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].status != SEQUENCE_FINISHED && request->sequences[i].num_pending == 0) return false;
-    return true;
-}
-
-bool scheduler_can_go_on(const struct scheduler *s, const struct request *request)
-{
-    if (awaits_choice(request)) return false;
-    for (int32_t i = 0; i < request->num_sequences; i++) {
-        const struct sequence *seq = &request->sequences[i];
-        if (seq->status != SEQUENCE_FINISHED && num_computable(s, seq) > seq->num_computed) return true;
-    }
-    return false;
-}
-
 /* Tokens of the sequence that this step computes, at most `budget`. */
 static int32_t tokens_to_compute(const struct scheduler *s, const struct sequence *seq, int32_t budget)
 {
     if (seq->status != SEQUENCE_RUNNING) return 0;
-    const int32_t remaining = num_computable(s, seq) - seq->num_computed;
+    const int32_t remaining = scheduler_num_computable(s, seq) - seq->num_computed;
     if (remaining > budget) return s->config.enable_chunked_prefill ? budget : 0;
     return remaining;
 }
@@ -130,11 +66,6 @@ int32_t scheduler_plan_running(struct scheduler *s)
         budget = plan_request(s, r, budget);
     }
     return plan_cost(s, most - budget);
-}
-
-void scheduler_advise_more_blocks(const struct scheduler *s, struct error *err)
-{
-    if (s->config.blocks_setting) error_advise(err, ADVICE_RAISE, s->config.blocks_setting, NULL);
 }
 
 /* The only running request holds all blocks that are in use. */
@@ -198,7 +129,7 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
         return;
     }
     struct choice c = {.seq = seq, .start = first, .count = end - first, .starts = starts, .changed = changed};
-    c.samples = end == num_known(seq);
+    c.samples = end == scheduler_num_known(seq);
     s->budget -= c.count;
     seq->num_computed = end;
     block_manager_hash(&s->blocks, seq);
@@ -215,7 +146,7 @@ static bool goes_on(const struct growth *growth)
 {
     const struct sequence *seq = growth->seq;
     return growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&
-           growth->num_tokens == num_known(seq) && seq != seq->request->leader;
+           growth->num_tokens == scheduler_num_known(seq) && seq != seq->request->leader;
 }
 
 /* Does what choose does for a sequence that goes on: its tables do not change, and it is laid out at once. */

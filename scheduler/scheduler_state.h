@@ -7,6 +7,7 @@
  *     scheduler_beams.c     how the beams of a request go on
  *     scheduler_layout.c    turns the step's choices into a batch
  *     scheduler_check.c     checks the invariants
+ *     scheduler_request.c   what a request may compute, and its sequences that start: for the files above
  *
  * All of them may read every field. struct scheduler says which file writes which of its fields. In requests and
  * sequences, request_queue.c writes the places in queues, block_manager.c what follows from the blocks that a sequence
@@ -15,8 +16,9 @@
  *
  *     scheduler.c           arrival, priority, cache_salt; when it collects: tokens, num_tokens, num_pending,
  *                           stop_token, stalled, the rows of prompt_logprobs
- *     scheduler_choose.c    cache_namespace, num_computed
- *     scheduler_admit.c     when something starts: status, leader, state_index, num_cached
+ *     scheduler_choose.c    num_computed
+ *     scheduler_admit.c     when a request starts: leader, state_index, num_cached
+ *     scheduler_request.c   cache_namespace; when a sequence starts: status, and leader at a fork
  *     scheduler_release.c   when something stops: status, leader, state_index, finish_reason, num_preemptions, stalled,
  *                           retry_gains
  *     scheduler_beams.c     all that a beam takes over from another
@@ -84,7 +86,7 @@ struct scheduler {
     int32_t num_planned;
     int32_t budget; /* tokens left */
 
-    /* ---- scheduler_admit.c ---- */
+    /* ---- scheduler_request.c: what starts; scheduler_admit.c: the counts ---- */
     struct sequence **admitted; /* [num_admitted] the sequences that the step starts */
     int32_t num_admitted;
     int64_t prefix_queries, prefix_hits; /* tokens */
@@ -107,28 +109,59 @@ struct scheduler {
     struct sequence *parents;  /* scratch of scheduler_beams.c */
     struct sequence **holders; /* scratch of scheduler_check.c: those of state indices */
 
-    /* ---- scheduler.c, by scheduler_set_unsound ---- */
+    /* ---- scheduler_request.c ---- */
     bool unsound;           /* an internal inconsistency was found: nothing is scheduled or collected any more */
     struct error violation; /* the first one, if unsound */
 };
 
-/* Records an internal inconsistency. The first one is kept, and from then on schedule and collect return it: no
- * sequence continues on blocks that it may not have. */
-void scheduler_set_unsound(struct scheduler *s, const struct error *err);
 /* Checks the invariants if the configuration asks for it. */
 void scheduler_check_after(struct scheduler *s);
 
-/* ---- scheduler_choose.c ---- */
+/* ---- scheduler_request.c ---- */
 
+/* Records an internal inconsistency. The first one is kept, and from then on schedule and collect return it: no
+ * sequence continues on blocks that it may not have. */
+void scheduler_set_unsound(struct scheduler *s, const struct error *err);
+/* Adds to a request's error the settings that give a larger KV cache. */
+void scheduler_advise_more_blocks(const struct scheduler *s, struct error *err);
 /* Sets the namespace in which a request that holds no blocks is computed: 1 if each unfinished sequence has more than
  * first_namespace_len tokens, otherwise 0. */
 void scheduler_set_namespace(const struct scheduler *s, struct request *request);
 /* Whether the request is in namespace 0 and cannot go on there: it must be computed again in namespace 1. */
 bool scheduler_must_change_namespace(const struct scheduler *s, const struct request *request);
+/* The tokens of the sequence, with those that are pending. */
+static inline int32_t scheduler_num_known(const struct sequence *seq)
+{
+    return seq->num_tokens + seq->num_pending;
+}
 /* Whether the sequence has its last token by length, known or pending, and so needs no more K and V. */
-bool scheduler_has_last_token(const struct sequence *seq);
+static inline bool scheduler_has_last_token(const struct sequence *seq)
+{
+    return scheduler_num_known(seq) >= seq->token_capacity && scheduler_num_known(seq) > seq->prompt_len;
+}
+/* The tokens of the sequence whose K and V may be computed now: all; of a leader, the prompt, for which others wait; of
+ * a beam, those that the caller has set; in namespace 0, those that it has room for. */
+static inline int32_t scheduler_num_computable(const struct scheduler *s, const struct sequence *seq)
+{
+    const struct request *request = seq->request;
+    const int32_t most = s->config.first_namespace_len;
+    int32_t count = request->beams ? seq->num_tokens : scheduler_num_known(seq);
+    if (seq == request->leader)
+        count = seq->prompt_len;
+    else if (scheduler_has_last_token(seq))
+        return seq->num_computed;
+    return most > 0 && request->cache_namespace == 0 && count > most ? most : count;
+}
 /* Whether a sequence of the request has a token whose K and V may be computed now. */
 bool scheduler_can_go_on(const struct scheduler *s, const struct request *request);
+/* The step starts the sequence. */
+void scheduler_start(struct scheduler *s, struct sequence *seq);
+/* The leader has computed the prompt: starts the sequences that wait for it, with its blocks. They compute nothing in
+ * this step, because a block is copied before the step writes to it, but may sample from the leader's logits. */
+void scheduler_fork(struct scheduler *s, struct sequence *leader);
+
+/* ---- scheduler_choose.c ---- */
+
 /* Plans the next tokens of all running requests, by rank. Returns the blocks that must be free for them; if enough are,
  * it may be a few more than that. */
 int32_t scheduler_plan_running(struct scheduler *s);
@@ -138,17 +171,12 @@ void scheduler_make_room(struct scheduler *s, struct batch *batch, int32_t neede
 void scheduler_choose_planned(struct scheduler *s, struct batch *batch);
 /* Plans the next tokens of one request that starts, and carries the plan out if it fits into the free blocks. */
 void scheduler_choose_request(struct scheduler *s, struct batch *batch, struct request *request);
-/* Adds to a request's error the settings that give a larger KV cache. */
-void scheduler_advise_more_blocks(const struct scheduler *s, struct error *err);
 
 /* ---- scheduler_admit.c ---- */
 
 /* Brings swapped requests back and admits waiting ones: with fcfs the swapped ones first, each queue by rank; with
  * priority both by rank. The first that does not fit ends the search, so that none is starved. */
 void scheduler_choose_starts(struct scheduler *s, struct batch *batch);
-/* The leader has computed the prompt: starts the sequences that wait for it, with its blocks. They compute nothing in
- * this step, because a block is copied before the step writes to it, but may sample from the leader's logits. */
-void scheduler_fork(struct scheduler *s, struct sequence *leader);
 
 /* ---- scheduler_release.c ---- */
 

@@ -44,69 +44,13 @@ enum {
     MAX_TILE = 1024 /* tokens x features */
 };
 
-static int64_t work(const struct matmul *m, int64_t num_tokens)
-{
-    return num_tokens * m->out_features * m->in_features;
-}
-
 /* The weights of output feature `feature` from input feature `start` on. */
 static const void *weights_at(const struct matmul *m, int64_t feature, int64_t start)
 {
     return cpu_element(m->w->data, m->w_dtype, feature * m->in_features + start);
 }
 
-static void add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
-{
-    float bias[PIECE_FEATURES];
-    const struct weight *w = m->w;
-    if (!w->bias) return;
-    m->s->kernels->to_float(bias, cpu_element(w->bias, w->bias_dtype, first), w->bias_dtype, count);
-    for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
-}
-
-void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count)
-{
-    const struct linear_args *args = m->args;
-    add_bias(m, sums, first, count);
-    m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
-                              args->out_dtype, count);
-}
-
-void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
-{
-    const int32_t *order = m->w->input_order;
-    const void *x = matmul_x(m, token, 0);
-    if (!order) {
-        m->s->kernels->to_float(out, matmul_x(m, token, start), m->args->dtype, count);
-    } else if (m->args->dtype == DTYPE_FLOAT32) {
-        for (int64_t i = 0; i < count; i++) out[i] = ((const float *)x)[order[start + i]];
-    } else {
-        for (int64_t i = 0; i < count; i++) out[i] = dtype_load(x, m->args->dtype, order[start + i]);
-    }
-}
-
 /* ---- few tokens ---- */
-
-int64_t matmul_few_pieces(const struct matmul_parts *parts, int64_t features)
-{
-    int64_t pieces = 0;
-    for (int i = 0; i < parts->count; i++) pieces += divide_up(parts->m[i].out_features, features);
-    return pieces;
-}
-
-struct few_piece matmul_few_piece(const struct matmul_parts *parts, int64_t features, int64_t index)
-{
-    const struct matmul *m = parts->m;
-    for (; index * features >= m->out_features; m++) index -= divide_up(m->out_features, features);
-    return (struct few_piece){m, index * features, min_i64(features, m->out_features - index * features)};
-}
-
-int64_t matmul_few_work(const struct matmul_parts *parts, int num_tokens)
-{
-    int64_t sum = 0;
-    for (int i = 0; i < parts->count; i++) sum += work(&parts->m[i], num_tokens);
-    return sum;
-}
 
 /* Tokens [first, first + count) of x as floats: in place, or converted into the workspace. */
 static const float *float_tokens(const struct matmul *m, int64_t first, int count, int64_t *stride)
@@ -356,7 +300,7 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece, ui
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
         float *sums = piece->sums + t * piece->sums_stride;
         if (direct) {
-            add_bias(m, sums, piece->first, piece->count);
+            matmul_add_bias(m, sums, piece->first, piece->count);
         } else {
             matmul_finish(m, token + t, piece->first, sums, piece->count);
         }
@@ -393,7 +337,7 @@ static void choose_pieces(struct stretch *stretch, int threads)
 static void compute_stretch(struct stretch *stretch)
 {
     const struct matmul *m = stretch->m;
-    const int64_t multiplications = work(m, m->num_tokens);
+    const int64_t multiplications = matmul_work(m, m->num_tokens);
     choose_pieces(stretch, cpu_threads_for(m->s, multiplications));
     cpu_for(m->s, multiplications, stretch->strips, pack_strip, stretch);
     cpu_for(m->s, multiplications, stretch->across * stretch->down, compute_piece_of, stretch);

@@ -1,4 +1,4 @@
-/* Shared by linear.c and linear_quantized.c: a matmul, its operands and its output. */
+/* A matmul, its operands and its output: what linear.c and linear_quantized.c share (matmul.c). */
 #ifndef QUIRE_KERNELS_CPU_LINEAR_H
 #define QUIRE_KERNELS_CPU_LINEAR_H
 
@@ -20,6 +20,12 @@ struct matmul {
     int64_t num_tokens, in_features, out_features;
 };
 
+/* Multiplications of so many tokens. */
+static inline int64_t matmul_work(const struct matmul *m, int64_t num_tokens)
+{
+    return num_tokens * m->out_features * m->in_features;
+}
+
 /* Output features at once where there are few tokens, for rows of so many bytes: a multiple of `multiple`. */
 static inline int64_t few_features_of(int64_t row_bytes, int64_t multiple)
 {
@@ -34,8 +40,9 @@ static inline const void *matmul_x(const struct matmul *m, int64_t token, int64_
 
 /* Input features of columns [start, start + count) of a token, as floats. */
 void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count);
-/* Adds the bias to a token's sums of output features [first, first + count), count <= PIECE_FEATURES, and writes them
- * to out. */
+/* Adds the bias to a token's sums of output features [first, first + count), count <= PIECE_FEATURES; matmul_finish
+ * also writes them to out. */
+void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count);
 void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count);
 
 /* Matmuls of the same x, whose weights are stored in the same way. Their output features are computed in one loop. */

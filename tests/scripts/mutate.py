@@ -24,6 +24,7 @@ import tempfile
 
 MANAGER, POOL, CACHE = "block_manager.c", "block_pool.c", "prefix_cache.c"
 CHOOSE, ADMIT, RELEASE = "scheduler_choose.c", "scheduler_admit.c", "scheduler_release.c"
+REQUEST = "scheduler_request.c"
 SEQUENCE = "sequence.c"
 LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "scheduler.c", "request_queue.c"
 
@@ -112,13 +113,13 @@ MUTATIONS = [
     ("the need of a request is kept after a sibling has ended", RELEASE, "    seq->finish_reason = reason;\n    request->retry_gains = 0;\n", "    seq->finish_reason = reason;\n"),
     ("priorities are ignored", QUEUE, "return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;", "return a->arrival < b->arrival;"),
     ("a waiting request that is removed takes its neighbours along", QUEUE, "    queue->head = heap_meld(queue->head, below);\n", "    (void)below;\n"),
-    ("beams that are not chosen are admitted", CHOOSE, "    if (awaits_choice(request)) return false;\n", "    if (awaits_choice(request) && !s) return false;\n"),
+    ("beams that are not chosen are admitted", REQUEST, "    if (awaits_choice(request)) return false;\n", "    if (awaits_choice(request) && !s) return false;\n"),
     # Steps and ends
     ("a step's budget counts a request's first sequence only", CHOOSE, "        budget -= count;\n    }\n    return budget;", "        budget -= i == 0 ? count : 0;\n    }\n    return budget;"),
     ("a request that starts in the step is laid out as a decode", LAYOUT, "if (choice->count == 1 && !choice->starts)", "if (choice->count == 1)"),
     ("a pending token is named by another sample", LAYOUT, "batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);", "batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);"),
     ("a pending token that goes to a new block is named by another sample", LAYOUT, "*ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);", "*ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);"),
-    ("a token of a chunk is taken for one that goes on", CHOOSE, "           growth->num_tokens == num_known(seq) && seq != seq->request->leader;", "           seq != seq->request->leader;"),
+    ("a token of a chunk is taken for one that goes on", CHOOSE, "           growth->num_tokens == scheduler_num_known(seq) && seq != seq->request->leader;", "           seq != seq->request->leader;"),
     ("a prompt's last token is taken for one that goes on", CHOOSE, " && seq != seq->request->leader;", ";"),
     ("a sequence goes on in a block that it shares or lacks", CHOOSE, "growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&", "growth->num_tokens == seq->num_computed + 1 &&"),
     ("the position of a sequence that goes on is not shifted", LAYOUT, "batch->positions[row] = t + position_shift(s, seq);", "batch->positions[row] = t;"),
