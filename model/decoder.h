@@ -19,8 +19,8 @@
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
     void *residual;  /* [T, hidden_size] dtype */
-    void *qkv;       /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype, of the layer; as the next three, the
-                        buffer has room for any layer's */
+    void *qkv;       /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype. The sizes of this and the next three are
+                        those of the layer that is computed; the buffers have room for any layer's */
     void *attention; /* [T, num_heads * head_size] dtype */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */

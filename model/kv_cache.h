@@ -30,8 +30,8 @@ struct kv_cache {
 /* Bytes of one block in all tensors: 2 * groups->num_tensors * the most that a layer's K of a block takes. */
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                              const struct batch_limits *limits, enum dtype dtype);
-/* The bytes of a block that a group's layers have and do not fill, because they store fewer elements than the largest,
- * and not a power of two times fewer. */
+/* The bytes of a block that the layers of a group have and do not fill: where the largest layer stores more elements of
+ * a token, but not a power of two times as many, or more times as many than KV_MAX_BLOCK_SIZE allows. */
 int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                               const struct batch_limits *limits, int32_t group, enum dtype dtype);
 

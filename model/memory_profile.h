@@ -69,7 +69,8 @@ const char *memory_profile_blocks_setting(const struct memory_profile *p);
 
 /* Bytes of the host blocks. */
 int64_t memory_profile_swap_space(const struct memory_profile *p);
-/* Tokens that the blocks hold in every group, and how many requests of max_model_len fit at once. */
+/* Tokens that the blocks hold in every group, a multiple of the largest block size; and how many requests of
+ * max_model_len fit at once. */
 int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits);
 double memory_profile_concurrency(const struct memory_profile *p, const struct batch_limits *limits);
 

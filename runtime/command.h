@@ -17,10 +17,12 @@ struct command {
     size_t options_size;        /* bytes of its options, which are zeroed first and do not move */
     /* Sets the defaults in *options and adds the flags. It may be followed by `free` alone. */
     void (*add)(const struct command *c, struct option_table *table, void *options);
-    int (*run)(void *options);          /* after the flags are parsed; returns the exit status */
-    void (*free)(void *options);        /* what the options own; or NULL */
-    const struct command *const *parts; /* commands whose names must follow, ended by NULL; or NULL, as the next is */
-    int (*run_without_part)(int argc, char **argv); /* where none of these names follows; argv[0] is `name` */
+    int (*run)(void *options);   /* after the flags are parsed; returns the exit status */
+    void (*free)(void *options); /* what the options own; or NULL */
+    /* A command of parts is only these two and the first line: commands of which one's name must follow, ended by NULL;
+     * and what runs where none does, argv[0] being `name`. Both are NULL for any other command. */
+    const struct command *const *parts;
+    int (*run_without_part)(int argc, char **argv);
 };
 extern const struct command command_chat, command_generate, command_merge, command_profile, command_inspect,
     command_tokenize, command_template, command_bench;

@@ -47,7 +47,7 @@ void report_runs(struct report *r, const char *key, const char *label, const str
 /* A number with four significant digits, which is what a measurement is worth. */
 void report_format(char *text, size_t size, double value);
 
-/* Writes a report as JSON on several lines, with nine digits. False as below. */
+/* Writes a report as JSON on several lines, with nine digits. False if memory ran out or the stream refused. */
 bool report_print_json(const json_t *json, FILE *out);
 /* Writes the tables, or the JSON, to `out`. False if memory ran out or the stream refused. */
 bool report_print(const struct report *r, bool as_json, FILE *out);

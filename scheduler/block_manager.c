@@ -134,11 +134,12 @@ static int32_t first_tokens(const struct sequence *seq)
 
 /* What the prefix cache has of a sequence. */
 struct hits {
-    int32_t length, prefix; /* the longest prefix that can be shared, times block_size; PREFIX_NONE if that is 0 */
-    int32_t shared, idle;   /* blocks to share, of all groups; of those, without a holder */
+    int32_t length;       /* of the longest prefix that can be shared, in units of block_size tokens */
+    int32_t prefix;       /* that prefix; PREFIX_NONE if length is 0 */
+    int32_t shared, idle; /* blocks to share, of all groups; of those, without a holder */
 };
 
-/* The blocks of the group that a prefix of this length, times block_size, fills. */
+/* The blocks of the group that a prefix of this length, in units of block_size tokens, fills. */
 static int32_t blocks_of_prefix(const struct block_manager *m, int32_t group, int32_t length)
 {
     return length >> m->limits.block_shifts[group];

@@ -153,9 +153,10 @@ static bool goes_on(const struct growth *growth)
 static void go_on(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
     const struct batch_limits *limits = &s->config.limits;
+    const int32_t unit = seq->num_computed / limits->block_size; /* one division serves all groups */
     int64_t *slot = batch->slot_mapping + batch->num_seqs;
     for (int32_t g = 0; g < limits->num_groups; g++, slot += limits->max_num_tokens) {
-        const int32_t size = batch_block_size(limits, g), index = seq->num_computed / size;
+        const int32_t size = batch_block_size(limits, g), index = unit >> limits->block_shifts[g];
         const int32_t block = seq->tables[g].blocks[index], offset = seq->num_computed - index * size;
         struct error err;
         if (block_pool_fill(&s->blocks.pool, block, size, offset, 1, &err) != STATUS_OK) {

@@ -39,7 +39,7 @@ struct sequence {
     int32_t num_writable; /* tokens up to this one are computed without a change of the tables, and of the device's */
     int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
     int32_t prompt_len;     /* of the tokens, the prompt */
-    int32_t num_hashed;     /* times block_size: tokens that the prefix cache knows, from the first */
+    int32_t num_hashed;     /* tokens that the prefix cache knows, from the first, in units of block_size */
     int32_t pending_sample; /* index of the last pending token among the samples of the newest step */
     int32_t state_index;    /* of its block table and sampling state on the device; -1: none */
 

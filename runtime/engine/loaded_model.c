@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/plural.h"
 #include "model/checkpoint/check_finite.h"
+#include "model/kv_groups.h"
 #include "model/quantization.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
@@ -170,6 +171,8 @@ static enum status outline(const struct engine_options *o, struct loaded_model *
     l->profile.model_max_len = model_spec_max_length(&l->config.spec);
     l->limits.max_model_len = o->max_model_len > 0 ? o->max_model_len : l->profile.model_max_len;
     l->limits.max_num_seqs = memory_plan_usual_seqs(o);
+    l->limits.block_size = o->block_size;
+    kv_groups_choose(&l->config.spec, &l->limits);
     return STATUS_OK;
 }
 

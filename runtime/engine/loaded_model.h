@@ -9,8 +9,8 @@
 
 /* Reads config.json, generation_config.json and the tokenizer, for request_check. The limits are what they would be
  * where memory is no matter. Of loaded_model_info only the config, the tokenizer, the ids, the default sampling,
- * memory->model_max_len, and max_model_len and max_num_seqs of the limits are set. On failure *out is NULL, as for the
- * next function. */
+ * memory->model_max_len, and the limits but max_num_tokens are set. On failure *out is NULL, as for the next
+ * function. */
 enum status loaded_model_outline(const struct engine_options *options, struct loaded_model **out, struct error *err);
 
 /* Opens the device and config.json, and of the weights only the headers, without a tokenizer. If there are no weights

@@ -143,7 +143,7 @@ static enum status choose_limits(const struct planner *w, struct error *err)
     return STATUS_OK;
 }
 
-/* Blocks are as large as the groups have layers, and which groups there are depends on max_model_len. */
+/* The bytes of a block follow from the layers of the groups, and which groups there are from max_model_len. */
 static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, struct error *err)
 {
     struct memory_profile *p = &l->profile;
@@ -297,7 +297,7 @@ static double token_operations(const struct tensor_table *table)
     return 2 * elements;
 }
 
-/* As many as the CPU computes in about a second, by an estimate that is the same in every run. */
+/* Chooses as many tokens as the CPU computes in about a second, by an estimate that is the same in every run. */
 static int32_t cpu_step_tokens(const struct planner *w)
 {
     const double most = engine_options_threads(w->asked) * CPU_THREAD_SPEED / token_operations(&w->l->weights.table);

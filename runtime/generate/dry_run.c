@@ -21,7 +21,7 @@ enum { MOST_BAD_SHOWN = 20, MOST_SAMPLED = 64 };
 
 struct dry_run {
     const struct dry_run_options *options;
-    struct loaded_model *outline; /* what is known without weights: the config, the tokenizer and two limits */
+    struct loaded_model *outline; /* what is known without weights: the config, the tokenizer and limits */
     struct engine_info info;      /* of the outline */
     struct prompt_rules rules;
     struct inputs inputs;
@@ -58,10 +58,11 @@ static enum status check_prompt(const struct dry_run *d, const struct prompt *p,
     return status == STATUS_OK ? request_check(d->options->engine, d->outline, &request, err) : status;
 }
 
-/* Counts as many blocks as the prefix cache looks for: one token is left to compute. */
+/* Counts as many blocks as the prefix cache looks for: one token is left to compute. What is shared ends a block of
+ * every KV cache group. */
 static void count_blocks(struct dry_run *d, const struct prompt *p)
 {
-    const size_t size = (size_t)d->options->engine->block_size, count = (p->tokens.count - 1) / size;
+    const size_t size = (size_t)batch_largest_block_size(d->info.limits), count = (p->tokens.count - 1) / size;
     uint64_t hash = p->cache_salt ? XXH3_64bits(p->cache_salt, strlen(p->cache_salt)) : 0;
     for (size_t i = 0; i < count; i++) {
         hash = XXH3_64bits_withSeed(p->tokens.ids + i * size, size * sizeof *p->tokens.ids, hash);
@@ -180,7 +181,7 @@ static void format_duration(double seconds, char *out, size_t size)
 static int64_t shared_tokens(const struct dry_run *d)
 {
     const double again = (double)d->num_blocks - distinct_count(&d->blocks);
-    return again < 1 ? 0 : (int64_t)(again + 0.5) * d->options->engine->block_size;
+    return again < 1 ? 0 : (int64_t)(again + 0.5) * batch_largest_block_size(d->info.limits);
 }
 
 static void report_duration(struct report *r, const char *key, const char *label, double seconds, const char *note)

@@ -43,10 +43,10 @@ static void close_contents(struct contents *c)
 static enum status open_contents(const struct input_list *list, struct contents *c, struct error *err)
 {
     const size_t count = input_list_count(list);
-    *c = (struct contents){malloc(count * sizeof *c->fds), malloc(count * sizeof *c->sizes), count};
+    *c = (struct contents){malloc(count * sizeof *c->fds), malloc(count * sizeof *c->sizes), 0};
     if (!c->fds || !c->sizes)
         return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %zu name%s", count, plural((int64_t)count));
-    for (size_t i = 0; i < count; i++) c->fds[i] = open_input(input_list_name(list, i));
+    for (; c->count < count; c->count++) c->fds[c->count] = open_input(input_list_name(list, c->count));
     enum status status = STATUS_OK;
     for (size_t i = 0; i < count && status == STATUS_OK; i++) status = fingerprint_size(c->fds[i], &c->sizes[i], err);
     return status == STATUS_OK ? status : error_prefix(err, status, "the input");

@@ -87,7 +87,7 @@ enum status options_read_config(struct option_table *table, struct error *err);
 bool options_origin(const struct option_table *table, const char *name, char *label, size_t size);
 /* Writes "usage: quire USAGE", the summary and the table to `out`, in the form that was asked for. */
 void options_print_help(const struct option_table *table, const char *usage, const char *summary, FILE *out);
-/* Appends the same for programs, as lines. False: memory ran out.
+/* Appends the usage, the summary and every flag of the table as lines, for programs. False: memory ran out.
  *
  *     usage   TAB text
  *     summary TAB text

@@ -50,7 +50,7 @@ struct profile_run {
      * and the most blocks that the same sequences would take without sharing. */
     int32_t most_running, most_waiting, most_swapped;
     int32_t peak_blocks;
-    double peak_blocks_filled; /* of them, by the part of each that is */
+    double peak_blocks_filled; /* the sum of the filled parts of these blocks, each from 0 to 1 */
     int64_t peak_unshared;
     int64_t most_step_tokens;
     struct series series;
