@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 
 /* Everything below runs in a signal handler: only functions that signal-safety(7) lists, and no memory of the heap. */
 

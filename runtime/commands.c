@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/notice.h"
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 
 const struct command *const command_list[COMMAND_COUNT] = {
     &command_chat,    &command_generate, &command_merge,    &command_profile,

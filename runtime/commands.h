@@ -3,7 +3,7 @@
 #define QUIRE_RUNTIME_COMMANDS_H
 
 #include "base/array.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 
 enum { COMMAND_COUNT = 8 };
 extern const struct command *const command_list[COMMAND_COUNT];

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 
 /* ---- values ---- */
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 
 /* Text for troff: '-' is a minus that can be copied, and no line begins with a request. */
 static void append_escaped(struct text *out, const char *text)

@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "base/visible.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"

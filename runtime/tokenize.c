@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "base/visible.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/input.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"

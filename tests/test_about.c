@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "runtime/commands.h"
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "runtime/commands.h"
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 #include "runtime/options/foreign_flags.h"
 #include "runtime/options/model_folder.h"
 #include "runtime/options/engine_flags.h"

@@ -3,7 +3,7 @@
 #define QUIRE_RUNTIME_BENCH_H
 
 #include "runtime/bench/run.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/report.h"
 
 /* Benchmarks without an engine: of the scheduler, on traces of random tokens, and of single kernels (kernels.h). */

@@ -5,7 +5,7 @@
 
 #include "model/config.h"
 #include "runtime/bench/device.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 
 extern const struct command bench_kernels;
 

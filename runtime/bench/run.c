@@ -91,24 +91,12 @@ static enum status add_requests(struct bench_run *run, struct delivery *deliveri
     return STATUS_OK;
 }
 
-/* Blocks that the unfinished sequences would take without sharing. The newest token of each is not in the cache yet. */
-static int64_t unshared_blocks(const struct bench_run *run, int32_t block_size)
-{
-    int64_t blocks = 0;
-    for (int32_t i = 0; i < run->count; i++) {
-        const struct bench_request *r = &run->requests[i];
-        if (r->output_tokens == 0 || r->output_tokens == r->output_len) continue;
-        blocks += (r->prompt_len + r->output_tokens - 1 + block_size - 1) / block_size;
-    }
-    return blocks;
-}
-
 static void note_peak(struct bench_run *run, struct engine *e)
 {
     struct scheduler_stats stats;
     engine_stats(e, &stats);
     if (stats.blocks_in_use > run->peak_blocks) run->peak_blocks = stats.blocks_in_use;
-    const int64_t unshared = unshared_blocks(run, engine_info(e)->limits->block_size);
+    const int64_t unshared = engine_blocks_unshared(e);
     if (unshared > run->peak_unshared) run->peak_unshared = unshared;
 }
 

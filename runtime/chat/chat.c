@@ -11,7 +11,7 @@
 #include "runtime/chat/line_editor.h"
 #include "runtime/chat/question.h"
 #include "runtime/chat/session.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"
 #include "runtime/line_reader.h"

@@ -10,7 +10,7 @@
 #include "runtime/chat/conversation_file.h"
 #include "runtime/chat/external_editor.h"
 #include "runtime/chat/settings.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/input.h"
 
 /* ---- the conversation ---- */

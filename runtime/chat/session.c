@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/notice.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/interrupt.h"
 #include "runtime/prompts/prompt.h"
 #include "scheduler/sequence.h"

@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "base/notice.h"
 #include "base/random.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/generate/distinct.h"
 #include "runtime/generate/id_set.h"

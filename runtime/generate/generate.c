@@ -10,7 +10,7 @@
 
 #include "base/notice.h"
 #include "base/random.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
 #include "runtime/generate/generate_options.h"

@@ -2,7 +2,7 @@
 #ifndef QUIRE_RUNTIME_GENERATE_OPTIONS_H
 #define QUIRE_RUNTIME_GENERATE_OPTIONS_H
 
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/generate/journal.h"
 #include "runtime/generate/shard.h"
 #include "runtime/inputs.h"

@@ -15,7 +15,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/notice.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/generate/answer_line.h"
 #include "runtime/generate/journal.h"
 #include "runtime/generate/output.h"

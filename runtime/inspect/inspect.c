@@ -1,7 +1,7 @@
 /* quire inspect: what a checkpoint folder holds, and what of it fits here. */
 #include <limits.h>
 
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/inspect/inspection.h"
 #include "runtime/options/engine_flags.h"
 #include "runtime/options/model_folder.h"

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/profile/memory_report.h"
 #include "runtime/table.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {

@@ -7,7 +7,7 @@
 
 #include "base/edit_distance.h"
 #include "base/notice.h"
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 #include "runtime/options/config_file.h"
 #include "runtime/options/foreign_flags.h"
 #include "runtime/options/option_value.h"

@@ -2,7 +2,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/profile/bar.h"
 #include "runtime/table.h"
 

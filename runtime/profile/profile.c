@@ -11,7 +11,7 @@
 #include "base/notice.h"
 #include "model/quantization.h"
 #include "model/weights.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/input.h"
 #include "runtime/interrupt.h"

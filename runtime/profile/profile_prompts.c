@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/interrupt.h"
 #include "runtime/progress.h"
 #include "runtime/prompt_line.h"

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "model/kv_cache.h"
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/reservation.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/command.h"
+#include "runtime/options/command.h"
 
 #include "base/notice.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/flag_lines.h"
+#include "runtime/options/flag_lines.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The flags of all commands as lines, for the manual page, the completions of shells, and sentences about a flag that
  * is another command's. Each command's begin with "page TAB NAME"; what follows is written by options_append_lines. */
-#ifndef QUIRE_RUNTIME_FLAG_LINES_H
-#define QUIRE_RUNTIME_FLAG_LINES_H
+#ifndef QUIRE_RUNTIME_OPTIONS_FLAG_LINES_H
+#define QUIRE_RUNTIME_OPTIONS_FLAG_LINES_H
 
 #include <stdbool.h>
 #include <stddef.h>

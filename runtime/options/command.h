@@ -1,8 +1,8 @@
 /* A command of quire, or a benchmark, as data: its flags and what runs it. commands.c has the table of all, parses the
  * command line and prints the help; a command's own file calls nothing of it. Results go to stdout, everything else to
  * stderr. */
-#ifndef QUIRE_RUNTIME_COMMAND_H
-#define QUIRE_RUNTIME_COMMAND_H
+#ifndef QUIRE_RUNTIME_OPTIONS_COMMAND_H
+#define QUIRE_RUNTIME_OPTIONS_COMMAND_H
 
 #include "base/plural.h"
 #include "base/status.h"
