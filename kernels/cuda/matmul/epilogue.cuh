@@ -1,4 +1,5 @@
-/* The epilogue of a matmul: what becomes of its sums. All kernels of this folder end with it.
+/* The epilogue of a matmul: what becomes of its sums. All kernels of this folder that multiply end with it, but for
+ * linear_mixed, whose types may be any.
  *
  *     y   = round(sum + bias)                  to the type of out
  *     out = y                                  MATMUL_STORE
