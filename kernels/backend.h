@@ -638,8 +638,8 @@ struct backend {
      * the model and on num_tokens alone. They round where the operations that they replace do, but for norm_linear and
      * gate_up, which may round x times its gains instead of the normed x.
      *
-     * A fused kernel may start before the kernel that makes its input has ended. So everything but that input (gains,
-     * weights, positions, tables, the cache) must have been written by an earlier kernel. */
+     * A fused kernel may start before the kernel that makes its input, or the starts of row segments, has ended. So
+     * everything else (gains, weights, positions, tables, the cache) must have been written by an earlier kernel. */
     linear_parts_function *linear_parts; /* linear of each part, LINEAR_MAX_PARTS at most; all have the same x,
                                             num_tokens and types */
     norm_linear_function *norm_linear;
