@@ -51,10 +51,9 @@ enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8
  * A quantized element stands for scale * (stored - zero). The elements of scale_rows output features by group_size
  * input features share a scale:
  *
- *   one scale for each output feature     scale_rows 1, group_size = in_features      scales [out_features, 1]
- *   groups of 128 input features          scale_rows 1, group_size 128                scales [out_features, groups]
- *   blocks of 128 x 128 (FP8 only)        scale_rows 128, group_size 128              scales [out_features / 128,
- * groups]
+ *   one scale for each output feature   scale_rows 1, group_size = in_features   scales [out_features, 1]
+ *   groups of 128 input features        scale_rows 1, group_size 128             scales [out_features, groups]
+ *   blocks of 128 x 128 (FP8 only)      scale_rows 128, group_size 128           scales [out_features / 128, groups]
  *
  * rounded up where a size is no multiple; groups = in_features / group_size, rounded up. A scale of a whole matrix is
  * repeated for each output feature. in_features of INT4 is a multiple of 8, and of its group_size. */
@@ -639,8 +638,8 @@ struct backend {
      * the model and on num_tokens alone. They round where the operations that they replace do, but for norm_linear and
      * gate_up, which may round x times its gains instead of the normed x.
      *
-     * A fused kernel may start before the kernel that makes its input has ended. So everything but that input (gains,
-     * weights, positions, tables, the cache) must have been written by an earlier kernel. */
+     * A fused kernel may start before the kernel that makes its input, or the starts of row segments, has ended. So
+     * everything else (gains, weights, positions, tables, the cache) must have been written by an earlier kernel. */
     linear_parts_function *linear_parts; /* linear of each part, LINEAR_MAX_PARTS at most; all have the same x,
                                             num_tokens and types */
     norm_linear_function *norm_linear;

@@ -290,8 +290,9 @@ enum change {
     NO_PARTIALS,
     NO_SCRATCH,
     SCRATCH_OF_20_TOKENS,
-    HUGE_ROWS, /* in_features */
-    SEGMENTS   /* eight */
+    HUGE_ROWS,      /* in_features */
+    HUGE_ROWS_ON_8, /* and eight multiprocessors */
+    SEGMENTS        /* eight */
 };
 
 static void make_change(enum change change, struct matmul_device *device, struct matmul_question *q)
@@ -312,7 +313,8 @@ static void make_change(enum change change, struct matmul_device *device, struct
     if (change == NO_PARTIALS) device->has_partials = false;
     if (change == NO_SCRATCH) device->scratch = NULL;
     if (change == SCRATCH_OF_20_TOKENS) device->scratch_bytes = 20 * 2 * m->in_features;
-    if (change == HUGE_ROWS) m->in_features = m->x_stride = 131072;
+    if (change == HUGE_ROWS || change == HUGE_ROWS_ON_8) m->in_features = m->x_stride = 131072;
+    if (change == HUGE_ROWS_ON_8) device->num_sms = 8;
     if (change == SEGMENTS) m->segments = (struct row_segments){ALIGNED, 8};
 }
 
@@ -356,6 +358,9 @@ static const struct {
     {"90a", "fp8", false, "8B qkv", BLOCKS_OF_96, "few_tokens_wgmma 8, linear_wgmma_quantized 6143, dequantize"},
     {"80", "fp8", false, "8B qkv", BLOCKS_OF_96, "dequantize 8, linear_mma_quantized 512, dequantize"},
     {"89", "int8", true, "8B o", HUGE_ROWS, "few_tokens_quantized 2, declined 8, linear_mma_quantized 512, declined"},
+    {"89", "int8", true, "8B o", HUGE_ROWS_ON_8,
+     "few_tokens_quantized 1, declined 8, linear_mma_quantized 512, declined"},
+    {"90", "bf16", true, "8B o", HUGE_ROWS_ON_8, "few_tokens 5, declined"},
     {"90a", "int4 order", false, "8B qkv", NO_SCRATCH, "dequantize"},
     {"90a", "int4 order", true, "8B o", SCRATCH_OF_20_TOKENS, "in_order 20, declined"},
     {"90a", "int4 order", false, "8B o", SCRATCH_OF_20_TOKENS, "in_order"},

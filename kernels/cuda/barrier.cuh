@@ -68,8 +68,8 @@ static __device__ __forceinline__ void ring_step(ring_place &place, int stages)
     if (++place.stage == stages) place.stage = 0, place.round++;
 }
 
-/* Who fills a ring: the stage that is filled next, the oldest one that may not have arrived, and how many lie between.
- */
+/* Where a warp is that fills a ring: the stage that it fills next, the oldest one whose copies may still be in flight,
+ * and how many such stages there are. */
 struct ring_filler {
     ring_place next, arrived;
     int in_flight;

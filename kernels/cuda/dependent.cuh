@@ -43,7 +43,7 @@ static inline void cuda_launch_dependent(const struct cuda_state *s, void (*kern
     cuda_launch_kernel(s, kernel, launch, true, arguments...);
 }
 
-/* An operation of one kernel: launches it as a dependent, with any amount of shared memory, and checks the launch. */
+/* Launches a kernel of an operation as a dependent, with any amount of shared memory, and checks the launch. */
 template <class... Parameters, class... Arguments>
 static inline void cuda_run_dependent(struct backend *b, const char *operation, void (*kernel)(Parameters...),
                                       const struct cuda_launch &launch, Arguments &&...arguments)

@@ -1,8 +1,8 @@
-/* Sums and maxima over the threads of a warp or of a block, which all of them get and all of them call. */
+/* Sums and maxima over the threads of a warp or of a block. All of these threads call, and all get the result. */
 #ifndef QUIRE_KERNELS_CUDA_WARP_CUH
 #define QUIRE_KERNELS_CUDA_WARP_CUH
 
-/* Over LANES neighbouring lanes, a power of two. */
+/* The sum over LANES neighbouring lanes, a power of two. */
 template <int LANES = 32> static __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll
@@ -10,6 +10,7 @@ template <int LANES = 32> static __device__ __forceinline__ float warp_sum(float
     return x;
 }
 
+/* The maximum over LANES neighbouring lanes, a power of two. */
 template <int LANES = 32> static __device__ __forceinline__ float warp_max(float x)
 {
 #pragma unroll
@@ -22,7 +23,7 @@ struct warp_sums {
     float of_warps[BLOCK_SUM_WARPS];
 };
 
-/* No two calls of a kernel share `sums`: a warp may read them after another has gone on. */
+/* The sum over the block. No two calls of a kernel share `sums`: a warp may read them after another has gone on. */
 static __device__ __forceinline__ float block_sum(float x, struct warp_sums *sums)
 {
     x = warp_sum(x);

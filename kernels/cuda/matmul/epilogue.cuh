@@ -1,4 +1,5 @@
-/* The epilogue of a matmul: what becomes of its sums. All kernels of this folder end with it.
+/* The epilogue of a matmul: what becomes of its sums. All kernels of this folder that multiply end with it, but for
+ * linear_mixed, whose types may be any.
  *
  *     y   = round(sum + bias)                  to the type of out
  *     out = y                                  MATMUL_STORE
@@ -31,7 +32,7 @@ template <class Out> struct out_run {
     bool as_one; /* all N exist, and lie so that one access can move them */
 };
 
-/* Those of N output features, zeros where there are none. MATMUL_GATE: of gates and their ups. */
+/* The biases of N output features, zeros where there are none; with MATMUL_GATE those of N gates and of their ups. */
 template <class T, int N> struct biases {
     piece<T, N> own, up;
 };
@@ -58,7 +59,8 @@ static __device__ __forceinline__ void store_run(const out_run<T> &run, const pi
         if (i < run.count) run.to[i] = values.values[i];
 }
 
-/* `count` of N output features from `feature` on; with MATMUL_GATE `feature` is one of the gates. */
+/* Loads the biases of N output features from `feature` on, of which `count` exist. With MATMUL_GATE `feature` is one of
+ * the gates. */
 template <class T, int N>
 static __device__ __forceinline__ biases<T, N> load_biases(const matmul &m, int64_t feature, int count)
 {
@@ -70,7 +72,7 @@ static __device__ __forceinline__ biases<T, N> load_biases(const matmul &m, int6
     return out;
 }
 
-/* What MATMUL_ADD adds to. */
+/* Loads what MATMUL_ADD adds to. Other results need nothing. */
 template <class T, int N, class Out>
 static __device__ __forceinline__ piece<T, N> load_before(const matmul &m, const out_run<Out> &run)
 {
@@ -90,7 +92,7 @@ static __device__ __forceinline__ piece<Out, N> round_sums(const piece<float, N>
     return y;
 }
 
-/* Those that have been rounded already, with their bias. */
+/* Sums that have been rounded already, with their bias, stay as they are. */
 template <class T, int N>
 static __device__ __forceinline__ piece<T, N> round_sums(const piece<T, N> &y, const piece<T, N> &)
 {
@@ -124,7 +126,7 @@ static __device__ __forceinline__ piece<T, N> gate_rounded(enum activation activ
 
 /* ---- all of it ---- */
 
-/* MATMUL_STORE and MATMUL_ADD. */
+/* Finishes N elements of MATMUL_STORE or MATMUL_ADD. */
 template <class T, class Out, class Y, int N>
 static __device__ __forceinline__ void finish_sums(const matmul &m, const out_run<Out> &run, const piece<Y, N> &sums,
                                                    const biases<T, N> &bias, const piece<T, N> &before)
@@ -135,7 +137,7 @@ static __device__ __forceinline__ void finish_sums(const matmul &m, const out_ru
     store_run(run, y);
 }
 
-/* MATMUL_GATE. */
+/* Finishes N elements of MATMUL_GATE. */
 template <class T, class Y, int N>
 static __device__ __forceinline__ void finish_gated(const matmul &m, const out_run<T> &run, const piece<Y, N> &gates,
                                                     const piece<Y, N> &ups, const biases<T, N> &bias)
@@ -152,7 +154,7 @@ template <class T> struct out_element {
     piece<T, 1> before;
 };
 
-/* Of an output feature, with MATMUL_GATE one of the gates; all but `before`. */
+/* The element of a token and an output feature, with MATMUL_GATE one of the gates. Its `before` is not loaded yet. */
 template <class T>
 static __device__ __forceinline__ out_element<T> out_element_of(const matmul &m, int token, int64_t feature)
 {
@@ -164,7 +166,7 @@ template <class T> static __device__ __forceinline__ void load_before(const matm
     element.before = load_before<T, 1>(m, out_run<T>{(T *)m.out + element.at, 1, false});
 }
 
-/* Any result. sum() and up_sum() return the sums; up_sum is called only with MATMUL_GATE. */
+/* Finishes an element of any result. sum() and up_sum() return the sums; up_sum is called only with MATMUL_GATE. */
 template <class T, class Sum, class UpSum>
 static __device__ __forceinline__ void finish_element(const matmul &m, const out_element<T> &element, Sum sum,
                                                       UpSum up_sum)

@@ -39,6 +39,12 @@ static bool can_compute(const struct matmul *m)
            few_tokens_tiles(m, FEW_TOKENS_TILE) <= INT32_MAX / 64 && matmul_is_aligned(m);
 }
 
+/* The most parts of a tile: each is computed by a block, one on each multiprocessor. */
+static int32_t most_splits(const struct matmul_device *d)
+{
+    return d->num_sms < MAX_PARTS ? d->num_sms : MAX_PARTS;
+}
+
 /* Finishes a plan of one of the two kernels, with the longest ring that fits, at most of `stages` stages. A block keeps
  * the sums of a tile of each warp, twice. stages is 0 if fewer than `least` fit, or if the matmul cannot have so many
  * parts: the norm of x needs all of x. */
@@ -76,10 +82,9 @@ static struct few_tokens_plan plan_of(const struct matmul_device *d, const struc
 static bool chain_plan(const struct matmul_device *d, const struct matmul *m, struct few_tokens_plan *out)
 {
     const int32_t least = d->max_shared_bytes <= 100 << 10 ? 2 : 4;
-    const int32_t most = d->num_sms < MAX_PARTS ? d->num_sms : MAX_PARTS;
     *out = (struct few_tokens_plan){0};
     if (m->num_tokens > CHAIN_MAX_TOKENS) return false;
-    for (int32_t splits = 1; splits <= most && out->stages == 0; splits *= 2) {
+    for (int32_t splits = 1; splits <= most_splits(d) && out->stages == 0; splits *= 2) {
         const struct few_tokens_plan plan = few_tokens_split(m, d->num_sms, splits, CHAIN_CHUNK, CHAIN_TILE, SKEW);
         for (int32_t stages = CHAIN_MAX_STAGES; stages >= least && out->stages == 0; stages /= 2)
             *out = with_ring(d, m, plan, CHAIN_MAX_TOKENS * CHAIN_TILE * (int32_t)sizeof(float),
@@ -97,7 +102,7 @@ bool few_tokens_plan(const struct matmul_device *d, const struct matmul *m, stru
     const bool is_short = m->out_features * m->in_features * 2 < (int64_t)SHORT_BYTES * d->num_sms;
     *out = plan_of(d, m, 1, is_short ? 1024 : 512);
     if (out->stages >= 3) return true;
-    for (int32_t splits = 1; splits <= MAX_PARTS && out->stages < 4; splits *= 2) {
+    for (int32_t splits = 1; splits <= most_splits(d) && out->stages < 4; splits *= 2) {
         const struct few_tokens_plan plan = plan_of(d, m, splits, 512);
         if (plan.stages > out->stages) *out = plan;
     }

@@ -63,7 +63,7 @@ CUDA_HOST_DEVICE int few_tokens_gain_bytes(const struct matmul *m)
     return m->gain ? (int)m->in_features * (m->gain_is_float ? 4 : 2) : 0;
 }
 
-/* A plan without a ring: the matmul in so many splits, by `places` blocks at most. */
+/* A plan without a ring: the matmul in so many splits, by `places` blocks at most, which are no fewer than splits. */
 struct few_tokens_plan few_tokens_split(const struct matmul *m, int32_t places, int32_t splits, int32_t chunk,
                                         int32_t tile, int32_t skew);
 

@@ -88,7 +88,7 @@ static bool plan_quantized(const struct matmul_device *d, struct quantized_call 
     if (plan_with(d, 2, 1, c)) return true;
     if (token_groups(&c->base.matmul) > 1 && plan_with(d, 1, 1, c)) return true;
     for (int per_sm = 2; per_sm > 0; per_sm--)
-        for (int splits = 1; splits <= 16; splits *= 2)
+        for (int splits = 1; splits <= 16 && splits <= per_sm * d->num_sms; splits *= 2)
             if (plan_with(d, per_sm, splits, c)) return true;
     return false;
 }

@@ -19,7 +19,8 @@
  * where a kernel for a batch of tokens is faster, which takes no norm, and linear_mma_quantized no gate_up either; more
  * than FUSED_MAX_TOKENS tokens of floats, or more than linear_wgmma takes where there is one, since cuBLAS and separate
  * kernels are as fast from there on; float32; types that differ, that of the bias included; in_features that is not a
- * multiple of 8; addresses that are not a multiple of 16. */
+ * multiple of 8; addresses that are not a multiple of 16; row segments with a norm, or that no kernel for a batch of
+ * tokens takes. */
 #include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/operations.h"
 

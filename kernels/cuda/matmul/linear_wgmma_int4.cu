@@ -27,7 +27,7 @@ template <int N> struct int4_tiling {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-/* By one thread. The first weights are copied while the kernel before may still write the tokens. */
+/* By one thread: copies all steps. The first weights are copied while the kernel before may still write the tokens. */
 template <class L>
 static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
@@ -84,7 +84,7 @@ struct step_scales {
         }
         load(call, part, part.begin);
     }
-    /* Those of a step; the steps follow each other. */
+    /* The scales and zeros of a step. It is called for all steps in turn. */
     __device__ __forceinline__ void of_step(uint32_t (&out)[2], const quantized_wgmma_call &call, const tile_part &part,
                                             int step)
     {
@@ -99,7 +99,7 @@ struct step_scales {
     }
 };
 
-/* Of what of_step gives: what is subtracted from the decoded integers. */
+/* From what of_step gives: the pair that is subtracted from a pair of decoded integers. */
 template <class T> static __device__ __forceinline__ uint32_t offset_of(uint32_t both)
 {
     return INT4_BITS<T> + (both >> 16) * 0x10001;
@@ -127,7 +127,7 @@ static __device__ __forceinline__ void decode_part(uint32_t (&to)[L::WORDS][2][4
         }
 }
 
-/* Starts to multiply it. The first part of a step begins new sums. */
+/* Starts to multiply a decoded part. The first part of a step begins new sums. */
 template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_part(float (&sums)[N / 2], const uint32_t (&a)[L::WORDS][2][4],
                                                      uint32_t tokens, int index)

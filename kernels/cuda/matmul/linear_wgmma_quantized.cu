@@ -62,7 +62,8 @@ static __device__ __forceinline__ bool scales_are_aligned(const quantized_wgmma_
            ((uintptr_t)call.matmul.zeros & 3) == 0;
 }
 
-/* Of the input features from `place` * STEP / scales_of_step on; `scales` and `zeros` are the row's first ones. */
+/* Loads the scales and zeros of a row's input features from `place` * STEP / scales_of_step on. `scales` is where the
+ * row's scales begin, `zeros` where its zeros do. */
 static __device__ __forceinline__ scale_words load_raw(const quantized_wgmma_call &call, int64_t scales,
                                                        const uint8_t *zeros, int place, bool aligned)
 {

@@ -96,7 +96,7 @@ static __device__ __forceinline__ operand tokens_of_tile(const wgmma_call &call,
     return {&call.x, part.first_token, -1, bytes, BOX_FEATURES};
 }
 
-/* The bytes of one box of each. */
+/* The bytes that copy_box copies. */
 static __device__ __forceinline__ int box_bytes(const operand &o)
 {
     return o.second_row < 0 ? o.bytes : 2 * o.bytes;

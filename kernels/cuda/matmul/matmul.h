@@ -25,9 +25,9 @@ struct matmul {
     const void *x; /* [num_tokens, in_features] dtype, or quantized rows (MATMUL_ROWS_WGMMA) */
     int64_t x_stride;
     int32_t num_tokens;
-    struct row_segments segments;
-    enum dtype dtype; /* float16 or bfloat16 */
-    const void *gain; /* [in_features], or NULL */
+    struct row_segments segments; /* if there are any, `weight` is the first of several */
+    enum dtype dtype;             /* float16 or bfloat16 */
+    const void *gain;             /* [in_features], or NULL */
     bool gain_is_float;
     float eps;
     void *out;

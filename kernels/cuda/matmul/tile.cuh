@@ -25,15 +25,15 @@ static inline int32_t token_tiles_of(const struct row_segments *segments, int32_
     return num_tokens / n + (segments->count < num_tokens ? segments->count : num_tokens);
 }
 
-/* Steps begin .. end - 1 of the input features, which are the `rank`-th part of them, of a tile of output features and
- * of a tile of tokens; num_tokens 0: of none. */
+/* What a block computes: part `rank` of the input features, which is steps begin .. end - 1, of a tile of output
+ * features and a tile of tokens. num_tokens 0: there is no such tile of tokens. */
 struct tile_part {
     int32_t rank, tile, begin, end, first_token, num_tokens;
     int32_t first_row; /* where the weight begins in those that lie one behind the other: its first output feature */
 };
 
-/* Finds tile number `token_tile` of the tokens of all segments. Each warp does it for itself, 32 segments at a time;
- * all of its lanes call it. */
+/* Finds tile number `token_tile` of the tokens of all segments; `part` stays as it is if there are fewer. Each warp
+ * does it for itself, 32 segments at a time; all of its lanes call it. */
 template <int N>
 static __device__ __forceinline__ void find_segment(tile_part &part, const row_segments &segments, int out_features,
                                                     int token_tile)
@@ -85,8 +85,8 @@ static __device__ __forceinline__ int box_rows(const tiled_matmul &call)
 
 /* ---- the end of a tile ---- */
 
-/* Pieces of a token's sums, added over the blocks of a cluster. Those of other blocks take long to load, so all loads
- * of a round are started before the first is used. */
+/* Loads pieces of a token's sums, and adds them over the blocks of a cluster. Those of other blocks take long to load,
+ * so all loads of a round are started before the first is used. */
 template <int COUNT>
 static __device__ __forceinline__ void load_pieces(piece<float, 4> (&y)[COUNT], const float *const (&from)[COUNT],
                                                    int splits)
@@ -104,7 +104,7 @@ static __device__ __forceinline__ void load_pieces(piece<float, 4> (&y)[COUNT], 
     }
 }
 
-/* Pieces that are whole. */
+/* Loads pieces of results, which are whole. */
 template <class T, int N, int COUNT>
 static __device__ __forceinline__ void load_pieces(piece<T, N> (&y)[COUNT], const T *const (&from)[COUNT], int)
 {
