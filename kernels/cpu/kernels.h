@@ -155,7 +155,6 @@ struct cpu_quantized_args {
     const float *scales; /* [out_features, groups] */
     int64_t scale_stride;
     int64_t group_size;
-    int64_t split; /* groups that share a vector of weights (cpu_groups_of_vector); 1: a group is made of whole ones */
     int num_tokens;
     int64_t out_features, in_features;
 };

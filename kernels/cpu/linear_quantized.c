@@ -25,9 +25,9 @@ struct few {
     const struct cpu_quantized_kernels *kernels;
     int64_t token;
     int count;
-    int64_t features;                             /* at once */
-    int64_t x_bytes, groups, scale_stride, split; /* as in struct cpu_quantized_args */
-    uint8_t *x;                                   /* [count] of x_bytes */
+    int64_t features; /* at once */
+    int64_t x_bytes, groups, scale_stride;
+    uint8_t *x;     /* [count] of x_bytes */
     float *sums;    /* [count, groups] of x over the weight's groups; only if it has zeros */
     float *scratch; /* [threads] of thread_floats() */
 };
@@ -149,7 +149,6 @@ static void few_rows(const struct few *f, const struct weight *w, float *sums, f
                                             .scales = scales,
                                             .scale_stride = f->scale_stride,
                                             .group_size = w->group_size,
-                                            .split = f->split,
                                             .num_tokens = f->count,
                                             .out_features = count,
                                             .in_features = w->in_features};
@@ -174,11 +173,11 @@ void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int c
     const struct cpu_state *s = m->s;
     struct few f = {.parts = parts, .m = m, .token = token, .count = count, .x = s->workspace};
     f.kernels = s->tables->quantized;
-    f.split = cpu_groups_of_vector(s->tables, m->w);
+    const int64_t split = cpu_groups_of_vector(s->tables, m->w);
     f.features = few_features_of(weight_row_bytes(m->w), ROWS);
     f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
     f.groups = weight_groups(m->w);
-    f.scale_stride = divide_up(f.groups, f.split) * f.split;
+    f.scale_stride = divide_up(f.groups, split) * split;
     f.sums = (float *)(f.x + count * f.x_bytes);
     f.scratch = f.sums + count * f.groups;
     assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);

@@ -337,7 +337,9 @@ VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format,
 
 static void dot_quantized(const struct cpu_quantized_args *args)
 {
-    const int64_t split = args->split;
+    const int64_t columns = cpu_unit_columns(LANES, args->format);
+    const int64_t split =
+        args->group_size < columns && args->group_size < args->in_features ? columns / args->group_size : 1;
     if (args->format == WEIGHT_FP8) {
         dot_as(*args, WEIGHT_FP8, 1);
     } else if (args->format == WEIGHT_INT8) {
