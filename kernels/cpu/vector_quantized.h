@@ -13,8 +13,7 @@
 
 enum {
     LINE = 4 * LANES, /* bytes of a vector */
-    MANY_T = FP8_X,   /* tokens of FP8, and DOT_X of the others, by */
-    MANY_R = 2,       /* output features at once, */
+    MANY_R = 2,       /* output features at once, of up to FP8_X or DOT_X tokens, */
     ONE_R = 4,        /* output features at once of a single token */
     NEXT_PANEL = 256  /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
 };
@@ -159,22 +158,21 @@ VECTOR vec multiply_line(struct line w, const enum weight_format format, struct 
     return vec_fma(vec_from_int32(products), x.scales, sum);
 }
 
-/* Writes the sums of `rows` by `tokens` vectors. */
-VECTOR void store_totals(const struct cpu_quantized_args *a, const int rows, const int tokens,
-                         vec totals[ONE_R][MANY_T])
+/* Writes the sums of `rows` by `tokens` vectors. The vectors of a row begin `stride` after those of the row before. */
+VECTOR void store_totals(const struct cpu_quantized_args *a, const int rows, const int tokens, const vec *totals,
+                         const int stride)
 {
     if (rows == 4 && tokens == 1) {
-        _mm_storeu_ps(a->out, vec_sum4(totals[0][0], totals[1][0], totals[2][0], totals[3][0]));
+        _mm_storeu_ps(a->out, vec_sum4(totals[0], totals[stride], totals[2 * stride], totals[3 * stride]));
         return;
     }
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++, totals += stride) {
         if (tokens == 4) {
             float four[4];
-            _mm_storeu_ps(four,
-                          vec_sum4(totals[r][0], totals[r][1 % MANY_T], totals[r][2 % MANY_T], totals[r][3 % MANY_T]));
+            _mm_storeu_ps(four, vec_sum4(totals[0], totals[1], totals[2], totals[3]));
             for (int t = 0; t < 4; t++) a->out[t * a->out_stride + r] = four[t];
         } else {
-            for (int t = 0; t < tokens; t++) a->out[t * a->out_stride + r] = vec_sum(totals[r][t]);
+            for (int t = 0; t < tokens; t++) a->out[t * a->out_stride + r] = vec_sum(totals[t]);
         }
     }
 }
@@ -187,12 +185,12 @@ VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_f
     const int unit_bytes = cpu_unit_bytes(LANES, format), columns = cpu_unit_columns(LANES, format);
     const int64_t units = (a->in_features + columns - 1) / columns;
     const int64_t group_units = split > 1 ? 1 : (a->group_size + columns - 1) / columns;
-    vec totals[ONE_R][MANY_T], parts[ONE_R][MANY_T];
-    vec_clear(totals[0], ONE_R * MANY_T);
+    vec totals[ONE_R][DOT_X], parts[ONE_R][DOT_X];
+    vec_clear(totals[0], ONE_R * DOT_X);
     int64_t u = 0;
     for (const float *scales = a->scales; u < units; scales += split) {
         const int64_t end = u + group_units < units ? u + group_units : units;
-        vec_clear(parts[0], ONE_R * MANY_T);
+        vec_clear(parts[0], ONE_R * DOT_X);
         for (; u < end; u++) {
             prefetch_rows(a->weights, a->row_bytes, rows, u * LINE, false);
             struct line w[ONE_R];
@@ -213,7 +211,7 @@ VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_f
             for (int t = 0; t < tokens; t++) totals[r][t] = vec_fma(parts[r][t], scale, totals[r][t]);
         }
     }
-    store_totals(a, rows, tokens, totals);
+    store_totals(a, rows, tokens, totals[0], DOT_X);
 }
 
 /* ---- FP8 ---- */
@@ -231,13 +229,13 @@ VECTOR float tail_fp8(const struct cpu_quantized_args *a, int row, int token, in
 VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const int tokens)
 {
     const int64_t whole = a->in_features / LINE * LINE;
-    vec totals[ONE_R][MANY_T], parts[ONE_R][MANY_T];
+    vec totals[ONE_R][FP8_X], parts[ONE_R][FP8_X];
     bool nan[ONE_R] = {false};
-    vec_clear(totals[0], ONE_R * MANY_T);
+    vec_clear(totals[0], ONE_R * FP8_X);
     int64_t i = 0;
     for (const float *scales = a->scales; i < whole; scales++) {
         const int64_t end = i + a->group_size < whole ? i + a->group_size : whole;
-        vec_clear(parts[0], ONE_R * MANY_T);
+        vec_clear(parts[0], ONE_R * FP8_X);
         for (; i < end; i += LINE) {
             prefetch_rows(a->weights, a->row_bytes, rows, i, false);
 #pragma GCC unroll 4
@@ -261,7 +259,7 @@ VECTOR void dot_fp8(const struct cpu_quantized_args *a, const int rows, const in
             for (int t = 0; t < tokens; t++) totals[r][t] = vec_fma(parts[r][t], scale, totals[r][t]);
         }
     }
-    store_totals(a, rows, tokens, totals);
+    store_totals(a, rows, tokens, totals[0], FP8_X);
     for (int r = 0; r < rows; r++)
         for (int t = 0; t < tokens && (i < a->in_features || nan[r]); t++)
             a->out[t * a->out_stride + r] += nan[r] ? NAN : tail_fp8(a, r, t, i);
@@ -273,9 +271,9 @@ VECTOR void dot_rows(const struct cpu_quantized_args *a, const enum weight_forma
                      const int tokens, const int split)
 {
     if (format == WEIGHT_FP8) {
-        dot_fp8(a, rows, tokens);
+        dot_fp8(a, rows, tokens <= FP8_X ? tokens : 1);
     } else {
-        dot_integers(a, format, rows, tokens, split);
+        dot_integers(a, format, rows, tokens <= DOT_X ? tokens : 1, split);
     }
 }
 
@@ -312,7 +310,7 @@ VECTOR int most_tokens(const enum weight_format format)
 VECTOR void dot_if(const struct cpu_quantized_args *a, const enum weight_format format, const int tokens, const int n,
                    const int split)
 {
-    if (tokens == n && n <= most_tokens(format)) dot_tokens(*a, format, n <= MANY_T ? n : 1, split);
+    if (tokens == n && n <= most_tokens(format)) dot_tokens(*a, format, n, split);
 }
 
 VECTOR void dot_as(struct cpu_quantized_args a, const enum weight_format format, const int split)
