@@ -133,12 +133,27 @@ struct mlp_spec {
     enum activation activation; /* of a gated MLP */
 };
 
+/* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
+ * 2022). If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
+ */
+struct experts_spec {
+    struct router_params router; /* num_experts 0: the layer has no experts */
+    int32_t intermediate_size;   /* of an expert */
+    struct gate_params gate;
+    bool bias;          /* of gate, up and down */
+    bool router_bias;   /* of the router's logits */
+    bool choice_bias;   /* struct route_experts_args */
+    bool weights_first; /* struct experts_gate_up_args */
+    bool shared_gate;   /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+};
+
 /* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;
     struct attention_spec attention;
-    struct mlp_spec mlp;
+    struct mlp_spec mlp; /* intermediate_size 0: the layer has experts only */
+    struct experts_spec experts;
     /* a sublayer's output is multiplied by this before it is added to the residual stream */
     float residual_multiplier;
 };
