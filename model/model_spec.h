@@ -5,6 +5,7 @@
 #define QUIRE_MODEL_MODEL_SPEC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/pool.h"
@@ -95,6 +96,12 @@ enum tensor_role {
     TENSOR_XIELU_ALPHA_P,
     TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
+    TENSOR_ROUTER,
+    TENSOR_CHOICE_BIAS,
+    TENSOR_SHARED_GATE,
+    TENSOR_EXPERT_GATE,
+    TENSOR_EXPERT_UP,
+    TENSOR_EXPERT_DOWN,
     TENSOR_POST_MLP_NORM,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
@@ -166,7 +173,12 @@ struct layer_spec {
  * follows from its norm_placement.
  *
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
- * k_proj, v_proj or gate, up. */
+ * k_proj, v_proj or gate, up.
+ *
+ * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or a layer
+ * has one tensor for gate and up of all experts and one for down, expert_gate_up and expert_down, which are whole names
+ * of tensors, ".weight" included where they have it; experts is NULL then. `shared` is the module of the MLP beside
+ * experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
     const char *embedding, *final_norm;
     const char *layers;
@@ -175,8 +187,10 @@ struct tensor_names {
     const char *attention, *o;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
+    const char *router, *choice_bias, *shared, *shared_gate;
+    const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
 };
-extern const struct tensor_names tensor_names_llama; /* and OLMo 2's for post norms */
+extern const struct tensor_names tensor_names_llama; /* OLMo 2's for post norms, and Qwen 3's for experts */
 
 struct model_spec {
     int32_t hidden_size, num_layers, vocab_size;
@@ -202,9 +216,12 @@ struct model_spec {
 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
-    int32_t num_heads, num_kv_heads, head_size, intermediate_size;
+    int32_t num_heads, num_kv_heads, head_size, intermediate_size; /* intermediate_size: of MLPs */
+    int32_t num_experts, top_k, expert_size; /* expert_size: the intermediate size of an expert; 0: no layer has one */
 };
 struct layer_sizes model_spec_largest(const struct model_spec *spec);
+
+size_t model_spec_num_experts(const struct model_spec *spec); /* of all layers together */
 
 /* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes
