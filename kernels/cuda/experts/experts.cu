@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/experts/few_experts.h"
+#include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -20,15 +20,6 @@ enum { MAX_THREADS = 256 };
 template <class T, int N> static __device__ __forceinline__ piece<T, N> &piece_at(const T *x, int64_t i)
 {
     return ((piece<T, N> *)x)[i];
-}
-
-/* The weight of a row of the plan. */
-static __device__ __forceinline__ float weight_of_row(const expert_plan &plan, int row, int top_k)
-{
-    const int64_t first = (int64_t)plan.tokens[row] * top_k;
-    int i = 0;
-    while (i < top_k - 1 && plan.rows[first + i] != row) i++;
-    return plan.weights[first + i];
 }
 
 /* out[row] = x[tokens[row]], times the row's weight if there are weights first. Grid: x the row, y the part of its
@@ -89,7 +80,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __gr
     if (i >= call.pieces) return;
     if (call.base) {
         const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + i);
-        const float factor = call.base_gate ? 1 / (1 + __expf(-call.base_gate[token])) : 1.0f;
+        const float factor = call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f;
 #pragma unroll
         for (int k = 0; k < N; k++) sums[k] = factor * to_float(base.values[k]);
     }
@@ -179,7 +170,7 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (rows <= 0 || few_experts_gate_up(b, args)) return;
+    if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_quantized_gate_up(b, args)) return;
     struct linear_args linear =
         linear_of_rows(args->out, args->scratch, w, &args->plan, args->num_experts, rows, args->dtype);
     linear.out_stride = args->size;
@@ -200,7 +191,7 @@ void cuda_experts_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (rows <= 0 || few_experts_down(b, args)) return;
+    if (rows <= 0 || few_experts_down(b, args) || few_experts_quantized_down(b, args)) return;
     const struct linear_args linear =
         linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, rows, args->dtype);
     cuda_linear(b, &linear);

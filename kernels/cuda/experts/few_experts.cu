@@ -5,60 +5,22 @@
  *
  * experts_down: a warp computes an output feature of a token, with all the token's experts, so nothing has to be added
  * later. Tokens that have an expert in common read its matrix at about the same time, and the second from the L2 cache.
- *
- * The expert of a row follows from the starts: it is the last whose start is not beyond the row. All lanes load some of
- * them at once. */
+ */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/experts/few_experts.h"
+#include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/state.cuh"
 #include "kernels/cuda/warp.cuh"
 
 enum {
-    WARPS = 8,
+    WARPS = FEW_EXPERTS_WARPS,
     PLACES = 2,        /* blocks on a multiprocessor */
     ROWS = 4,          /* of an expert at once */
     PIECE = 8,         /* elements of 16 bytes */
     STEP = 32 * PIECE, /* elements that a warp loads of a row at once */
     AT_ONCE = 8,       /* loads under way, of each of two rows */
-    MAX_TOKENS = 16,
-    MAX_TOP_K = 32 /* a lane for each of a token's experts */
 };
-
-/* The rows first .. first + count - 1 of an expert. count 0: another warp has them. */
-struct expert_rows {
-    int expert, first, count;
-};
-
-/* Of the rows of an expert, row 0, ROWS, 2 * ROWS ... lead up to ROWS rows. */
-static __device__ __forceinline__ expert_rows rows_led_by(const int32_t *starts, int num_experts, int row)
-{
-    int before = 0, begin = 0, end = 0x7fffffff;
-    for (int i = threadIdx.x % 32; i <= num_experts; i += 32) {
-        const int start = starts[i];
-        if (start <= row) {
-            before++;
-            begin = max(begin, start);
-        } else {
-            end = min(end, start);
-        }
-    }
-    before = __reduce_add_sync(~0u, before);
-    begin = __reduce_max_sync(~0u, begin);
-    end = __reduce_min_sync(~0u, end);
-    return {before - 1, row, (row - begin) % ROWS == 0 ? min(ROWS, end - row) : 0};
-}
-
-/* Weights are read once: they need not stay in the L1 cache. */
-static __device__ __forceinline__ uint4 load_weights(const void *p)
-{
-    uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-        : "l"(p));
-    return v;
-}
 
 /* sum += the products of eight elements. */
 template <class T> static __device__ __forceinline__ void add_products(float &sum, const uint4 &a, const uint4 &b)
@@ -91,8 +53,8 @@ static __device__ __forceinline__ void multiply_pair(float (&gates)[ROWS], float
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             const bool there = first + k * STEP < in_features;
-            g[k] = there ? load_weights(gate + first + k * STEP) : uint4{};
-            u[k] = there ? load_weights(up + first + k * STEP) : uint4{};
+            g[k] = there ? load_once(gate + first + k * STEP) : uint4{};
+            u[k] = there ? load_once(up + first + k * STEP) : uint4{};
         }
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
@@ -120,11 +82,7 @@ static __device__ __forceinline__ void finish_pair(const gate_up_call &call, con
     }
     if (lane >= rows.count) return;
     const int row = rows.first + lane;
-    if (call.weights_first) {
-        const int first = call.plan.tokens[row] * call.top_k;
-        for (int i = 0; i < call.top_k; i++)
-            if (call.plan.rows[first + i] == row) weight = call.plan.weights[first + i];
-    }
+    if (call.weights_first) weight = weight_of_row(call.plan, row, call.top_k);
     gate *= weight, up *= weight;
     if (call.bias) {
         const T *bias = (const T *)call.bias + (int64_t)rows.expert * 2 * call.size + feature;
@@ -144,7 +102,7 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) gate_up_kernel(cons
     wait_for_previous();
     for (int item = blockIdx.x * WARPS + threadIdx.x / 32; item < items; item += gridDim.x * WARPS) {
         const int feature = item % call.size;
-        const expert_rows rows = rows_led_by(call.plan.starts, call.num_experts, item / call.size);
+        const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, item / call.size);
         if (rows.count == 0) continue;
         const T *gate = (const T *)call.weights + ((int64_t)rows.expert * 2 * call.size + feature) * in;
         const T *x[ROWS];
@@ -212,8 +170,7 @@ static __device__ __forceinline__ float multiply_experts(const down_call &call, 
             weights[k] = __shfl_sync(~0u, own.weight, j);
             w[k] = x[k] = uint4{};
             if (!there) continue;
-            w[k] =
-                load_weights((const T *)call.weights + ((int64_t)expert * call.out_features + feature) * call.size + i);
+            w[k] = load_once((const T *)call.weights + ((int64_t)expert * call.out_features + feature) * call.size + i);
             x[k] = *(const uint4 *)((const T *)call.x + (int64_t)row * call.size + i);
         }
 #pragma unroll
@@ -249,8 +206,7 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) down_kernel(const _
         float sum = warp_sum(multiply_experts<T>(call, own, feature) + bias_of_experts<T>(call, own, feature));
         if (threadIdx.x % 32 != 0) continue;
         if (call.base)
-            sum += to_float(((const T *)call.base)[at]) *
-                   (call.base_gate ? 1 / (1 + __expf(-call.base_gate[token])) : 1.0f);
+            sum += to_float(((const T *)call.base)[at]) * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
         ((T *)call.out)[at] = from_float<T>(sum);
     }
 }
@@ -260,17 +216,11 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) down_kernel(const _
 /* Floats of x's type, in rows of whole pieces. */
 static bool takes(const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k, const void *x)
 {
-    return num_tokens <= MAX_TOKENS && top_k <= MAX_TOP_K && (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) &&
-           w->format == weight_format_of(dtype) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features % PIECE == 0 && w->in_features < INT32_MAX / MAX_TOKENS / MAX_TOP_K &&
-           cuda_is_aligned(w->data) && cuda_is_aligned(x);
-}
-
-/* So many blocks of items, at most as many as fit on the device. */
-static cuda_launch launch_of(const struct cuda_state *s, int64_t blocks)
-{
-    const int64_t places = (int64_t)PLACES * s->num_sms;
-    return {dim3((unsigned)(blocks < places ? blocks : places)), WARPS * 32};
+    return num_tokens <= FEW_EXPERTS_MAX_TOKENS && top_k <= FEW_EXPERTS_MAX_TOP_K &&
+           (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && w->format == weight_format_of(dtype) &&
+           (!w->bias || w->bias_dtype == dtype) && w->in_features % PIECE == 0 &&
+           w->in_features < INT32_MAX / FEW_EXPERTS_MAX_TOKENS / FEW_EXPERTS_MAX_TOP_K && cuda_is_aligned(w->data) &&
+           cuda_is_aligned(x);
 }
 
 bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *args)
@@ -291,7 +241,7 @@ bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *a
                                args->size,
                                (int32_t)w->in_features,
                                args->weights_first};
-    const cuda_launch launch = launch_of(s, cuda_div_up((int64_t)rows * args->size, WARPS));
+    const cuda_launch launch = few_experts_launch(s, PLACES, cuda_div_up((int64_t)rows * args->size, WARPS));
     cuda_launch_dependent(s, args->dtype == DTYPE_FLOAT16 ? gate_up_kernel<__half> : gate_up_kernel<__nv_bfloat16>,
                           launch, call);
     cuda_check_launch(b, "experts_gate_up");
@@ -307,7 +257,7 @@ bool few_experts_down(struct backend *b, const struct experts_down_args *args)
                             args->base,         args->base_gate, args->plan, args->num_tokens,
                             args->num_experts,  args->top_k,     args->size, (int32_t)w->out_features,
                             args->weights_first};
-    const cuda_launch launch = launch_of(s, cuda_div_up(w->out_features, WARPS) * args->num_tokens);
+    const cuda_launch launch = few_experts_launch(s, PLACES, cuda_div_up(w->out_features, WARPS) * args->num_tokens);
     cuda_launch_dependent(s, args->dtype == DTYPE_FLOAT16 ? down_kernel<__half> : down_kernel<__nv_bfloat16>, launch,
                           call);
     cuda_check_launch(b, "experts_down");
