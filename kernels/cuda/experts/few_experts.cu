@@ -214,9 +214,11 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) down_kernel(const _
 /* ---- the host's side ---- */
 
 /* Floats of x's type, in rows of whole pieces. */
-static bool takes(const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k, const void *x)
+/* On Hopper, linear_wgmma is as fast with one token, and faster with more. */
+static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
+                  const void *x)
 {
-    return num_tokens <= FEW_EXPERTS_MAX_TOKENS && top_k <= FEW_EXPERTS_MAX_TOP_K &&
+    return !cuda_state(b)->has_wgmma && num_tokens <= FEW_EXPERTS_MAX_TOKENS && top_k <= FEW_EXPERTS_MAX_TOP_K &&
            (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && w->format == weight_format_of(dtype) &&
            (!w->bias || w->bias_dtype == dtype) && w->in_features % PIECE == 0 &&
            w->in_features < INT32_MAX / FEW_EXPERTS_MAX_TOKENS / FEW_EXPERTS_MAX_TOP_K && cuda_is_aligned(w->data) &&
@@ -227,7 +229,7 @@ bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *a
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (!takes(w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
     const struct cuda_state *s = cuda_use(b);
     const gate_up_call call = {args->out,
                                args->x,
@@ -251,7 +253,7 @@ bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *a
 bool few_experts_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
-    if (!takes(w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
     const struct cuda_state *s = cuda_use(b);
     const down_call call = {args->out,          args->x,         w->data,    w->bias,
                             args->base,         args->base_gate, args->plan, args->num_tokens,

@@ -7,11 +7,11 @@
  * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4: as weight_prepare has put them
  * (quantized.cuh).
  *
- * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both. Warps have
- * items of 8 gates for up to 8 rows of an expert in turn.
+ * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both. Blocks take
+ * tiles of gates for up to 8 rows of an expert in turn; the warps of a tile share its input features.
  *
- * experts_down: a block computes 16 output features of all tokens. Its warps take the experts in turn, and leave
- * weighted sums in shared memory, from where they are added in the order of each token's experts. */
+ * experts_down: a block computes 16 output features of all tokens. Its warps, two of which share a matrix, take the
+ * experts in turn, and leave sums in shared memory, from where they are added in the order of each token's experts. */
 #include <type_traits>
 
 #include "kernels/cuda/activation.cuh"
@@ -21,12 +21,21 @@
 #include "kernels/cuda/mma.cuh"
 
 enum {
-    PLACES = 2,  /* blocks on a multiprocessor */
-    AT_ONCE = 6, /* pieces under way, of each of two rows */
-    TILE = 16,   /* rows of a weight */
-    ROWS = 8,    /* of x */
+    TILE = 16,                               /* rows of a weight */
+    ROWS = 8,                                /* of x */
+    SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up, */
+    DOWN_SHARES = 2,                         /* and of experts_down */
+    GATE_TILES = FEW_EXPERTS_WARPS / SHARES, /* of a block at a time */
+    DOWN_WARPS = 16,
+    WGMMA_BEST = 5, /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
     MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K
 };
+
+/* Blocks of experts_gate_up on a multiprocessor. The scales of groups take registers. */
+template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
+
+/* Pieces under way, of each of two rows. */
+template <enum weight_format F> static constexpr int AT_ONCE = F == WEIGHT_INT4 ? 4 : 6;
 
 /* The weights of experts, one behind the other. */
 struct quantized_matrices {
@@ -94,50 +103,59 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
     }
 }
 
-/* sums = rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x, NULL: none. */
+/* Quads of a row that a share has. */
+struct row_share {
+    int begin, end;
+};
+
+template <enum weight_format F>
+static __device__ __forceinline__ row_share share_of(const quantized_matrices &w, int share, int shares)
+{
+    const int quads = w.in_features / QUAD_FEATURES<F>;
+    return {quads * share / shares, quads * (share + 1) / shares};
+}
+
+/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x,
+ * NULL: none. */
 template <class T, enum weight_format F, bool GROUPED>
 static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
-                                                     int64_t high_row, const T *x)
+                                                     int64_t high_row, const T *x, const row_share &share)
 {
-    constexpr int QUAD = QUAD_FEATURES<F>;
-    const int j = threadIdx.x % 4, quads = w.in_features / QUAD;
+    constexpr int QUAD = QUAD_FEATURES<F>, N = AT_ONCE<F>, CONSTANTS = GROUPED ? N : 1;
+    const int j = threadIdx.x % 4;
     const uint8_t *low = w.data + low_row * w.row_bytes + 16 * j, *high = w.data + high_row * w.row_bytes + 16 * j;
     const T *own_x = x ? x + (F == WEIGHT_INT4 ? 2 * j : 16 * j) : NULL;
-    uint32_t offsets[2] = {};
-    if (F == WEIGHT_INT4 && !GROUPED)
-        offsets[0] = offset_of<T>(w, low_row, 0), offsets[1] = offset_of<T>(w, high_row, 0);
+    float scales[CONSTANTS][2];
+    uint32_t offsets[CONSTANTS][2] = {};
+    auto load_constants = [&](int k, int group) {
+        scales[k][0] = scale_of<T, F>(w, low_row, group), scales[k][1] = scale_of<T, F>(w, high_row, group);
+        if (F != WEIGHT_INT4) return;
+        offsets[k][0] = offset_of<T>(w, low_row, group), offsets[k][1] = offset_of<T>(w, high_row, group);
+    };
+    if (!GROUPED) load_constants(0, 0);
 #pragma unroll 1
-    for (int first = 0; first < quads; first += AT_ONCE) {
-        uint4 l[AT_ONCE], h[AT_ONCE];
+    for (int first = share.begin; first < share.end; first += N) {
+        uint4 l[N], h[N];
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int at = min(first + k, quads - 1) * 64;
-            l[k] = load_once(low + at);
-            h[k] = load_once(high + at);
+        for (int k = 0; k < N; k++) {
+            const int quad = min(first + k, share.end - 1);
+            l[k] = load_once(low + quad * 64);
+            h[k] = load_once(high + quad * 64);
         }
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            const int quad = first + k;
-            if (quad >= quads) break;
-            const T *at = own_x ? own_x + quad * QUAD : NULL;
-            if constexpr (GROUPED) {
-                const int group = quad * QUAD / w.group_size;
-                const float scales[2] = {scale_of<T, F>(w, low_row, group), scale_of<T, F>(w, high_row, group)};
-                float part[4] = {};
-                if (F == WEIGHT_INT4)
-                    offsets[0] = offset_of<T>(w, low_row, group), offsets[1] = offset_of<T>(w, high_row, group);
-                multiply_piece<T, F>(part, l[k], h[k], at, offsets);
+        for (int k = 0; GROUPED && k < N; k++)
+            load_constants(k % CONSTANTS, min(first + k, share.end - 1) * QUAD / w.group_size);
 #pragma unroll
-                for (int i = 0; i < 4; i++) sums[i] += scales[i / 2] * part[i];
-            } else {
-                multiply_piece<T, F>(sums, l[k], h[k], at, offsets);
-            }
+        for (int k = 0; k < N; k++) {
+            float part[4] = {};
+            if (first + k >= share.end) break;
+            multiply_piece<T, F>(part, l[k], h[k], own_x ? own_x + (first + k) * QUAD : NULL, offsets[k % CONSTANTS]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[i] += GROUPED ? scales[k % CONSTANTS][i / 2] * part[i] : part[i];
         }
     }
-    if (GROUPED) return;
-    const float scales[2] = {scale_of<T, F>(w, low_row, 0), scale_of<T, F>(w, high_row, 0)};
 #pragma unroll
-    for (int i = 0; i < 4; i++) sums[i] *= scales[i / 2];
+    for (int i = 0; i < 4; i++) sums[i] *= GROUPED ? 1 : scales[0][i / 2];
 }
 
 /* ---- gate and up ---- */
@@ -172,28 +190,41 @@ static __device__ __forceinline__ void finish(const gate_up_call &call, const ex
         from_float<T>(gate_value<T>(call.gate, to_float(g), to_float(u)));
 }
 
-/* Item i is tile i % tiles of the rows that row i / tiles leads. */
+/* A block computes GATE_TILES tiles at a time, SHARES warps each. Item i is tiles i % groups * GATE_TILES and on, of
+ * the rows that row i / groups leads. */
 template <class T, enum weight_format F, bool GROUPED>
-static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES)
+static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>)
     gate_up_kernel(const __grid_constant__ gate_up_call call)
 {
-    const int tiles = (call.size + TILE / 2 - 1) / (TILE / 2), items = call.num_rows * tiles;
-    const int i = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
+    __shared__ float shares[FEW_EXPERTS_WARPS][32][4];
+    constexpr int FEATURES = GATE_TILES * TILE / 2;
+    const int groups = (call.size + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
+    const row_share share = share_of<F>(call.weights, warp % SHARES, SHARES);
     let_next_start();
     wait_for_previous();
-    for (int item = blockIdx.x * FEW_EXPERTS_WARPS + threadIdx.x / 32; item < items;
-         item += gridDim.x * FEW_EXPERTS_WARPS) {
-        const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, item / tiles);
+    for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
-        const int feature = item % tiles * (TILE / 2) + i, there = min(feature, call.size - 1);
+        const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
+                  there = min(feature, call.size - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.size + there;
         const T *x = NULL;
         if (i < rows.count)
             x = (const T *)call.x + (int64_t)call.plan.tokens[rows.first + i] * call.weights.in_features;
         float sums[4] = {};
-        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.size, x);
-        finish<T>(call, rows, 2 * j, feature, sums[0], sums[2]);
-        finish<T>(call, rows, 2 * j + 1, feature, sums[1], sums[3]);
+        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.size, x, share);
+        *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
+        __syncthreads();
+        if (warp % SHARES == 0) {
+#pragma unroll
+            for (int k = 1; k < SHARES; k++)
+#pragma unroll
+                for (int n = 0; n < 4; n++) sums[n] += shares[warp + k][lane][n];
+            finish<T>(call, rows, 2 * j, feature, sums[0], sums[2]);
+            finish<T>(call, rows, 2 * j + 1, feature, sums[1], sums[3]);
+        }
+        __syncthreads();
     }
 }
 
@@ -210,63 +241,77 @@ struct down_call {
     bool weights_first;
 };
 
-/* Adds a token's rows of sums [num_rows, TILE], in their order, to its base. */
+using sums_of_rows = float[DOWN_SHARES][MAX_ROWS][TILE];
+
+/* Adds a token's rows of sums, in their order, to its base. */
 template <class T>
-static __device__ __forceinline__ void add_rows(const down_call &call, const float (&sums)[MAX_ROWS][TILE], int token,
-                                                int column, int feature)
+static __device__ __forceinline__ void add_rows(const down_call &call, const sums_of_rows &sums, int token, int column,
+                                                int feature)
 {
     const int64_t at = (int64_t)token * call.weights.out_features + feature;
     const int first = token * call.top_k;
     float sum = 0;
     if (call.base)
         sum = to_float(((const T *)call.base)[at]) * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
-    for (int k = 0; k < call.top_k; k++)
-        sum += (call.weights_first ? 1.0f : call.plan.weights[first + k]) * sums[call.plan.rows[first + k]][column];
+    for (int k = 0; k < call.top_k; k++) {
+        const int row = call.plan.rows[first + k];
+        sum +=
+            (call.weights_first ? 1.0f : call.plan.weights[first + k]) * (sums[0][row][column] + sums[1][row][column]);
+    }
     ((T *)call.out)[at] = from_float<T>(sum);
 }
 
+/* Leaves a share of the tile of the expert whose rows row `row` leads. */
 template <class T, enum weight_format F, bool GROUPED>
-static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES)
-    down_kernel(const __grid_constant__ down_call call)
+static __device__ __forceinline__ void multiply_tile(const down_call &call, sums_of_rows &shared, int row, int share)
 {
-    __shared__ float sums_of_rows[MAX_ROWS][TILE];
     const quantized_matrices &w = call.weights;
-    const int num_rows = call.num_tokens * call.top_k, first_feature = blockIdx.x * TILE, last = w.out_features - 1;
-    const int i = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
+    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, last = w.out_features - 1;
+    const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, row);
+    if (rows.count == 0) return;
+    const int64_t first_row = (int64_t)rows.expert * w.out_features;
+    const int low = min((int)blockIdx.x * TILE + i, last), high = min((int)blockIdx.x * TILE + i + 8, last);
+    const T *x = i < rows.count ? (const T *)call.x + (int64_t)(row + i) * w.in_features : NULL;
+    const T *bias = (const T *)w.bias;
+    float sums[4] = {};
+    multiply_rows<T, F, GROUPED>(sums, w, first_row + low, first_row + high, x, share_of<F>(w, share, DOWN_SHARES));
+    if (bias && share == 0) {
+        const float of_rows[2] = {to_float(bias[first_row + low]), to_float(bias[first_row + high])};
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += of_rows[k / 2];
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (2 * j + k % 2 < rows.count) shared[share][row + 2 * j + k % 2][i + k / 2 * 8] = sums[k];
+}
+
+/* Grid: x the tile. */
+template <class T, enum weight_format F, bool GROUPED>
+static __global__ void __launch_bounds__(DOWN_WARPS * 32, 1) down_kernel(const __grid_constant__ down_call call)
+{
+    __shared__ sums_of_rows shared;
+    const int num_rows = call.num_tokens * call.top_k, warp = threadIdx.x / 32;
     let_next_start();
     wait_for_previous();
-    for (int row = threadIdx.x / 32; row < num_rows; row += FEW_EXPERTS_WARPS) {
-        const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, row);
-        if (rows.count == 0) continue;
-        const int64_t first_row = (int64_t)rows.expert * w.out_features;
-        const int low = min(first_feature + i, last), high = min(first_feature + i + 8, last);
-        const T *x = i < rows.count ? (const T *)call.x + (int64_t)(row + i) * w.in_features : NULL,
-                *bias = (const T *)w.bias;
-        float sums[4] = {};
-        multiply_rows<T, F, GROUPED>(sums, w, first_row + low, first_row + high, x);
-        if (bias) {
-            const float of_rows[2] = {to_float(bias[first_row + low]), to_float(bias[first_row + high])};
-#pragma unroll
-            for (int k = 0; k < 4; k++) sums[k] += of_rows[k / 2];
-        }
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (2 * j + k % 2 < rows.count) sums_of_rows[row + 2 * j + k % 2][i + k / 2 * 8] = sums[k];
-    }
+    for (int row = warp / DOWN_SHARES; row < num_rows; row += DOWN_WARPS / DOWN_SHARES)
+        multiply_tile<T, F, GROUPED>(call, shared, row, warp % DOWN_SHARES);
     __syncthreads();
-    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += FEW_EXPERTS_WARPS * 32)
-        if (first_feature + at % TILE <= last)
-            add_rows<T>(call, sums_of_rows, at / TILE, at % TILE, first_feature + at % TILE);
+    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += DOWN_WARPS * 32) {
+        const int feature = blockIdx.x * TILE + at % TILE;
+        if (feature < call.weights.out_features) add_rows<T>(call, shared, at / TILE, at % TILE, feature);
+    }
 }
 
 /* ---- the host's side ---- */
 
 /* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. */
-static bool takes(const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k, const void *x)
+static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
+                  const void *x)
 {
+    const int most_tokens = cuda_state(b)->has_wgmma ? WGMMA_BEST - 1 : FEW_EXPERTS_MAX_TOKENS;
     const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
     const bool format = w->format == WEIGHT_FP8 || w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
-    return format && num_tokens <= FEW_EXPERTS_MAX_TOKENS && top_k <= FEW_EXPERTS_MAX_TOP_K &&
+    return format && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
            (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
            w->in_features % quad == 0 && (w->group_size >= w->in_features || w->group_size % quad == 0) &&
            w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / MAX_ROWS && !w->input_order &&
@@ -318,15 +363,15 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (!takes(w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
     const struct cuda_state *s = cuda_use(b);
     const gate_up_call call = {args->out, args->x,           matrices_of(w), args->plan, args->gate,
                                rows,      args->num_experts, args->top_k,    args->size, args->weights_first};
-    const cuda_launch launch =
-        few_experts_launch(s, PLACES, cuda_div_up(rows * cuda_div_up(args->size, TILE / 2), FEW_EXPERTS_WARPS));
+    const int64_t blocks = rows * cuda_div_up(args->size, GATE_TILES * TILE / 2);
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
-        cuda_launch_dependent(s, gate_up_kernel<decltype(zero), decltype(format)::value, decltype(grouped)::value>,
-                              launch, call);
+        constexpr bool GROUPED = decltype(grouped)::value;
+        cuda_launch_dependent(s, gate_up_kernel<decltype(zero), decltype(format)::value, GROUPED>,
+                              few_experts_launch(s, PLACES<GROUPED>, blocks), call);
     });
     cuda_check_launch(b, "experts_gate_up");
     return true;
@@ -335,11 +380,11 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
 bool few_experts_quantized_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
-    if (!takes(w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
     const struct cuda_state *s = cuda_use(b);
     const down_call call = {args->out,  args->x,          matrices_of(w),    args->base,  args->base_gate,
                             args->plan, args->num_tokens, args->num_experts, args->top_k, args->weights_first};
-    const cuda_launch launch = {dim3((unsigned)cuda_div_up(w->out_features, TILE)), FEW_EXPERTS_WARPS * 32};
+    const cuda_launch launch = {dim3((unsigned)cuda_div_up(w->out_features, TILE)), DOWN_WARPS * 32};
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
         cuda_launch_dependent(s, down_kernel<decltype(zero), decltype(format)::value, decltype(grouped)::value>, launch,
                               call);
