@@ -196,6 +196,30 @@ CHECKPOINTS = {
         num_key_value_heads=1, tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
         residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2,
         layer_types=["attention", "attention"], position_embedding_type="rope", mamba_n_heads=8)),
+    # DeepSeek V3's router; a dense layer, then experts and shared ones
+    "glm4_moe": ("glm4_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, use_qk_norm=True, attention_bias=True, n_routed_experts=8, n_group=4,
+        topk_group=2, num_experts_per_tok=3, moe_intermediate_size=16, routed_scaling_factor=1.5, num_mtp_layers=0)),
+    "dots1": ("dots1", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
+        moe_intermediate_size=16, routed_scaling_factor=2.5, first_k_dense_replace=1, norm_topk_prob=True,
+        sliding_window=24, max_window_layers=1)),
+    "solar_open": ("solar_open", "bfloat16", "5", None, dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)),
+    "exaone_moe": ("exaone_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        sliding_window=24, sliding_window_pattern=2)),
+    "flex_olmo": ("flex_olmo", "float16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=False, num_experts=5, num_experts_per_tok=3)),
+    "minimax_m2": ("minimax_m2", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_local_experts=6, num_experts_per_tok=2,
+        rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5))),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -205,6 +229,8 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
     "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
     "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared",
+    "glm4_moe": "Glm4Moe", "dots1": "Dots1", "solar_open": "SolarOpen", "exaone_moe": "ExaoneMoe",
+    "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
@@ -238,6 +264,8 @@ def randomize(model, seed, gain_offset):
                 tensor.fill_(0.375)
             elif name.endswith("act_fn.eps"):
                 tensor.fill_(-0.25)
+            elif name.endswith("e_score_correction_bias"):  # of a router
+                tensor.copy_(0.2 * torch.randn(tensor.shape, generator=generator))
 
 
 def to_transformers_4(config):
