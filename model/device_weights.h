@@ -1,6 +1,6 @@
 /* Weights on a device that has memory of its own. There matrices of floats, and biases, have the type of the
  * activations; gains and quantized matrices are what they are on the host. The parts of a projection are merged into
- * one matrix if they have the same scheme and no order of input features. */
+ * one matrix if they have the same scheme and no order of input features; experts are stacked. */
 #ifndef QUIRE_MODEL_DEVICE_WEIGHTS_H
 #define QUIRE_MODEL_DEVICE_WEIGHTS_H
 

@@ -84,7 +84,7 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
     };
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
-        const int64_t elements = t->scheme.is_quantized ? t->merged_rows * t->in_features : 0;
+        const int64_t elements = t->scheme.is_quantized && t->num_experts == 0 ? t->merged_rows * t->in_features : 0;
         if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
         if (elements > query.max_quantized_elements) query.max_quantized_elements = elements;
     }

@@ -5,6 +5,7 @@
 #define QUIRE_MODEL_MODEL_SPEC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/pool.h"
@@ -95,6 +96,12 @@ enum tensor_role {
     TENSOR_XIELU_ALPHA_P,
     TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
+    TENSOR_ROUTER,
+    TENSOR_CHOICE_BIAS,
+    TENSOR_SHARED_GATE,
+    TENSOR_EXPERT_GATE,
+    TENSOR_EXPERT_UP,
+    TENSOR_EXPERT_DOWN,
     TENSOR_POST_MLP_NORM,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
@@ -133,12 +140,27 @@ struct mlp_spec {
     enum activation activation; /* of a gated MLP */
 };
 
+/* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
+ * 2022). If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
+ */
+struct experts_spec {
+    struct router_params router; /* num_experts 0: the layer has no experts */
+    int32_t intermediate_size;   /* of an expert */
+    struct gate_params gate;
+    bool bias;          /* of gate, up and down */
+    bool router_bias;   /* of the router's logits */
+    bool choice_bias;   /* struct route_experts_args */
+    bool weights_first; /* struct experts_gate_up_args */
+    bool shared_gate;   /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+};
+
 /* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;
     struct attention_spec attention;
-    struct mlp_spec mlp;
+    struct mlp_spec mlp; /* intermediate_size 0: the layer has experts only */
+    struct experts_spec experts;
     /* a sublayer's output is multiplied by this before it is added to the residual stream */
     float residual_multiplier;
 };
@@ -151,7 +173,12 @@ struct layer_spec {
  * follows from its norm_placement.
  *
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
- * k_proj, v_proj or gate, up. */
+ * k_proj, v_proj or gate, up.
+ *
+ * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or a layer
+ * has one tensor for gate and up of all experts and one for down, expert_gate_up and expert_down, which are whole names
+ * of tensors, ".weight" included where they have it; experts is NULL then. `shared` is the module of the MLP beside
+ * experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
     const char *embedding, *final_norm;
     const char *layers;
@@ -160,8 +187,10 @@ struct tensor_names {
     const char *attention, *o;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
+    const char *router, *choice_bias, *shared, *shared_gate;
+    const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
 };
-extern const struct tensor_names tensor_names_llama; /* and OLMo 2's for post norms */
+extern const struct tensor_names tensor_names_llama; /* OLMo 2's for post norms, and Qwen 3's for experts */
 
 struct model_spec {
     int32_t hidden_size, num_layers, vocab_size;
@@ -187,9 +216,12 @@ struct model_spec {
 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
-    int32_t num_heads, num_kv_heads, head_size, intermediate_size;
+    int32_t num_heads, num_kv_heads, head_size, intermediate_size; /* intermediate_size: of MLPs */
+    int32_t num_experts, top_k, expert_size; /* expert_size: the intermediate size of an expert; 0: no layer has one */
 };
 struct layer_sizes model_spec_largest(const struct model_spec *spec);
+
+size_t model_spec_num_experts(const struct model_spec *spec); /* of all layers together */
 
 /* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes

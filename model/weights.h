@@ -20,6 +20,21 @@ struct projection {
     int num_parts;
 };
 
+/* The experts of a layer. In host memory, a matrix for each: gate_up [num_experts, 2], the gate and up of each, and
+ * down [num_experts]. Stacked, one for all: gate_up [1] and down [1] describe the first expert's, behind which the
+ * others lie (struct expert_matrices). */
+struct expert_weights {
+    struct weight router; /* [num_experts, hidden_size] */
+    struct float_vector {
+        const void *data;   /* NULL: none */
+        enum dtype dtype;   /* float32 */
+    } choice_bias;          /* [num_experts] */
+    struct weight *gate_up; /* [intermediate_size, hidden_size] each; stacked, [2 * intermediate_size, hidden_size] */
+    struct weight *down;    /* [hidden_size, intermediate_size] */
+    bool stacked;
+    struct weight shared_gate; /* [1, hidden_size] */
+};
+
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
@@ -31,6 +46,7 @@ struct layer_weights {
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
     struct xielu_params xielu; /* of an MLP without a gate */
     struct weight down;        /* [hidden_size, intermediate_size] */
+    struct expert_weights experts;
     struct norm_params post_mlp_norm; /* [hidden_size] */
 };
 
@@ -40,6 +56,7 @@ struct model_weights {
     struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
     struct norm_params final_norm; /* [hidden_size] */
     struct layer_weights *layers;  /* [num_layers] */
+    struct weight *experts;        /* those of all layers, three for each expert */
     int64_t bytes;                 /* of all weights, a tied one counted once */
     struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
@@ -84,7 +101,8 @@ void model_weights_close(struct model_weights *weights); /* safe on a zeroed str
  * in its page cache, and dummy or packed weights. *resident is -1 where the system does not tell. */
 void model_weights_resident(const struct model_weights *weights, int64_t *bytes, int64_t *resident);
 
-/* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
+/* Makes the table and zeroed layers, for functions that fill weights. Experts are not stacked. On failure *weights is
+ * zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
 /* Memory that parts of weights are taken from, one after the other. `at` NULL: they are only counted. */
@@ -110,18 +128,23 @@ const struct weight_source *model_weights_source(const struct model_weights *wei
 /* Sets a scalar, or a scale of the cache, to what the file holds. Those of a layer are set in the order of the table:
  * the alphas follow from beta and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* Where a tensor's role and layer lead to. A bias has its matrix's role. Only who may change the weights may write to
- * what the place points to. */
+/* Where a tensor's role, layer and expert lead to. A bias has its matrix's role. Only who may change the weights may
+ * write to what the place points to. */
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
     struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
     struct norm_params *norm;      /* that the gain belongs to; NULL: none */
-    const void **vector;           /* the data of a bias or a gain, and their type */
+    const void **vector;           /* the data of a bias, a gain or numbers, and their type */
     enum dtype *vector_dtype;
-    int64_t first_row, num_rows; /* where the tensor begins in the matrix or its bias, and how many rows these have */
+    /* where the tensor begins in the matrix or its bias, and how many rows these have, of all segments together */
+    int64_t first_row, num_rows;
+    int32_t num_segments; /* matrices one behind the other, of which `matrix` describes the first: stacked experts; 1 */
 };
 struct weights_place model_weights_place(const struct model_weights *weights, const struct tensor *t);
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
+/* UNSUPPORTED, with the name of a matrix, unless the experts of each layer are what struct expert_matrices describes:
+ * of one type, without input_order. */
+enum status model_weights_check_experts(const struct model_weights *weights, struct error *err);
 /* Bytes of the tensor's weight, which may lack its zeros yet, with its input_order and without the bias. */
 int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w);
 

@@ -173,8 +173,6 @@ static void test_several_architectures(void **state)
 static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
-        {"mixtral", "a mixture of experts"},
-        {"qwen3_moe", "a mixture of experts"},
         {"gpt_oss", "a mixture of experts"},
         {"phimoe", "a mixture of experts"},
         {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
@@ -564,10 +562,66 @@ static void test_granite4(void **state)
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\"]", STATUS_INVALID, "layer_types must be an array of num_");
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"mamba\"]", STATUS_UNSUPPORTED,
            "layer_types[1] is \"mamba\"; quire computes layers of attention only");
-    refuse(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention, STATUS_UNSUPPORTED,
-           "num_local_experts is 8: a mixture of experts");
-    refuse(*state, "\"model_type\":\"granitemoehybrid\",\"num_local_experts\":62," SIZES, attention, STATUS_UNSUPPORTED,
-           "num_local_experts is 62");
+    c = accept(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention);
+    assert_int_equal(c.spec.layers[1].experts.router.num_experts, 8);
+    assert_int_equal(c.spec.layers[1].experts.intermediate_size, 96);
+    assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 1024);
+}
+
+/* --- Mixtures of experts --- */
+
+#define QWEN3_MOE "\"model_type\":\"qwen3_moe\"," SIZES ",\"moe_intermediate_size\":24"
+#define QWEN2_MOE "\"model_type\":\"qwen2_moe\"," SIZES ",\"num_key_value_heads\":2"
+
+static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
+{
+    const struct experts_spec *e = &c->spec.layers[layer].experts;
+    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
+}
+
+static void test_qwen_experts(void **state)
+{
+    struct model_config c = accept(*state, QWEN3_MOE, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 0, 128, 8, 24) && routes(&c, 1, 128, 8, 24));
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 0);
+    assert_false(c.spec.layers[0].experts.router.normalize || c.spec.layers[0].experts.shared_gate);
+    assert_true(c.spec.layers[0].experts.router.kind == ROUTER_SOFTMAX && c.spec.layers[0].experts.router.scaling == 1);
+    c = accept(*state, QWEN3_MOE,
+               "\"num_local_experts\":6,\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[0]");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 6, 2, 24));
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 96);
+    assert_true(c.spec.layers[1].experts.router.normalize);
+    c = accept(*state, QWEN3_MOE, "\"decoder_sparse_step\":2,\"use_sliding_window\":true,\"sliding_window\":9");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 128, 8, 24));
+    assert_true(c.spec.layers[0].attention.window == 9 && c.spec.layers[1].attention.window == 9);
+    refuse(*state, QWEN3_MOE, "\"mlp_only_layers\":0", STATUS_INVALID,
+           "mlp_only_layers must be an array of numbers of");
+    refuse(*state, QWEN3_MOE, "\"num_experts\":4", STATUS_INVALID,
+           "num_experts_per_tok (8) is larger than num_experts");
+    refuse(*state, QWEN3_MOE, "\"num_experts\":4096", STATUS_INVALID, "num_experts");
+
+    c = accept(*state, QWEN2_MOE, "\"use_sliding_window\":true,\"max_window_layers\":1");
+    assert_true(routes(&c, 1, 60, 4, 1408) && c.spec.layers[1].mlp.intermediate_size == 5632);
+    assert_true(c.spec.layers[1].experts.shared_gate && c.spec.layers[1].attention.qkv_bias);
+    assert_true(c.spec.layers[0].attention.window == 4096 && c.spec.layers[1].attention.window == 0);
+    assert_string_equal(c.spec.names.shared, "mlp.shared_expert");
+}
+
+static void test_experts(void **state)
+{
+    struct model_config c = accept(*state, "\"model_type\":\"mixtral\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].experts.router.normalize && c.spec.ropes[0].theta == 1e6 && c.spec.norm_eps == 1e-5);
+    assert_string_equal(c.spec.names.expert_up, "w3");
+    c = accept(*state, "\"model_type\":\"olmoe\"," SIZES, "\"num_experts\":16,\"clip_qkv\":null");
+    assert_true(routes(&c, 1, 16, 8, 96) && c.spec.layers[1].attention.qk_norm == QK_NORM_PROJECTION);
+    assert_false(c.spec.layers[1].experts.router.normalize);
+    refuse(*state, "\"model_type\":\"olmoe\"," SIZES, "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8");
+    c = accept(*state, "\"model_type\":\"granitemoe\"," SIZES, "\"shared_intermediate_size\":40");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].experts.router.normalize && c.spec.names.experts == NULL);
+    c = accept(*state, "\"model_type\":\"granitemoeshared\"," SIZES, "\"shared_intermediate_size\":40");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 40);
 }
 
 /* The factors of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
@@ -1234,6 +1288,8 @@ int main(void)
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
         TEST(test_granite4),
+        TEST(test_qwen_experts),
+        TEST(test_experts),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),

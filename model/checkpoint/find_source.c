@@ -111,14 +111,21 @@ static enum status check_floats(const struct finder *f, const struct stored_tens
                      found->path, found->name, found->type->name);
 }
 
+/* All experts of a layer in one tensor are [num_experts, rows, ...], and else a matrix is [rows, in_features]. */
+static enum status check_float_shape(const struct finder *f, const struct tensor *t, const struct stored_tensor *found)
+{
+    const int64_t experts = t->merged_in_file && t->num_experts > 0 ? t->num_experts : 0;
+    const int64_t shape[3] = {experts, file_rows(t) / (experts ? experts : 1), t->in_features};
+    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
+    return experts ? check_shape(f, found, shape, num_dims + 1) : check_shape(f, found, shape + 1, num_dims);
+}
+
 static enum status find_floats(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct stored_tensor *found = finder_find(f, t->name);
-    const int64_t shape[2] = {file_rows(t), t->in_features};
     if (!found) return missing(f, t);
     s->data = found;
-    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
-    enum status status = check_shape(f, found, shape, num_dims);
+    enum status status = check_float_shape(f, t, found);
     if (status == STATUS_OK) status = check_floats(f, found);
     if (status != STATUS_OK || t->scheme.quantize) return status;
     s->weight = weight_of_tensor(t, found->type->dtype);
@@ -353,6 +360,12 @@ static void use_in_place(struct weight_source *s)
 
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
+    if (t->merged_in_file && t->num_experts > 0)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: \"%s\" is to hold all experts of a layer, quantized, which quire does not read; use a "
+                         "model that has a tensor for each expert, or one in bfloat16 or float16, which quire can "
+                         "quantize to fp8, int8 or int4 while it loads it",
+                         f->folder, t->name);
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK) status = find_zeros(f, t, s);

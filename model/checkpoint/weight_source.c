@@ -256,7 +256,7 @@ enum status weight_source_read_floats(const struct weight_source *s, int64_t fir
                                       struct error *err)
 {
     return tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0,
-                                   (int64_t)s->data->bytes / s->data->shape[0], out, err);
+                                   s->weight.in_features * s->data->type->bytes, out, err);
 }
 
 /* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */

@@ -30,9 +30,9 @@ struct family {
 
 extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,
     family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
-    family_granite4, family_helium, family_internlm3, family_iquestcoder, family_llama, family_ministral,
-    family_mistral, family_olmo2, family_olmo3, family_phi3, family_qwen2, family_qwen3, family_seed_oss,
-    family_smollm3;
+    family_granite4, family_granitemoe, family_granitemoeshared, family_helium, family_internlm3, family_iquestcoder,
+    family_llama, family_ministral, family_mistral, family_mixtral, family_olmo2, family_olmo3, family_olmoe,
+    family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss, family_smollm3;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -94,6 +94,23 @@ void family_set_gemma(struct model_spec *spec);
 struct layer_spec family_read_gemma2(struct json_reader *r, int32_t max_position, struct model_spec *spec);
 /* All of OLMo 2's spec, which OLMo 3 extends. */
 void family_read_olmo2(struct json_reader *r, struct model_spec *spec);
+/* What a family calls the keys of its experts, and what it takes where they are absent. */
+struct experts_keys {
+    const char *num_experts[2];                            /* either of the two; the second may be NULL */
+    const char *top_k;                                     /* NULL: num_experts_per_tok */
+    const char *size;                                      /* of the intermediate size of an expert */
+    int32_t absent_num_experts, absent_top_k, absent_size; /* absent_size 0: there is no default */
+};
+/* Reads these; the router is a softmax over all experts, whose weights are used as they are. */
+struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys);
+/* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
+void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
+                        int32_t shared_size);
+/* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
+void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                             int32_t shared_size);
+/* Granite's: sets their names, too, and those of the MLP beside them. */
+struct experts_spec family_read_granite_experts(struct json_reader *r, struct model_spec *spec);
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */
 void family_read_granite_multipliers(struct json_reader *r, struct model_spec *spec);
 

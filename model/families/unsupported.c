@@ -39,9 +39,9 @@ static const struct {
     const char *model_types;
 } table[] = {
     {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text dots1 ernie4_5_moe ernie4_5_vl_moe_text exaone_moe "
-              "flex_olmo glm4_moe glm4v_moe_text gpt_oss granitemoe granitemoe_swa granitemoeshared hunyuan_v1_moe "
-              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text mixtral "
-              "olmoe phimoe qwen2_moe qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text solar_open step3p5"},
+              "flex_olmo glm4_moe glm4v_moe_text gpt_oss granitemoe_swa hunyuan_v1_moe "
+              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text "
+              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text solar_open step3p5"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},

@@ -154,20 +154,31 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
     return in;
 }
 
+void residual_begin(struct residual_stream *s)
+{
+    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    s->normed = NULL;
+    s->scales = (struct left_out_scales){0};
+}
+
+void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier)
+{
+    s->pending = true;
+    s->multiplier = multiplier;
+    s->post_norm = post_norm->gain ? post_norm : NULL;
+}
+
 void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
                   const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
     s->normed = NULL;
     if (fused_linear_residual(s, in, w, post_norm, multiplier)) return;
-    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    residual_begin(s);
     struct linear_args args = linear_of(s, s->hidden, in, w);
-    s->scales = (struct left_out_scales){0};
     args.left_out = &s->scales;
     b->linear(b, &args);
-    s->pending = true;
-    s->multiplier = multiplier;
-    s->post_norm = post_norm->gain ? post_norm : NULL;
+    residual_pend(s, post_norm, multiplier);
 }
 
 static int64_t projection_size(const struct projection *p)

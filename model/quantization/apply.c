@@ -72,7 +72,7 @@ static enum status set_format(struct model_spec *spec, enum weight_format format
     enum status status = tensor_table_make(spec, true, &table, err);
     for (int32_t i = 0; i < table.count; i++) {
         const struct tensor *t = &table.tensors[i];
-        if (t->kind != TENSOR_MATRIX || t->layer < 0) continue;
+        if (!tensor_may_be_quantized(t) || t->layer < 0) continue;
         const struct weight_scheme scheme = scheme_of(format, t->in_features);
         spec->layers[t->layer].schemes[t->role] = add_scheme(spec, &scheme);
     }

@@ -167,6 +167,35 @@ CHECKPOINTS = {
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
+    # mixtures of experts
+    "mixtral": ("mixtral", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_local_experts=4, num_experts_per_tok=2, sliding_window=24)),
+    "qwen2_moe": ("qwen2_moe", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
+        shared_expert_intermediate_size=24, mlp_only_layers=[0])),
+    "qwen3_moe": ("qwen3_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16,
+        norm_topk_prob=True)),
+    "olmoe": ("olmoe", "float16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2)),
+    # all experts of a layer in one tensor
+    "granitemoe": ("granitemoe", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2)),
+    "granitemoeshared": ("granitemoeshared", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0, shared_intermediate_size=24,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2)),
+    "granite4_moe": ("granitemoehybrid", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=16, shared_intermediate_size=24, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1, tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2,
+        layer_types=["attention", "attention"], position_embedding_type="rope", mamba_n_heads=8)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -174,7 +203,8 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
-    "arcee": "Arcee", "apertus": "Apertus",
+    "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
+    "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
@@ -222,7 +252,7 @@ def to_transformers_4(config):
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
     layer_types = config.pop("layer_types", None)
-    if "num_local_experts" in config:
+    if config["model_type"] == "granitemoehybrid":
         config["layer_types"] = [name.removeprefix("full_") for name in layer_types]
     return config
 

@@ -1,0 +1,48 @@
+/* What the files of families with mixtures of experts share. */
+#include "model/families/families.h"
+
+/* The first of the two keys, unless the file has the second one only. */
+static const char *find_key(const struct json_reader *r, const char *const keys[2])
+{
+    return keys[1] && !json_reader_get(r, keys[0]) && json_reader_get(r, keys[1]) ? keys[1] : keys[0];
+}
+
+struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys)
+{
+    const char *top_k_key = keys->top_k ? keys->top_k : "num_experts_per_tok";
+    struct experts_spec e = {.router = {.kind = ROUTER_SOFTMAX, .scaling = 1}};
+    e.router.num_experts =
+        json_reader_int(r, find_key(r, keys->num_experts), keys->absent_num_experts, 1, ROUTER_MAX_EXPERTS);
+    e.router.top_k = json_reader_int(r, top_k_key, keys->absent_top_k, 1, ROUTER_MAX_TOP_K);
+    e.intermediate_size = json_reader_int(r, keys->size, keys->absent_size, 1, 1 << 22);
+    if (e.router.top_k > e.router.num_experts)
+        json_reader_fail(r, STATUS_INVALID, "%s (%d) is larger than %s (%d)", top_k_key, e.router.top_k,
+                         find_key(r, keys->num_experts), e.router.num_experts);
+    return e;
+}
+
+void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts, int32_t shared_size)
+{
+    spec->layers[layer].experts = *experts;
+    spec->layers[layer].mlp.intermediate_size = shared_size;
+}
+
+/* Whether mlp_only_layers names the layer. */
+static bool is_mlp_only(struct json_reader *r, const json_t *list, int32_t layer)
+{
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        found |=
+            json_reader_to_int64(r, "an element of mlp_only_layers", json_array_get(list, i), 0, INT32_MAX) == layer;
+    return found;
+}
+
+void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                             int32_t shared_size)
+{
+    const int32_t step = json_reader_int(r, "decoder_sparse_step", 1, 1, INT32_MAX);
+    const json_t *list = json_reader_get(r, "mlp_only_layers");
+    if (list && !json_is_array(list)) json_reader_expected(r, "mlp_only_layers", "an array of numbers of layers", list);
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if ((i + 1) % step == 0 && !is_mlp_only(r, list, i)) family_set_experts(spec, i, experts, shared_size);
+}
