@@ -345,7 +345,8 @@ struct experts_gate_up_args {
     struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up */
     struct gate_params gate;
     struct expert_plan plan;
-    bool weights_first; /* x is multiplied by the assignment's weight before the matmul, rounded to dtype (Llama 4) */
+    bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;

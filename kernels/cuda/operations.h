@@ -80,6 +80,10 @@ norm_linear_function cuda_norm_linear;
 linear_residual_function cuda_linear_residual;
 gate_up_function cuda_gate_up;
 
+/* experts/experts.cu */
+experts_gate_up_function cuda_experts_gate_up;
+experts_down_function cuda_experts_down;
+
 /* sampling/sample.cu */
 sample_function cuda_sample;
 
