@@ -127,7 +127,7 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
     return STATUS_OK;
 }
 
-/* A bias is merged as its matrix is, and gets the type of the activations; a gain keeps its own. */
+/* A bias is merged as its matrix is, and gets the type of the activations; others keep their own. */
 static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
                                 const struct weights_place *to, struct error *err)
 {
@@ -185,7 +185,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
-    if (t->kind == TENSOR_GAIN) dtype = *place.vector_dtype;
+    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_VECTOR) dtype = *place.vector_dtype;
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);
 }

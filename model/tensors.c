@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* A layer has 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
- * 22 tensors; and two scales of its cache. Embedding, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 24, MOST_OF_NO_LAYER = 3 };
+ * 22 tensors; and sinks, and two scales of its cache. Embedding, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 25, MOST_OF_NO_LAYER = 3 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -106,6 +106,9 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
+    const struct tensor sinks = {
+        .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
+    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "sinks").text);
     const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = q_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }

@@ -43,7 +43,7 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
 }
 
 /* Where a role leads to: a place in struct layer_weights or, for what is in no layer, in struct model_weights. */
-enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_NORM };
+enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_NORM, PLACE_VECTOR };
 static const struct {
     enum place_kind kind;
     size_t offset;
@@ -55,6 +55,7 @@ static const struct {
     [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
     [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
+    [TENSOR_SINKS] = {PLACE_VECTOR, offsetof(struct layer_weights, sinks)},
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
@@ -74,6 +75,12 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
         place.norm = found;
         place.vector = &place.norm->gain;
         place.vector_dtype = &place.norm->gain_dtype;
+        return place;
+    }
+    if (places[t->role].kind == PLACE_VECTOR) {
+        struct weight_vector *vector = found;
+        place.vector = &vector->data;
+        place.vector_dtype = &vector->dtype;
         return place;
     }
     if (places[t->role].kind == NO_PLACE) return place;
@@ -149,10 +156,14 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
     return w->sources ? &w->sources[t - w->table.tensors] : NULL;
 }
 
+bool model_weights_converts(const struct model_spec *spec, const struct tensor *t)
+{
+    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
+}
+
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-    return converted ? DTYPE_FLOAT32 : spec->dtype;
+    return model_weights_converts(spec, t) ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)
