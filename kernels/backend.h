@@ -413,8 +413,12 @@ struct scale_logits_args {
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    int32_t chunk;             /* > 0: only to those of its own chunk: the tokens whose position / chunk is its own; no
+                                  window then */
     float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
     const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    const float *sinks;        /* [num_heads] on the device: exp(sink) is added to the sum that divides the weights of a
+                                  head, as if it attended to one more key, whose value is 0; NULL: no sinks */
     /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
@@ -465,7 +469,8 @@ struct rotary_args {
 
 /* Paged attention of the batch's sequences [first_seq, first_seq + num_seqs). Token t of sequence i lies in block
  * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j], or to
- * the window that ends there. Entries of blocks that no query of the sequence attends to are not read. */
+ * the part of the window or the chunk that ends there. Entries of blocks that no query of the sequence attends to are
+ * not read. */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */

@@ -86,6 +86,7 @@ enum tensor_role {
     TENSOR_V,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
+    TENSOR_SINKS,
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
@@ -114,6 +115,7 @@ struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
     int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
+    bool sinks; /* each head has a learnt sink (struct attention_params) */
     enum qk_norm qk_norm;
     int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
     int32_t rope;       /* by which of the spec's ropes */

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* A layer has 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
- * 22 tensors; two scales of its cache; and, with experts, a router with two biases and a shared gate. An expert has 3
- * matrices and their biases. Embedding, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 28, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 3 };
+ * 22 tensors; sinks, and two scales of its cache; and, with experts, a router with two biases and a shared gate. An
+ * expert has 3 matrices and their biases. Embedding, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 29, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 3 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -113,6 +113,9 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
+    const struct tensor sinks = {
+        .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
+    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "sinks").text);
     const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = q_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
@@ -222,7 +225,7 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     const int32_t n = e->router.num_experts;
     struct tensor t = {.role = TENSOR_ROUTER, .layer = layer, .out_features = n, .in_features = spec->hidden_size};
     add_matrix(table, spec, &t, spec->names.router, e->router_bias);
-    const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_NUMBERS, .layer = layer, .out_features = n};
+    const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->choice_bias) add(table, &bias, "%s.%d.%s", spec->names.layers, layer, spec->names.choice_bias);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_SHARED_GATE, t.out_features = 1;

@@ -193,7 +193,7 @@ static void test_unsupported(void **state)
         {"gpt2", "learned positions, ALiBi, or norms with biases"},
         {"gptj", "learned positions, ALiBi, or norms with biases"},
         {"patchtst", "time series in place of text"},
-        {"granite_swa", "layers of a kind of its own"},
+        {"bitnet", "layers of a kind of its own"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char keys[128], words[256];

@@ -30,9 +30,10 @@ struct family {
 
 extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,
     family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
-    family_granite4, family_granitemoe, family_granitemoeshared, family_helium, family_internlm3, family_iquestcoder,
-    family_llama, family_ministral, family_mistral, family_mixtral, family_olmo2, family_olmo3, family_olmoe,
-    family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss, family_smollm3;
+    family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium, family_internlm3,
+    family_iquestcoder, family_llama, family_ministral, family_mistral, family_mixtral, family_olmo2, family_olmo3,
+    family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss,
+    family_smollm3;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

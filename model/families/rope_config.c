@@ -269,11 +269,47 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &outer, &spec->ropes[1]);
 }
 
+/* layer_rope_theta: a theta for each layer, of which there may be as many as a model has ropes. 0: the layer is not
+ * rotated. */
+static void read_layer_thetas(struct json_reader *r, struct model_spec *spec)
+{
+    const json_t *list = json_reader_get(r, "layer_rope_theta");
+    const struct rope_config rope = spec->ropes[0];
+    int32_t count = 0;
+    if (!list) return;
+    if (!json_is_array(list) || json_array_size(list) != (size_t)spec->num_layers) {
+        json_reader_fail(r, STATUS_INVALID,
+                         "layer_rope_theta must be an array of num_hidden_layers (%d) numbers, found %s",
+                         spec->num_layers, show_value(list).text);
+        return;
+    }
+    for (int32_t i = 0; i < spec->num_layers && r->status == STATUS_OK; i++) {
+        struct attention_spec *a = &spec->layers[i].attention;
+        const double theta =
+            json_reader_to_number(r, "an element of layer_rope_theta", json_array_get(list, (size_t)i), 0, 1e15);
+        if (theta == 0) {
+            a->rotary_dim = 0;
+            continue;
+        }
+        for (a->rope = 0; a->rope < count && spec->ropes[a->rope].theta != theta;) a->rope++;
+        if (a->rope == MODEL_MAX_ROPES) {
+            json_reader_fail(r, STATUS_UNSUPPORTED, "layer_rope_theta has more than %d numbers beside 0, in layer %d",
+                             MODEL_MAX_ROPES, i);
+            return;
+        }
+        if (a->rope < count) continue;
+        spec->ropes[count] = rope;
+        spec->ropes[count++].theta = theta;
+    }
+    if (count > 0) spec->num_ropes = count;
+}
+
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     if (spec->num_ropes > 1) {
         read_two_ropes(r, family, spec);
     } else {
         read_one_rope(r, family, spec);
+        if (words_have(family->reads, "layer_rope_theta")) read_layer_thetas(r, spec);
     }
 }

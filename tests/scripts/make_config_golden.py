@@ -18,6 +18,7 @@ of dynamic ropes are those of the longest context.
 A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
 
+import copy
 import json
 import pathlib
 import sys
@@ -39,7 +40,7 @@ NEEDED = {
     "ministral": dict(head_dim=64),
 }
 FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
-            "granitemoehybrid helium internlm3 iquestcoder llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
+            "granite_swa granitemoehybrid helium internlm3 iquestcoder llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = dict(rope_type="linear", factor=8.0)
@@ -70,6 +71,8 @@ FURTHER = (
     ("glm4", dict(attention_bias=False, partial_rotary_factor=0.25,
                   rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
     ("granite", dict(attention_bias=True, mlp_bias=True, **MULTIPLIERS)),
+    ("granite_swa", dict(attention_bias=True, mlp_bias=True, sliding_window=24, layer_types=[FULL, SLIDING] * 4,
+                         layer_rope_theta=[0, 500.0, 0, 1e6] * 2, rope_scaling=LINEAR, **MULTIPLIERS)),
     ("granitemoehybrid", dict(attention_bias=True, position_embedding_type="rope", shared_intermediate_size=80,
                               **MULTIPLIERS)),
     ("helium", dict(attention_bias=True, mlp_bias=True)),
@@ -114,7 +117,14 @@ def window_of(config, attention):
     return getattr(attention, "sliding_window", None) or 0
 
 
-def rotates(config, attention):
+def rope_of(config, i):
+    """What stands for the rope of a layer: its theta, or its type."""
+    return config.layer_rope_theta[i] if hasattr(config, "layer_rope_theta") else config.layer_types[i]
+
+
+def rotates(config, attention, i):
+    if hasattr(config, "layer_rope_theta"):
+        return config.layer_rope_theta[i] != 0
     if config.model_type == "cohere2":
         return attention.sliding_window is not None
     if config.model_type == "exaone4":
@@ -123,10 +133,19 @@ def rotates(config, attention):
 
 
 def ropes_of(config, model):
-    """(frequencies, scale) by layer type; the key None stands for all types."""
+    """(frequencies, scale) by rope_of; the key None stands for all layers."""
     meta = getattr(model.model, "rotary_emb", None)
     if meta is None:
         return {}
+    if hasattr(config, "layer_rope_theta"):
+        ropes = {}
+        for theta in config.layer_rope_theta:
+            if theta:
+                own = copy.deepcopy(config)
+                own.rope_parameters["rope_theta"] = theta
+                rope = type(meta)(own)
+                ropes[theta] = rope.inv_freq, rope.attention_scaling
+        return ropes
     rope = type(meta)(config)
     if getattr(rope, "rope_type", None) == "dynamic":
         longest = int(config.max_position_embeddings * config.rope_parameters["factor"])
@@ -142,9 +161,10 @@ def layers_of(config, model, ropes):
     windows, dims, used = [], [], []
     for i, layer in enumerate(model.model.layers):
         attention = layer.self_attn
-        rope = 0 if None in ropes or not ropes else names.index(config.layer_types[i])
+        rotated = bool(ropes) and rotates(config, attention, i)
+        rope = names.index(rope_of(config, i)) if rotated and None not in ropes else 0
         windows.append(window_of(config, attention))
-        dims.append(2 * len(ropes[names[rope]][0]) if ropes and rotates(config, attention) else 0)
+        dims.append(2 * len(ropes[names[rope]][0]) if rotated else 0)
         used.append(rope)
     return windows, dims, used
 
