@@ -42,9 +42,19 @@ typedef struct backend_graph_object *backend_graph;
 
 /* ---- weights ---- */
 
-/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement, INT4 is two
- * numbers from 0 to 15 in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. */
-enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4 };
+/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement. INT4 and
+ * MXFP4 are two numbers in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. Those of INT4
+ * are from 0 to 15, those of MXFP4 are e2m1 (OCP Microscaling Formats 1.0): bit 3 is the sign, and bits 0 to 2 stand
+ * for 0, 0.5, 1, 1.5, 2, 3, 4 and 6. */
+enum weight_format {
+    WEIGHT_FLOAT32,
+    WEIGHT_FLOAT16,
+    WEIGHT_BFLOAT16,
+    WEIGHT_FP8,
+    WEIGHT_INT8,
+    WEIGHT_INT4,
+    WEIGHT_MXFP4
+};
 
 /* A matrix, out = x * W^T + bias, one row of in_features elements per output feature.
  *
@@ -56,16 +66,18 @@ enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8
  *   blocks of 128 x 128 (FP8 only)      scale_rows 128, group_size 128           scales [out_features / 128, groups]
  *
  * rounded up where a size is no multiple; groups = in_features / group_size, rounded up. A scale of a whole matrix is
- * repeated for each output feature. in_features of INT4 is a multiple of 8, and of its group_size. */
+ * repeated for each output feature. in_features of INT4 and MXFP4 is a multiple of 8, and of its group_size.
+ *
+ * MXFP4 has groups of 32 and scales of e8m0, powers of two. NVFP4 is MXFP4 with groups of 16 and float32 scales. */
 struct weight {
     enum weight_format format;
     int64_t out_features, in_features;
-    const void *data; /* [out_features, in_features], for INT4 [out_features, in_features / 2] bytes */
+    const void *data; /* [out_features, in_features], for INT4 and MXFP4 [out_features, in_features / 2] bytes */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
 
     /* Only quantized formats have these. */
-    const void *scales; /* scale_dtype: float32, or for INT4 what the file has, 16-bit floats too */
+    const void *scales; /* scale_dtype: float32; INT4: what the file has, 16-bit floats too; MXFP4: e8m0 or float32 */
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
@@ -76,8 +88,14 @@ struct weight {
                         checkpoint was made for that (W8A8). A backend need not do it. */
 };
 
+/* Whether a byte has two elements. */
+static inline bool weight_is_packed(enum weight_format format)
+{
+    return format == WEIGHT_INT4 || format == WEIGHT_MXFP4;
+}
+
 bool weight_is_quantized(const struct weight *w);
-enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; not for INT8 and INT4 */
+enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; of floats and FP8 */
 enum weight_format weight_format_of(enum dtype dtype); /* float32, float16 or bfloat16 */
 int64_t weight_groups(const struct weight *w);         /* of a row; 1 without groups */
 int64_t weight_scale_count(const struct weight *w);    /* elements of scales; 0 if w is not quantized */

@@ -148,6 +148,7 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
+    const int64_t hidden = d->spec->hidden_size;
     struct expert_activations *x = &d->act.experts;
     const struct arena_request requests[] = {
         {PURPOSE_ACTIVATIONS, T * sizes.num_experts, sizeof *x->logits, &x->logits},
@@ -157,7 +158,7 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
         {PURPOSE_ACTIVATIONS, A, i32, &x->plan.rows},
         {PURPOSE_ACTIVATIONS, A, sizeof *x->plan.weights, &x->plan.weights},
         {PURPOSE_ACTIVATIONS, A * sizes.expert_size, e, &x->gated},
-        {PURPOSE_ACTIVATIONS, A * d->spec->hidden_size, e, &x->scratch},
+        {PURPOSE_ACTIVATIONS, A * (hidden > 2 * sizes.expert_size ? hidden : 2 * sizes.expert_size), e, &x->scratch},
     };
     if (sizes.num_experts == 0) return STATUS_OK;
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);

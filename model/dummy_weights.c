@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "base/random.h"
+#include "kernels/fp8.h"
 #include "model/weights.h"
 
 enum { DUMMY_VALUES = 4 * 255 + 1, PIECE = 1 << 15 /* random numbers that a thread makes at once */ };
@@ -117,9 +118,10 @@ static double root_mean_square(enum weight_format format)
     double sum = 0;
     for (int i = 0; i < 256; i++) {
         const uint8_t byte = format == WEIGHT_FP8 && (i & 0x7f) == 0x7f ? (uint8_t)(i ^ 1) : (uint8_t)i;
-        const double value = format == WEIGHT_FP8    ? dtype_load(&byte, DTYPE_FP8_E4M3, 0)
-                             : format == WEIGHT_INT8 ? (int8_t)byte
-                                                     : (byte & 15) - 7.5;
+        const double value = format == WEIGHT_FP8     ? dtype_load(&byte, DTYPE_FP8_E4M3, 0)
+                             : format == WEIGHT_INT8  ? (int8_t)byte
+                             : format == WEIGHT_MXFP4 ? e2m1_to_float(byte & 15)
+                                                      : (byte & 15) - 7.5;
         sum += value * value;
     }
     return sqrt(sum / 256);

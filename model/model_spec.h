@@ -56,8 +56,10 @@ enum weight_storage {
                       .weight_zero_point [out / 8, groups] words, .weight_g_idx [in] */
     STORED_GPTQ,   /* NAME.qweight [in / 8, out] words, .qzeros [groups, out / 8] words, .scales [groups, out], .g_idx
                       [in] */
-    STORED_AWQ     /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
+    STORED_AWQ,    /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
                       7, .scales [groups, out] */
+    STORED_MXFP4,  /* compressed-tensors: NAME.weight_packed [out, in / 2] bytes, .weight_scale [out, groups] e8m0 */
+    STORED_NVFP4   /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
 };
 
 /* How a matrix is stored, and what format it gets in memory. */
@@ -65,7 +67,7 @@ struct weight_scheme {
     enum weight_storage storage;
     bool is_quantized;         /* in memory; false: floats, and the rest is not used */
     bool quantize;             /* the file has floats (STORED_ROWS), which are quantized while they are loaded */
-    enum weight_format format; /* in memory: FP8, INT8 or INT4 */
+    enum weight_format format; /* in memory: FP8, INT8, INT4 or MXFP4 */
     int32_t group_size;        /* input features that share a scale; 0: all */
     bool per_tensor;           /* the file has one scale, which is repeated for each output feature */
     bool blocks;               /* group_size output features share it too */

@@ -24,6 +24,8 @@ static struct format format_of(enum dtype dtype)
         return (struct format){4, 3, 0x7e, false};
     case DTYPE_FP8_E5M2:
         return (struct format){5, 2, 0x7b, true};
+    case DTYPE_E8M0:
+        return (struct format){8, 0, 0xfe, false};
     default:
         return (struct format){8, 23, 0x7f7fffff, true};
     }
@@ -47,7 +49,7 @@ double reference_decode(enum dtype dtype, uint32_t bits)
     double sign = (bits >> (f.exponent_bits + f.mantissa_bits)) & 1 ? -1 : 1;
     uint32_t magnitude = bits & ((1u << (f.exponent_bits + f.mantissa_bits)) - 1);
     if (magnitude > f.largest) return f.has_infinity && mantissa == 0 ? sign * INFINITY : NAN;
-    if (exponent == 0) return sign * mantissa * power_of_two(1 - bias - f.mantissa_bits);
+    if (exponent == 0 && f.mantissa_bits > 0) return sign * mantissa * power_of_two(1 - bias - f.mantissa_bits);
     return sign * (mantissa + (1u << f.mantissa_bits)) * power_of_two((int)exponent - bias - f.mantissa_bits);
 }
 
