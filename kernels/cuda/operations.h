@@ -80,7 +80,8 @@ norm_linear_function cuda_norm_linear;
 linear_residual_function cuda_linear_residual;
 gate_up_function cuda_gate_up;
 
-/* experts/experts.cu */
+/* experts/route.cu, experts/experts.cu */
+route_experts_function cuda_route_experts;
 experts_gate_up_function cuda_experts_gate_up;
 experts_down_function cuda_experts_down;
 
