@@ -296,7 +296,10 @@ struct gate_up_args {
  *      its largest choice, or the sum of its two largest. Only the experts of the top_groups groups of the largest
  *      values remain.
  *   5. The top_k experts of the largest choice are taken; of equal ones, the lower index.
- *   6. weights = their scores; divided by their sum if `normalize`; times `scaling`; times expert_scales.
+ *   6. weights = their scores; divided by their sum + 1e-20 if `normalize`; times `scaling`; times expert_scales.
+ *
+ * A choice that is NaN counts as -infinity. If a score is NaN, all weights of the token are NaN, and its experts are
+ * top_k different ones.
  *
  * ROUTER_SPARSEMIXER (Phi-3.5-MoE, arXiv 2409.12136) takes two experts, one after the other. The weight of each is its
  * share of a softmax over the experts whose logits are less than 2 * jitter (relative to the larger magnitude of the
@@ -315,6 +318,7 @@ struct router_params {
 };
 
 enum { ROUTER_MAX_EXPERTS = 1024, ROUTER_MAX_TOP_K = 32 };
+#define ROUTER_SMALLEST_SUM 1e-20f
 
 /* Which tokens go to which expert. An *assignment* is a token and one of its experts; there are A = num_tokens * top_k.
  * They are sorted by expert, and those of one expert by token: the rows of the matrices that experts read and write.
