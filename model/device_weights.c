@@ -135,8 +135,11 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
         rows.at[i] = NULL;
     }
     if (read)
-        p->transfers[p->count++] =
-            (struct transfer){.matrix = model_weights_source(p->host, t), .rows = rows, .count = t->out_features};
+        p->transfers[p->count++] = (struct transfer){.matrix = model_weights_source(p->host, t),
+                                                     .rows = rows,
+                                                     .count = t->out_features,
+                                                     .from = from_dtype,
+                                                     .to = to_dtype};
     return STATUS_OK;
 }
 

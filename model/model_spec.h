@@ -179,9 +179,10 @@ struct layer_spec {
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
  * k_proj, v_proj or gate, up.
  *
- * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or a layer
- * has one tensor for gate and up of all experts and one for down, expert_gate_up and expert_down, which are whole names
- * of tensors, ".weight" included where they have it; experts is NULL then. `shared` is the module of the MLP beside
+ * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or experts is
+ * NULL, and a layer has two tensors for all of them, expert_gate_up and expert_down, which are whole names, ".weight"
+ * included where they have it: [num_experts, rows, in_features] or, transposed, [num_experts, in_features, rows]. The
+ * rows of up follow those of gate, or, interleaved, each row that of gate. `shared` is the module of the MLP beside
  * experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
     const char *embedding, *final_norm;
@@ -193,6 +194,7 @@ struct tensor_names {
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;
     const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
+    bool experts_transposed, experts_interleaved;
 };
 extern const struct tensor_names tensor_names_llama; /* OLMo 2's for post norms, and Qwen 3's for experts */
 

@@ -210,11 +210,13 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
                        .first_row = 2 * expert * inner,
                        .merged_rows = 2 * n * inner,
                        .merged_in_file = merged,
-                       .num_experts = (int32_t)n};
+                       .num_experts = (int32_t)n,
+                       .transposed = merged && names->experts_transposed,
+                       .interleaved = merged && names->experts_interleaved};
     add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_gate, e->bias);
     t.role = TENSOR_EXPERT_UP, t.part = 1, t.first_row += inner;
     add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_up, e->bias);
-    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1;
+    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.interleaved = false;
     t.out_features = hidden, t.in_features = inner, t.first_row = expert * hidden, t.merged_rows = n * hidden;
     add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
 }

@@ -33,7 +33,8 @@ struct tensor {
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
     int32_t num_experts;            /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...] */
-    bool optional;                  /* the file may lack it */
+    bool transposed, interleaved; /* as such a file has them (struct tensor_names); only gate and up are interleaved */
+    bool optional;                /* the file may lack it */
     char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
 };
 

@@ -72,10 +72,10 @@ struct model_weights {
  * name the file, the tensor, the shape or dtype found and the one expected. A warning on `log` names each tensor that
  * nothing uses, except rotary inv_freq buffers and the copy of a tied lm_head.
  *
- * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
- * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
- * has it, whatever spec->dtype says. Gains to which a gain_offset is added and vectors are float32. An lm_head that the
- * file holds is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the
+ * A matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its source: by
+ * model_weights_pack, or while it is uploaded. Each tensor that is not quantized is float32, float16 or bfloat16 as the
+ * file has it, whatever spec->dtype says. Gains to which a gain_offset is added and vectors are float32. An lm_head that
+ * the file holds is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the
  * embedding's stays tied.
  *
  * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
@@ -83,7 +83,7 @@ struct model_weights {
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
-/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; on
+/* Reads into memory what matrices cannot use in the files, so that weights can be used on the CPU; on
  * all processors. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);

@@ -112,13 +112,24 @@ static enum status check_floats(const struct finder *f, const struct stored_tens
                      found->path, found->name, found->type->name);
 }
 
-/* All experts of a layer in one tensor are [num_experts, rows, ...], and else a matrix is [rows, in_features]. */
 static enum status check_float_shape(const struct finder *f, const struct tensor *t, const struct stored_tensor *found)
 {
-    const int64_t experts = t->merged_in_file && t->num_experts > 0 ? t->num_experts : 0;
-    const int64_t shape[3] = {experts, file_rows(t) / (experts ? experts : 1), t->in_features};
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
-    return experts ? check_shape(f, found, shape, num_dims + 1) : check_shape(f, found, shape + 1, num_dims);
+    int64_t shape[3] = {t->num_experts, file_rows(t), t->in_features};
+    if (!t->merged_in_file || t->num_experts == 0) return check_shape(f, found, shape + 1, num_dims);
+    shape[1] /= t->num_experts;
+    if (t->kind == TENSOR_MATRIX && t->transposed) shape[2] = shape[1], shape[1] = t->in_features;
+    return check_shape(f, found, shape, num_dims + 1);
+}
+
+/* A vector of a tensor in which other rows lie between its own. */
+static enum status copy_vector(const struct finder *f, struct weight_source *s)
+{
+    const int64_t count = s->weight.out_features;
+    s->owned = malloc((size_t)count * sizeof(float));
+    s->weight.data = s->owned;
+    if (!s->owned) return out_of_memory(f);
+    return weight_source_read_floats(s, 0, count, s->owned, f->err);
 }
 
 static enum status find_floats(const struct finder *f, const struct tensor *t, struct weight_source *s)
@@ -130,7 +141,9 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
     if (status == STATUS_OK) status = check_floats(f, found);
     if (status != STATUS_OK || t->scheme.quantize) return status;
     s->weight = weight_of_tensor(t, found->type->dtype);
-    s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
+    if (s->row_step > 1 && t->kind != TENSOR_MATRIX) return copy_vector(f, s);
+    if (s->row_step == 1 && !s->transposed)
+        s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
 }
 
@@ -394,12 +407,21 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
     return STATUS_OK;
 }
 
+/* Where the tensor begins in the stored one. */
+static int64_t first_stored_row(const struct tensor *t)
+{
+    if (!t->merged_in_file) return 0;
+    return t->interleaved ? t->first_row - t->part * t->out_features + t->part : t->first_row;
+}
+
 enum status weight_source_find(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     *s = (struct weight_source){.scheme = &t->scheme,
                                 .storage = &storages[t->scheme.storage],
                                 .file = f->file,
-                                .first_row = t->merged_in_file ? t->first_row : 0,
+                                .first_row = first_stored_row(t),
+                                .row_step = t->interleaved ? t->num_parts : 1,
+                                .transposed = t->transposed && t->kind == TENSOR_MATRIX,
                                 .one_scale = -1};
     if (!t->scheme.is_quantized) return find_floats(f, t, s);
     s->weight = weight_of_tensor(t, DTYPE_FLOAT32);

@@ -258,26 +258,20 @@ struct weight_quantize_args weight_source_quantizing(const struct weight_source 
                                          .zeros = out->at[WEIGHT_ZEROS]};
 }
 
-enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
-                                      struct error *err)
-{
-    return tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0,
-                                   s->weight.in_features * s->data->type->bytes, out, err);
-}
-
-/* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */
+/* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. Of a transposed matrix few
+ * rows take as many reads as more. */
 static enum status quantize_band(const struct weight_source *s, int64_t first, int64_t count,
                                  const struct weight_rows *out, struct error *err)
 {
-    enum { ROWS = 8 };
+    const int64_t step = s->transposed ? WEIGHT_SOURCE_ROWS : 8;
     const struct weight *w = &s->weight;
-    char *rows = malloc((size_t)(ROWS * w->in_features) * sizeof(float));
+    char *rows = malloc((size_t)(step * w->in_features) * sizeof(float));
     enum status status = rows ? STATUS_OK : out_of_memory(err);
-    for (int64_t row = 0; row < count && status == STATUS_OK; row += ROWS) {
+    for (int64_t row = 0; row < count && status == STATUS_OK; row += step) {
         const struct weight_rows to = weight_rows_at(w, out, row);
         struct weight_quantize_args args = weight_source_quantizing(s, &to);
         args.rows = rows;
-        args.num_rows = count - row < ROWS ? count - row : ROWS;
+        args.num_rows = count - row < step ? count - row : step;
         status = weight_source_read_floats(s, first + row, args.num_rows, rows, err);
         if (status == STATUS_OK) quantize_rows(&args);
     }
@@ -291,6 +285,7 @@ enum status weight_source_read(const struct weight_source *s, int64_t first, int
     void *const *to = out->at;
     enum status status = STATUS_OK;
     if (s->scheme->quantize) return quantize_band(s, first, count, out, err);
+    if (!s->scheme->is_quantized) return weight_source_read_floats(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_DATA]) status = read_data(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_SCALES] && status == STATUS_OK) status = read_scales(s, first, count, to[WEIGHT_SCALES], err);
     if (to[WEIGHT_ZEROS] && status == STATUS_OK) status = read_zeros(s, first, count, to[WEIGHT_ZEROS], err);

@@ -30,15 +30,16 @@ struct weight_source {
     const struct weight_scheme *scheme; /* the tensor's, and its storage */
     const struct storage *storage;
     /* What is read. Its data, scales and zeros point into the file, or are NULL where they must be read by rows. Floats
-     * of a matrix that is not to be quantized, and vectors always point into the file. */
+     * are read so if they are transposed or have other rows between them, or are to be quantized. */
     struct weight weight;
     const struct tensor_file *file;                    /* not owned */
     const struct stored_tensor *data, *scales, *zeros; /* NULL: none there */
     enum dtype scale_dtype;                            /* of stored scales */
     float global_scale;                                /* by which they are divided */
-    int64_t first_row;                                 /* of the stored tensors: where the tensor begins */
+    int64_t first_row, row_step; /* row i of the tensor is row first_row + i * row_step of the stored ones */
+    bool transposed;             /* floats lie as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
-    void *owned;       /* the weight's input_order, or a vector that was converted; NULL: there is none */
+    void *owned;       /* the weight's input_order, or a vector that was copied; NULL: there is none */
 };
 
 /* ---- finding ---- */

@@ -33,6 +33,8 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_object_set_new(json, "architectures", json_pack("[s]", config->architecture));
     json_put_integer(json, "num_parameters", i->num_parameters);
     json_put_integer(json, "num_embedding_parameters", i->num_embedding_parameters);
+    json_put_integer(json, "num_active_parameters", i->num_active_parameters);
+    json_put_integer(json, "token_bytes", i->token_bytes);
     json_object_set_new(json, "tie_word_embeddings", json_boolean(i->tied));
     json_put_string(json, "dtype", dtype_name(config->spec.dtype));
     const struct quantization_words quantization = quantization_words(&config->spec);
@@ -58,6 +60,8 @@ static json_t *layer_json(const struct layer_spec *l)
     json_object_set_new(json, "qkv_bias", json_boolean(l->attention.qkv_bias));
     json_object_set_new(json, "o_bias", json_boolean(l->attention.o_bias));
     json_object_set_new(json, "mlp_bias", json_boolean(l->mlp.bias));
+    json_put_integer(json, "num_experts", l->experts.router.num_experts);
+    json_put_integer(json, "num_experts_per_tok", l->experts.router.top_k);
     json_put_string(json, "qk_norm", inspect_qk_norm(l->attention.qk_norm));
     json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
     json_put_string(json, "hidden_act", inspect_activation(l));
@@ -127,6 +131,8 @@ static void set_sizes(json_t *json, const struct inspection *i)
     const struct memory_profile *p = i->info.memory;
     json_put_integer(json, "hidden_size", spec->hidden_size);
     json_put_integer(json, "intermediate_size", largest.intermediate_size);
+    json_put_integer(json, "moe_intermediate_size", largest.expert_size);
+    json_put_integer(json, "num_experts", largest.num_experts);
     json_put_integer(json, "num_attention_heads", largest.num_heads);
     json_put_integer(json, "num_key_value_heads", largest.num_kv_heads);
     json_put_integer(json, "head_dim", largest.head_size);
