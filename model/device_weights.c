@@ -216,6 +216,16 @@ int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
     return bytes;
 }
 
+int64_t device_weights_expert_bytes(const struct model_weights *host, enum dtype dtype)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < host->table.count; i++) {
+        const struct tensor *t = &host->table.tensors[i];
+        if (t->num_experts > 0) bytes += tensor_bytes(host, t, dtype);
+    }
+    return bytes;
+}
+
 void device_weights_prepare(struct backend *b, const struct model_weights *device)
 {
     if (!b->weight_prepare) return;

@@ -141,6 +141,11 @@ enum status model_plan(struct backend *backend, const struct model_spec *spec, c
     return status;
 }
 
+int64_t model_expert_bytes(const struct model_weights *weights, const struct model_options *options)
+{
+    return options->copy_weights ? device_weights_expert_bytes(weights, options->dtype) : weights->expert_bytes;
+}
+
 static enum status upload_rope_table(struct model *m, int32_t rope, struct error *err)
 {
     const int64_t bytes = rope_table_bytes(m, rope);

@@ -138,6 +138,7 @@ void model_weights_set(struct model_weights *w, const struct tensor *t, const st
 {
     const struct weights_place to = model_weights_place(w, t);
     w->bytes += model_weights_tensor_bytes(t, from);
+    if (t->num_experts > 0) w->expert_bytes += model_weights_tensor_bytes(t, from);
     if (t->kind == TENSOR_MATRIX) {
         *to.matrix = *from;
     } else {

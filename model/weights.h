@@ -62,6 +62,7 @@ struct model_weights {
     struct layer_weights *layers;  /* [num_layers] */
     struct weight *experts;        /* those of all layers, three for each expert */
     int64_t bytes;                 /* of all weights, a tied one counted once */
+    int64_t expert_bytes;          /* of these, those of matrices and biases of experts */
     struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */

@@ -76,6 +76,7 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
     if (gpu) context_rows(t, p);
     memory_row(t, "  weights", p->weights, weights_note);
+    if (p->experts) memory_row(t, "    experts", p->experts, "of the weights");
     snprintf(note, sizeof note, "of the largest step, %d tokens", limits->max_num_tokens);
     memory_row(t, "  activations", p->activations, note);
     memory_row(t, "  workspace", p->workspace, "");
@@ -179,6 +180,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_real(json, "gpu_memory_utilization", p->utilization);
     json_put_integer(json, "budget_memory", p->budget);
     json_put_integer(json, "weights_memory", p->weights);
+    json_put_integer(json, "experts_memory", p->experts);
     json_put_integer(json, "activation_memory", p->activations);
     json_put_integer(json, "workspace_memory", p->workspace);
     json_put_integer(json, "graph_memory", p->graphs);
