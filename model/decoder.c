@@ -201,8 +201,11 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
     if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
         const struct attention_spec *a = &d->spec->layers[i].attention;
-        d->attention[i] = (struct attention_params){
-            .scale = a->scale, .window = a->window, .soft_cap = a->soft_cap, .kv_scales = kv_cache_scales(d->cache, i)};
+        d->attention[i] = (struct attention_params){.scale = a->scale,
+                                                    .window = a->window,
+                                                    .chunk = a->chunk,
+                                                    .soft_cap = a->soft_cap,
+                                                    .kv_scales = kv_cache_scales(d->cache, i)};
         if (!arena->planning) d->attention[i].sinks = d->weights->layers[i].sinks.data;
     }
     return allocate_activations(d, arena, limits, err);

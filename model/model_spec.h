@@ -124,6 +124,7 @@ struct attention_spec {
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
     int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;      /* to the tokens of its own chunk of so many; 0: to all */
 };
 
 /* Elements of a token's q, and of its k or v, all heads together. */

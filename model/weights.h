@@ -93,8 +93,8 @@ int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes tha
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
  * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
- * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Vectors are
- * 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
+ * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Vectors
+ * are 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
  * is zeroed then.
  */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,

@@ -50,8 +50,11 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
-    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : "full_attention");
+    const char *whole = l->attention.chunk ? "chunked_attention" : "full_attention";
+    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : whole);
     json_object_set_new(json, "sliding_window", l->attention.window ? json_integer(l->attention.window) : json_null());
+    if (l->attention.chunk) json_put_integer(json, "attention_chunk_size", l->attention.chunk);
+    json_object_set_new(json, "sinks", json_boolean(l->attention.sinks));
     json_put_integer(json, "rotary_dim", l->attention.rotary_dim);
     json_put_integer(json, "rope", l->attention.rope);
     json_put_real(json, "scaling", (double)l->attention.scale);

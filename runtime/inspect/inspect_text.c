@@ -167,9 +167,11 @@ static void attention_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t window = spec->layers[i].attention.window;
-        if (window)
-            tally_add(&kinds, "sliding window %d", window);
+        const struct attention_spec *a = &spec->layers[i].attention;
+        if (a->window)
+            tally_add(&kinds, "sliding window %d", a->window);
+        else if (a->chunk)
+            tally_add(&kinds, "chunks of %d", a->chunk);
         else
             tally_add(&kinds, "full attention");
     }
