@@ -79,7 +79,7 @@ static const struct row rows[] = {
     {"quantize --quantization fp8", USAGE, "give --output FOLDER, where the quantized checkpoint goes"},
     {"quantize -o FOLDER/none", USAGE, "give --quantization fp8, int8 or int4"},
     {"quantize -o FOLDER/none --quantization awq", USAGE, "--quantization: expected fp8|int8|int4, got 'awq'"},
-    {"quantize -m FOLDER/none -o FOLDER/out --quantization fp8", FAILED, "/none/config.json"},
+    {"quantize -m FOLDER/none -o FOLDER/out --quantization fp8", FAILED, "/none: no such folder; name one with config.json"},
     {"tokenize one two", USAGE, "'two' is a word too many; put a text of several words in quotes"},
     {"tokenize @FOLDER/none", FAILED, "cannot open: No such file or directory (@ begins a file's name; @@ begins"},
     {"template [] --messages FILE", USAGE, "the conversation is given twice: '[]', and --messages"},
