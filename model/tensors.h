@@ -10,9 +10,9 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-/* A scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an
- * fp8 KV cache: no weight, it has no elements here. */
-enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR, TENSOR_CACHE_SCALE };
+/* ONES is a gain that no file holds, since all of it is 1. A scalar is one number, which the host reads: in the file
+ * its shape is [] or [1]. A cache scale is the scalar of an fp8 KV cache: no weight, it has no elements here. */
+enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_ONES, TENSOR_SCALAR, TENSOR_CACHE_SCALE };
 
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
@@ -50,7 +50,7 @@ const struct tensor *tensor_table_find(const struct tensor_table *table, enum te
 /* Whether it is a matrix, a bias or a gain, and not a number that the host reads. */
 static inline bool tensor_is_weight(const struct tensor *t)
 {
-    return t->kind == TENSOR_MATRIX || t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN;
+    return t->kind == TENSOR_MATRIX || t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES;
 }
 
 int64_t tensor_elements(const struct tensor *t);

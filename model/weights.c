@@ -49,6 +49,7 @@ static const struct {
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
@@ -151,8 +152,9 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-    return converted ? DTYPE_FLOAT32 : spec->dtype;
+    /* see model_weights_open */
+    const bool made = t->kind == TENSOR_ONES || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
+    return made ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)

@@ -35,15 +35,16 @@ struct layer_weights {
 };
 
 struct model_weights {
-    struct tensor_table table;     /* what there is */
-    struct weight embedding;       /* [vocab_size, hidden_size] */
-    struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
-    struct norm_params final_norm; /* [hidden_size] */
-    struct layer_weights *layers;  /* [num_layers] */
-    int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
-    struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
-    void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
+    struct tensor_table table;         /* what there is */
+    struct weight embedding;           /* [vocab_size, hidden_size] */
+    struct norm_params embedding_norm; /* [hidden_size] */
+    struct weight lm_head;             /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm;     /* [hidden_size] */
+    struct layer_weights *layers;      /* [num_layers] */
+    int64_t bytes;                     /* of all weights, a tied one counted once */
+    struct tensor_file *file;          /* what weights point into; NULL for dummy weights and on a device */
+    struct weight_source *sources;     /* [table.count] what tensors are made of in the files; NULL without files */
+    void *memory;                      /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
 };
 
@@ -53,7 +54,8 @@ struct model_weights {
  *
  * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
  * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
- * has it, whatever spec->dtype says. Gains to which a gain_offset is added are float32. An lm_head that the file holds
+ * has it, whatever spec->dtype says. Gains to which a gain_offset is added, or that are 1,
+ * are float32. An lm_head that the file holds
  * is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the embedding's stays
  * tied.
  *

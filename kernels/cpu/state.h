@@ -104,6 +104,7 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
 rotary_embedding_function cpu_rotary_embedding;
 act_and_mul_function cpu_act_and_mul;
 xielu_function cpu_xielu;
+clip_function cpu_clip;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;

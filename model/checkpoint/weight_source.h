@@ -34,7 +34,7 @@ struct weight_source {
     const struct stored_tensor *data, *scales, *zeros; /* NULL: none there */
     int64_t first_row;                                 /* of the stored tensors: where the tensor begins */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
-    void *owned;       /* the weight's input_order, or a gain that was converted; NULL: there is none */
+    void *owned;       /* the weight's input_order, or a gain that was converted or made; NULL: there is none */
 };
 
 /* ---- finding ---- */

@@ -83,6 +83,7 @@ static void count_parameters(struct inspection *i)
     const struct tensor_table *table = &i->info.weights->table;
     for (int32_t t = 0; t < table->count; t++) {
         const int64_t count = tensor_elements(&table->tensors[t]);
+        if (table->tensors[t].kind == TENSOR_ONES) continue;
         i->num_parameters += count;
         if (table->tensors[t].role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
     }
