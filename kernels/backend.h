@@ -238,6 +238,14 @@ struct xielu_args {
     enum dtype dtype;
 };
 
+/* Clips each element to -limit .. limit; NaN stays NaN. */
+struct clip_args {
+    void *x; /* [count] dtype, in place */
+    int64_t count;
+    float limit;
+    enum dtype dtype;
+};
+
 /* ---- matmuls ---- */
 
 /* Rows that are multiplied by different weights: rows starts[s], ..., starts[s + 1] - 1 of x and out by weight s.
@@ -668,6 +676,7 @@ typedef void calculate_kv_scales_function(struct backend *b, const struct reshap
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void xielu_function(struct backend *b, const struct xielu_args *args);
+typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
 typedef void experts_gate_up_function(struct backend *b, const struct experts_gate_up_args *args);
@@ -751,6 +760,7 @@ struct backend {
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
     xielu_function *xielu;
+    clip_function *clip;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:
      * launches depend on num_tokens, num_experts and top_k. */

@@ -11,6 +11,8 @@ static void embed(const struct residual_stream *s)
                                         .multiplier = d->embedding_multiplier,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
+    if (d->spec->names.embedding_norm)
+        layer_norm_in_place(s, s->residual, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
 }
 
 static void gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,

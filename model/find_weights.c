@@ -73,10 +73,22 @@ static enum status find_cache_scale(const struct opening *o, const struct tensor
     return status;
 }
 
+static enum status make_ones(const struct opening *o, const struct tensor *t, struct weight_source *s)
+{
+    float *ones = s->owned = malloc((size_t)t->out_features * sizeof *ones);
+    if (!ones) return out_of_memory(&o->finder);
+    for (int64_t i = 0; i < t->out_features; i++) ones[i] = 1;
+    s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
+    s->weight.data = ones;
+    model_weights_set(o->weights, t, &s->weight);
+    return STATUS_OK;
+}
+
 static enum status find_tensor(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
     const struct finder *f = &o->finder;
     if (t->kind == TENSOR_CACHE_SCALE) return find_cache_scale(o, t);
+    if (t->kind == TENSOR_ONES) return make_ones(o, t, s);
     if (t->optional && !finder_find(f, t->name)) return STATUS_OK;
     enum status status = weight_source_find(f, t, s);
     if (status == STATUS_OK && t->kind == TENSOR_SCALAR) return set_scalar(o, t, s->data);

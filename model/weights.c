@@ -61,6 +61,7 @@ static const struct {
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
@@ -192,7 +193,7 @@ bool model_weights_converts(const struct model_spec *spec, const struct tensor *
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    return model_weights_converts(spec, t) ? DTYPE_FLOAT32 : spec->dtype;
+    return t->kind == TENSOR_ONES || model_weights_converts(spec, t) ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)

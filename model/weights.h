@@ -55,17 +55,18 @@ struct layer_weights {
 };
 
 struct model_weights {
-    struct tensor_table table;     /* what there is */
-    struct weight embedding;       /* [vocab_size, hidden_size] */
-    struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
-    struct norm_params final_norm; /* [hidden_size] */
-    struct layer_weights *layers;  /* [num_layers] */
-    struct weight *experts;        /* those of all layers, three for each expert */
-    int64_t bytes;                 /* of all weights, a tied one counted once */
-    int64_t expert_bytes;          /* of these, those of matrices and biases of experts */
-    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
-    struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
-    void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
+    struct tensor_table table;         /* what there is */
+    struct weight embedding;           /* [vocab_size, hidden_size] */
+    struct norm_params embedding_norm; /* [hidden_size] */
+    struct weight lm_head;             /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm;     /* [hidden_size] */
+    struct layer_weights *layers;      /* [num_layers] */
+    struct weight *experts;            /* those of all layers, three for each expert */
+    int64_t bytes;                     /* of all weights, a tied one counted once */
+    int64_t expert_bytes;              /* of these, those of matrices and biases of experts */
+    struct tensor_file *file;          /* what weights point into; NULL for dummy weights and on a device */
+    struct weight_source *sources;     /* [table.count] what tensors are made of in the files; NULL without files */
+    void *memory;                      /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
 };
 
@@ -75,9 +76,9 @@ struct model_weights {
  *
  * A matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its source: by
  * model_weights_pack, or while it is uploaded. Each tensor that is not quantized is float32, float16 or bfloat16 as the
- * file has it, whatever spec->dtype says. Gains to which a gain_offset is added and vectors are float32. An lm_head that
- * the file holds is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the
- * embedding's stays tied.
+ * file has it, whatever spec->dtype says. Gains to which a gain_offset is added, those that are 1, and vectors are
+ * float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec ties it to the embedding;
+ * one whose bytes are the embedding's stays tied.
  *
  * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
  * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */

@@ -39,7 +39,7 @@ struct weight_source {
     int64_t first_row, row_step; /* row i of the tensor is row first_row + i * row_step of the stored ones */
     bool transposed;             /* floats lie as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
-    void *owned;       /* the weight's input_order, or a vector that was copied; NULL: there is none */
+    void *owned;       /* the weight's input_order, or a vector that was copied or made; NULL: there is none */
 };
 
 /* ---- finding ---- */

@@ -37,10 +37,12 @@ NEEDED = {
     "exaone": dict(num_layers=8),
     "granitemoehybrid": dict(num_local_experts=0, layer_types=["attention"] * 8),
     "helium": dict(hidden_size=2560, num_attention_heads=20),
+    "hunyuan_v1_dense": dict(head_dim=64),
     "ministral": dict(head_dim=64),
 }
-FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
-            "granite_swa granitemoehybrid helium internlm3 iquestcoder llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
+FAMILIES = ("apertus arcee cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
+            "granite_swa granitemoehybrid helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder llama ministral mistral nanochat olmo olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3 "
+            "vaultgemma").split()
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = dict(rope_type="linear", factor=8.0)
@@ -55,6 +57,7 @@ FURTHER = (
     ("cohere", dict(attention_bias=True, layer_norm_eps=0.01)),
     ("cohere2", dict(sliding_window=24, sliding_window_pattern=3)),
     ("cohere2", dict(sliding_window=24, layer_types=[FULL, SLIDING] * 4)),
+    ("cwm", dict(mlp_bias=True, sliding_window=24, layer_types=[FULL, SLIDING] * 4, rope_theta=500.0)),
     ("ernie4_5", dict(use_bias=True)),
     ("ernie4_5", dict(head_dim=None, num_key_value_heads=None)),
     ("exaone", dict(num_key_value_heads=None, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
@@ -76,6 +79,11 @@ FURTHER = (
     ("granitemoehybrid", dict(attention_bias=True, position_embedding_type="rope", shared_intermediate_size=80,
                               **MULTIPLIERS)),
     ("helium", dict(attention_bias=True, mlp_bias=True)),
+    ("hunyuan_v1_dense", dict(attention_bias=True, head_dim=128, use_qk_norm=True, rope_theta=500.0, rope_scaling=dict(
+        alpha=1000.0, beta_fast=32, beta_slow=1, factor=1.0, mscale=1.0, mscale_all_dim=1.0, type="dynamic"))),
+    ("hunyuan_v1_dense", dict(rope_scaling=dict(factor=2.0, type="dynamic"))),
+    ("hyperclovax", dict(attention_bias=True, mlp_bias=True, use_post_norm=False, **MULTIPLIERS)),
+    ("hyperclovax", dict(attention_multiplier=None, head_dim=128, rope_theta=1e8)),
     ("internlm3", dict(qkv_bias=True, bias=True, head_dim=128)),
     ("iquestcoder", dict(attention_bias=True, mlp_bias=True, head_dim=None)),
     ("llama", dict(attention_bias=True, mlp_bias=True)),
@@ -85,6 +93,8 @@ FURTHER = (
     ("mistral", dict(head_dim=64, sliding_window=24, layer_types=[SLIDING, FULL] * 4)),
     ("mistral", dict(head_dim=64, sliding_window=24, layer_types=None)),
     ("mistral", dict(head_dim=64, layer_types=[FULL] * 8, architectures=["MistralForCausalLM"])),
+    ("nanochat", dict(attention_bias=True, final_logit_softcapping=None, rope_theta=500.0)),
+    ("olmo", dict(attention_bias=True, clip_qkv=8.0, rope_theta=500.0)),
     ("olmo2", dict(attention_bias=True)),
     ("olmo3", dict(rope_theta=500.0, rope_scaling=LINEAR)),
     ("phi3", dict(attention_bias=True, sliding_window=24, partial_rotary_factor=0.5)),
@@ -147,7 +157,7 @@ def ropes_of(config, model):
                 ropes[theta] = rope.inv_freq, rope.attention_scaling
         return ropes
     rope = type(meta)(config)
-    if getattr(rope, "rope_type", None) == "dynamic":
+    if getattr(rope, "rope_type", None) == "dynamic" and not config.rope_parameters.get("alpha"):
         longest = int(config.max_position_embeddings * config.rope_parameters["factor"])
         rope.inv_freq, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=longest)
     if hasattr(rope, "inv_freq"):
@@ -179,11 +189,12 @@ def tensors_of(model, family, last):
 
 
 def multipliers_of(config, model):
-    granite = config.model_type.startswith("granite")
+    granite = config.model_type.startswith("granite") or config.model_type == "hyperclovax"
+    scaling = getattr(config, "logits_scaling", 1.0)
     embedding = getattr(model.model.embed_tokens, "scalar_embed_scale", 1.0)
     return {"embedding": config.embedding_multiplier if granite else embedding,
             "residual": config.residual_multiplier if granite else 1.0,
-            "logits": 1 / config.logits_scaling if granite else getattr(config, "logit_scale", 1.0)}
+            "logits": scaling if config.model_type == "hyperclovax" else 1 / scaling if granite else getattr(config, "logit_scale", 1.0)}
 
 
 def activation_of(mlp):
@@ -203,13 +214,13 @@ def describe(path):
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
         "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
-        "norm_eps": norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps,
+        "norm_eps": getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 1e-5),  # OLMo's is a constant
         "tied": model.config.tie_word_embeddings,
         "activation": type(activation_of(mlp)).__name__,
         "multipliers": multipliers_of(config, model),
         "windows": windows, "rotary_dims": dims, "ropes": used,
         "scale": attention.scaling,
-        "soft_cap": (config.attn_logit_softcapping or 0) if config.model_type == "gemma2" else 0,
+        "soft_cap": (config.attn_logit_softcapping or 0) if config.model_type in ("gemma2", "vaultgemma") else 0,
         "logits_soft_cap": getattr(config, "final_logit_softcapping", None) or 0,
         "frequencies": [[float(f"{value:.9g}") for value in frequencies.tolist()]
                         for frequencies, _ in ropes.values()],
