@@ -1,7 +1,7 @@
 /* route_experts: from the logits of the router to the plan of the experts.
  *
  * A warp chooses the experts of a token. The choice of an expert is a key, an unsigned number that is ordered as the
- * choices are; 0 is out. The largest key is taken top_k times, of equal ones that of the lower index.
+ * choices are; 0 is one that was taken. The largest key is taken top_k times, of equal ones that of the lower index.
  *
  * Few tokens: one block does everything. Each expert has a mask of its tokens; their counts become the starts, and the
  * row of an assignment is the start of its expert and the number of tokens in the mask before its own.
@@ -18,20 +18,19 @@ enum {
     FEW_TOKENS = 32, /* a bit of a mask each */
     FEW_KEYS = 8192, /* of one block */
     CHOOSE_WARPS = 4,
-    ROWS_THREADS = 256,
+    ROWS_WARPS = 32,
     TOKENS_THREADS = 256
 };
 
-/* Ordered as the numbers are; NaN below all of them. */
+/* Ordered as the numbers are, above 0; NaN is -infinity, and -0 is 0. */
 static __device__ __forceinline__ uint32_t key_of(float x)
 {
-    const uint32_t bits = __float_as_uint(x);
-    if (isnan(x)) return 1;
-    return max(2u, bits & 0x80000000u ? ~bits : bits | 0x80000000u);
+    const uint32_t bits = __float_as_uint(isnan(x) ? -INFINITY : x + 0.0f);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 static __device__ __forceinline__ float choice_of(uint32_t key)
 {
-    return key == 1 ? -INFINITY : __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+    return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
 /* The router's logits of a token, and what makes scores of them. */
@@ -50,6 +49,7 @@ static __device__ __forceinline__ float logit_of(const token_scores &s, int expe
 static __device__ __forceinline__ float score_of(const token_scores &s, int expert)
 {
     const float x = logit_of(s, expert);
+    if (s.router.kind == ROUTER_SPARSEMIXER) return x;
     return s.router.kind == ROUTER_SIGMOID ? 1 / (1 + expf(-x)) : expf(x - s.largest) / s.sum;
 }
 
@@ -57,7 +57,7 @@ static __device__ __forceinline__ token_scores scores_of(const route_experts_arg
 {
     const int lane = threadIdx.x % 32, count = args.router.num_experts;
     token_scores s = {args.logits + (int64_t)token * count, args.router, -INFINITY, 0};
-    if (s.router.kind == ROUTER_SIGMOID) return s;
+    if (s.router.kind != ROUTER_SOFTMAX) return s;
     for (int e = lane; e < count; e += 32) s.largest = fmaxf(s.largest, logit_of(s, e));
     s.largest = warp_max(s.largest);
     for (int e = lane; e < count; e += 32) s.sum += expf(logit_of(s, e) - s.largest);
@@ -72,14 +72,13 @@ static __device__ __forceinline__ int take_largest(uint32_t *keys, int count)
     for (int i = threadIdx.x % 32; i < count; i += 32)
         if (keys[i] > largest) largest = keys[i], first = i;
     const uint32_t most = __reduce_max_sync(~0u, largest);
-    const uint32_t taken = __reduce_min_sync(~0u, largest == most ? first : 0xffffffffu);
-    const int index = taken < (uint32_t)count ? (int)taken : 0; /* all are out: more experts than remain were wanted */
+    const int index = (int)__reduce_min_sync(~0u, largest == most ? first : 0xffffffffu);
     if (threadIdx.x % 32 == 0) keys[index] = 0;
     __syncwarp();
     return index;
 }
 
-/* Takes the experts of all groups but the best out of the choice. */
+/* The experts of all groups but the best become the last choice. */
 static __device__ __forceinline__ void leave_groups(const router_params &router, uint32_t *keys, uint32_t *group_keys)
 {
     const int lane = threadIdx.x % 32, size = router.num_experts / router.num_groups;
@@ -93,12 +92,12 @@ static __device__ __forceinline__ void leave_groups(const router_params &router,
                 second = x;
             }
         }
-        group_keys[g] = key_of(router.group_sums ? first + second : first);
+        group_keys[g] = key_of(router.group_sums && size > 1 ? first + second : first);
     }
     __syncwarp();
     for (int i = 0; i < router.top_groups; i++) take_largest(group_keys, router.num_groups);
     for (int e = lane; e < router.num_experts; e += 32)
-        if (group_keys[e / size] != 0) keys[e] = 0;
+        if (group_keys[e / size] != 0) keys[e] = key_of(-INFINITY);
     __syncwarp();
 }
 
@@ -108,24 +107,29 @@ struct chosen_expert {
     float weight;
 };
 
-/* The share of an expert in a softmax over those of its magnitude (Phi-3.5-MoE's modeling code), without `without`. */
+/* The share of an expert in a softmax over those that are close to it, but for `without`. */
 static __device__ __forceinline__ float sparsemixer_share(const token_scores &s, int expert, int without)
 {
     const float largest = logit_of(s, expert);
     float sum = 0;
     for (int e = threadIdx.x % 32; e < s.router.num_experts; e += 32) {
         const float x = logit_of(s, e);
-        if (e != without && (largest - x) / fmaxf(fabsf(x), largest) <= 2 * s.router.jitter) sum += expf(x - largest);
+        const bool is_far = (largest - x) / fmaxf(fabsf(x), largest) > 2 * s.router.jitter;
+        if (e != without && !is_far) sum += expf(x - largest);
     }
     return 1 / warp_sum(sum);
 }
 
-static __device__ __forceinline__ chosen_expert choose_sparsemixer(const token_scores &s, uint32_t *keys)
+/* Sets the keys of a token's experts. Returns whether a score is NaN. */
+static __device__ __forceinline__ bool set_keys(const route_experts_args &args, const token_scores &s, uint32_t *keys)
 {
-    const int lane = threadIdx.x % 32, first = take_largest(keys, s.router.num_experts);
-    const int second = take_largest(keys, s.router.num_experts);
-    const float of_first = sparsemixer_share(s, first, -1), of_second = sparsemixer_share(s, second, first);
-    return {lane == 0 ? first : second, lane == 0 ? of_first : of_second};
+    bool is_damaged = false;
+    for (int e = threadIdx.x % 32; e < s.router.num_experts; e += 32) {
+        const float score = score_of(s, e);
+        is_damaged |= isnan(score);
+        keys[e] = key_of(args.choice_bias ? score + args.choice_bias[e] : score);
+    }
+    return __any_sync(~0u, is_damaged);
 }
 
 /* Lane j < top_k gets the expert that was taken as the j-th. */
@@ -136,21 +140,20 @@ static __device__ __forceinline__ chosen_expert choose(const route_experts_args 
     const int lane = threadIdx.x % 32;
     const token_scores s = scores_of(args, token);
     chosen_expert own = {0, 0};
-    for (int e = lane; e < router.num_experts; e += 32) {
-        const float score = router.kind == ROUTER_SPARSEMIXER ? logit_of(s, e) : score_of(s, e);
-        keys[e] = key_of(args.choice_bias ? score + args.choice_bias[e] : score);
-    }
+    int before = -1;
+    const bool is_damaged = set_keys(args, s, keys);
     __syncwarp();
-    if (router.kind == ROUTER_SPARSEMIXER) return choose_sparsemixer(s, keys);
     if (router.num_groups > 1) leave_groups(router, keys, group_keys);
     for (int j = 0; j < router.top_k; j++) {
         const int taken = take_largest(keys, router.num_experts);
-        if (lane == j) own.expert = taken;
+        const float share = router.kind == ROUTER_SPARSEMIXER ? sparsemixer_share(s, taken, before) : 0;
+        if (lane == j) own = {taken, share};
+        before = taken;
     }
-    if (lane < router.top_k) own.weight = score_of(s, own.expert);
+    if (lane < router.top_k && router.kind != ROUTER_SPARSEMIXER) own.weight = score_of(s, own.expert);
     const float sum = warp_sum(own.weight);
-    if (router.normalize) own.weight /= sum;
-    own.weight *= router.scaling;
+    if (router.normalize) own.weight /= sum + ROUTER_SMALLEST_SUM;
+    own.weight = is_damaged ? NAN : own.weight * router.scaling;
     return own;
 }
 
@@ -164,7 +167,7 @@ static __device__ __forceinline__ int choose_in_order(const route_experts_args &
     int place = 0, expert = 0;
     for (int j = 0; j < top_k; j++) {
         const int other = __shfl_sync(~0u, own.expert, j);
-        place += other < own.expert || (other == own.expert && j < lane);
+        place += other < own.expert;
     }
     for (int j = 0; j < top_k; j++) {
         const int at = __shfl_sync(~0u, place, j), other = __shfl_sync(~0u, own.expert, j);
@@ -243,46 +246,36 @@ static __global__ void __launch_bounds__(CHOOSE_WARPS * 32)
     if (lane < top_k) args.plan.tokens[(int64_t)token * top_k + lane] = expert;
 }
 
-/* The number of a thread's flags before its own, over the block, and of all. By all threads. */
-static __device__ __forceinline__ int count_before(int own, int *warps, int *all)
+/* Grid: x the expert. Its rows begin after the assignments of lower experts. Each warp has a stretch of the
+ * assignments: it counts, and when the block knows all counts, it numbers those of the expert. */
+static __global__ void __launch_bounds__(ROWS_WARPS * 32) rows_kernel(const expert_plan plan, int count)
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int sum = own;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-        const int other = __shfl_up_sync(~0u, sum, offset);
-        if (lane >= offset) sum += other;
-    }
-    __syncthreads(); /* nobody reads `warps` any more */
-    if (lane == 31) warps[warp] = sum;
-    __syncthreads();
-    int before = 0, total = 0;
-#pragma unroll
-    for (int w = 0; w < ROWS_THREADS / 32; w++) {
-        if (w < warp) before += warps[w];
-        total += warps[w];
-    }
-    *all = total;
-    return before + sum - own;
-}
-
-/* Grid: x the expert. Its rows begin after the assignments of lower experts. */
-static __global__ void __launch_bounds__(ROWS_THREADS) rows_kernel(const expert_plan plan, int count, int num_experts)
-{
-    __shared__ int warps[ROWS_THREADS / 32];
-    const int expert = blockIdx.x, *experts = plan.tokens;
+    __shared__ int lower_of_warps[ROWS_WARPS], own_of_warps[ROWS_WARPS];
+    const int expert = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, *experts = plan.tokens;
+    const int stretch = (count + ROWS_WARPS * 32 - 1) / (ROWS_WARPS * 32) * 32;
+    const int first = warp * stretch, end = min(first + stretch, count);
+    int lower = 0, own = 0;
     let_next_start();
     wait_for_previous();
-    int lower = 0, start, found;
-    for (int i = threadIdx.x; i < count; i += ROWS_THREADS) lower += experts[i] < expert;
-    count_before(lower, warps, &start);
+#pragma unroll 8
+    for (int i = first + lane; i < end; i += 32) {
+        lower += experts[i] < expert;
+        own += experts[i] == expert;
+    }
+    lower = __reduce_add_sync(~0u, lower);
+    own = __reduce_add_sync(~0u, own);
+    if (lane == 0) lower_of_warps[warp] = lower, own_of_warps[warp] = own;
+    __syncthreads();
+    const int start = __reduce_add_sync(~0u, lower_of_warps[lane]);
+    int row = start + __reduce_add_sync(~0u, lane < warp ? own_of_warps[lane] : 0);
     if (threadIdx.x == 0) plan.starts[expert] = start;
-    if (threadIdx.x == 0 && expert == num_experts - 1) plan.starts[num_experts] = count;
-    for (int first = 0; first < count; first += ROWS_THREADS, start += found) {
-        const int i = first + threadIdx.x;
-        const bool own = i < count && experts[i] == expert;
-        const int before = count_before(own, warps, &found);
-        if (own) plan.rows[i] = start + before;
+    if (threadIdx.x == 0 && expert == gridDim.x - 1) plan.starts[gridDim.x] = count;
+#pragma unroll 4
+    for (int i = first; i < end; i += 32) {
+        const bool is_own = i + lane < end && experts[i + lane] == expert;
+        const uint32_t mask = __ballot_sync(~0u, is_own);
+        if (is_own) plan.rows[i + lane] = row + __popc(mask & ((1u << lane) - 1));
+        row += __popc(mask);
     }
 }
 
@@ -313,8 +306,7 @@ static void route_many(struct backend *b, const struct route_experts_args *args)
     const dim3 chosen((unsigned)cuda_div_up(args->num_tokens, CHOOSE_WARPS)),
         all((unsigned)cuda_div_up(count, TOKENS_THREADS));
     cuda_launch_dependent(s, choose_kernel, {chosen, CHOOSE_WARPS * 32, keys}, *args);
-    cuda_launch_dependent(s, rows_kernel, {dim3((unsigned)r->num_experts), ROWS_THREADS}, args->plan, (int)count,
-                          (int)r->num_experts);
+    cuda_launch_dependent(s, rows_kernel, {dim3((unsigned)r->num_experts), ROWS_WARPS * 32}, args->plan, (int)count);
     cuda_launch_dependent(s, tokens_kernel, {all, TOKENS_THREADS}, args->plan, (int)count, (int)r->top_k);
     cuda_check_launch(b, "route_experts");
 }
