@@ -78,6 +78,7 @@ static void fill_table(struct backend *b)
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
     b->xielu = cuda_xielu;
+    b->clip = cuda_clip;
     b->linear = cuda_linear;
     b->takes_quantized_rows = cuda_takes_quantized_rows;
     b->quantize_rows = cuda_quantize_rows;

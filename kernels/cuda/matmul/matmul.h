@@ -35,7 +35,7 @@ struct matmul {
     bool out_is_float; /* out is float32, otherwise dtype; only for MATMUL_STORE */
     enum matmul_result result;
     struct gate_params gate; /* of MATMUL_GATE */
-    /* As in struct weight; only FP8, INT8 and INT4 are quantized. */
+    /* As in struct weight; only FP8, INT8, INT4 and MXFP4 are quantized. */
     enum weight_format format;
     const void *scales;
     enum dtype scale_dtype;

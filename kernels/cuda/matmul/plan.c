@@ -29,11 +29,12 @@ enum { MMA_MAX_FEATURES = 1 << 21 /* of linear_mma_quantized, so that offsets in
 
 /* ---- what each kernel takes ---- */
 
-/* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized. */
+/* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized, but
+ * not MXFP4. */
 static bool takes_types(const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
-    return (matmul_is_quantized(m) || m->format == weight_format_of(m->dtype)) &&
+    return (matmul_is_quantized(m) || m->format == weight_format_of(m->dtype)) && m->format != WEIGHT_MXFP4 &&
            (!m->bias || q->bias_dtype == m->dtype) && (m->dtype == DTYPE_FLOAT16 || m->dtype == DTYPE_BFLOAT16) &&
            (q->out_dtype == m->dtype || (q->out_dtype == DTYPE_FLOAT32 && m->result == MATMUL_STORE));
 }
