@@ -35,7 +35,7 @@ extern const struct family family_apertus, family_arcee, family_cohere, family_c
     family_granitemoe, family_granitemoeshared, family_helium, family_hunyuan_v1_dense, family_hyperclovax,
     family_internlm3, family_iquestcoder, family_llama, family_minimax_m2, family_ministral, family_mistral,
     family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2,
-    family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss, family_smollm3, family_solar_openfamily_apertus,
+    family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss, family_smollm3, family_solar_open,
     family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
