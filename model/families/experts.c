@@ -7,14 +7,18 @@ static const char *find_key(const struct json_reader *r, const char *const keys[
     return keys[1] && !json_reader_get(r, keys[0]) && json_reader_get(r, keys[1]) ? keys[1] : keys[0];
 }
 
+static int32_t read_size(struct json_reader *r, const char *key, int32_t absent, int32_t most)
+{
+    return absent > 0 ? json_reader_int(r, key, absent, 1, most) : json_reader_require_int(r, key, 1, most);
+}
+
 struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys)
 {
     const char *top_k_key = keys->top_k ? keys->top_k : "num_experts_per_tok";
     struct experts_spec e = {.router = {.kind = ROUTER_SOFTMAX, .scaling = 1}};
-    e.router.num_experts =
-        json_reader_int(r, find_key(r, keys->num_experts), keys->absent_num_experts, 1, ROUTER_MAX_EXPERTS);
-    e.router.top_k = json_reader_int(r, top_k_key, keys->absent_top_k, 1, ROUTER_MAX_TOP_K);
-    e.intermediate_size = json_reader_int(r, keys->size, keys->absent_size, 1, 1 << 22);
+    e.router.num_experts = read_size(r, find_key(r, keys->num_experts), keys->absent_num_experts, ROUTER_MAX_EXPERTS);
+    e.router.top_k = read_size(r, top_k_key, keys->absent_top_k, ROUTER_MAX_TOP_K);
+    e.intermediate_size = read_size(r, keys->size, keys->absent_size, 1 << 22);
     if (e.router.top_k > e.router.num_experts)
         json_reader_fail(r, STATUS_INVALID, "%s (%d) is larger than %s (%d)", top_k_key, e.router.top_k,
                          find_key(r, keys->num_experts), e.router.num_experts);
