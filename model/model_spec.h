@@ -59,7 +59,9 @@ enum weight_storage {
     STORED_AWQ,    /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
                       7, .scales [groups, out] */
     STORED_MXFP4,  /* compressed-tensors: NAME.weight_packed [out, in / 2] bytes, .weight_scale [out, groups] e8m0 */
-    STORED_NVFP4   /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
+    STORED_NVFP4,  /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
+    STORED_MXFP4_BLOCKS /* gpt-oss, all experts of a layer: NAME_blocks [num_experts, out, groups, 16] bytes,
+                           NAME_scales [num_experts, out, groups] e8m0, not transposed */
 };
 
 /* How a matrix is stored, and what format it gets in memory. */
