@@ -351,8 +351,8 @@ struct route_experts_args {
 
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
-    /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise [num_experts,
-     * num_parts], wherever they lie. */
+    /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
+     * [num_experts, num_parts], wherever they lie. */
     const struct weight *weights;
     bool stacked;
     int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */
