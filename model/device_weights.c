@@ -160,7 +160,10 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     if (status != STATUS_OK) return status;
     p->transfers = malloc((size_t)table->count * MAX_TRANSFERS * sizeof *p->transfers);
     if (!p->transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    for (int32_t i = 0; i < spec->num_layers; i++) p->device->layers[i].xielu = p->host->layers[i].xielu;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        p->device->layers[i].xielu = p->host->layers[i].xielu;
+        p->device->layers[i].scalar = p->host->layers[i].scalar;
+    }
     choose_merging(p);
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);
     if (tied) p->device->lm_head = p->device->embedding;

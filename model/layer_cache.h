@@ -6,8 +6,9 @@
 
 #include "model/model_spec.h"
 
-/* FULL: K and V of every token, all of which are read. WINDOW: only those of the last `window` tokens are read. */
-enum cache_kind { CACHE_FULL, CACHE_WINDOW };
+/* FULL: K and V of every token, all of which are read. WINDOW: only those of the last `window` tokens are read. SHARED:
+ * none; what another layer keeps is read. */
+enum cache_kind { CACHE_FULL, CACHE_WINDOW, CACHE_SHARED };
 
 struct layer_cache {
     enum cache_kind kind;
@@ -18,6 +19,7 @@ struct layer_cache {
 static inline struct layer_cache layer_cache_of(const struct layer_spec *l)
 {
     const struct attention_spec *a = &l->attention;
+    if (a->shares_kv) return (struct layer_cache){.kind = CACHE_SHARED};
     return (struct layer_cache){a->window > 0 ? CACHE_WINDOW : CACHE_FULL, a->window, attention_kv_size(a)};
 }
 

@@ -30,10 +30,10 @@ struct family {
 };
 
 extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_ernie4_5,
-    family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
-    family_granite4, family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder,
-    family_llama, family_ministral, family_mistral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
-    family_phi3, family_qwen2, family_qwen3, family_seed_oss, family_smollm3, family_vaultgemma;
+    family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
+    family_granite, family_granite4, family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_llama, family_ministral, family_mistral, family_nanochat, family_olmo, family_olmo2,
+    family_olmo3, family_phi3, family_qwen2, family_qwen3, family_seed_oss, family_smollm3, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

@@ -8,13 +8,14 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "apertus",     "arcee",     "cohere",      "cohere2",  "cwm",       "ernie4_5",
-    "exaone",      "exaone4",   "gemma",       "gemma2",   "gemma3",    "glm",
-    "glm4",        "gqa",       "granite",     "granite4", "helium",    "hunyuan_v1_dense",
-    "hyperclovax", "internlm3", "iquestcoder", "mha",      "ministral", "mqa",
-    "nanochat",    "olmo",      "olmo2",       "olmo3",    "phi3",      "phi4",
-    "qwen2",       "qwen3",     "seed_oss",    "sliding",  "smollm3",   "vaultgemma",
-    "yarn",
+    "apertus",     "arcee",     "cohere",      "cohere2", "cwm",
+    "ernie4_5",    "exaone",    "exaone4",     "gemma",   "gemma2",
+    "gemma3",      "gemma4",    "gemma4_e",    "glm",     "glm4",
+    "gqa",         "granite",   "granite4",    "helium",  "hunyuan_v1_dense",
+    "hyperclovax", "internlm3", "iquestcoder", "mha",     "ministral",
+    "mqa",         "nanochat",  "olmo",        "olmo2",   "olmo3",
+    "phi3",        "phi4",      "qwen2",       "qwen3",   "seed_oss",
+    "sliding",     "smollm3",   "vaultgemma",  "yarn",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
