@@ -42,9 +42,19 @@ typedef struct backend_graph_object *backend_graph;
 
 /* ---- weights ---- */
 
-/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement, INT4 is two
- * numbers from 0 to 15 in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. */
-enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4 };
+/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement. INT4 and
+ * MXFP4 are two numbers in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. Those of INT4
+ * are from 0 to 15, those of MXFP4 are e2m1 (OCP Microscaling Formats 1.0): bit 3 is the sign, and bits 0 to 2 stand
+ * for 0, 0.5, 1, 1.5, 2, 3, 4 and 6. */
+enum weight_format {
+    WEIGHT_FLOAT32,
+    WEIGHT_FLOAT16,
+    WEIGHT_BFLOAT16,
+    WEIGHT_FP8,
+    WEIGHT_INT8,
+    WEIGHT_INT4,
+    WEIGHT_MXFP4
+};
 
 /* A matrix, out = x * W^T + bias, one row of in_features elements per output feature.
  *
@@ -56,16 +66,18 @@ enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8
  *   blocks of 128 x 128 (FP8 only)      scale_rows 128, group_size 128           scales [out_features / 128, groups]
  *
  * rounded up where a size is no multiple; groups = in_features / group_size, rounded up. A scale of a whole matrix is
- * repeated for each output feature. in_features of INT4 is a multiple of 8, and of its group_size. */
+ * repeated for each output feature. in_features of INT4 and MXFP4 is a multiple of 8, and of its group_size.
+ *
+ * MXFP4 has groups of 32 and scales of e8m0, powers of two. NVFP4 is MXFP4 with groups of 16 and float32 scales. */
 struct weight {
     enum weight_format format;
     int64_t out_features, in_features;
-    const void *data; /* [out_features, in_features], for INT4 [out_features, in_features / 2] bytes */
+    const void *data; /* [out_features, in_features], for INT4 and MXFP4 [out_features, in_features / 2] bytes */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
 
     /* Only quantized formats have these. */
-    const void *scales; /* scale_dtype: float32, or for INT4 what the file has, 16-bit floats too */
+    const void *scales; /* scale_dtype: float32; INT4: what the file has, 16-bit floats too; MXFP4: e8m0 or float32 */
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
@@ -76,8 +88,14 @@ struct weight {
                         checkpoint was made for that (W8A8). A backend need not do it. */
 };
 
+/* Whether a byte has two elements. */
+static inline bool weight_is_packed(enum weight_format format)
+{
+    return format == WEIGHT_INT4 || format == WEIGHT_MXFP4;
+}
+
 bool weight_is_quantized(const struct weight *w);
-enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; not for INT8 and INT4 */
+enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; of floats and FP8 */
 enum weight_format weight_format_of(enum dtype dtype); /* float32, float16 or bfloat16 */
 int64_t weight_groups(const struct weight *w);         /* of a row; 1 without groups */
 int64_t weight_scale_count(const struct weight *w);    /* elements of scales; 0 if w is not quantized */
@@ -220,6 +238,14 @@ struct xielu_args {
     enum dtype dtype;
 };
 
+/* Clips each element to -limit .. limit; NaN stays NaN. */
+struct clip_args {
+    void *x; /* [count] dtype, in place */
+    int64_t count;
+    float limit;
+    enum dtype dtype;
+};
+
 /* ---- matmuls ---- */
 
 /* Rows that are multiplied by different weights: rows starts[s], ..., starts[s + 1] - 1 of x and out by weight s.
@@ -267,6 +293,111 @@ struct gate_up_args {
     enum activation activation;
 };
 
+/* ---- mixtures of experts ---- */
+
+/* How the logits of a router become the experts of a token and their weights (SPEC S15). For each token:
+ *
+ *   1. logits = soft_cap * tanh(logits / soft_cap), if there is a soft cap.
+ *   2. scores = the softmax over all experts, or the sigmoid of each.
+ *   3. choice = scores, + choice_bias if there is one.
+ *   4. With groups, the experts are in num_groups groups of equal size, one behind the other. The value of a group is
+ *      its largest choice, or the sum of its two largest. Only the experts of the top_groups groups of the largest
+ *      values remain.
+ *   5. The top_k experts of the largest choice are taken; of equal ones, the lower index.
+ *   6. weights = their scores; divided by their sum + 1e-20 if `normalize`; times `scaling`; times expert_scales.
+ *
+ * A choice that is NaN counts as -infinity. If a score is NaN, all weights of the token are NaN, and its experts are
+ * top_k different ones.
+ *
+ * ROUTER_SPARSEMIXER (Phi-3.5-MoE, arXiv 2409.12136) takes two experts, one after the other. The weight of each is its
+ * share of a softmax over the experts whose logits are less than 2 * jitter (relative to the larger magnitude of the
+ * two) below that of the expert taken; the second softmax leaves out the first expert. */
+enum router_kind { ROUTER_SOFTMAX, ROUTER_SIGMOID, ROUTER_SPARSEMIXER };
+
+struct router_params {
+    enum router_kind kind;
+    int32_t num_experts, top_k;     /* top_k <= num_experts */
+    int32_t num_groups, top_groups; /* num_groups 0 or 1: none */
+    bool group_sums;                /* the value of a group is the sum of its two largest */
+    bool normalize;
+    float scaling;  /* 1: none */
+    float soft_cap; /* 0: none */
+    float jitter;   /* of ROUTER_SPARSEMIXER */
+};
+
+enum { ROUTER_MAX_EXPERTS = 1024, ROUTER_MAX_TOP_K = 32 };
+#define ROUTER_SMALLEST_SUM 1e-20f
+
+/* Which tokens go to which expert. An *assignment* is a token and one of its experts; there are A = num_tokens * top_k.
+ * They are sorted by expert, and those of one expert by token: the rows of the matrices that experts read and write.
+ *
+ *     assignments   | rows of expert 0 | rows of expert 2       | ...
+ *                   starts[0] = 0      starts[1], starts[2]     starts[num_experts] = A */
+struct expert_plan {
+    int32_t *starts; /* [num_experts + 1]: the starts of row segments */
+    int32_t *tokens; /* [A] the token of a row */
+    int32_t *rows;   /* [num_tokens, top_k] a token's rows, experts ascending */
+    float *weights;  /* [num_tokens, top_k] their weights, in the same order */
+};
+
+struct route_experts_args {
+    struct expert_plan plan;    /* out, on the device */
+    const float *logits;        /* [num_tokens, num_experts] */
+    const float *choice_bias;   /* [num_experts] on the device; NULL: none */
+    const float *expert_scales; /* [num_experts] on the device; NULL: none */
+    struct router_params router;
+    int32_t num_tokens;
+};
+
+/* A matrix of each expert, all of the same shape and format. */
+struct expert_matrices {
+    /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
+     * [num_experts, num_parts], wherever they lie. */
+    const struct weight *weights;
+    bool stacked;
+    int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */
+};
+
+/* What experts, and gated MLPs, compute of gate g and up u, in float32. With a limit, g is at most the limit first, and
+ * u within +-limit. GATE_MULTIPLY: activation(g) * u. GATE_SWIGLU_OAI (gpt-oss): (u + 1) * g * sigmoid(1.702 g). */
+enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI };
+
+struct gate_params {
+    enum gate_kind kind;
+    enum activation activation; /* of GATE_MULTIPLY */
+    float limit;                /* 0: none */
+};
+
+/* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. */
+struct experts_gate_up_args {
+    void *out;                      /* [A, size] dtype */
+    const void *x;                  /* [num_tokens, in_features] dtype */
+    struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up */
+    struct gate_params gate;
+    struct expert_plan plan;
+    bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
+    int32_t num_tokens, num_experts, top_k;
+    int32_t size;
+    enum dtype dtype;
+};
+
+/* out[token] = base[token] * sigmoid(base_gate[token]) + the sum, in ascending order of expert, over the token's rows
+ * of weight * (x[row] * W^T + bias). Sums are float32, so an answer does not depend on the batch. */
+struct experts_down_args {
+    void *out;     /* [num_tokens, out_features] dtype; may be base */
+    const void *x; /* [A, size] dtype: what experts_gate_up has written */
+    struct expert_matrices down;
+    struct expert_plan plan;
+    bool weights_first;     /* the weights are in x: here they count as 1 */
+    const void *base;       /* [num_tokens, out_features] dtype: the shared experts' result; NULL: 0 */
+    const float *base_gate; /* [num_tokens]; NULL: base is added as it is */
+    void *scratch;          /* [A, out_features] dtype */
+    int32_t num_tokens, num_experts, top_k;
+    int32_t size;
+    enum dtype dtype;
+};
+
 /* ---- embedding and rows ---- */
 
 /* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
@@ -312,8 +443,12 @@ struct scale_logits_args {
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    int32_t chunk;             /* > 0: only to those of its own chunk: the tokens whose position / chunk is its own; no
+                                  window then */
     float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
     const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    const float *sinks;        /* [num_heads] on the device: exp(sink) is added to the sum that divides the weights of a
+                                  head, as if it attended to one more key, whose value is 0; NULL: no sinks */
     /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
@@ -364,7 +499,8 @@ struct rotary_args {
 
 /* Paged attention of the batch's sequences [first_seq, first_seq + num_seqs). Token t of sequence i lies in block
  * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j], or to
- * the window that ends there. Entries of blocks that no query of the sequence attends to are not read. */
+ * the part of the window or the chunk that ends there. Entries of blocks that no query of the sequence attends to are
+ * not read. */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */
@@ -540,7 +676,11 @@ typedef void calculate_kv_scales_function(struct backend *b, const struct reshap
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void xielu_function(struct backend *b, const struct xielu_args *args);
+typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
+typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
+typedef void experts_gate_up_function(struct backend *b, const struct experts_gate_up_args *args);
+typedef void experts_down_function(struct backend *b, const struct experts_down_args *args);
 typedef void gather_rows_function(struct backend *b, const struct gather_rows_args *args);
 typedef void scale_logits_function(struct backend *b, const struct scale_logits_args *args);
 typedef void update_block_tables_function(struct backend *b, const struct update_block_tables_args *args);
@@ -620,7 +760,13 @@ struct backend {
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
     xielu_function *xielu;
+    clip_function *clip;
     linear_function *linear;
+    /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:
+     * launches depend on num_tokens, num_experts and top_k. */
+    route_experts_function *route_experts;
+    experts_gate_up_function *experts_gate_up;
+    experts_down_function *experts_down;
     gather_rows_function *gather_rows;
     scale_logits_function *scale_logits;
     update_block_tables_function *update_block_tables;

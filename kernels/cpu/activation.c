@@ -27,6 +27,23 @@ static void act_and_mul(const struct cpu_kernels *kernels, enum activation activ
     }
 }
 
+void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *params, float *gate, float *up,
+              int64_t count)
+{
+    const float limit = params->limit, sharpness = 1.702f;
+    for (int64_t i = 0; i < count && limit > 0; i++) {
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    }
+    if (params->kind == GATE_MULTIPLY) {
+        act_and_mul(kernels, params->activation, gate, gate, up, count);
+        return;
+    }
+    /* g sigmoid(c g) = silu(c g) / c */
+    for (int64_t i = 0; i < count; i++) gate[i] *= sharpness, up[i] = (up[i] + 1) / sharpness;
+    kernels->silu_and_mul(gate, gate, up, count);
+}
+
 static void act_token(const struct cpu_state *s, const void *act_args, int64_t t, int thread)
 {
     (void)thread;

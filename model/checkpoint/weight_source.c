@@ -17,6 +17,10 @@ const struct storage storages[] = {
     [STORED_GPTQ] = {".qweight", ".scales", NULL, ".qzeros", ".g_idx", .in_words = true, .transposed = true},
     [STORED_AWQ] = {".qweight", ".scales", NULL, ".qzeros", NULL, .in_words = true, .transposed = true,
                     .words_of_rows = true, .word_order = awq_order},
+    [STORED_MXFP4] = {".weight_packed", ".weight_scale", .data_type = "U8", .scale_type = "U8",
+                      .scale_dtype = DTYPE_E8M0},
+    [STORED_NVFP4] = {".weight_packed", ".weight_scale", .data_type = "U8", .scale_type = "F8_E4M3",
+                      .scale_dtype = DTYPE_FP8_E4M3, .global_scale = ".weight_global_scale"},
 };
 
 void weight_source_close(struct weight_source *s)
@@ -181,7 +185,7 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     const struct weight *w = &s->weight;
     const int64_t groups = weight_groups(w), rows = (count + w->scale_rows - 1) / w->scale_rows;
     const int64_t row = (s->first_row + first) / w->scale_rows;
-    const enum dtype stored = s->scales->type->dtype;
+    const enum dtype stored = s->scale_dtype;
     const int64_t size = dtype_size(stored);
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
@@ -190,6 +194,8 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
+    for (int64_t i = 0; i < rows * groups && s->storage->global_scale && status == STATUS_OK; i++)
+        ((float *)out)[i] /= s->global_scale;
     free(raw);
     return status;
 }
@@ -252,26 +258,20 @@ struct weight_quantize_args weight_source_quantizing(const struct weight_source 
                                          .zeros = out->at[WEIGHT_ZEROS]};
 }
 
-enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
-                                      struct error *err)
-{
-    return tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0,
-                                   (int64_t)s->data->bytes / s->data->shape[0], out, err);
-}
-
-/* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */
+/* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. Of a transposed matrix few
+ * rows take as many reads as more. */
 static enum status quantize_band(const struct weight_source *s, int64_t first, int64_t count,
                                  const struct weight_rows *out, struct error *err)
 {
-    enum { ROWS = 8 };
+    const int64_t step = s->transposed ? WEIGHT_SOURCE_ROWS : 8;
     const struct weight *w = &s->weight;
-    char *rows = malloc((size_t)(ROWS * w->in_features) * sizeof(float));
+    char *rows = malloc((size_t)(step * w->in_features) * sizeof(float));
     enum status status = rows ? STATUS_OK : out_of_memory(err);
-    for (int64_t row = 0; row < count && status == STATUS_OK; row += ROWS) {
+    for (int64_t row = 0; row < count && status == STATUS_OK; row += step) {
         const struct weight_rows to = weight_rows_at(w, out, row);
         struct weight_quantize_args args = weight_source_quantizing(s, &to);
         args.rows = rows;
-        args.num_rows = count - row < ROWS ? count - row : ROWS;
+        args.num_rows = count - row < step ? count - row : step;
         status = weight_source_read_floats(s, first + row, args.num_rows, rows, err);
         if (status == STATUS_OK) quantize_rows(&args);
     }
@@ -285,6 +285,7 @@ enum status weight_source_read(const struct weight_source *s, int64_t first, int
     void *const *to = out->at;
     enum status status = STATUS_OK;
     if (s->scheme->quantize) return quantize_band(s, first, count, out, err);
+    if (!s->scheme->is_quantized) return weight_source_read_floats(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_DATA]) status = read_data(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_SCALES] && status == STATUS_OK) status = read_scales(s, first, count, to[WEIGHT_SCALES], err);
     if (to[WEIGHT_ZEROS] && status == STATUS_OK) status = read_zeros(s, first, count, to[WEIGHT_ZEROS], err);

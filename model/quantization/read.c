@@ -61,7 +61,7 @@ void quantization_refuse(struct quantization_reader *q, const char *format, ...)
     json_reader_fail(&q->json, STATUS_UNSUPPORTED,
                      "%s: %s is not read; use the model in bfloat16 or float16, which quire can quantize to fp8, "
                      "int8 or int4 while it loads it, or one that is quantized by AWQ or GPTQ with 4 bits, or with "
-                     "fp8, int8 or int4 of compressed-tensors",
+                     "fp8, int8, int4, mxfp4 or nvfp4 of compressed-tensors",
                      q->key, what);
 }
 
@@ -149,9 +149,9 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
     const int64_t in = m->tensor->in_features, out = m->tensor->out_features;
     if (m->tensor->role == TENSOR_EMBEDDING)
         quantization_refuse(q, "a quantized embedding (%s)", m->name.text);
-    else if (s->format == WEIGHT_INT4 && s->group_size > 0 && in % s->group_size != 0)
-        quantization_refuse(q, "%s: int4 in groups of %d, which do not divide its %lld input features,", m->name.text,
-                            s->group_size, (long long)in);
+    else if (weight_is_packed(s->format) && s->group_size > 0 && in % s->group_size != 0)
+        quantization_refuse(q, "%s: %s in groups of %d, which do not divide its %lld input features,", m->name.text,
+                            s->format == WEIGHT_INT4 ? "int4" : "fp4", s->group_size, (long long)in);
     else if (s->storage != STORED_ROWS && in % 8 != 0)
         quantization_refuse(q, "%s: a packed matrix with %lld input features, no multiple of 8,", m->name.text,
                             (long long)in);
@@ -160,11 +160,22 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
                             (long long)out);
 }
 
+/* Of a layer, gate and up of all experts have one scheme, and down of all. They follow each other in the table. */
+static void check_expert(struct quantization_reader *q, const struct module *m)
+{
+    const struct tensor *t = m->tensor;
+    const uint8_t *schemes = q->spec->layers[t->layer].schemes;
+    const enum tensor_role first = t->role == TENSOR_EXPERT_UP ? TENSOR_EXPERT_GATE : t->role;
+    if ((t->expert > 0 || t->role != first) && m->scheme != schemes[first])
+        quantization_refuse(q, "a mix of formats among the experts of a layer (%s)", m->name.text);
+}
+
 static void store_schemes(struct quantization_reader *q)
 {
     for (int32_t i = 0; i < q->num_modules; i++) {
         const struct module *m = &q->modules[i];
         if (m->scheme != 0) check_shape(q, m);
+        if (m->tensor->num_experts > 0) check_expert(q, m);
         if (m->tensor->role == TENSOR_LM_HEAD)
             q->spec->lm_head_scheme = m->scheme;
         else if (m->tensor->layer >= 0)
@@ -182,7 +193,7 @@ static enum status list_modules(struct quantization_reader *q, struct error *err
     if (!q->modules) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     for (int32_t i = 0; i < q->table.count; i++) {
         const struct tensor *t = &q->table.tensors[i];
-        if (t->kind != TENSOR_MATRIX) continue;
+        if (!tensor_may_be_quantized(t)) continue;
         struct module *m = &q->modules[q->num_modules++];
         m->tensor = t;
         m->name = tensor_name_ending(t, "");
