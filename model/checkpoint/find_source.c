@@ -116,6 +116,8 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     int64_t shape[3] = {t->num_experts, file_rows(t), t->in_features};
+    const int64_t line[2] = {1, t->out_features};
+    if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
     if (!t->merged_in_file || t->num_experts == 0) return check_shape(f, found, shape + 1, num_dims);
     shape[1] /= t->num_experts;
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[2] = shape[1], shape[1] = t->in_features;
