@@ -69,6 +69,7 @@ struct size_defaults {
     bool tie_word_embeddings;
     /* What the family calls num_hidden_layers and rms_norm_eps; NULL: so. */
     const char *num_layers_key, *norm_eps_key;
+    bool no_mlp; /* the file has no intermediate_size: every layer has experts */
 };
 
 /* Reads the sizes of the model, and returns Llama's layer of these sizes: norms before attention and MLP, whole heads
