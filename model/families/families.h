@@ -31,7 +31,7 @@ struct family {
 
 extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_dots1,
     family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_flex_olmo,
-    family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_glm4_moe, family_granite,
+    family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4, family_glm4_moe, family_granite,
     family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium,
     family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_minimax_m2,
     family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
@@ -69,6 +69,7 @@ struct size_defaults {
     bool tie_word_embeddings;
     /* What the family calls num_hidden_layers and rms_norm_eps; NULL: so. */
     const char *num_layers_key, *norm_eps_key;
+    bool no_mlp; /* the file has no intermediate_size: every layer has experts */
 };
 
 /* Reads the sizes of the model, and returns Llama's layer of these sizes: norms before attention and MLP, whole heads

@@ -49,7 +49,7 @@ static void read_solar_open(struct json_reader *r, struct model_spec *spec)
                                              .absent_top_k = 8,
                                              .absent_size = 1280};
     const struct size_defaults defaults = {
-        .max_position = 131072, .num_kv_heads = 8, .head_size = 128, .norm_eps = 1e-5};
+        .max_position = 131072, .num_kv_heads = 8, .head_size = 128, .norm_eps = 1e-5, .no_mlp = true};
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
     const struct experts_spec experts = family_read_deepseek_experts(r, &keys, true);
     layer.attention.qkv_bias = json_reader_bool(r, "attention_bias", false); /* O has none */

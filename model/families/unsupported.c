@@ -50,7 +50,7 @@ static const struct {
      "xlstm zamba zamba2"},
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
-    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
+    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
             "gemma4_unified_text hrm_text ministral3 "

@@ -198,6 +198,18 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
         residual_multiplier=0.6, logits_scaling=0.5)),
+    # two head sizes, V of K's matrix in the second layer
+    "gemma4": ("gemma4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=32, global_head_dim=64, num_global_key_value_heads=1, attention_k_eq_v=True,
+        hidden_size_per_layer_input=0, tie_word_embeddings=False, sliding_window=24, final_logit_softcapping=10.0,
+        layer_types=["sliding_attention", "full_attention"])),
+    # per-layer embeddings; the last two layers read K and V of the first two, and have larger MLPs
+    "gemma4_e": ("gemma4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, global_head_dim=64, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB,
+        num_kv_shared_layers=2, use_double_wide_mlp=True, tie_word_embeddings=False, sliding_window=24,
+        layer_types=["sliding_attention", "full_attention"] * 2)),
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
@@ -271,9 +283,10 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "glm4_moe": "Glm4Moe", "dots1": "Dots1", "solar_open": "SolarOpen", "exaone_moe": "ExaoneMoe",
     "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
     "ernie4_5_moe": "Ernie4_5_Moe",
+    "gemma4": "Gemma4",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
-CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
+CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "vaultgemma": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
@@ -306,6 +319,8 @@ def randomize(model, seed, gain_offset):
         for name, tensor in model.named_buffers():  # of xIELU; one that bounds many values shows if it is forgotten
             if name.endswith("act_fn.beta"):
                 tensor.fill_(0.375)
+            elif name.endswith("layer_scalar"):
+                tensor.copy_(0.5 + torch.rand(1, generator=generator))
             elif name.endswith("act_fn.eps"):
                 tensor.fill_(-0.25)
             elif name.endswith("e_score_correction_bias"):  # of a router

@@ -15,6 +15,7 @@ const char *const golden_checkpoints[] = {
     "exaone4",      "exaone_moe",
     "flex_olmo",    "gemma",
     "gemma2",       "gemma3",
+    "gemma4",       "gemma4_e",
     "glm",          "glm4",
     "glm4_moe",     "gqa",
     "granite",      "granite4",
