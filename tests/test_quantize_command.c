@@ -120,7 +120,8 @@ static void test_same_answers(void **state)
             const bool stacks = has_stacks(model);
             temp_folder_make(&output);
             quantize(model, output.path, formats[k], i % 8 ? "5" : "0.00003", stacks,
-                     stacks ? "holds several matrices, for which compressed-tensors has no form" : "matrices to");
+                     stacks ? "holds several matrices, or a transposed one, for which compressed-tensors has no form"
+                            : "matrices to");
             if (!stacks) assert_same_answers(model, formats[k], output.path);
             temp_folder_remove(&output);
         }

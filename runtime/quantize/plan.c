@@ -30,14 +30,14 @@ static void list_tensors(struct quantize_plan *p)
     }
 }
 
-/* A matrix must be a matrix in the file, too. A word of zero points holds those of eight rows, and each part of a
- * merged matrix begins with a whole one. */
+/* A matrix must be one, with a row for each output feature, in the file, too. A word of zero points holds those of
+ * eight rows, and each part of a merged matrix begins with a whole one. */
 static enum status check_form(const struct tensor *t, const struct stored_tensor *stored, struct error *err)
 {
-    if (stored->num_dims != 2)
+    if (stored->num_dims != 2 || t->transposed)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: tensor \"%s\" holds several matrices, for which compressed-tensors has no form; give "
-                         "--quantization where the model is loaded instead",
+                         "%s: tensor \"%s\" holds several matrices, or a transposed one, for which compressed-tensors "
+                         "has no form; give --quantization where the model is loaded instead",
                          stored->path, stored->name);
     if (!t->merged_in_file || !t->scheme.has_zeros || t->first_row % 8 == 0) return STATUS_OK;
     return error_set(
