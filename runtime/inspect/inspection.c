@@ -81,11 +81,13 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
 static void count_parameters(struct inspection *i)
 {
     const struct tensor_table *table = &i->info.weights->table;
-    for (int32_t t = 0; t < table->count; t++) {
-        const int64_t count = tensor_elements(&table->tensors[t]);
-        if (table->tensors[t].kind == TENSOR_ONES) continue;
+    for (int32_t k = 0; k < table->count; k++) {
+        const struct tensor *t = &table->tensors[k];
+        const int64_t count = tensor_elements(t);
+        if (t->kind == TENSOR_ONES) continue;
+        if (t->role == TENSOR_V && i->info.config->spec.layers[t->layer].attention.v_is_k) continue;
         i->num_parameters += count;
-        if (table->tensors[t].role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
+        if (t->role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
     }
     i->tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
 }

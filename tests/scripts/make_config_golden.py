@@ -39,7 +39,7 @@ NEEDED = {
     "hunyuan_v1_dense": dict(head_dim=64),
     "ministral": dict(head_dim=64),
 }
-FAMILIES = ("apertus arcee cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
+FAMILIES = ("apertus arcee cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text gemma4_text glm glm4 granite "
             "granitemoehybrid helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder llama ministral mistral nanochat olmo olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3 "
             "vaultgemma").split()
 
@@ -69,6 +69,10 @@ FURTHER = (
     ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=LINEAR))),
     ("gemma3_text", dict(rope_scaling=dict(factor=4.0), sliding_window_pattern=3,
                          rope_parameters=dict(full_attention=LINEAR))),
+    ("gemma4_text", dict(attention_k_eq_v=True, num_global_key_value_heads=2, hidden_size_per_layer_input=0,
+                         final_logit_softcapping=30.0, use_bidirectional_attention="vision")),
+    ("gemma4_text", dict(num_kv_shared_layers=2, use_double_wide_mlp=True, global_head_dim=128, attention_bias=True,
+                         layer_types=[SLIDING, FULL] * 4)),
     ("glm", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
     ("glm4", dict(attention_bias=False, partial_rotary_factor=0.25,
                   rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
