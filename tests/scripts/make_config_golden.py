@@ -196,7 +196,8 @@ def describe(path):
     num_tensors, tensors = tensors_of(model, family, config.num_hidden_layers - 1)
     return {
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
-        "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
+        "num_heads": config.num_attention_heads, "num_kv_heads": attention.k_proj.out_features // attention.head_dim
+        if config.model_type == "gemma4_text" else config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
         "norm_eps": getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 1e-5),  # OLMo's is a constant
         "tied": model.config.tie_word_embeddings,
