@@ -154,6 +154,20 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
     return ends_with(t->name, ".bias") && tensor_file_is_zero(f->file, t, &zero, f->err) == STATUS_OK && zero;
 }
 
+/* k and v of a layer that reads another's. */
+static bool is_shared(const struct model_spec *spec, const struct stored_tensor *t)
+{
+    static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
+    const size_t n = strlen(spec->names.layers);
+    char *rest;
+    if (strncmp(t->name, spec->names.layers, n) != 0 || t->name[n] != '.') return false;
+    const long layer = strtol(t->name + n + 1, &rest, 10);
+    if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
+    for (int i = 0; i < 4; i++)
+        if (strstr(rest, names[i])) return true;
+    return false;
+}
+
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
  * the cache. */
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
@@ -175,6 +189,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
+    if (is_shared(o->spec, t)) return true;
     return (o->spec->tie_word_embeddings && strcmp(t->name, "lm_head.weight") == 0) || is_zero_bias(&o->finder, t);
 }
 
