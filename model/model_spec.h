@@ -174,6 +174,7 @@ struct model_spec {
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
+    bool has_vision, has_audio; /* the checkpoint has parts for images or sound, which are not used */
     struct tensor_names names;
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;

@@ -31,7 +31,8 @@ struct tensor {
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
     bool optional;                  /* the file may lack it */
-    char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
+    char name[96]; /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
+                      that it would have without quantization */
 };
 
 struct tensor_table {
@@ -58,6 +59,21 @@ int64_t tensor_elements(const struct tensor *t);
 struct tensor_name {
     char text[128];
 };
+
+/* What files may have before the names of a text model's tensors, in place of the "model." and "lm_head" that the table
+ * begins with: a checkpoint of several modalities has its text model in a module, and one that was saved from
+ * transformers' base model lacks "model.". */
+struct tensor_prefix {
+    const char *model, *lm_head;
+};
+enum { NUM_TENSOR_PREFIXES = 6 };
+extern const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES]; /* the first is the table's own */
+
+/* The name of the table with another prefix. */
+struct tensor_name tensor_name_with(const char *name, const struct tensor_prefix *prefix);
+/* Gives all tensors the names that they have with this prefix. */
+void tensor_table_rename(struct tensor_table *table, const struct tensor_prefix *prefix);
+
 /* The name of a matrix, which ends in ".weight", with another end, such as ".qweight" or "". */
 struct tensor_name tensor_name_ending(const struct tensor *matrix, const char *end);
 

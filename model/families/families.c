@@ -7,11 +7,11 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_apertus,   &family_arcee,    &family_cohere,  &family_cohere2,   &family_ernie4_5,    &family_exaone,
-    &family_exaone4,   &family_gemma,    &family_gemma2,  &family_gemma3,    &family_glm,         &family_glm4,
-    &family_granite,   &family_granite4, &family_helium,  &family_internlm3, &family_iquestcoder, &family_llama,
-    &family_ministral, &family_mistral,  &family_olmo2,   &family_olmo3,     &family_phi3,        &family_qwen2,
-    &family_qwen3,     &family_seed_oss, &family_smollm3,
+    &family_apertus,    &family_arcee,    &family_cohere, &family_cohere2,   &family_ernie4_5,    &family_exaone,
+    &family_exaone4,    &family_gemma,    &family_gemma2, &family_gemma3,    &family_glm,         &family_glm4,
+    &family_granite,    &family_granite4, &family_helium, &family_internlm3, &family_iquestcoder, &family_llama,
+    &family_ministral,  &family_mistral,  &family_olmo2,  &family_olmo3,     &family_phi3,        &family_qwen2,
+    &family_qwen2_5_vl, &family_qwen2_vl, &family_qwen3,  &family_qwen3_vl,  &family_seed_oss,    &family_smollm3,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -19,7 +19,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[768];
+    char text[1024];
 };
 
 static struct family_names list_families(void)
@@ -41,11 +41,11 @@ static const struct family *find_model_type(struct json_reader *r)
         if (strcmp(name, families[i]->model_type) == 0) return families[i];
     const struct missing_parts missing = family_missing_parts(name);
     if (*missing.text) {
-        json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; what quire lacks for it: %s", name,
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%smodel_type is \"%s\"; what quire lacks for it: %s", r->prefix, name,
                          missing.text);
     } else {
-        json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs %s", show_string(name).text,
-                         list_families().text);
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%smodel_type is \"%s\"; quire runs %s", r->prefix,
+                         show_string(name).text, list_families().text);
     }
     return NULL;
 }

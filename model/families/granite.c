@@ -32,4 +32,5 @@ const struct family family_granite = {
     .model_type = "granite",
     .architecture = "GraniteForCausalLM",
     .read = read,
-    .reads = "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling"};
+    .reads = "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling",
+    .sizes = {4096, 11008, 32, 32, 32000}};

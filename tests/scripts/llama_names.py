@@ -70,7 +70,8 @@ def load(folder, **options):
     """transformers' model of a checkpoint of these families, or of any other."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] not in FAMILIES:
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
+        auto = transformers.AutoModelForImageTextToText if "vision_config" in config else transformers.AutoModelForCausalLM
+        return auto.from_pretrained(folder, **options)
     with tempfile.TemporaryDirectory() as name:
         llama = pathlib.Path(name)
         (llama / "config.json").write_text(json.dumps(llama_config_of(config)))
