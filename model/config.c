@@ -46,7 +46,7 @@ static void read_text(struct json_reader *r, const struct multimodal *multimodal
     const struct family *family = family_find(r);
     snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
-    if (multimodal->text) multimodal_add_sizes(family, multimodal->text);
+    if (multimodal->is_nested) multimodal_add_sizes(family, multimodal->text);
     family_read_spec(r, family, &config->spec);
     config->spec.has_vision = multimodal->has_vision;
     config->spec.has_audio = multimodal->has_audio;

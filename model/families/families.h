@@ -37,9 +37,9 @@ struct family {
 
 extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,
     family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
-    family_granite4, family_helium, family_internlm3, family_iquestcoder, family_llama, family_ministral,
-    family_mistral, family_olmo2, family_olmo3, family_phi3, family_qwen2, family_qwen2_5_vl, family_qwen2_vl,
-    family_qwen3, family_qwen3_vl, family_seed_oss, family_smollm3;
+    family_granite4, family_granite4_vision, family_helium, family_internlm3, family_iquestcoder, family_llama,
+    family_ministral, family_mistral, family_olmo2, family_olmo3, family_phi3, family_qwen2, family_qwen2_5_vl,
+    family_qwen2_vl, family_qwen3, family_qwen3_vl, family_seed_oss, family_smollm3;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

@@ -34,3 +34,10 @@ const struct family family_granite = {
     .read = read,
     .reads = "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling",
     .sizes = {4096, 11008, 32, 32, 32000}};
+/* The text part of Granite Vision 4 */
+const struct family family_granite4_vision = {
+    .model_type = "granite4_vision_text",
+    .architecture = "Granite4VisionForConditionalGeneration",
+    .read = read,
+    .reads = "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling",
+    .sizes = {4096, 11008, 32, 32, 32000}};

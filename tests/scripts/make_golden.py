@@ -197,7 +197,8 @@ CHECKPOINTS = {
 TOWER = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
 QWEN_TOWER = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, temporal_patch_size=1)
 MULTIMODAL = {
-    "gemma3_vision": ("Gemma3", dict(model_type="siglip_vision_model", **TOWER), dict(mm_tokens_per_image=4)),
+    "gemma3_vision": ("Gemma3", dict(model_type="siglip_vision_model", **TOWER),
+                      dict(mm_tokens_per_image=4, tie_word_embeddings=False)),
     "mistral3": ("Mistral3", dict(model_type="pixtral", head_dim=8, **TOWER), dict(tie_word_embeddings=False)),
     "llava": ("Llava", dict(model_type="clip_vision_model", projection_dim=8, vocab_size=4, **TOWER), {}),
     "qwen2_5_vl": ("Qwen2_5_VL", dict(out_hidden_size=64, fullatt_block_indexes=[0], **QWEN_TOWER), {}),
@@ -277,7 +278,7 @@ def save(folder, family, model, layout, shard_size):
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if layout == "4 flat":
-        config = {**to_transformers_4(config.pop("text_config")), **config}
+        config = to_transformers_4({**config.pop("text_config"), **config})
     elif layout == "4":
         config = to_transformers_4(config)
     path.write_text(json.dumps(config, indent=2) + "\n")
