@@ -212,30 +212,26 @@ static bool is_of_other_modality(const struct opening *o, const struct stored_te
     return true;
 }
 
-static void warn_of_modalities(const struct opening *o, int64_t tensors, const struct log *log)
+static void warn_of_modalities(const struct opening *o, const struct log *log)
 {
-    const bool vision = o->spec->has_vision, audio = o->spec->has_audio;
-    if (tensors == 0) return;
-    log_write(log, LOG_WARNING, "%s: %s: %lld tensor%s not used; %s refused", o->finder.folder,
-              !audio   ? "vision tower"
-              : vision ? "vision and audio towers"
-                       : "audio tower",
-              (long long)tensors, plural(tensors),
-              !audio   ? "images are"
-              : vision ? "images and audio are"
-                       : "audio is");
+    const int64_t tensors = o->weights->other_tensors;
+    if (tensors > 0)
+        log_write(log, LOG_WARNING, "%s: %s: %lld tensor%s not used; %s refused", o->finder.folder,
+                  model_spec_other_parts(o->spec), (long long)tensors, plural(tensors),
+                  o->spec->has_audio ? "images and audio are" : "images are");
 }
 
 static void warn_unused(const struct opening *o, const struct log *log)
 {
     enum { NAMED = 8 }; /* a wrong config can leave hundreds */
     const struct finder *f = &o->finder;
-    int64_t unused = 0, others = 0;
+    int64_t unused = 0;
     for (int64_t i = 0; i < tensor_file_count(f->file); i++) {
         const struct stored_tensor *t = tensor_file_at(f->file, i);
         if (f->used[i]) continue;
         if (is_of_other_modality(o, t)) {
-            others++;
+            o->weights->other_tensors++;
+            o->weights->other_bytes += (int64_t)t->bytes;
             continue;
         }
         if (harmless(o, t)) continue;
@@ -245,7 +241,7 @@ static void warn_unused(const struct opening *o, const struct log *log)
     if (unused > NAMED)
         log_write(log, LOG_WARNING, "%s: %lld more tensor%s not used", f->folder, (long long)(unused - NAMED),
                   unused - NAMED == 1 ? " is" : "s are");
-    warn_of_modalities(o, others, log);
+    warn_of_modalities(o, log);
 }
 
 /* Fills the weights from the file that is open. */

@@ -25,3 +25,9 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
     }
     return largest;
 }
+
+const char *model_spec_other_parts(const struct model_spec *spec)
+{
+    if (spec->has_vision) return spec->has_audio ? "vision and audio towers" : "vision tower";
+    return spec->has_audio ? "audio tower" : "";
+}

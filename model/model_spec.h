@@ -197,6 +197,9 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec);
  * max_position_embeddings is stretched already. */
 int32_t model_spec_max_length(const struct model_spec *spec);
 
+/* "vision tower": what is not used of a checkpoint that also reads images or audio; "" for others. */
+const char *model_spec_other_parts(const struct model_spec *spec);
+
 /* As config.json calls them: "llama3", "gelu_pytorch_tanh". */
 extern const char *const rope_type_names[NUM_ROPE_TYPES];
 extern const char *const activation_names[NUM_ACTIVATIONS];

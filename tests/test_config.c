@@ -216,6 +216,7 @@ static void test_multimodal(void **state)
         {"cohere2_vision", "cohere2"},
         {"exaone4_5", "exaone4"},
         {"gemma3", "gemma3_text"},
+        {"glm4v", "glm4v_text"},
         {"idefics3", "llama"},
         {"internvl", "qwen2"},
         {"llava", "llama"},

@@ -7,13 +7,14 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_apertus,    &family_arcee,     &family_cohere,      &family_cohere2,  &family_ernie4_5,
-    &family_exaone,     &family_exaone4,   &family_gemma,       &family_gemma2,   &family_gemma3,
-    &family_glm,        &family_glm4,      &family_granite,     &family_granite4, &family_granite4_vision,
-    &family_helium,     &family_internlm3, &family_iquestcoder, &family_llama,    &family_ministral,
-    &family_mistral,    &family_olmo2,     &family_olmo3,       &family_phi3,     &family_qwen2,
-    &family_qwen2_5_vl, &family_qwen2_vl,  &family_qwen3,       &family_qwen3_vl, &family_seed_oss,
-    &family_smollm3,
+    &family_apertus,   &family_arcee,     &family_cohere,      &family_cohere2,
+    &family_ernie4_5,  &family_exaone,    &family_exaone4,     &family_gemma,
+    &family_gemma2,    &family_gemma3,    &family_glm,         &family_glm4,
+    &family_glm4v,     &family_granite,   &family_granite4,    &family_granite4_vision,
+    &family_helium,    &family_internlm3, &family_iquestcoder, &family_llama,
+    &family_ministral, &family_mistral,   &family_olmo2,       &family_olmo3,
+    &family_phi3,      &family_qwen2,     &family_qwen2_5_vl,  &family_qwen2_vl,
+    &family_qwen3,     &family_qwen3_vl,  &family_seed_oss,    &family_smollm3,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 

@@ -15,6 +15,7 @@ static const struct kind {
     {"aya_vision cohere2_vision", "cohere2", true, VISION},
     {"exaone4_5", "exaone4", false, VISION},
     {"gemma3", "gemma3_text", true, VISION},
+    {"glm4v", "glm4v_text", false, VISION},
     {"granite4_vision", "granite4_vision_text", false, VISION},
     {"idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava", "llama", false, VISION},
     {"internvl", "qwen2", true, VISION},

@@ -1,4 +1,4 @@
-/* What quire lacks for each model_type that transformers 5.17 knows and quire does not run. tests/scripts/
+/* What quire lacks for each model_type that transformers 5.24 knows and quire does not run. tests/scripts/
  * list_model_types.py prints those that are neither here nor a family. */
 #include <stdio.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static const struct {
              "edgetam_vision_model efficientloftr efficientnet emu3 emu3_text_model emu3_vqgan eomt eomt_dinov3 "
              "ernie4_5_vl_moe_vision exaone4_5_vision fast_vlm flava flava_image_model "
              "flava_multimodal_model flava_text_model florence2 florence_vision focalnet fuyu gemma3n_vision "
-             "gemma4_unified_vision gemma4_vision git git_vision_model glm46v glm4v glm4v_moe_vision glm4v_text "
+             "gemma4_unified_vision gemma4_vision git git_vision_model glm46v glm4v_moe_vision "
              "glm4v_vision glm5_next_vision glm_image glm_image_text glm_image_vision glm_image_vqmodel glm_ocr "
              "glm_ocr_text glm_ocr_vision glmga glpn got_ocr2 grounding-dino "
              "groupvit groupvit_text_model groupvit_vision_model hgnet_v2 hiera hunyuan_vl hunyuan_vl_text "
@@ -145,6 +145,40 @@ static const struct {
             "voxtral_realtime_encoder wav2vec2 wav2vec2-bert wav2vec2-conformer wavlm whisper xcodec xcodec2"},
     {SERIES, "autoformer decision_transformer informer patchtsmixer patchtst time_series_transformer timesfm "
              "timesfm2_5"},
+    /* What 5.24 has beside 5.17 */
+    {EXPERTS, "beam flint kolibri1 sarvam_moe"},
+    {LATENT | EXPERTS, "dots3_note_text sarvam_mla"},
+    {RECURRENT, "lfm3"},
+    {RECURRENT | EXPERTS, "inkling2_loop inkling2_loop_text inkling2_text lara_mini"},
+    {RECURRENT | LATENT | EXPERTS, "bailing_hybrid"},
+    {OTHER, "apertus1p5_text dory granite_docling_text jev"},
+    {ENCODER, "embedding_gemma2_text gte ultrabert ultravbert"},
+    {VISION, "apertus1p5_vision_tokenizer dots3_note_vision_encoder edgetam_mask_decoder "
+             "edgetam_prompt_encoder edgetam_video_mask_decoder edgetam_video_prompt_encoder "
+             "flava_image_codebook got_ocr2_vision granite_docling granite_docling_vision hy_v4_vl_vision "
+             "hyperclovax_vision_v2 inkling2_vision lfm3_vl_vision minicpm_ocr minicpm_ocr_vision minicpmv4_7 "
+             "minicpmv4_7_vision molmo2 molmo2_adapter molmo2_text molmo2_vision muse_spark_vision "
+             "ovis2_vision pp_chart2table_vision pp_doclayout_v4 pp_formulanet_text pp_formulanet_vision "
+             "sam2_mask_decoder sam2_prompt_encoder sam2_video_mask_decoder sam2_video_prompt_encoder "
+             "sam3_tracker_mask_decoder sam3_tracker_prompt_encoder sam3_tracker_video_mask_decoder "
+             "sam3_tracker_video_prompt_encoder sam_hq_mask_decoder sam_hq_prompt_encoder sam_mask_decoder "
+             "sam_prompt_encoder slanext_vision unlimited_ocr_sam_vision_model unlimited_ocr_vision "
+             "unlimited_ocr_vision_encoder"},
+    {VISION | EXPERTS, "muse_spark_text unlimited_ocr unlimited_ocr_text"},
+    {VISION | LATENT | EXPERTS, "hy_v4_vl hy_v4_vl_text mistral_large4 mistral_large4_text"},
+    {VISION | AUDIO, "apertus1p5"},
+    {VISION | AUDIO | EXPERTS, "muse_spark"},
+    {VISION | RECURRENT, "lfm3_vl"},
+    {VISION | RECURRENT | EXPERTS, "inkling2"},
+    {AUDIO, "dots3_note_audio_encoder gradium_phonon_tts mimi_decoder mimi_encoder moss_transcribe_diarize "
+            "moss_transcribe_diarize_audio muse_spark_audio nemo_speechlm nemotron3_5_transcribe_asr_audio "
+            "nemotron3_5_transcribe_audio nemotron3_5_transcribe_word_timestamp nemotron3_diarization "
+            "nemotron3_diarization_audio omniasr omniasr_audio omniasr_ctc pocket_tts "
+            "pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder "
+            "pocket_tts_audio_tokenizer_encoder vibevoice_diffusion wavtokenizer wavtokenizer_encoder"},
+    {VISION | AUDIO | LATENT | EXPERTS, "dots3_note"},
+    {AUDIO | ENCODER, "embedding_gemma2"},
+    {VISION | AUDIO | RECURRENT | EXPERTS, "nemotron_h_omni"},
 };
 
 /* "a, b and c" */

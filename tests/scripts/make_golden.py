@@ -189,6 +189,10 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, rope_parameters=dict(rope_type="default", rope_theta=500000.0, mrope_section=[12, 10, 10],
                                           mrope_interleaved=True))),
+    "glm4v": ("glm4v", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                             mrope_section=[2, 3, 3]))),
     "smolvlm": ("smolvlm", "bfloat16", "5", None, dict(
         model_type="llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=64)),
@@ -204,6 +208,7 @@ MULTIMODAL = {
     "qwen2_5_vl": ("Qwen2_5_VL", dict(out_hidden_size=64, fullatt_block_indexes=[0], **QWEN_TOWER), {}),
     "qwen3_vl": ("Qwen3VL", dict(out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[0],
                                  **QWEN_TOWER), {}),
+    "glm4v": ("Glm4v", dict(out_hidden_size=64, image_size=8, **QWEN_TOWER), {}),
     "smolvlm": ("SmolVLM", dict(TOWER), dict(scale_factor=1)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers

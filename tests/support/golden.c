@@ -8,11 +8,11 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "apertus",  "arcee",     "cohere",        "cohere2", "ernie4_5", "exaone",     "exaone4",  "gemma",
-    "gemma2",   "gemma3",    "gemma3_vision", "glm",     "glm4",     "gqa",        "granite",  "granite4",
-    "helium",   "internlm3", "iquestcoder",   "llava",   "mha",      "ministral",  "mistral3", "mqa",
-    "olmo2",    "olmo3",     "phi3",          "phi4",    "qwen2",    "qwen2_5_vl", "qwen3",    "qwen3_vl",
-    "seed_oss", "sliding",   "smollm3",       "smolvlm", "yarn",
+    "apertus",  "arcee",    "cohere",        "cohere2",     "ernie4_5", "exaone", "exaone4",    "gemma",
+    "gemma2",   "gemma3",   "gemma3_vision", "glm",         "glm4",     "glm4v",  "gqa",        "granite",
+    "granite4", "helium",   "internlm3",     "iquestcoder", "llava",    "mha",    "ministral",  "mistral3",
+    "mqa",      "olmo2",    "olmo3",         "phi3",        "phi4",     "qwen2",  "qwen2_5_vl", "qwen3",
+    "qwen3_vl", "seed_oss", "sliding",       "smollm3",     "smolvlm",  "yarn",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
