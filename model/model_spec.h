@@ -242,6 +242,7 @@ struct model_spec {
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
+    bool has_vision, has_audio; /* the checkpoint has parts for images or sound, which are not used */
     struct tensor_names names;
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;
@@ -267,6 +268,9 @@ size_t model_spec_num_experts(const struct model_spec *spec); /* of all layers t
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes
  * max_position_embeddings is stretched already. */
 int32_t model_spec_max_length(const struct model_spec *spec);
+
+/* "vision tower": what is not used of a checkpoint that also reads images or audio; "" for others. */
+const char *model_spec_other_parts(const struct model_spec *spec);
 
 /* As config.json calls them: "llama3", "gelu_pytorch_tanh". */
 extern const char *const rope_type_names[NUM_ROPE_TYPES];

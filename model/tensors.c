@@ -34,6 +34,15 @@ const struct tensor_names tensor_names_llama = {
     .expert_down = "down_proj",
 };
 
+const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES] = {
+    {"model.", "lm_head"},
+    {"language_model.model.", "language_model.lm_head"},
+    {"model.language_model.", "lm_head"},
+    {"model.text_model.", "lm_head"},
+    {"language_model.", "lm_head"},
+    {"", "lm_head"},
+};
+
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
@@ -371,4 +380,27 @@ struct tensor_name tensor_name_ending(const struct tensor *t, const char *end)
     struct tensor_name name;
     snprintf(name.text, sizeof name.text, "%.*s%s", (int)(ends ? length - cut : length), t->name, end);
     return name;
+}
+
+struct tensor_name tensor_name_with(const char *text, const struct tensor_prefix *prefix)
+{
+    const struct tensor_prefix *own = &tensor_prefixes[0];
+    const size_t model = strlen(own->model), head = strlen(own->lm_head);
+    struct tensor_name name;
+    if (strncmp(text, own->model, model) == 0)
+        snprintf(name.text, sizeof name.text, "%s%s", prefix->model, text + model);
+    else if (strncmp(text, own->lm_head, head) == 0)
+        snprintf(name.text, sizeof name.text, "%s%s", prefix->lm_head, text + head);
+    else
+        snprintf(name.text, sizeof name.text, "%s", text);
+    return name;
+}
+
+void tensor_table_rename(struct tensor_table *table, const struct tensor_prefix *prefix)
+{
+    for (int32_t i = 0; i < table->count; i++) {
+        struct tensor *t = &table->tensors[i];
+        const struct tensor_name name = tensor_name_with(t->name, prefix);
+        memcpy(t->name, name.text, sizeof t->name - 1);
+    }
 }

@@ -76,6 +76,7 @@ struct model_weights {
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
+    int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors

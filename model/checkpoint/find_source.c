@@ -19,10 +19,7 @@ struct part {
 
 const struct stored_tensor *finder_find(const struct finder *f, const char *name)
 {
-    static const char prefix[] = "model.";
-    const size_t length = sizeof prefix - 1;
     const struct stored_tensor *found = tensor_file_find(f->file, name);
-    if (!found && strncmp(name, prefix, length) == 0) found = tensor_file_find(f->file, name + length);
     if (found) f->used[tensor_file_index(f->file, found)] = true;
     return found;
 }

@@ -52,8 +52,7 @@ struct finder {
     struct error *err;
 };
 
-/* The stored tensor of that name, which is marked as used; NULL: there is none. In a checkpoint saved from
- * transformers' base model the "model." before it is missing. */
+/* The stored tensor of that name, which is marked as used; NULL: there is none. */
 const struct stored_tensor *finder_find(const struct finder *f, const char *name);
 
 /* Finds the stored tensors that *t is made of by its scheme, and checks their shapes and types; *s may be closed on

@@ -12,7 +12,7 @@ static void check_keys(struct json_reader *r, const struct family *family)
     static const char known[] = "rope_type type rope_theta factor low_freq_factor high_freq_factor beta_fast beta_slow "
                                 "attention_factor mscale mscale_all_dim truncate short_factor long_factor "
                                 "original_max_position_embeddings partial_rotary_factor finetuned attn_factor "
-                                "extrapolation_factor";
+                                "extrapolation_factor mrope_section mrope_interleaved";
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
@@ -49,6 +49,8 @@ static enum rope_type read_type(struct json_reader *r, enum rope_type absent, bo
     const char *name = json_reader_string(r, "rope_type", NULL);
     if (!name) name = json_reader_string(r, "type", NULL);
     if (!name) return absent;
+    /* Positions of three axes, which are equal in text, whichever axis a pair of elements belongs to. */
+    if (strcmp(name, "mrope") == 0) return ROPE_DEFAULT;
     if (longrope_only) return read_longrope_name(r, name);
     for (size_t i = 0; i < NUM_ROPE_TYPES; i++)
         if (strcmp(name, rope_type_names[i]) == 0) return (enum rope_type)i;

@@ -237,6 +237,14 @@ static void read_extra_config(struct quantization_reader *q, const struct weight
     }
 }
 
+static bool is_all_layers(const struct quantization_reader *q, const char *blocks)
+{
+    bool is = false;
+    for (int p = 0; p < q->num_prefixes; p++)
+        is = is || strcmp(blocks, tensor_name_with(q->spec->names.layers, &tensor_prefixes[p]).text) == 0;
+    return is;
+}
+
 void auto_round_read(struct quantization_reader *q)
 {
     const struct weight_scheme scheme = read_auto_round_scheme(q);
@@ -245,7 +253,7 @@ void auto_round_read(struct quantization_reader *q)
     check_bits(q, "AutoRound");
     if (strcmp(data_type, "int") != 0)
         quantization_refuse(q, "AutoRound with data_type \"%s\"", show_string(data_type).text);
-    if (strcmp(blocks, q->spec->names.layers) != 0)
+    if (!is_all_layers(q, blocks))
         quantization_refuse(q, "AutoRound of the blocks \"%s\" only", show_string(blocks).text);
     read_extra_config(q, &scheme);
     quantization_set_layers(q, &scheme);

@@ -137,8 +137,12 @@ static void quantization_rows(struct table *t, const struct inspection *i)
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
     const struct model_config *config = i->info.config;
+    const struct model_weights *w = i->info.weights;
     row(t, "checkpoint", "%s", i->options->model);
     row(t, "family", "%s (%s)", config->model_type, config->architecture);
+    if (w->other_tensors > 0)
+        row(t, "not used", "%s: %lld tensors, %s; text alone is read", model_spec_other_parts(&config->spec),
+            (long long)w->other_tensors, size_words(w->other_bytes).text);
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
     if (i->num_active_parameters < i->num_parameters)
         row(t, "  active", "%lld, %s, of which a token reads %s", (long long)i->num_active_parameters,

@@ -16,6 +16,9 @@ Each checkpoint's folder holds config.json, the weights, and
 cases together. "gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
 may part. rope.json holds the rotation tables of every rope type for small configs.
 
+Checkpoints of several modalities (MULTIMODAL) are saved by transformers' own classes, with a vision tower as small as
+these allow; the prompts are text.
+
 Families that transformers does not have are Llama under other names (llama_names.py): a Llama is saved under them.
 
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens. Where
@@ -269,6 +272,46 @@ CHECKPOINTS = {
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
+    # text parts of several modalities; layout "4 flat" is that of Qwen2-VL's files, without a text_config
+    "gemma3_vision": ("gemma3_vision", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, sliding_window=24, sliding_window_pattern=2, query_pre_attn_scalar=48,
+        rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=500.0)))),
+    "mistral3": ("mistral3", "bfloat16", "5", None, dict(
+        model_type="mistral", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64, sliding_window=None)),
+    "llava": ("llava", "float16", "5", None, dict(
+        model_type="llama", hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1)),
+    "qwen2_5_vl": ("qwen2_5_vl", "bfloat16", "4 flat", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=1000000.0, mrope_section=[4, 6, 6]))),
+    "qwen3_vl": ("qwen3_vl", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, rope_parameters=dict(rope_type="default", rope_theta=500000.0, mrope_section=[12, 10, 10],
+                                          mrope_interleaved=True))),
+    "glm4v": ("glm4v", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                             mrope_section=[2, 3, 3]))),
+    "smolvlm": ("smolvlm", "bfloat16", "5", None, dict(
+        model_type="llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64)),
+}
+# family: its class, its vision_config, and other keys of the file
+TOWER = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
+QWEN_TOWER = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, temporal_patch_size=1)
+MULTIMODAL = {
+    "gemma3_vision": ("Gemma3", dict(model_type="siglip_vision_model", **TOWER),
+                      dict(mm_tokens_per_image=4, tie_word_embeddings=False)),
+    "mistral3": ("Mistral3", dict(model_type="pixtral", head_dim=8, **TOWER), dict(tie_word_embeddings=False)),
+    "llava": ("Llava", dict(model_type="clip_vision_model", projection_dim=8, vocab_size=4, **TOWER), {}),
+    "qwen2_5_vl": ("Qwen2_5_VL", dict(out_hidden_size=64, fullatt_block_indexes=[0], **QWEN_TOWER), {}),
+    "qwen3_vl": ("Qwen3VL", dict(out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[0],
+                                 **QWEN_TOWER), {}),
+    "glm4v": ("Glm4v", dict(out_hidden_size=64, image_size=8, **QWEN_TOWER), {}),
+    "smolvlm": ("SmolVLM", dict(TOWER), dict(scale_factor=1)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -288,14 +331,20 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}  # where the name is not CLASSES' + "Config"
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "vaultgemma": 1}  # a gain is this plus what the file holds
+CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
 
-def classes(family):
+def new_model(family, keys):
+    if family in MULTIMODAL:
+        name, vision, outer = MULTIMODAL[family]
+        config = getattr(transformers, f"{name}Config")(text_config={**COMMON, **keys}, vision_config=vision, **outer)
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config)
     name = CLASSES[family]
-    config = CONFIG_CLASSES.get(family, f"{name}Config")
-    return getattr(transformers, config), getattr(transformers, f"{name}ForCausalLM")
+    config_class = getattr(transformers, CONFIG_CLASSES.get(family, f"{name}Config"))
+    return getattr(transformers, f"{name}ForCausalLM")(config_class(**COMMON, **keys))
 
 
 def randomize(model, seed, gain_offset):
@@ -335,7 +384,9 @@ def to_transformers_4(config):
         config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
         rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    if "mrope_section" in rope:
+        rope = dict(type="mrope", mrope_section=rope["mrope_section"])
+    config["rope_scaling"] = rope if rope.get("rope_type") != "default" else None
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
     layer_types = config.pop("layer_types", None)
@@ -350,7 +401,9 @@ def save(folder, family, model, layout, shard_size):
     (folder / "generation_config.json").unlink(missing_ok=True)
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    if layout == "4":
+    if layout == "4 flat":
+        config = to_transformers_4({**config.pop("text_config"), **config})
+    elif layout == "4":
         config = to_transformers_4(config)
     path.write_text(json.dumps(config, indent=2) + "\n")
     if family in llama_names.FAMILIES:
@@ -424,10 +477,11 @@ def remake_bfloat16_errors(root):
 
 def make_checkpoint(root, name):
     family, dtype, layout, shard_size, keys = CHECKPOINTS[name]
-    config_class, model_class = classes(family)
     folder = root / name
     for seed in range(1000):
         model = model_class(config_class(**COMMON, **keys)).eval()
+    for seed in range(400):
+        model = new_model(family, keys).eval()
         randomize(model, seed, GAIN_OFFSETS.get(family, 0))
         save(folder, family, model.to(getattr(torch, dtype)), layout, shard_size)
         # read back what was written: the reference is the checkpoint, not the model that it came from
