@@ -1163,12 +1163,7 @@ static void test_rope_refused(void **state)
         {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":1}", STATUS_INVALID,
          "long_factor must be an array of 8 numbers"},
         {"{\"type\":\"su\",\"factor\":2}", STATUS_UNSUPPORTED, "rope_type \"su\" is not supported"},
-<<<<<<< HEAD
         {"{\"rope_type\":\"proportionate\"}", STATUS_UNSUPPORTED, "rope_type \"proportionate\""},
-        {"{\"rope_type\":\"mrope\",\"type\":\"default\"}", STATUS_UNSUPPORTED, "rope_type \"mrope\""},
-=======
-        {"{\"rope_type\":\"proportional\"}", STATUS_UNSUPPORTED, "rope_type \"proportional\""},
->>>>>>> w-mm
         {"{\"type\":3}", STATUS_INVALID, "type must be a string"},
         {"{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":1}", STATUS_UNSUPPORTED, "alpha is set"},
         {"{\"full_attention\":{\"rope_type\":\"default\"}}", STATUS_UNSUPPORTED, "full_attention is set"},
