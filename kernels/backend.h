@@ -42,9 +42,19 @@ typedef struct backend_graph_object *backend_graph;
 
 /* ---- weights ---- */
 
-/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement, INT4 is two
- * numbers from 0 to 15 in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. */
-enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4 };
+/* How the elements of a weight are stored: as floats, or quantized. FP8 is e4m3, INT8 is two's complement. INT4 and
+ * MXFP4 are two numbers in a byte: input feature 2 j is the low half of byte j, 2 j + 1 the high half. Those of INT4
+ * are from 0 to 15, those of MXFP4 are e2m1 (OCP Microscaling Formats 1.0): bit 3 is the sign, and bits 0 to 2 stand
+ * for 0, 0.5, 1, 1.5, 2, 3, 4 and 6. */
+enum weight_format {
+    WEIGHT_FLOAT32,
+    WEIGHT_FLOAT16,
+    WEIGHT_BFLOAT16,
+    WEIGHT_FP8,
+    WEIGHT_INT8,
+    WEIGHT_INT4,
+    WEIGHT_MXFP4
+};
 
 /* A matrix, out = x * W^T + bias, one row of in_features elements per output feature.
  *
@@ -56,16 +66,18 @@ enum weight_format { WEIGHT_FLOAT32, WEIGHT_FLOAT16, WEIGHT_BFLOAT16, WEIGHT_FP8
  *   blocks of 128 x 128 (FP8 only)      scale_rows 128, group_size 128           scales [out_features / 128, groups]
  *
  * rounded up where a size is no multiple; groups = in_features / group_size, rounded up. A scale of a whole matrix is
- * repeated for each output feature. in_features of INT4 is a multiple of 8, and of its group_size. */
+ * repeated for each output feature. in_features of INT4 and MXFP4 is a multiple of 8, and of its group_size.
+ *
+ * MXFP4 has groups of 32 and scales of e8m0, powers of two. NVFP4 is MXFP4 with groups of 16 and float32 scales. */
 struct weight {
     enum weight_format format;
     int64_t out_features, in_features;
-    const void *data; /* [out_features, in_features], for INT4 [out_features, in_features / 2] bytes */
+    const void *data; /* [out_features, in_features], for INT4 and MXFP4 [out_features, in_features / 2] bytes */
     const void *bias; /* [out_features] bias_dtype, or NULL */
     enum dtype bias_dtype;
 
     /* Only quantized formats have these. */
-    const void *scales; /* scale_dtype: float32, or for INT4 what the file has, 16-bit floats too */
+    const void *scales; /* scale_dtype: float32; INT4: what the file has, 16-bit floats too; MXFP4: e8m0 or float32 */
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
@@ -76,8 +88,14 @@ struct weight {
                         checkpoint was made for that (W8A8). A backend need not do it. */
 };
 
+/* Whether a byte has two elements. */
+static inline bool weight_is_packed(enum weight_format format)
+{
+    return format == WEIGHT_INT4 || format == WEIGHT_MXFP4;
+}
+
 bool weight_is_quantized(const struct weight *w);
-enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; not for INT8 and INT4 */
+enum dtype weight_dtype(const struct weight *w);       /* of the elements of data; of floats and FP8 */
 enum weight_format weight_format_of(enum dtype dtype); /* float32, float16 or bfloat16 */
 int64_t weight_groups(const struct weight *w);         /* of a row; 1 without groups */
 int64_t weight_scale_count(const struct weight *w);    /* elements of scales; 0 if w is not quantized */
@@ -220,6 +238,14 @@ struct xielu_args {
     enum dtype dtype;
 };
 
+/* Clips each element to -limit .. limit; NaN stays NaN. */
+struct clip_args {
+    void *x; /* [count] dtype, in place */
+    int64_t count;
+    float limit;
+    enum dtype dtype;
+};
+
 /* ---- matmuls ---- */
 
 /* Rows that are multiplied by different weights: rows starts[s], ..., starts[s + 1] - 1 of x and out by weight s.
@@ -349,7 +375,8 @@ struct experts_gate_up_args {
     struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up */
     struct gate_params gate;
     struct expert_plan plan;
-    bool weights_first; /* x is multiplied by the assignment's weight before the matmul, rounded to dtype (Llama 4) */
+    bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -416,8 +443,12 @@ struct scale_logits_args {
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    int32_t chunk;             /* > 0: only to those of its own chunk: the tokens whose position / chunk is its own; no
+                                  window then */
     float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
     const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    const float *sinks;        /* [num_heads] on the device: exp(sink) is added to the sum that divides the weights of a
+                                  head, as if it attended to one more key, whose value is 0; NULL: no sinks */
     /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
@@ -468,7 +499,8 @@ struct rotary_args {
 
 /* Paged attention of the batch's sequences [first_seq, first_seq + num_seqs). Token t of sequence i lies in block
  * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j], or to
- * the window that ends there. Entries of blocks that no query of the sequence attends to are not read. */
+ * the part of the window or the chunk that ends there. Entries of blocks that no query of the sequence attends to are
+ * not read. */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */
@@ -644,6 +676,7 @@ typedef void calculate_kv_scales_function(struct backend *b, const struct reshap
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void xielu_function(struct backend *b, const struct xielu_args *args);
+typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
 typedef void experts_gate_up_function(struct backend *b, const struct experts_gate_up_args *args);
@@ -727,6 +760,7 @@ struct backend {
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
     xielu_function *xielu;
+    clip_function *clip;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:
      * launches depend on num_tokens, num_experts and top_k. */

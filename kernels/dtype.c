@@ -6,7 +6,7 @@
 
 #include "kernels/fp8.h"
 
-static const char *const names[] = {"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"};
+static const char *const names[] = {"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2", "e8m0"};
 
 const char *dtype_name(enum dtype dtype)
 {
@@ -19,7 +19,7 @@ int dtype_parse(const char *name, enum dtype *out)
         const char *name;
         enum dtype dtype;
     } aliases[] = {{"float", DTYPE_FLOAT32}, {"half", DTYPE_FLOAT16}, {"fp8", DTYPE_FP8_E4M3}};
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+    for (int i = 0; i < DTYPE_E8M0; i++)
         if (strcmp(name, names[i]) == 0) {
             *out = (enum dtype)i;
             return 0;
@@ -45,6 +45,8 @@ float dtype_load(const void *data, enum dtype dtype, int64_t i)
         return fp8_e4m3_to_float(((const uint8_t *)data)[i]);
     case DTYPE_FP8_E5M2:
         return fp8_e5m2_to_float(((const uint8_t *)data)[i]);
+    case DTYPE_E8M0:
+        return e8m0_to_float(((const uint8_t *)data)[i]);
     }
     return NAN;
 }
@@ -64,6 +66,9 @@ void dtype_store(void *data, enum dtype dtype, int64_t i, float value)
     case DTYPE_FP8_E4M3:
     case DTYPE_FP8_E5M2:
         ((uint8_t *)data)[i] = float_to_fp8(value, dtype == DTYPE_FP8_E4M3);
+        break;
+    case DTYPE_E8M0:
+        ((uint8_t *)data)[i] = float_to_e8m0(value);
         break;
     }
 }

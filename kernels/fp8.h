@@ -1,5 +1,6 @@
 /* The two 8-bit floats of weights and of a KV cache (Micikevicius et al., "FP8 formats for deep learning", 2022).
- * e4m3: bias 7, no infinity, 0x7f is NaN, largest 448. e5m2: the upper byte of a float16, largest 57344. */
+ * e4m3: bias 7, no infinity, 0x7f is NaN, largest 448. e5m2: the upper byte of a float16, largest 57344.
+ * The smaller floats of MXFP4 (OCP Microscaling Formats 1.0): e2m1 of 4 bits, and e8m0, the exponent of a scale. */
 #ifndef QUIRE_KERNELS_FP8_H
 #define QUIRE_KERNELS_FP8_H
 
@@ -19,6 +20,26 @@ static inline float fp8_e4m3_to_float(uint8_t b)
 {
     if ((b & 0x7f) == 0x7f) return NAN;
     return 256.0f * fp16_to_float((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7));
+}
+
+static inline float e2m1_to_float(uint8_t b)
+{
+    static const float magnitudes[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    return b & 8 ? -magnitudes[b & 7] : magnitudes[b & 7];
+}
+
+static inline float e8m0_to_float(uint8_t b)
+{
+    return b == 255 ? NAN : ldexpf(1, b - 127);
+}
+
+/* The nearest power of two; NaN stays NaN. */
+static inline uint8_t float_to_e8m0(float f)
+{
+    int exponent;
+    const float mantissa = frexpf(fabsf(f), &exponent); /* |f| = mantissa * 2^exponent, mantissa in [0.5, 1) */
+    const int code = exponent + 126, rounded = code + (mantissa > 0.75f || (mantissa == 0.75f && code % 2 != 0));
+    return isnan(f) ? 255 : rounded < 0 || f == 0 ? 0 : rounded > 254 ? 254 : (uint8_t)rounded;
 }
 
 /* The bits, without the sign, of the nearest fp8 value; ties to even. */

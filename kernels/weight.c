@@ -1,6 +1,7 @@
 #include <assert.h>
 
 #include "kernels/backend.h"
+#include "kernels/fp8.h"
 
 static const enum dtype element_types[] = {
     [WEIGHT_FLOAT32] = DTYPE_FLOAT32,
@@ -41,6 +42,7 @@ int64_t weight_row_bytes(const struct weight *w)
 {
     switch (w->format) {
     case WEIGHT_INT4:
+    case WEIGHT_MXFP4:
         return w->in_features / 2;
     case WEIGHT_INT8:
         return w->in_features;
@@ -79,6 +81,7 @@ float weight_element(const struct weight *w, int64_t o, int64_t i)
     if (w->format == WEIGHT_FP8) return scale * dtype_load(w->data, DTYPE_FP8_E4M3, o * w->in_features + i);
     if (w->format == WEIGHT_INT8) return scale * (float)((const int8_t *)w->data)[o * w->in_features + i];
     const uint8_t byte = ((const uint8_t *)w->data)[o * weight_row_bytes(w) + i / 2];
+    const uint8_t half = i % 2 ? byte >> 4 : byte & 15;
     const int zero = w->zeros ? w->zeros[o * groups + group] : 8;
-    return scale * (float)((i % 2 ? byte >> 4 : byte & 15) - zero);
+    return scale * (w->format == WEIGHT_MXFP4 ? e2m1_to_float(half) : (float)(half - zero));
 }

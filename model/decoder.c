@@ -11,6 +11,8 @@ static void embed(const struct residual_stream *s)
                                         .multiplier = d->embedding_multiplier,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
+    if (d->spec->names.embedding_norm)
+        layer_norm_in_place(s, s->residual, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
 }
 
 static void gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
@@ -148,6 +150,7 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
+    const int64_t hidden = d->spec->hidden_size;
     struct expert_activations *x = &d->act.experts;
     const struct arena_request requests[] = {
         {PURPOSE_ACTIVATIONS, T * sizes.num_experts, sizeof *x->logits, &x->logits},
@@ -157,7 +160,7 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
         {PURPOSE_ACTIVATIONS, A, i32, &x->plan.rows},
         {PURPOSE_ACTIVATIONS, A, sizeof *x->plan.weights, &x->plan.weights},
         {PURPOSE_ACTIVATIONS, A * sizes.expert_size, e, &x->gated},
-        {PURPOSE_ACTIVATIONS, A * d->spec->hidden_size, e, &x->scratch},
+        {PURPOSE_ACTIVATIONS, A * (hidden > 2 * sizes.expert_size ? hidden : 2 * sizes.expert_size), e, &x->scratch},
     };
     if (sizes.num_experts == 0) return STATUS_OK;
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
@@ -200,8 +203,12 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
     if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
         const struct attention_spec *a = &d->spec->layers[i].attention;
-        d->attention[i] = (struct attention_params){
-            .scale = a->scale, .window = a->window, .soft_cap = a->soft_cap, .kv_scales = kv_cache_scales(d->cache, i)};
+        d->attention[i] = (struct attention_params){.scale = a->scale,
+                                                    .window = a->window,
+                                                    .chunk = a->chunk,
+                                                    .soft_cap = a->soft_cap,
+                                                    .kv_scales = kv_cache_scales(d->cache, i)};
+        if (!arena->planning) d->attention[i].sinks = d->weights->layers[i].sinks.data;
     }
     return allocate_activations(d, arena, limits, err);
 }

@@ -204,7 +204,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
-    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_NUMBERS) dtype = *place.vector_dtype;
+    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR) dtype = *place.vector_dtype;
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);
 }

@@ -5,6 +5,7 @@
 
 #include "base/pool.h"
 #include "base/random.h"
+#include "kernels/fp8.h"
 #include "model/weights.h"
 
 enum { DUMMY_VALUES = 4 * 255 + 1, PIECE = 1 << 15 /* random numbers that a thread makes at once */ };
@@ -117,9 +118,10 @@ static double root_mean_square(enum weight_format format)
     double sum = 0;
     for (int i = 0; i < 256; i++) {
         const uint8_t byte = format == WEIGHT_FP8 && (i & 0x7f) == 0x7f ? (uint8_t)(i ^ 1) : (uint8_t)i;
-        const double value = format == WEIGHT_FP8    ? dtype_load(&byte, DTYPE_FP8_E4M3, 0)
-                             : format == WEIGHT_INT8 ? (int8_t)byte
-                                                     : (byte & 15) - 7.5;
+        const double value = format == WEIGHT_FP8     ? dtype_load(&byte, DTYPE_FP8_E4M3, 0)
+                             : format == WEIGHT_INT8  ? (int8_t)byte
+                             : format == WEIGHT_MXFP4 ? e2m1_to_float(byte & 15)
+                                                      : (byte & 15) - 7.5;
         sum += value * value;
     }
     return sqrt(sum / 256);
@@ -167,9 +169,10 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, in
     w.input_order = order;
     if (t->scheme.is_quantized)
         fill_quantized(d, &w, t->scheme.has_zeros, seed);
-    else if (t->kind == TENSOR_GAIN)
-        for (int64_t i = 0; i < t->out_features; i++) dtype_store((void *)w.data, weight_dtype(&w), i, 1);
-    else if (t->kind != TENSOR_NUMBERS) /* those are 0, as the memory is */
+    else if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
+        for (int64_t i = 0; i < t->out_features; i++)
+            dtype_store((void *)w.data, weight_dtype(&w), i, t->kind != TENSOR_VECTOR);
+    else
         fill_random(d, (void *)w.data, tensor_elements(t), seed);
     model_weights_set(d->weights, t, &w);
 }

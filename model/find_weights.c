@@ -21,9 +21,10 @@ static enum status out_of_memory(const struct finder *f)
 
 /* ---- tensors ---- */
 
-/* Makes a vector float32, and adds `offset` to what the file holds. */
-static enum status convert_vector(const struct opening *o, float offset, struct weight_source *s)
+/* The numbers in float32. A gain is spec->gain_offset plus what the file holds. */
+static enum status convert(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
+    const float offset = t->kind == TENSOR_GAIN ? (float)o->spec->gain_offset : 0;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
     float *numbers = s->owned = malloc((size_t)count * sizeof *numbers);
@@ -72,15 +73,26 @@ static enum status find_cache_scale(const struct opening *o, const struct tensor
     return status;
 }
 
+static enum status make_ones(const struct opening *o, const struct tensor *t, struct weight_source *s)
+{
+    float *ones = s->owned = malloc((size_t)t->out_features * sizeof *ones);
+    if (!ones) return out_of_memory(&o->finder);
+    for (int64_t i = 0; i < t->out_features; i++) ones[i] = 1;
+    s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
+    s->weight.data = ones;
+    model_weights_set(o->weights, t, &s->weight);
+    return STATUS_OK;
+}
+
 static enum status find_tensor(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
     const struct finder *f = &o->finder;
     if (t->kind == TENSOR_CACHE_SCALE) return find_cache_scale(o, t);
+    if (t->kind == TENSOR_ONES) return make_ones(o, t, s);
     if (t->optional && !finder_find(f, t->name)) return STATUS_OK;
     enum status status = weight_source_find(f, t, s);
     if (status == STATUS_OK && t->kind == TENSOR_SCALAR) return set_scalar(o, t, s->data);
-    const float offset = t->kind == TENSOR_GAIN ? (float)o->spec->gain_offset : 0;
-    if (status == STATUS_OK && (offset != 0 || t->kind == TENSOR_NUMBERS)) status = convert_vector(o, offset, s);
+    if (status == STATUS_OK && model_weights_converts(o->spec, t)) status = convert(o, t, s);
     if (status != STATUS_OK) return status;
     model_weights_set(o->weights, t, &s->weight);
     return STATUS_OK;

@@ -40,7 +40,7 @@ struct rope_config {
  * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021). */
 enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL };
 
-/* Norms of queries and keys, before rotation: none, over each head, or over all heads of a token at once. */
+/* Norms of queries and keys: none, over each head, or over all heads of a token at once. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
 
 /* GATED: down(activation(gate(x)) * up(x)). XIELU: down(xielu(up(x))), with alphas that the layer has learnt. RELU2:
@@ -56,8 +56,10 @@ enum weight_storage {
                       .weight_zero_point [out / 8, groups] words, .weight_g_idx [in] */
     STORED_GPTQ,   /* NAME.qweight [in / 8, out] words, .qzeros [groups, out / 8] words, .scales [groups, out], .g_idx
                       [in] */
-    STORED_AWQ     /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
+    STORED_AWQ,    /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
                       7, .scales [groups, out] */
+    STORED_MXFP4,  /* compressed-tensors: NAME.weight_packed [out, in / 2] bytes, .weight_scale [out, groups] e8m0 */
+    STORED_NVFP4   /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
 };
 
 /* How a matrix is stored, and what format it gets in memory. */
@@ -65,7 +67,7 @@ struct weight_scheme {
     enum weight_storage storage;
     bool is_quantized;         /* in memory; false: floats, and the rest is not used */
     bool quantize;             /* the file has floats (STORED_ROWS), which are quantized while they are loaded */
-    enum weight_format format; /* in memory: FP8, INT8 or INT4 */
+    enum weight_format format; /* in memory: FP8, INT8, INT4 or MXFP4 */
     int32_t group_size;        /* input features that share a scale; 0: all */
     bool per_tensor;           /* the file has one scale, which is repeated for each output feature */
     bool blocks;               /* group_size output features share it too */
@@ -80,12 +82,14 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
 /* What a tensor is in the model, or in each layer of it. */
 enum tensor_role {
     TENSOR_EMBEDDING,
+    TENSOR_EMBEDDING_NORM,
     TENSOR_ATTENTION_NORM,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
+    TENSOR_SINKS,
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
@@ -114,12 +118,16 @@ struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
     int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
+    bool sinks; /* each head has a learnt sink (struct attention_params) */
+    float clip; /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
-    int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
-    int32_t rope;       /* by which of the spec's ropes */
-    float scale;        /* scores are scale * q.k */
-    float soft_cap;     /* of scores; 0: none */
-    int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
+    int32_t rotary_dim;       /* elements of a head that are rotated; 0: none */
+    int32_t rope;             /* by which of the spec's ropes */
+    float scale;              /* scores are scale * q.k */
+    float soft_cap;           /* of scores; 0: none */
+    int32_t window;           /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;            /* to the tokens of its own chunk of so many; 0: to all */
 };
 
 /* Elements of a token's q, and of its k or v, all heads together. */
@@ -167,7 +175,9 @@ struct layer_spec {
 
 /* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
  * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
- * v_proj and `o`.
+ * v_proj, `o`, `q_norm` and `k_norm`.
+ *
+ * embedding_norm NULL: the embedding has no norm.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
@@ -181,11 +191,11 @@ struct layer_spec {
  * rows of up follow those of gate, or, interleaved, each row that of gate. `shared` is the module of the MLP beside
  * experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
-    const char *embedding, *final_norm;
+    const char *embedding, *embedding_norm, *final_norm;
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *attention, *o;
+    const char *attention, *o, *q_norm, *k_norm;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;
@@ -199,6 +209,7 @@ struct model_spec {
     int32_t max_position_embeddings;
     enum norm_type norm_type; /* of all norms */
     double norm_eps;
+    bool no_gains;                   /* norms have none: the gains in memory are 1 */
     double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
     double embedding_multiplier;     /* 1 where the family has none, as the next */
     bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
@@ -209,6 +220,7 @@ struct model_spec {
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;
     bool rope_interleaved; /* pairs are neighbours (struct rotary_args) */
+    bool rope_reversed;    /* pairs are rotated by the negative angle */
     enum dtype dtype;      /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
     struct weight_scheme schemes[MODEL_MAX_SCHEMES]; /* the first is that of floats */
     int32_t num_schemes;

@@ -135,7 +135,7 @@ int32_t rope_table_rows(const struct model_spec *spec, int32_t max_length)
 struct angles {
     const float *frequencies; /* [pairs] */
     int pairs;
-    float scale;
+    float scale, sine_scale;
     float *table; /* [positions, 2 * pairs] */
 };
 
@@ -147,7 +147,7 @@ static void fill_row(void *angles, int64_t position, int thread)
     for (int pair = 0; pair < a->pairs; pair++) {
         const float angle = (float)position * a->frequencies[pair];
         row[pair] = cosf(angle) * a->scale;
-        row[a->pairs + pair] = sinf(angle) * a->scale;
+        row[a->pairs + pair] = sinf(angle) * a->sine_scale;
     }
 }
 
@@ -159,7 +159,8 @@ void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length,
     for (int half = 0; half < halves; half++, table += (int64_t)max_length * dim) {
         float frequencies[MODEL_MAX_HEAD_SIZE / 2];
         for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair, dim, half == 1);
-        struct angles angles = {frequencies, pairs, attention_factor(config), table};
+        const float scale = attention_factor(config);
+        struct angles angles = {frequencies, pairs, scale, spec->rope_reversed ? -scale : scale, table};
         pool_run(pool, INT_MAX, max_length, fill_row, &angles);
     }
 }

@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* A layer has 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
- * 22 tensors; two scales of its cache; and, with experts, a router with two biases and a shared gate. An expert has 3
- * matrices and their biases. Embedding, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 28, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 3 };
+ * 22 tensors; sinks, and two scales of its cache; and, with experts, a router with two biases and a shared gate. An
+ * expert has 3 matrices and their biases. Embedding, its norm, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 29, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 4 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -20,6 +20,8 @@ const struct tensor_names tensor_names_llama = {
     .post_mlp_norm = "post_feedforward_layernorm",
     .attention = "self_attn",
     .o = "o_proj",
+    .q_norm = "q_norm",
+    .k_norm = "k_norm",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
@@ -52,12 +54,16 @@ static struct tensor_name in_attention(const struct model_spec *spec, const char
     return module;
 }
 
+/* The gain of a norm; of no layer: `name` is the whole name. */
 static void add_gain(struct tensor_table *table, const struct model_spec *spec, const struct tensor *gain,
                      const char *name)
 {
     struct tensor t = *gain;
-    t.kind = TENSOR_GAIN;
-    add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
+    t.kind = spec->no_gains ? TENSOR_ONES : TENSOR_GAIN;
+    if (t.layer >= 0)
+        add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
+    else
+        add(table, &t, "%s.weight", name);
 }
 
 /* A norm of the residual stream, or of what is added to it. */
@@ -88,10 +94,10 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
-    add_gain(table, spec, &gain, in_attention(spec, "q_norm").text);
+    add_gain(table, spec, &gain, in_attention(spec, spec->names.q_norm).text);
     gain.role = TENSOR_K_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_kv_size(a);
-    add_gain(table, spec, &gain, in_attention(spec, "k_norm").text);
+    add_gain(table, spec, &gain, in_attention(spec, spec->names.k_norm).text);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -113,6 +119,9 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
 
     add_qk_norms(table, spec, layer);
+    const struct tensor sinks = {
+        .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
+    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "sinks").text);
     const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = q_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
@@ -224,7 +233,7 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     const int32_t n = e->router.num_experts;
     struct tensor t = {.role = TENSOR_ROUTER, .layer = layer, .out_features = n, .in_features = spec->hidden_size};
     add_matrix(table, spec, &t, spec->names.router, e->router_bias);
-    const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_NUMBERS, .layer = layer, .out_features = n};
+    const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->choice_bias) add(table, &bias, "%s.%d.%s", spec->names.layers, layer, spec->names.choice_bias);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_SHARED_GATE, t.out_features = 1;
@@ -266,15 +275,14 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
 {
     struct tensor tokens = {
         .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
-    const struct tensor norm = {
-        .role = TENSOR_FINAL_NORM, .kind = TENSOR_GAIN, .layer = -1, .out_features = spec->hidden_size};
     const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER +
                         model_spec_num_experts(spec) * MOST_OF_AN_EXPERT;
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     add(table, &tokens, "%s.weight", spec->names.embedding);
+    if (spec->names.embedding_norm) add_norm(table, spec, -1, TENSOR_EMBEDDING_NORM, spec->names.embedding_norm);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
-    add(table, &norm, "%s.weight", spec->names.final_norm);
+    add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
     tokens.role = TENSOR_LM_HEAD;
     if (!tied) add(table, &tokens, "lm_head.weight");
     for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);

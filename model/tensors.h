@@ -10,9 +10,18 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-/* A scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an
- * fp8 KV cache: no weight, it has no elements here. A vector of numbers is float32 in memory, whatever the file has. */
-enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_NUMBERS, TENSOR_SCALAR, TENSOR_CACHE_SCALE };
+/* ONES is a gain that no file holds, since all of it is 1. A vector is float32 in memory, whatever the file has. A
+ * scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an fp8
+ * KV cache: no weight, it has no elements here. */
+enum tensor_kind {
+    TENSOR_MATRIX,
+    TENSOR_BIAS,
+    TENSOR_GAIN,
+    TENSOR_ONES,
+    TENSOR_VECTOR,
+    TENSOR_SCALAR,
+    TENSOR_CACHE_SCALE
+};
 
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. The
  * experts of a layer become one behind the other (struct row_segments): gate and up of each, and down of each. */

@@ -55,18 +55,20 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
 }
 
 /* Where a role leads to: a place in struct layer_weights or, for what is in no layer, in struct model_weights. */
-enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_EXPERTS, PLACE_NORM, PLACE_NUMBERS };
+enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_EXPERTS, PLACE_NORM, PLACE_VECTOR };
 static const struct {
     enum place_kind kind;
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
     [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
+    [TENSOR_SINKS] = {PLACE_VECTOR, offsetof(struct layer_weights, sinks)},
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
@@ -74,7 +76,7 @@ static const struct {
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
     [TENSOR_ROUTER] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.router)},
-    [TENSOR_CHOICE_BIAS] = {PLACE_NUMBERS, offsetof(struct layer_weights, experts.choice_bias)},
+    [TENSOR_CHOICE_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.choice_bias)},
     [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
     [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
@@ -84,17 +86,17 @@ static const struct {
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
 };
 
-/* `place` with the vector of a norm, or with numbers. */
+/* `place` with the vector of a norm, or another one. */
 static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found)
 {
-    struct float_vector *numbers = found;
+    struct weight_vector *vector = found;
     if (kind == PLACE_NORM) {
         place.norm = found;
         place.vector = &place.norm->gain;
         place.vector_dtype = &place.norm->gain_dtype;
     } else {
-        place.vector = &numbers->data;
-        place.vector_dtype = &numbers->dtype;
+        place.vector = &vector->data;
+        place.vector_dtype = &vector->dtype;
     }
     return place;
 }
@@ -106,7 +108,7 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
     bool merged = false;
     if (kind == NO_PLACE) return place;
-    if (kind == PLACE_NORM || kind == PLACE_NUMBERS) return vector_place(place, kind, found);
+    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found);
     place.matrix = found;
     if (kind == PLACE_PROJECTION) {
         place.projection = found;
@@ -184,11 +186,14 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
     return w->sources ? &w->sources[t - w->table.tensors] : NULL;
 }
 
+bool model_weights_converts(const struct model_spec *spec, const struct tensor *t)
+{
+    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
+}
+
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    /* see model_weights_open */
-    const bool converted = t->kind == TENSOR_NUMBERS || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
-    return converted ? DTYPE_FLOAT32 : spec->dtype;
+    return t->kind == TENSOR_ONES || model_weights_converts(spec, t) ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)

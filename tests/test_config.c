@@ -141,7 +141,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs apertus, arcee, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and smollm3");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and vaultgemma");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of apertus, arcee, ");
@@ -193,7 +193,7 @@ static void test_unsupported(void **state)
         {"gpt2", "learned positions, ALiBi, or norms with biases"},
         {"gptj", "learned positions, ALiBi, or norms with biases"},
         {"patchtst", "time series in place of text"},
-        {"granite_swa", "layers of a kind of its own"},
+        {"bitnet", "layers of a kind of its own"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char keys[128], words[256];
@@ -286,7 +286,8 @@ static void test_llama_window(void **state)
 /* These read sliding_window without use_sliding_window, as transformers does. */
 static void test_use_sliding_window_is_ignored(void **state)
 {
-    static const char *const model_types[] = {"cohere2", "exaone4", "gemma2", "gemma3_text", "ministral", "olmo3"};
+    static const char *const model_types[] = {"cohere2",     "vaultgemma", "exaone4", "gemma2",
+                                              "gemma3_text", "ministral",  "olmo3"};
     for (size_t i = 0; i < sizeof model_types / sizeof *model_types; i++)
         for (int use = 0; use < 2; use++) {
             char extra[128];
@@ -359,6 +360,8 @@ static void test_refused_by_a_family(void **state)
         {"cohere2", "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be an integer"},
         {"cohere2", "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
          "layer_types[1] is \"chunked_attention\""},
+        {"cwm", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
+        {"cwm", "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true"},
         {"ernie4_5", "\"moe_num_experts\":64", STATUS_UNSUPPORTED, "moe_num_experts is 64"},
         {"exaone4", "\"sliding_window_pattern\":\"LG\"", STATUS_INVALID, "sliding_window_pattern must be an integer"},
         {"exaone4", "\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
@@ -384,7 +387,15 @@ static void test_refused_by_a_family(void **state)
         {"granite", "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number"},
         {"granite", "\"logit_scale\":2", STATUS_UNSUPPORTED, "logit_scale is 2"},
         {"helium", "\"use_bias\":true", STATUS_UNSUPPORTED, "use_bias is true"},
+        {"hunyuan_v1_dense", "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8"},
+        {"hunyuan_v1_dense", "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1,\"alpha\":-1}", STATUS_INVALID,
+         "rope_scaling.alpha must be"},
+        {"hyperclovax", "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number"},
+        {"llama", "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1,\"alpha\":9}", STATUS_UNSUPPORTED,
+         "rope_scaling.alpha is set, a key that quire does not know"},
         {"ministral", "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true"},
+        {"nanochat", "\"hidden_act\":\"silu\"", STATUS_UNSUPPORTED, "quire computes \"relu2\""},
+        {"olmo", "\"clip_qkv\":0", STATUS_INVALID, "clip_qkv must be a number"},
         {"olmo2", "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8"},
         {"olmo2", "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8"},
         {"olmo3", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
@@ -400,6 +411,7 @@ static void test_refused_by_a_family(void **state)
         {"smollm3", "\"no_rope_layers\":[1]", STATUS_INVALID, "no_rope_layers must be an array"},
         {"smollm3", "\"no_rope_layers\":[0,2]", STATUS_INVALID, "an element of no_rope_layers must be"},
         {"smollm3", "\"no_rope_layer_interval\":0", STATUS_INVALID, "no_rope_layer_interval must be"},
+        {"vaultgemma", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char base[256];
@@ -421,7 +433,7 @@ static void test_arithmetic_of_families(void **state)
 {
     static const struct {
         const char *model_type;
-        bool interleaved, layer_norm, gemma;
+        bool interleaved, layer_norm, gemma, reversed, norm_last, no_gains;
     } cases[] = {
         {"cohere", .interleaved = true, .layer_norm = true},
         {"cohere2", .interleaved = true, .layer_norm = true},
@@ -433,12 +445,19 @@ static void test_arithmetic_of_families(void **state)
         {"glm4", .interleaved = true},
         {"granite"},
         {"helium", .interleaved = true},
+        {"hunyuan_v1_dense", .norm_last = true},
         {"llama"},
+        {"nanochat", .reversed = true, .norm_last = true, .no_gains = true},
+        {"olmo", .layer_norm = true, .no_gains = true},
+        {"vaultgemma", .gemma = true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char base[256];
         snprintf(base, sizeof base, SIZES ",\"num_key_value_heads\":2,\"model_type\":\"%s\"", cases[i].model_type);
         const struct model_config c = accept(*state, base, "");
+        assert_int_equal(c.spec.rope_reversed, cases[i].reversed);
+        assert_int_equal(c.spec.layers[0].attention.norm_after_rotation, cases[i].norm_last);
+        assert_int_equal(c.spec.no_gains, cases[i].no_gains);
         assert_int_equal(c.spec.rope_interleaved, cases[i].interleaved);
         assert_int_equal(c.spec.norm_type, cases[i].layer_norm ? NORM_LAYER : NORM_RMS);
         assert_true(c.spec.gain_offset == cases[i].gemma);

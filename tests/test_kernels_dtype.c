@@ -76,6 +76,29 @@ static void knows_its_names(void **state)
     assert_int_equal(dtype_parse("fp8", &dtype), 0);
     assert_int_equal(dtype, DTYPE_FP8_E4M3);
     assert_int_equal(dtype_parse("int8", &dtype), -1);
+    assert_string_equal(dtype_name(DTYPE_E8M0), "e8m0");
+    assert_int_equal(dtype_parse("e8m0", &dtype), -1);
+}
+
+/* Each byte, and numbers between. */
+static void reads_and_writes_e8m0(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 256; i++) {
+        const uint8_t byte = (uint8_t)i;
+        uint8_t stored = 0x55;
+        const float value = dtype_load(&byte, DTYPE_E8M0, 0);
+        if (i == 255)
+            assert_true(isnan(value));
+        else
+            assert_true(value == ldexp(1, i - 127) && value == reference_decode(DTYPE_E8M0, byte));
+        dtype_store(&stored, DTYPE_E8M0, 0, value);
+        assert_int_equal(stored, i);
+        for (int j = 0; j < 8 && i > 0 && i < 254; j++) {
+            dtype_store(&stored, DTYPE_E8M0, 0, value * (1 + (float)j / 8));
+            assert_int_equal(stored, reference_encode(DTYPE_E8M0, value * (1 + (double)j / 8)));
+        }
+    }
 }
 
 static void weighs_weights(void **state)
@@ -159,6 +182,7 @@ int main(void)
         cmocka_unit_test(decodes_every_16_bit_value),
         cmocka_unit_test(rounds_to_nearest_even),
         cmocka_unit_test(knows_its_names),
+        cmocka_unit_test(reads_and_writes_e8m0),
         cmocka_unit_test(weighs_weights),
         cmocka_unit_test(stores_fp8_rounded_and_clamped),
     };

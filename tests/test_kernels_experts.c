@@ -415,12 +415,14 @@ static void check_gate_up(struct test_backend *tb, const struct experts_case *c,
     struct matrices m = make_matrices(tb, c, 2 * size, n, parts);
     struct tensor x = tensor_random(tb->b, c->dtype, c->num_tokens * n, 1, tb->random);
     struct tensor out = tensor_poison(tb->b, c->dtype, rows * size);
+    struct tensor scratch = tensor_poison(tb->b, c->dtype, rows * (n > 2 * size ? n : 2 * size));
     const struct experts_gate_up_args args = {.out = out.data,
                                               .x = x.data,
                                               .gate_up = {m.weights, c->stacked, parts},
                                               .gate = c->gate,
                                               .plan = plan_of(&p->device),
                                               .weights_first = c->weights_first,
+                                              .scratch = scratch.data,
                                               .num_tokens = c->num_tokens,
                                               .num_experts = c->num_experts,
                                               .top_k = c->top_k,
@@ -445,7 +447,7 @@ static void check_gate_up(struct test_backend *tb, const struct experts_case *c,
     check_within(tb, what, &out, expected, rows * size, 2 * tolerance_of(c));
     free(xs), free(sums), free(expected);
     free_matrices(&m);
-    tensor_free(&x), tensor_free(&out);
+    tensor_free(&x), tensor_free(&out), tensor_free(&scratch);
 }
 
 static void check_down(struct test_backend *tb, const struct experts_case *c, struct test_plan *p)

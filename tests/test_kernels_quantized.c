@@ -19,7 +19,8 @@
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
 static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
-static const char *const format_names[] = {[WEIGHT_FP8] = "fp8", [WEIGHT_INT8] = "int8", [WEIGHT_INT4] = "int4"};
+static const char *const format_names[] = {
+    [WEIGHT_FP8] = "fp8", [WEIGHT_INT8] = "int8", [WEIGHT_INT4] = "int4", [WEIGHT_MXFP4] = "mxfp4"};
 
 struct quantized_case {
     enum weight_format format;
@@ -42,7 +43,8 @@ struct quantized_weight {
 static void make_data(struct quantized_weight *q, struct backend *b, struct random *random)
 {
     struct weight *w = &q->weight;
-    const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
+    static const double largest_of[] = {[WEIGHT_FP8] = 448, [WEIGHT_INT8] = 127, [WEIGHT_INT4] = 8, [WEIGHT_MXFP4] = 6};
+    const double largest = largest_of[w->format];
     q->data = tensor_random_bytes(b, w->out_features * weight_row_bytes(w), 255, random);
     for (int64_t i = 0; i < q->data.count && w->format == WEIGHT_FP8; i++)
         if ((q->data.host[i] & 0x7f) == 0x7f) q->data.host[i] ^= 0x10;
@@ -70,11 +72,13 @@ static void make_order(struct quantized_weight *q, struct backend *b, struct ran
 /* Element [o][i] of data, from the formats' definitions. */
 static double stored(const struct quantized_weight *q, int64_t o, int64_t i, double zero)
 {
+    static const double e2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
     const struct weight *w = &q->weight;
     if (w->format == WEIGHT_FP8) return reference_decode(DTYPE_FP8_E4M3, q->data.host[o * w->in_features + i]);
     if (w->format == WEIGHT_INT8) return (int8_t)q->data.host[o * w->in_features + i];
     const int byte = q->data.host[(o * w->in_features + i) / 2];
-    return (i % 2 ? byte / 16 : byte % 16) - zero;
+    const int half = i % 2 ? byte / 16 : byte % 16;
+    return w->format == WEIGHT_MXFP4 ? (half < 8 ? 1 : -1) * e2m1[half % 8] : half - zero;
 }
 
 static void make_elements(struct quantized_weight *q)
@@ -665,11 +669,12 @@ static void int4_keeps_nan(struct test_backend *tb)
 }
 
 /* Segments of no row, of all rows, and more segments than rows. */
+static const int32_t segment_sizes[][40] = {{0, 1, 7, 130}, {0, 0, 138, 0}, {70}, {[3] = 1, [17] = 2, [39] = 1},
+                                            {3, 1, 0, 5},   {600, 0, 20}};
+static const int32_t segment_counts[] = {4, 4, 1, 40, 4, 3};
+
 static void row_segments(struct test_backend *tb)
 {
-    static const int32_t sizes[][40] = {{0, 1, 7, 130}, {0, 0, 138, 0}, {70}, {[3] = 1, [17] = 2, [39] = 1},
-                                        {3, 1, 0, 5},   {600, 0, 20}};
-    static const int32_t counts[] = {4, 4, 1, 40, 4, 3};
     static const int64_t groups[] = {0, 128, 32};
     workspace_for(tb, 640, 640, 40 * 256);
     for (int i = 0; i < 6 * 3 * 3; i++) {
@@ -689,7 +694,79 @@ static void row_segments(struct test_backend *tb)
                                          .bias_dtype = types[i % 5 == 4 ? 0 : 1 + i % 2],
                                          .bias = i % 4 == 1,
                                          .zeros = format == WEIGHT_INT4 && i % 4 > 1};
-        check_segments(tb, &c, sizes[i / 9], counts[i / 9]);
+        check_segments(tb, &c, segment_sizes[i / 9], segment_counts[i / 9]);
+    }
+}
+
+/* MXFP4, and every third time NVFP4: groups of 16 with float32 scales. */
+static struct quantized_case mxfp4_case(int i, int64_t out_features, int64_t in_features)
+{
+    const bool is_nvfp4 = i % 3 == 2;
+    const enum dtype dtype = types[i % 4 ? 2 : i / 4 % 2];
+    return (struct quantized_case){.format = WEIGHT_MXFP4,
+                                   .out_features = out_features,
+                                   .in_features = in_features,
+                                   .group_size = is_nvfp4 ? 16 : 32,
+                                   .scale_dtype = is_nvfp4 ? DTYPE_FLOAT32 : DTYPE_E8M0,
+                                   .dtype = dtype,
+                                   .out_dtype = i % 5 ? dtype : DTYPE_FLOAT32,
+                                   .bias_dtype = dtype,
+                                   .bias = i / 2 % 2};
+}
+
+/* Numbers of tokens on both sides of every kernel's limit, and rows that do not fill a vector or a step. */
+static void mxfp4(struct test_backend *tb)
+{
+    static const int32_t tokens[] = {1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 32, 33, 64, 65, 100, 129, 300};
+    static const int64_t shapes[][2] = {{128, 640}, {72, 2880}, {196, 96}, {33, 32}, {300, 1024}};
+    workspace_for(tb, 300, 2880, 300);
+    for (int i = 0; i < 17 * 5; i++) {
+        struct quantized_case c = mxfp4_case(i, shapes[i % 5][0], shapes[i % 5][1]);
+        c.num_tokens = tokens[i % 17];
+        c.x_pad = i % 4 * 8, c.out_pad = i % 7;
+        check_linear(tb, &c);
+    }
+    for (int i = 0; i < 6; i++) {
+        struct quantized_case c = mxfp4_case(i, 64, 256);
+        c.ordered = true;
+        c.num_tokens = 1 + 20 * i;
+        check_linear(tb, &c);
+    }
+}
+
+static void mxfp4_row_segments(struct test_backend *tb)
+{
+    workspace_for(tb, 640, 640, 40 * 256);
+    for (int i = 0; i < 6 * 3; i++) {
+        const struct quantized_case c = mxfp4_case(i, i % 2 ? 196 : 128, i % 4 ? 640 : 96);
+        check_segments(tb, &c, segment_sizes[i / 3], segment_counts[i / 3]);
+    }
+}
+
+/* A scale of 255 makes its output feature NaN, and no other. */
+static void mxfp4_keeps_nan(struct test_backend *tb)
+{
+    enum { OUT = 40, IN = 384, TOKENS = 41 };
+    workspace_for(tb, TOKENS, IN, OUT);
+    for (int32_t i = 0; i < 6; i++) {
+        const int32_t tokens = 1 + 8 * i;
+        struct quantized_case c = mxfp4_case(0, OUT, IN);
+        c.dtype = types[i / 2], c.bias = false;
+        struct quantized_weight q = make_weight(tb, &c);
+        const int64_t feature = random_between(tb->random, 0, OUT - 1);
+        q.scales.host[feature * (IN / 32) + random_between(tb->random, 0, IN / 32 - 1)] = 255;
+        tensor_upload(&q.scales);
+        struct tensor x = tensor_random(tb->b, c.dtype, tokens * IN, 1, tb->random);
+        struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, tokens * OUT);
+        const struct linear_args args = linear_of(&out, &x, &q.weight);
+        tb->b->linear(tb->b, &args);
+        tensor_download(&out);
+        for (int64_t j = 0; j < out.count; j++)
+            if (isnan(tensor_get(&out, j)) != (j % OUT == feature))
+                fail_msg("%s: the NaN of output feature %lld is %s in element %lld", tb->name, (long long)feature,
+                         j % OUT == feature ? "missing" : "also", (long long)j);
+        tensor_free(&x), tensor_free(&out);
+        free_weight(&q);
     }
 }
 
@@ -720,6 +797,9 @@ EVERY_BACKEND_TEST(small_workspace)
 EVERY_BACKEND_TEST(keeps_nan)
 EVERY_BACKEND_TEST(keeps_nan_of_x)
 EVERY_BACKEND_TEST(int4_keeps_nan)
+EVERY_BACKEND_TEST(mxfp4)
+EVERY_BACKEND_TEST(mxfp4_row_segments)
+EVERY_BACKEND_TEST(mxfp4_keeps_nan)
 
 int main(void)
 {
@@ -739,6 +819,9 @@ int main(void)
         cmocka_unit_test(test_int4_keeps_nan),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_row_segments),
+        cmocka_unit_test(test_mxfp4),
+        cmocka_unit_test(test_mxfp4_row_segments),
+        cmocka_unit_test(test_mxfp4_keeps_nan),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

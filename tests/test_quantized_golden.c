@@ -31,6 +31,8 @@ static const char *const checkpoints[] = {
     "ct-fp8-lm-head",
     "ct-fp8-tensor",
     "ct-mixed",
+    "ct-mxfp4",
+    "ct-nvfp4",
     "ct-phi3",
     "ct-w4a16",
     "ct-w4a16-actorder",

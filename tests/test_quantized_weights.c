@@ -27,6 +27,8 @@
 #define PACKED .storage = STORED_PACKED, .is_quantized = true, .format = WEIGHT_INT4
 #define PACKED8 .storage = STORED_PACKED, .is_quantized = true, .format = WEIGHT_INT8
 #define GPTQ .storage = STORED_GPTQ, .is_quantized = true, .format = WEIGHT_INT4
+#define MXFP4 .storage = STORED_MXFP4, .is_quantized = true, .format = WEIGHT_MXFP4
+#define NVFP4 .storage = STORED_NVFP4, .is_quantized = true, .format = WEIGHT_MXFP4
 #define AWQ .storage = STORED_AWQ, .is_quantized = true, .format = WEIGHT_INT4
 
 static const struct quantized_form forms[] = {
@@ -77,6 +79,10 @@ static const struct quantized_form forms[] = {
     {"awq", {AWQ, .group_size = 128, .has_zeros = true}, DTYPE_FLOAT16},
     {"awq, merged", {AWQ, .group_size = 64, .has_zeros = true}, DTYPE_FLOAT16, .merged = true},
     {"awq, no zeros, lm_head", {AWQ, .group_size = 32}, DTYPE_BFLOAT16, .lm_head = true},
+    {"mxfp4, lm_head", {MXFP4, .group_size = 32}, DTYPE_E8M0, .lm_head = true},
+    {"mxfp4, merged", {MXFP4, .group_size = 32}, DTYPE_E8M0, .merged = true},
+    {"nvfp4", {NVFP4, .group_size = 16}, DTYPE_FP8_E4M3},
+    {"nvfp4, merged, lm_head", {NVFP4, .group_size = 16}, DTYPE_FP8_E4M3, .merged = true, .lm_head = true},
 };
 enum { NUM_FORMS = sizeof forms / sizeof *forms };
 
@@ -322,7 +328,8 @@ static void test_quantizing(void **state)
 
 /* ---- dummy weights ---- */
 
-/* The elements' deviation is 0.02, none is NaN, and the same seed gives the same bytes. */
+/* The elements' deviation is 0.02, or what is nearest with powers of two as scales, none is NaN, and the same seed
+ * gives the same bytes. */
 static void check_dummy(const struct quantized_form *form)
 {
     struct model_spec *spec = malloc(sizeof *spec);
@@ -350,7 +357,8 @@ static void check_dummy(const struct quantized_form *form)
                 squares += value * value;
             }
         const double count = (double)tensor_elements(t), deviation = sqrt(squares / count);
-        if (!(deviation > 0.0195 && deviation < 0.0205 && fabs(sum / count) < 0.003))
+        const double off = form->scheme.storage == STORED_MXFP4 ? 0.0035 : 0.0005;
+        if (!(fabs(deviation - 0.02) < off && fabs(sum / count) < 0.003))
             fail_msg("%s: %s: deviation %g, mean %g", form->name, t->name, deviation, sum / count);
     }
     model_weights_close(&a);
@@ -415,6 +423,10 @@ static void test_missing_and_reshaped(void **state)
         {"awq", "qzeros"},
         {"int8", "weight"},
         {"int8", "weight_scale"},
+        {"mxfp4, lm_head", "weight_packed"},
+        {"mxfp4, lm_head", "weight_scale"},
+        {"nvfp4", "weight_scale"},
+        {"nvfp4", "weight_global_scale"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct quantized_form *form = form_named(all[i].form);
@@ -424,7 +436,8 @@ static void test_missing_and_reshaped(void **state)
         refuse(*state, form, &(struct quantized_change){.skip = name}, STATUS_INVALID, words);
         snprintf(words, sizeof words, "tensor \"%s\" has shape [", name);
         refuse(*state, form, &(struct quantized_change){.reshape = name}, STATUS_INVALID, words);
-        snprintf(words, sizeof words, "tensor \"%s\" has dtype U8, but by the \"quantization_config\" of", name);
+        snprintf(words, sizeof words, "tensor \"%s\" has dtype %s, but by the \"quantization_config\" of", name,
+                 form->scheme.storage == STORED_MXFP4 ? "I8" : "U8");
         refuse(*state, form, &(struct quantized_change){.retype = name}, STATUS_INVALID, words);
     }
 }
@@ -467,6 +480,9 @@ static void test_damaged_numbers(void **state)
     refuse(*state, form_named("gptq"), &change, STATUS_INVALID,
            "tensor \"" O "qzeros\" has a zero point of 10; the quantization_config of config.json says that it is "
            "symmetric, so all must be 8");
+    change = (struct quantized_change){.patch = O "weight_global_scale", .word = 0};
+    refuse(*state, form_named("nvfp4"), &change, STATUS_INVALID,
+           "tensor \"" O "weight_global_scale\" is 0; scales are divided by it, so it is above 0");
     const struct quantized_form narrow = {"narrow", {PACKED, .group_size = 48}, DTYPE_FLOAT16};
     refuse(*state, &narrow, NULL, STATUS_UNSUPPORTED, "has 256 input features, which are no multiple of 48");
 }

@@ -8,10 +8,11 @@ static void dequantize_group(float *out, enum weight_format format, const struct
 {
     const uint8_t *row = group->row;
     for (int64_t i = start; i < end; i++) {
-        const int half = row[format == WEIGHT_INT4 ? i / 2 : i] >> (i % 2 * 4) & 15;
-        const float value = format == WEIGHT_FP8    ? fp8_e4m3_to_float(row[i])
-                            : format == WEIGHT_INT8 ? (float)(int8_t)row[i]
-                                                    : (float)(half - group->zero);
+        const int half = row[weight_is_packed(format) ? i / 2 : i] >> (i % 2 * 4) & 15;
+        const float value = format == WEIGHT_FP8     ? fp8_e4m3_to_float(row[i])
+                            : format == WEIGHT_INT8  ? (float)(int8_t)row[i]
+                            : format == WEIGHT_MXFP4 ? e2m1_to_float((uint8_t)half)
+                                                     : (float)(half - group->zero);
         *out++ = group->scale * value;
     }
 }

@@ -76,7 +76,7 @@ extern const struct cpu_kernels cpu_kernels_avx2, cpu_kernels_avx512;
 
 enum cpu_tile_kind {
     CPU_TILES_FLOAT,  /* any weights, which become floats before they are packed */
-    CPU_TILES_INT8,   /* INT8 and INT4 as bytes, with an x of 8 bits */
+    CPU_TILES_INT8,   /* INT8, INT4 and MXFP4 as bytes, with an x of 8 bits */
     CPU_TILES_BF16,   /* bfloat16 as it is, with an x of three bfloat16 parts, whose sum a float32 is */
     CPU_TILES_BF16_X, /* bfloat16 as it is, with an x of bfloat16 */
     CPU_TILE_KINDS
@@ -123,19 +123,20 @@ extern const struct cpu_tiles cpu_tiles_amx, cpu_tiles_amx_bfloat16;
 
 /* ---- quantized weights ---- */
 
-/* A token for INT8 and INT4 weights: rounded to 8 bits, with a scale for each CPU_X_GROUP columns. It lies in units
- * that match a vector of 4 * lanes bytes of the weights. The integer products of a vector leave a sum of four bytes in
- * each lane; offsets are what these sums begin with, since weights are used as unsigned numbers: -zero * sum of the
- * four values. The last unit is padded with zeros.
+/* A token for INT8, INT4 and MXFP4 weights: rounded to 8 bits, with a scale for each CPU_X_GROUP columns. It lies in
+ * units that match a vector of 4 * lanes bytes of the weights. The integer products of a vector leave a sum of four
+ * bytes in each lane; offsets are what these sums begin with, since weights are used as unsigned numbers: -zero * sum
+ * of the four values. The last unit is padded with zeros.
  *
  *   INT8, 4 * lanes columns    values, 4 * lanes bytes | offsets, lanes int32 | scales, lanes floats
  *   INT4, 8 * lanes columns    even columns | odd columns | offsets | scales
+ *   MXFP4                      the same; scales are halved, because weights are used as twice what they stand for
  */
 enum { CPU_X_GROUP = 32 };
 
 static inline int cpu_unit_columns(int lanes, enum weight_format format)
 {
-    return format == WEIGHT_INT4 ? 8 * lanes : 4 * lanes;
+    return weight_is_packed(format) ? 8 * lanes : 4 * lanes;
 }
 
 static inline int cpu_unit_bytes(int lanes, enum weight_format format)
@@ -173,7 +174,7 @@ struct cpu_quantized_kernels {
                           int64_t end);
     /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
     void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
-    /* The matmul of few tokens. group_size is a multiple of a unit's columns or, INT8 and INT4, 32 or 64; or at least
+    /* The matmul of few tokens. group_size is a multiple of a unit's columns or, but for FP8, 32 or 64; or at least
      * in_features.
      */
     void (*dot)(const struct cpu_quantized_args *args);

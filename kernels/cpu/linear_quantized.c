@@ -1,8 +1,8 @@
 /* Matmuls with quantized weights that are decoded in registers (CPU_FEW_QUANTIZED): memory sets the speed of few
  * tokens. They are computed up to FEW_TOKENS at a time.
  *
- * For INT8 and INT4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of output
- * features. The workspace:
+ * For INT8, INT4 and MXFP4, x is rounded to 8 bits first, once for all output features. Each thread takes a range of
+ * output features. The workspace:
  *
  *   | x of each token, as the kernels read it | sums of its groups | scratch of thread 0 | of thread 1 | ...
  *

@@ -187,6 +187,7 @@ static const struct backend operations = {
     .paged_attention_prefill = cpu_paged_attention,
     .act_and_mul = cpu_act_and_mul,
     .xielu = cpu_xielu,
+    .clip = cpu_clip,
     .linear = cpu_linear,
     .linear_parts = cpu_linear_parts,
     .route_experts = cpu_route_experts,

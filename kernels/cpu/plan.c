@@ -49,7 +49,7 @@ const struct cpu_tables *cpu_tables_of(enum cpu_isa isa)
 /* Whether all columns of CPU_X_GROUP have one scale, so that integers can be multiplied. */
 static bool is_integer(const struct weight *w)
 {
-    const bool bytes = w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
+    const bool bytes = w->format == WEIGHT_INT8 || weight_is_packed(w->format);
     return bytes && w->scale_rows == 1 && (w->group_size % CPU_X_GROUP == 0 || w->group_size >= w->in_features);
 }
 
@@ -83,7 +83,7 @@ struct cpu_matmul_plan cpu_matmul_plan(const struct cpu_tables *t, const struct 
     int most = kind == CPU_TILES_BF16 || kind == CPU_TILES_BF16_X ? t->few_bf16 : t->few_floats;
     if (cpu_groups_of_vector(t, w) > 0) {
         if (w->format == WEIGHT_INT8) most = t->few_int8;
-        if (w->format == WEIGHT_INT4) most = t->few_int4;
+        if (weight_is_packed(w->format)) most = t->few_int4;
         if (w->format != WEIGHT_FP8 || num_tokens <= t->few_fp8) plan.few = CPU_FEW_QUANTIZED;
     }
     plan.is_few = num_tokens <= most;

@@ -14,7 +14,7 @@ struct cpu_tables {
     const struct cpu_kernels *kernels;
     const struct cpu_quantized_kernels *quantized;         /* NULL: quantized weights become floats */
     const struct cpu_tiles *tiles[CPU_TILE_KINDS];         /* NULL: there are none */
-    int few_floats, few_fp8, few_int8, few_int4, few_bf16; /* for more tokens other ways are faster */
+    int few_floats, few_fp8, few_int8, few_int4, few_bf16; /* for more tokens other ways are faster; int4: MXFP4 too */
 };
 
 /* Never NULL; kernels is NULL in a build without this instruction set. */

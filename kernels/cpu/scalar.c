@@ -28,6 +28,9 @@ static void to_float(float *out, const void *in, enum dtype dtype, int64_t count
     case DTYPE_FP8_E5M2:
         for (int64_t i = 0; i < count; i++) out[i] = fp8_e5m2_to_float(bytes[i]);
         break;
+    case DTYPE_E8M0:
+        for (int64_t i = 0; i < count; i++) out[i] = e8m0_to_float(bytes[i]);
+        break;
     }
 }
 

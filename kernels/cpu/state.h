@@ -112,6 +112,7 @@ void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *param
 route_experts_function cpu_route_experts;
 experts_gate_up_function cpu_experts_gate_up;
 experts_down_function cpu_experts_down;
+clip_function cpu_clip;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;

@@ -175,6 +175,14 @@ VECTOR vec vec_load_e4m3(const uint8_t *p)
     return VEC(cvtph_ps)(HALF(slli_epi16)(magnitude, 7) | sign | nan) * vec_set(256);
 }
 
+/* Does what e8m0_to_float does: the bits are the exponent of a float, but for 2^-127 and NaN. */
+VECTOR vec vec_load_e8m0(const uint8_t *p)
+{
+    const bytes wide = VEC(cvtepu8_epi32)(few_bytes_load(p, LANES)), exponent = VEC(slli_epi32)(wide, 23);
+    const bytes nan = VEC(slli_epi32)(VEC(srli_epi32)(VEC(add_epi32)(wide, VEC(set1_epi32)(1)), 8), 22);
+    return (vec)VEC(add_epi32)(VEC(max_epi32)(exponent, VEC(set1_epi32)(1 << 22)), nan);
+}
+
 /* vec_load_e4m3 divided by 256, and 480 / 256 for NaN: for loops that leave both to their end. */
 VECTOR vec vec_load_small_e4m3(const uint8_t *p)
 {
@@ -187,12 +195,30 @@ VECTOR vec vec_load_int8(const uint8_t *p)
     return VEC(cvtepi32_ps)(VEC(cvtepi8_epi32)(few_bytes_load(p, LANES)));
 }
 
-/* LANES halves of bytes, the low one first, as numbers from 0 to 15. */
-VECTOR vec vec_load_int4(const uint8_t *p)
+/* LANES halves of bytes, the low one first, as bytes. */
+VECTOR __m128i load_halves(const uint8_t *p)
 {
     const __m128i wide = _mm_cvtepu8_epi16(few_bytes_load(p, LANES / 2));
-    const __m128i halves = (wide | _mm_slli_epi16(wide, 4)) & _mm_set1_epi8(15);
-    return VEC(cvtepi32_ps)(VEC(cvtepu8_epi32)(halves));
+    return (wide | _mm_slli_epi16(wide, 4)) & _mm_set1_epi8(15);
+}
+
+/* The same as numbers from 0 to 15. */
+VECTOR vec vec_load_int4(const uint8_t *p)
+{
+    return VEC(cvtepi32_ps)(VEC(cvtepu8_epi32)(load_halves(p)));
+}
+
+/* Twice what each e2m1 stands for, + zero: whole numbers. A table for shuffles of bytes. */
+VECTOR __m128i e2m1_table(int zero)
+{
+    const __m128i twice = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    return _mm_add_epi8(twice, _mm_set1_epi8((char)zero));
+}
+
+/* LANES e2m1, doubled. */
+VECTOR vec vec_load_e2m1(const uint8_t *p)
+{
+    return VEC(cvtepi32_ps)(VEC(cvtepi8_epi32)(_mm_shuffle_epi8(e2m1_table(0), load_halves(p))));
 }
 
 VECTOR vec vec_from_int32(bytes v)
@@ -227,13 +253,19 @@ VECTOR bytes bytes_high_halves(bytes v)
     return bytes_low_halves(VEC(srli_epi16)(v, 4));
 }
 
+/* Each of them, from 0 to 15, as the number of e2m1_table(zero). */
+VECTOR bytes bytes_from_e2m1(bytes halves, int zero)
+{
+    return VEC(shuffle_epi8)(bytes_repeat(e2m1_table(zero)), halves);
+}
+
 /* Whether one of them is NaN. */
 VECTOR bool bytes_nan_e4m3(bytes v)
 {
     return bytes_any_ones(v | VEC(set1_epi8)(-128));
 }
 
-/* dot_halves: sums, of 32 bits, + low * x_low + high * x_high, of each four bytes. low and high are at most 15, x is
+/* dot_halves: sums, of 32 bits, + low * x_low + high * x_high, of each four bytes. low and high are at most 24, x is
  * signed. dot_bytes: sums + (w + INT8_ZERO) * x, of each four bytes, both signed and x not -128. */
 #ifdef __AVX512VNNI__
 enum { INT8_ZERO = 128 };

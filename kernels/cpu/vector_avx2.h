@@ -98,6 +98,12 @@ VECTOR void vec_transpose_columns(vec out[LANES], const vec quads[LANES])
     }
 }
 
+/* 16 bytes, repeated. */
+VECTOR bytes bytes_repeat(__m128i v)
+{
+    return _mm256_broadcastsi128_si256(v);
+}
+
 /* The first `count` bytes, at most a vector, and zeros. */
 VECTOR bytes bytes_load_first(const void *p, int64_t count)
 {

@@ -95,6 +95,11 @@ VECTOR void vec_transpose_columns(vec out[LANES], const vec quads[LANES])
     }
 }
 
+VECTOR bytes bytes_repeat(__m128i v)
+{
+    return _mm512_broadcast_i32x4(v);
+}
+
 VECTOR bytes bytes_load_first(const void *p, int64_t count)
 {
     return _mm512_maskz_loadu_epi8(_bzhi_u64(-1, (unsigned)count), p);

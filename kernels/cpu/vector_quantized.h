@@ -1,5 +1,5 @@
-/* Matmuls of few tokens with quantized weights, for the vectors of the file that includes this. INT8 and INT4 are
- * multiplied as integers with an x of 8 bits, FP8 as floats. */
+/* Matmuls of few tokens with quantized weights, for the vectors of the file that includes this. INT8, INT4
+ * and MXFP4 are multiplied as integers with an x of 8 bits, FP8 as floats. */
 #ifndef QUIRE_KERNELS_CPU_VECTOR_QUANTIZED_H
 #define QUIRE_KERNELS_CPU_VECTOR_QUANTIZED_H
 
@@ -14,6 +14,7 @@
 enum {
     LINE = 4 * LANES, /* bytes of a vector */
     MANY_R = 2,       /* output features at once, of up to FP8_X or DOT_X tokens, */
+    E2M1_ZERO = 12,   /* what makes unsigned numbers of twice an e2m1 */
     ONE_R = 4,        /* output features at once of a single token */
     NEXT_PANEL = 256  /* bytes of a row ahead to prefetch in tiles: the columns that are packed next */
 };
@@ -23,14 +24,16 @@ enum {
 VECTOR int64_t dequantize_as(float *out, const enum weight_format format, const struct cpu_group *group, int64_t start,
                              int64_t end)
 {
-    const vec scale = vec_set(group->scale), zero = vec_set((float)group->zero);
+    const vec scale = vec_set(format == WEIGHT_MXFP4 ? group->scale / 2 : group->scale);
+    const vec zero = vec_set((float)group->zero);
     const uint8_t *row = group->row;
     int64_t i = start;
     for (; i + LANES <= end; i += LANES) {
-        __builtin_prefetch(row + (format == WEIGHT_INT4 ? i / 2 : i) + NEXT_PANEL);
-        const vec v = format == WEIGHT_FP8    ? vec_load_e4m3(row + i)
-                      : format == WEIGHT_INT8 ? vec_load_int8(row + i)
-                                              : (vec)(vec_load_int4(row + i / 2) - zero);
+        __builtin_prefetch(row + (weight_is_packed(format) ? i / 2 : i) + NEXT_PANEL);
+        const vec v = format == WEIGHT_FP8     ? vec_load_e4m3(row + i)
+                      : format == WEIGHT_INT8  ? vec_load_int8(row + i)
+                      : format == WEIGHT_MXFP4 ? vec_load_e2m1(row + i / 2)
+                                               : (vec)(vec_load_int4(row + i / 2) - zero);
         vec_store(out + i - start, scale * v);
     }
     return i - start;
@@ -41,7 +44,9 @@ static int64_t dequantize(float *out, enum weight_format format, const struct cp
 {
     if (format == WEIGHT_FP8) return dequantize_as(out, WEIGHT_FP8, group, start, end);
     if (format == WEIGHT_INT8) return dequantize_as(out, WEIGHT_INT8, group, start, end);
-    return start % 2 ? 0 : dequantize_as(out, WEIGHT_INT4, group, start, end);
+    if (start % 2) return 0;
+    if (format == WEIGHT_MXFP4) return dequantize_as(out, WEIGHT_MXFP4, group, start, end);
+    return dequantize_as(out, WEIGHT_INT4, group, start, end);
 }
 
 /* ---- x ---- */
@@ -85,7 +90,8 @@ VECTOR float store_group_int8(uint8_t *unit, int j, const float *x)
     return 0;
 }
 
-VECTOR float store_group_int4(uint8_t *unit, int j, const float *x)
+/* For weights that are used as `zero` more than `times` what they stand for. */
+VECTOR float store_group_halves(uint8_t *unit, int j, const float *x, const int zero, const int times)
 {
     const __m256i even_odd = _mm256_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15, 0, 2, 4, 6, 8, 10,
                                               12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
@@ -96,8 +102,8 @@ VECTOR float store_group_int4(uint8_t *unit, int j, const float *x)
     const __m128i sums = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
     _mm_storeu_si128((__m128i *)(unit + 16 * j), _mm256_castsi256_si128(v));
     _mm_storeu_si128((__m128i *)(unit + LINE + 16 * j), _mm256_extracti128_si256(v, 1));
-    _mm_storeu_si128((__m128i *)(unit + 2 * LINE + 16 * j), _mm_mullo_epi32(sums, _mm_set1_epi32(-8)));
-    _mm_storeu_ps((float *)(unit + 2 * LINE + 4 * LANES) + 4 * j, _mm_set1_ps(scale));
+    _mm_storeu_si128((__m128i *)(unit + 2 * LINE + 16 * j), _mm_mullo_epi32(sums, _mm_set1_epi32(-zero)));
+    _mm_storeu_ps((float *)(unit + 2 * LINE + 4 * LANES) + 4 * j, _mm_set1_ps(scale / (float)times));
     const __m128i two = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0x4e));
     return scale * (float)_mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
@@ -114,8 +120,9 @@ static void round_x(uint8_t *units, float *sums, const float *x, enum weight_for
                 if (left > 0) memcpy(padded, group, (size_t)left * sizeof *padded);
                 group = padded;
             }
-            const float sum =
-                format == WEIGHT_INT4 ? store_group_int4(units, j, group) : store_group_int8(units, j, group);
+            const float sum = format == WEIGHT_INT8    ? store_group_int8(units, j, group)
+                              : format == WEIGHT_MXFP4 ? store_group_halves(units, j, group, E2M1_ZERO, 2)
+                                                       : store_group_halves(units, j, group, 8, 1);
             if (left > 0) sums[first / CPU_X_GROUP] = sum;
         }
 }
@@ -132,7 +139,9 @@ VECTOR struct line load_line(const struct cpu_quantized_args *a, const enum weig
     const uint8_t *p = a->weights + row * a->row_bytes + at;
     const bytes v = at + LINE <= a->row_bytes ? bytes_load(p) : bytes_load_first(p, a->row_bytes - at);
     if (format == WEIGHT_INT8) return (struct line){v, v};
-    return (struct line){bytes_low_halves(v), bytes_high_halves(v)};
+    const struct line line = {bytes_low_halves(v), bytes_high_halves(v)};
+    if (format == WEIGHT_INT4) return line;
+    return (struct line){bytes_from_e2m1(line.low, E2M1_ZERO), bytes_from_e2m1(line.high, E2M1_ZERO)};
 }
 
 /* A unit of x. */
@@ -343,10 +352,14 @@ static void dot_quantized(const struct cpu_quantized_args *args)
     } else if (args->format == WEIGHT_INT8) {
         if (split == 1) dot_as(*args, WEIGHT_INT8, 1);
         if (split == 2) dot_as(*args, WEIGHT_INT8, 2);
-    } else {
+    } else if (args->format == WEIGHT_INT4) {
         if (split == 1) dot_as(*args, WEIGHT_INT4, 1);
         if (split == 2) dot_as(*args, WEIGHT_INT4, 2);
         if (split == 4) dot_as(*args, WEIGHT_INT4, 4);
+    } else {
+        if (split == 1) dot_as(*args, WEIGHT_MXFP4, 1);
+        if (split == 2) dot_as(*args, WEIGHT_MXFP4, 2);
+        if (split == 4) dot_as(*args, WEIGHT_MXFP4, 4);
     }
 }
 

@@ -19,6 +19,8 @@ VECTOR vec vec_load_as(const void *data, enum dtype dtype, int64_t i)
         return vec_load_e4m3((const uint8_t *)data + i);
     case DTYPE_FP8_E5M2:
         return vec_load_e5m2((const uint8_t *)data + i);
+    case DTYPE_E8M0:
+        return vec_load_e8m0((const uint8_t *)data + i);
     default:
         return vec_load((const float *)data + i);
     }
@@ -58,6 +60,7 @@ static void to_float(float *out, const void *in, enum dtype dtype, int64_t count
     if (dtype == DTYPE_BFLOAT16) convert_to_float(out, in, DTYPE_BFLOAT16, count);
     if (dtype == DTYPE_FP8_E4M3) convert_to_float(out, in, DTYPE_FP8_E4M3, count);
     if (dtype == DTYPE_FP8_E5M2) convert_to_float(out, in, DTYPE_FP8_E5M2, count);
+    if (dtype == DTYPE_E8M0) convert_to_float(out, in, DTYPE_E8M0, count);
 }
 
 static void from_float(void *out, const float *in, enum dtype dtype, int64_t count)

@@ -1,5 +1,5 @@
-/* Matmuls of many tokens with INT8 and INT4 weights, in tiles of bytes: AVX-512 with VNNI. Each lane of a sum is an
- * output feature, so that x is broadcast, four columns at a time, and the scales are applied once in 32 columns. */
+/* Matmuls of many tokens with INT8, INT4 and MXFP4 weights, in tiles of bytes: AVX-512 with VNNI. Each lane of a sum is
+ * an output feature, so that x is broadcast, four columns at a time, and the scales are applied once in 32 columns. */
 #ifndef QUIRE_KERNELS_CPU_VECTOR_TILES_H
 #define QUIRE_KERNELS_CPU_VECTOR_TILES_H
 
@@ -47,22 +47,24 @@ struct columns {
 
 VECTOR float load_scale(const struct weight *w, int64_t i)
 {
+    if (w->format == WEIGHT_MXFP4) return dtype_load(w->scales, w->scale_dtype, i) / 2;
     if (w->scale_dtype == DTYPE_FLOAT32) return ((const float *)w->scales)[i];
     const uint16_t bits = ((const uint16_t *)w->scales)[i];
     return w->scale_dtype == DTYPE_FLOAT16 ? _cvtsh_ss(bits) : bf16_to_float(bits);
 }
 
-/* 64 columns of output feature o as unsigned bytes, 128 for zero. */
+/* 64 columns of output feature o as unsigned bytes, 128 for zero; those of MXFP4 doubled. */
 VECTOR bytes load_columns(const struct columns *c, int64_t o)
 {
     const struct weight *w = c->w;
     const uint8_t *row = (const uint8_t *)w->data + o * c->row_bytes;
-    __builtin_prefetch(row + (w->format == WEIGHT_INT4 ? c->start / 2 : c->start) + NEXT_PANEL);
+    __builtin_prefetch(row + (weight_is_packed(w->format) ? c->start / 2 : c->start) + NEXT_PANEL);
     if (w->format == WEIGHT_INT8)
         return _mm512_xor_si512(bytes_load_first(row + c->start, c->left), _mm512_set1_epi8(-128));
     const __m256i packed = _mm512_castsi512_si256(bytes_load_first(row + c->start / 2, c->left / 2));
     const bytes wide = _mm512_cvtepu8_epi16(packed);
     const bytes v = bytes_low_halves(_mm512_or_si512(wide, _mm512_slli_epi16(wide, 4)));
+    if (w->format == WEIGHT_MXFP4) return bytes_from_e2m1(v, 128);
     const uint8_t *zeros = w->zeros ? w->zeros + o * c->groups : NULL;
     const __m256i first = _mm256_set1_epi8((char)(128 - (zeros ? zeros[c->group[0]] : 8)));
     const __m256i second = _mm256_set1_epi8((char)(128 - (zeros ? zeros[c->group[1]] : 8)));

@@ -1,4 +1,5 @@
 /* Finding a tensor in the files of a checkpoint: weight_source_find. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static int64_t file_rows(const struct tensor *t)
 
 static int element_bits(const struct tensor *t)
 {
-    return t->scheme.format == WEIGHT_INT4 ? 4 : 8;
+    return weight_is_packed(t->scheme.format) ? 4 : 8;
 }
 
 static enum status out_of_memory(const struct finder *f)
@@ -116,7 +117,7 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     int64_t shape[3] = {t->num_experts, file_rows(t), t->in_features};
     const int64_t line[2] = {1, t->out_features};
-    if (t->kind == TENSOR_NUMBERS && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
+    if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
     if (!t->merged_in_file || t->num_experts == 0) return check_shape(f, found, shape + 1, num_dims);
     shape[1] /= t->num_experts;
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[2] = shape[1], shape[1] = t->in_features;
@@ -186,8 +187,8 @@ static enum status check_sizes(const struct finder *f, const struct tensor *t, c
     const int in_word = 32 / element_bits(t);
     const bool words_of_rows = s->storage->transposed || (c->has_zeros && !c->quantize);
     const int64_t row_step = c->blocks ? c->group_size : words_of_rows ? in_word : 1;
-    const int64_t column_step = !s->storage->in_words && c->format != WEIGHT_INT4 ? 1 : in_word;
-    if (t->in_features % column_step || (c->format == WEIGHT_INT4 && t->in_features % s->weight.group_size))
+    const int64_t column_step = !s->storage->in_words && !weight_is_packed(c->format) ? 1 : in_word;
+    if (t->in_features % column_step || (weight_is_packed(c->format) && t->in_features % s->weight.group_size))
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: the matrix \"%s\" has %lld input features, which are no multiple of %lld: this "
                          "quantization is not supported",
@@ -214,10 +215,13 @@ static struct part part_of(const struct weight_source *s, const char *name, int6
 static enum status find_data(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct storage *storage = s->storage;
-    const int64_t in_word = storage->in_words ? 32 / element_bits(t) : 1;
+    const int64_t in_word = (storage->in_words ? 32 : 8) / element_bits(t);
     const int64_t rows = file_rows(t) / (storage->words_of_rows ? in_word : 1);
     const int64_t columns = t->in_features / (storage->words_of_rows ? 1 : in_word);
-    const char *types = storage->in_words ? WORDS : t->scheme.format == WEIGHT_FP8 ? FP8 : INT8;
+    const char *types = storage->data_type               ? storage->data_type
+                        : storage->in_words              ? WORDS
+                        : t->scheme.format == WEIGHT_FP8 ? FP8
+                                                         : INT8;
     const struct part part = part_of(s, storage->data, rows, columns, types);
     return find_part(f, t, &part, &s->data);
 }
@@ -247,7 +251,20 @@ static enum status find_scales(const struct finder *f, const struct tensor *t, s
     const bool vector = !storage->transposed && groups == 1 && has_shape(found, part.shape, 1);
     if (!vector && !has_shape(found, part.shape, 2) && (storage->transposed || !is_scale_of_matrix(t, found, s)))
         return t->scheme.per_tensor ? check_shape(f, found, &one, 1) : check_shape(f, found, part.shape, 2);
-    return check_type(f, found, FLOATS);
+    s->scale_dtype = storage->scale_type ? storage->scale_dtype : found->type->dtype;
+    return check_type(f, found, storage->scale_type ? storage->scale_type : FLOATS);
+}
+
+static enum status find_global_scale(const struct finder *f, const struct tensor *t, struct weight_source *s)
+{
+    const struct part part = {s->storage->global_scale, {1}, "F32"};
+    const struct stored_tensor *found;
+    enum status status = find_part(f, t, &part, &found);
+    if (status == STATUS_OK)
+        status = tensor_file_read(f->file, found->data, sizeof s->global_scale, &s->global_scale, f->err);
+    if (status != STATUS_OK || (isfinite(s->global_scale) && s->global_scale > 0)) return status;
+    return error_set(f->err, STATUS_INVALID, "%s: tensor \"%s\" is %g; scales are divided by it, so it is above 0",
+                     found->path, found->name, (double)s->global_scale);
 }
 
 /* ---- zero points ---- */
@@ -367,9 +384,9 @@ static void use_in_place(struct weight_source *s)
     struct weight *w = &s->weight;
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
     if (s->storage->transposed) return;
-    if ((!s->storage->in_words || w->format == WEIGHT_INT4) && !w->input_order)
+    if ((!s->storage->in_words || weight_is_packed(w->format)) && !w->input_order)
         w->data = (const char *)s->data->data + before.of[WEIGHT_DATA];
-    if (s->one_scale < 0 && s->scales->type->dtype == w->scale_dtype)
+    if (s->one_scale < 0 && s->scale_dtype == w->scale_dtype)
         w->scales = (const char *)s->scales->data + before.of[WEIGHT_SCALES];
 }
 
@@ -383,10 +400,11 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
                          f->folder, t->name);
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
-    if (status == STATUS_OK) status = find_zeros(f, t, s);
+    if (status == STATUS_OK && s->storage->global_scale) status = find_global_scale(f, t, s);
+    if (status == STATUS_OK && s->storage->zeros) status = find_zeros(f, t, s);
     if (status == STATUS_OK && s->storage->input_order) status = find_order(f, t, s);
     if (status != STATUS_OK) return status;
-    if (t->scheme.format == WEIGHT_INT4) s->weight.scale_dtype = s->scales->type->dtype;
+    if (t->scheme.format == WEIGHT_INT4) s->weight.scale_dtype = s->scale_dtype;
     use_in_place(s);
     return STATUS_OK;
 }

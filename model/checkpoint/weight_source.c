@@ -17,6 +17,10 @@ const struct storage storages[] = {
     [STORED_GPTQ] = {".qweight", ".scales", NULL, ".qzeros", ".g_idx", .in_words = true, .transposed = true},
     [STORED_AWQ] = {".qweight", ".scales", NULL, ".qzeros", NULL, .in_words = true, .transposed = true,
                     .words_of_rows = true, .word_order = awq_order},
+    [STORED_MXFP4] = {".weight_packed", ".weight_scale", .data_type = "U8", .scale_type = "U8",
+                      .scale_dtype = DTYPE_E8M0},
+    [STORED_NVFP4] = {".weight_packed", ".weight_scale", .data_type = "U8", .scale_type = "F8_E4M3",
+                      .scale_dtype = DTYPE_FP8_E4M3, .global_scale = ".weight_global_scale"},
 };
 
 void weight_source_close(struct weight_source *s)
@@ -181,7 +185,7 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     const struct weight *w = &s->weight;
     const int64_t groups = weight_groups(w), rows = (count + w->scale_rows - 1) / w->scale_rows;
     const int64_t row = (s->first_row + first) / w->scale_rows;
-    const enum dtype stored = s->scales->type->dtype;
+    const enum dtype stored = s->scale_dtype;
     const int64_t size = dtype_size(stored);
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
@@ -190,6 +194,8 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
+    for (int64_t i = 0; i < rows * groups && s->storage->global_scale && status == STATUS_OK; i++)
+        ((float *)out)[i] /= s->global_scale;
     free(raw);
     return status;
 }

@@ -15,8 +15,10 @@
 /* How a storage lies in a file. */
 struct storage {
     /* What the stored tensors of a matrix are called, in place of ".weight"; NULL: there is none. The scales have
-     * either name. */
-    const char *data, *scales, *other_scales, *zeros, *input_order;
+     * either name, and are divided by the global scale. */
+    const char *data, *scales, *other_scales, *zeros, *input_order, *global_scale;
+    const char *data_type, *scale_type; /* as safetensors calls it; NULL: that of the scheme, and any floats */
+    enum dtype scale_dtype;             /* with scale_type: what it stands for */
     bool in_words;         /* data lies in words; 8 bits of one are a number from 0 to 255 whose zero is 128 */
     bool words_of_rows;    /* a word of data holds several output features; else several input features */
     bool transposed;       /* data is [in, out], scales and zeros are [groups, out]; else [out, in] and [out, groups] */
@@ -32,10 +34,12 @@ struct weight_source {
     struct weight weight;
     const struct tensor_file *file;                    /* not owned */
     const struct stored_tensor *data, *scales, *zeros; /* NULL: none there */
+    enum dtype scale_dtype;                            /* of stored scales */
+    float global_scale;                                /* by which they are divided */
     int64_t first_row, row_step; /* row i of the tensor is row first_row + i * row_step of the stored ones */
     bool transposed;             /* floats lie as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
-    void *owned;       /* the weight's input_order, or a vector that was copied; NULL: there is none */
+    void *owned;       /* the weight's input_order, or a vector that was copied or made; NULL: there is none */
 };
 
 /* ---- finding ---- */

@@ -11,6 +11,7 @@ static const struct family *const families[] = {
     &family_arcee,
     &family_cohere,
     &family_cohere2,
+    &family_cwm,
     &family_ernie4_5,
     &family_ernie4_5_moe,
     &family_exaone,
@@ -22,15 +23,20 @@ static const struct family *const families[] = {
     &family_glm4,
     &family_granite,
     &family_granite4,
+    &family_granite_swa,
     &family_granitemoe,
     &family_granitemoeshared,
     &family_helium,
+    &family_hunyuan_v1_dense,
+    &family_hyperclovax,
     &family_internlm3,
     &family_iquestcoder,
     &family_llama,
     &family_ministral,
     &family_mistral,
     &family_mixtral,
+    &family_nanochat,
+    &family_olmo,
     &family_olmo2,
     &family_olmo3,
     &family_olmoe,
@@ -41,6 +47,7 @@ static const struct family *const families[] = {
     &family_qwen3_moe,
     &family_seed_oss,
     &family_smollm3,
+    &family_vaultgemma,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -48,7 +55,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[768];
+    char text[1024];
 };
 
 static struct family_names list_families(void)

@@ -22,18 +22,20 @@ struct family {
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
     int32_t original_max_position;  /* where the file gives none; 0: max_position_embeddings */
+    bool reads_alpha;               /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
      * nothing in this family. NULL: none. A file that gives another one of them is refused. */
     const char *reads, *ignores;
 };
 
-extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5,
+extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_ernie4_5,
     family_ernie4_5_moe, family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm,
-    family_glm4, family_granite, family_granite4, family_granitemoe, family_granitemoeshared, family_helium,
-    family_internlm3, family_iquestcoder, family_llama, family_ministral, family_mistral, family_mixtral, family_olmo2,
-    family_olmo3, family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe,
-    family_seed_oss, family_smollm3;
+    family_glm4, family_granite, family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared,
+    family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama,
+    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
+    family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss,
+    family_smollm3, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -115,6 +117,8 @@ struct experts_spec family_read_granite_experts(struct json_reader *r, struct mo
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */
 void family_read_granite_multipliers(struct json_reader *r, struct model_spec *spec);
 
+/* A soft cap; null turns it off. */
+float family_read_soft_cap(struct json_reader *r, const char *key, double absent);
 /* Fails unless hidden_act is absent or the one that the family's layers compute. */
 void family_check_activation(struct json_reader *r, const char *expected);
 enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent);

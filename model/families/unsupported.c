@@ -52,9 +52,9 @@ static const struct {
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
-            "cohere_compass_text cwm diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
-            "gemma4_unified_text granite_swa hrm_text hunyuan_v1_dense hyperclovax ministral3 "
-            "muse_glimmer_assistant muse_glimmer_text nanochat olmo reformer vaultgemma voxtral_realtime_text xlnet"},
+            "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
+            "gemma4_unified_text hrm_text ministral3 "
+            "muse_glimmer_assistant muse_glimmer_text reformer voxtral_realtime_text xlnet"},
     {OLDER, "biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj "
             "jais2 modernbert-decoder mpt nemotron openai-gpt opt persimmon phi stablelm starcoder2 xglm"},
     {ENCODER, "EvollaModel albert bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small bros "

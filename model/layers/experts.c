@@ -43,6 +43,7 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
                                               .gate = e->gate,
                                               .plan = d->act.experts.plan,
                                               .weights_first = e->weights_first,
+                                              .scratch = d->act.experts.scratch,
                                               .num_tokens = s->num_tokens,
                                               .num_experts = e->router.num_experts,
                                               .top_k = e->router.top_k,

@@ -28,7 +28,8 @@ static void check_additions(struct quantization_reader *q)
 /* Its own format, or that of all. */
 static const char *read_format(struct quantization_reader *q, const char *of_all)
 {
-    static const char *const known[] = {"float-quantized", "int-quantized", "naive-quantized", "pack-quantized"};
+    static const char *const known[] = {"float-quantized", "int-quantized",        "naive-quantized",
+                                        "pack-quantized",  "mxfp4-pack-quantized", "nvfp4-pack-quantized"};
     const char *format = json_reader_string(&q->json, "format", of_all);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (is(format, known[i])) return known[i];
@@ -50,24 +51,34 @@ static struct number_type read_numbers(struct quantization_reader *q)
                                 .symmetric = json_reader_bool(&q->json, "symmetric", true)};
 }
 
+static void refuse_numbers(struct quantization_reader *q, const char *format, const struct number_type *t)
+{
+    quantization_refuse(q, "%s with %d bits, %s, in the format \"%s\" of compressed-tensors", show_string(t->name).text,
+                        t->bits, t->symmetric ? "symmetric" : "asymmetric", format);
+}
+
 /* Which of them a format holds. */
 static void set_format(struct quantization_reader *q, const char *format, const struct number_type *t,
                        struct weight_scheme *scheme)
 {
     const bool packed = is(format, "pack-quantized"), is_int = is(t->name, "int"), is_float = is(t->name, "float");
     const bool eight = t->bits == 8 && t->symmetric;
+    const bool mxfp4 = is(format, "mxfp4-pack-quantized"), nvfp4 = is(format, "nvfp4-pack-quantized");
     scheme->is_quantized = true;
-    scheme->storage = packed ? STORED_PACKED : STORED_ROWS;
+    scheme->storage = mxfp4 ? STORED_MXFP4 : nvfp4 ? STORED_NVFP4 : packed ? STORED_PACKED : STORED_ROWS;
     scheme->has_zeros = !t->symmetric;
-    if (eight && is_float && !packed && !is(format, "int-quantized"))
+    if (t->bits == 4 && t->symmetric && is_float && (mxfp4 || nvfp4))
+        scheme->format = WEIGHT_MXFP4;
+    else if (mxfp4 || nvfp4)
+        refuse_numbers(q, format, t);
+    else if (eight && is_float && !packed && !is(format, "int-quantized"))
         scheme->format = WEIGHT_FP8;
     else if (eight && is_int && !is(format, "float-quantized"))
         scheme->format = WEIGHT_INT8;
     else if (t->bits == 4 && is_int && packed)
         scheme->format = WEIGHT_INT4;
     else
-        quantization_refuse(q, "%s with %d bits, %s, in the format \"%s\" of compressed-tensors",
-                            show_string(t->name).text, t->bits, t->symmetric ? "symmetric" : "asymmetric", format);
+        refuse_numbers(q, format, t);
 }
 
 /* block_structure; older files have a string. */
@@ -77,13 +88,26 @@ static bool has_known_blocks(const struct quantization_reader *q)
     return quantization_is_128_by_128(size) || json_is_word(size, "128x128");
 }
 
+/* NVFP4's groups are of a tensor that has a scale, too. */
+static void read_fp4_groups(struct quantization_reader *q, const char *strategy, int32_t size,
+                            struct weight_scheme *scheme)
+{
+    const bool nvfp4 = scheme->storage == STORED_NVFP4;
+    scheme->group_size = nvfp4 ? 16 : 32;
+    if (!is(strategy, nvfp4 ? "tensor_group" : "group") || size != scheme->group_size)
+        quantization_refuse(q, "%s with strategy \"%s\" and group_size %d", nvfp4 ? "NVFP4" : "MXFP4",
+                            show_string(strategy).text, size);
+}
+
 /* Which elements share a scale. */
 static void read_strategy(struct quantization_reader *q, struct weight_scheme *scheme)
 {
     const int32_t size = json_reader_int(&q->json, "group_size", 0, -1, 1 << 20);
     const char *implied = size == 0 ? "tensor" : size > 0 ? "group" : "channel";
     const char *strategy = json_reader_string(&q->json, "strategy", implied);
-    if (is(strategy, "group") && size > 0 && size % 8 == 0) {
+    if (scheme->format == WEIGHT_MXFP4) {
+        read_fp4_groups(q, strategy, size, scheme);
+    } else if (is(strategy, "group") && size > 0 && size % 8 == 0) {
         scheme->group_size = size;
     } else if (is(strategy, "block") && scheme->format == WEIGHT_FP8 && has_known_blocks(q)) {
         scheme->blocks = true;

@@ -61,7 +61,7 @@ void quantization_refuse(struct quantization_reader *q, const char *format, ...)
     json_reader_fail(&q->json, STATUS_UNSUPPORTED,
                      "%s: %s is not read; use the model in bfloat16 or float16, which quire can quantize to fp8, "
                      "int8 or int4 while it loads it, or one that is quantized by AWQ or GPTQ with 4 bits, or with "
-                     "fp8, int8 or int4 of compressed-tensors",
+                     "fp8, int8, int4, mxfp4 or nvfp4 of compressed-tensors",
                      q->key, what);
 }
 
@@ -149,9 +149,9 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
     const int64_t in = m->tensor->in_features, out = m->tensor->out_features;
     if (m->tensor->role == TENSOR_EMBEDDING)
         quantization_refuse(q, "a quantized embedding (%s)", m->name.text);
-    else if (s->format == WEIGHT_INT4 && s->group_size > 0 && in % s->group_size != 0)
-        quantization_refuse(q, "%s: int4 in groups of %d, which do not divide its %lld input features,", m->name.text,
-                            s->group_size, (long long)in);
+    else if (weight_is_packed(s->format) && s->group_size > 0 && in % s->group_size != 0)
+        quantization_refuse(q, "%s: %s in groups of %d, which do not divide its %lld input features,", m->name.text,
+                            s->format == WEIGHT_INT4 ? "int4" : "fp4", s->group_size, (long long)in);
     else if (s->storage != STORED_ROWS && in % 8 != 0)
         quantization_refuse(q, "%s: a packed matrix with %lld input features, no multiple of 8,", m->name.text,
                             (long long)in);

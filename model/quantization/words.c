@@ -14,16 +14,19 @@ static void append(struct quantization_words *words, const char *text)
 
 struct quantization_words weight_scheme_words(const struct weight_scheme *s)
 {
-    static const char *const formats[] = {[WEIGHT_FP8] = "fp8", [WEIGHT_INT8] = "int8", [WEIGHT_INT4] = "int4"};
+    static const char *const formats[] = {
+        [WEIGHT_FP8] = "fp8", [WEIGHT_INT8] = "int8", [WEIGHT_INT4] = "int4", [WEIGHT_MXFP4] = "mxfp4"};
     static const char *const storages[] = {
-        [STORED_ROWS] = "", [STORED_PACKED] = ", compressed-tensors", [STORED_GPTQ] = ", GPTQ", [STORED_AWQ] = ", AWQ"};
+        [STORED_ROWS] = "",     [STORED_PACKED] = ", compressed-tensors", [STORED_GPTQ] = ", GPTQ",
+        [STORED_AWQ] = ", AWQ", [STORED_MXFP4] = ", compressed-tensors",  [STORED_NVFP4] = ", compressed-tensors"};
     struct quantization_words words = {"not quantized"};
     char scales[32] = "per channel";
     if (!s->is_quantized) return words;
     if (s->per_tensor) snprintf(scales, sizeof scales, "per tensor");
     if (s->group_size > 0) snprintf(scales, sizeof scales, "groups of %d", s->group_size);
     if (s->blocks) snprintf(scales, sizeof scales, "%d x %d blocks", s->group_size, s->group_size);
-    snprintf(words.text, sizeof words.text, "%s, %s%s", formats[s->format], scales, storages[s->storage]);
+    snprintf(words.text, sizeof words.text, "%s, %s%s", s->storage == STORED_NVFP4 ? "nvfp4" : formats[s->format],
+             scales, storages[s->storage]);
     if (s->has_zeros && s->storage != STORED_AWQ) append(&words, ", asymmetric");
     if (s->ordered) append(&words, ", desc_act");
     if (s->quantize_x) append(&words, ", activations too (W8A8)");

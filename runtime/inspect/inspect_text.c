@@ -167,9 +167,11 @@ static void attention_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t window = spec->layers[i].attention.window;
-        if (window)
-            tally_add(&kinds, "sliding window %d", window);
+        const struct attention_spec *a = &spec->layers[i].attention;
+        if (a->window)
+            tally_add(&kinds, "sliding window %d", a->window);
+        else if (a->chunk)
+            tally_add(&kinds, "chunks of %d", a->chunk);
         else
             tally_add(&kinds, "full attention");
     }
@@ -187,7 +189,11 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
         else
             tally_add(&kinds, "none");
     }
-    tally_row(t, "  rotation", spec->rope_interleaved ? "interleaved, " : "", &kinds);
+    tally_row(t, "  rotation",
+              spec->rope_interleaved ? "interleaved, "
+              : spec->rope_reversed  ? "reversed, "
+                                     : "",
+              &kinds);
 }
 
 static void norm_row(struct table *t, const struct model_spec *spec)
@@ -199,7 +205,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
-    snprintf(before, sizeof before, "%s, eps %g, ", inspect_norm_type(spec->norm_type), spec->norm_eps);
+    snprintf(before, sizeof before, "%s%s, eps %g, ", inspect_norm_type(spec->norm_type),
+             spec->no_gains ? " without gains" : "", spec->norm_eps);
     tally_row(t, "  norms", before, &kinds);
 }
 
@@ -233,12 +240,14 @@ static struct words mlp_words(const struct layer_spec *l)
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
-                 outputs = qk_norms;
+                 outputs = qk_norms, clips = qk_norms;
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->attention.qk_norm);
-        tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
+        tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
+                  l->attention.norm_after_rotation ? ", after the rotation" : "");
+        if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
         tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
         tally_add(&mlps, "%s", mlp_words(l).text);
         if (l->attention.qkv_bias) tally_add(&biases, "qkv");
@@ -247,6 +256,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
     }
+    if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  scores", "", &scores);
     tally_row(t, "  MLP", "", &mlps);

@@ -96,6 +96,7 @@ static void count_parameters(struct inspection *i)
     for (int32_t k = 0; k < table->count; k++) {
         const struct tensor *t = &table->tensors[k];
         const int64_t count = tensor_elements(t);
+        if (t->kind == TENSOR_ONES) continue;
         i->num_parameters += count;
         if (t->role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
         if (t->num_experts > 0 && t->expert >= i->info.config->spec.layers[t->layer].experts.router.top_k) continue;

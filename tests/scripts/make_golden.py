@@ -118,6 +118,13 @@ CHECKPOINTS = {
         embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=0,
         num_experts_per_tok=0, layer_types=["attention", "attention"], position_embedding_type="rope",
         mamba_n_heads=8)),
+    # a window, and a theta of its own, in the second layer only; no rotation in the third
+    "granite_swa": ("granite_swa", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5, sliding_window=24,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        layer_rope_theta=[10000.0, 500.0, 0])),
     "cohere": ("cohere", "float16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=True, attention_bias=True, layer_norm_eps=1e-3, logit_scale=0.5)),
@@ -167,6 +174,30 @@ CHECKPOINTS = {
     "iquestcoder": ("iquestcoder", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False)),
+    # windows in all layers but the first
+    "cwm": ("cwm", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, rope_parameters=LLAMA3)),
+    "vaultgemma": ("vaultgemma", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, query_pre_attn_scalar=48,
+        attn_logit_softcapping=5.0, final_logit_softcapping=10.0)),
+    # QK norm after the rotation
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=100.0))),
+    # norms without gains; a clip that many elements meet
+    "olmo": ("olmo", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, clip_qkv=2.0)),
+    "nanochat": ("nanochat", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, final_logit_softcapping=10.0)),
+    "hyperclovax": ("hyperclovax", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=0.5)),
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
@@ -206,15 +237,17 @@ CHECKPOINTS = {
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
     "granite": "Granite", "gemma": "Gemma", "gemma3": "Gemma3", "olmo3": "Olmo3", "smollm3": "SmolLM3",
-    "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
+    "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid", "granite_swa": "GraniteSWA",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
     "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
-    "ernie4_5_moe": "Ernie4_5_Moe", "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared",
+    "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared", "cwm": "Cwm",
+    "vaultgemma": "VaultGemma", "hunyuan_v1_dense": "HunYuanDenseV1", "olmo": "Olmo", "nanochat": "NanoChat",
+    "hyperclovax": "HyperCLOVAX", "ernie4_5_moe": "Ernie4_5_Moe",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "vaultgemma": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
@@ -235,6 +268,8 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(1 - gain_offset + 0.2 * noise)
             elif name.endswith("bias"):
                 tensor.copy_(0.2 * noise)
+            elif name.endswith("sinks"):
+                tensor.copy_(2 * noise)
             elif "embed" in name or "lm_head" in name:
                 tensor.copy_(0.4 * noise)
             elif ".experts." in name:

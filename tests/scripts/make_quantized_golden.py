@@ -29,7 +29,7 @@ import transformers
 
 import make_golden
 import quantized_formats as formats
-from quantized_formats import auto_fp8, compressed_tensors, fp8_blocks, gptqmodel, packed_by_group
+from quantized_formats import auto_fp8, compressed_tensors, fp4, fp8_blocks, gptqmodel, packed_by_group
 
 VOCAB = 128
 LENGTHS = (1, 33, 100)
@@ -79,6 +79,8 @@ CHECKPOINTS = {
                           compressed_tensors("gptq", config_groups=dict(group_0=scheme(32, actorder="weight")))),
     "ct-w4a16-g-idx": ("llama", "bfloat16", SMALL, packed_by_group),
     "ct-w8a16": ("llama", "bfloat16", LARGE, compressed_tensors(scheme="W8A16", targets="Linear")),
+    "ct-mxfp4": ("llama", "bfloat16", SMALL, fp4("MXFP4A16")),
+    "ct-nvfp4": ("llama", "bfloat16", SMALL, fp4("NVFP4A16")),
     "ct-mixed": ("qwen3", "bfloat16", SMALL, compressed_tensors(config_groups=MIXED, ignore=MIXED_IGNORE)),
     "ct-phi3": ("phi3", "bfloat16", PHI3, compressed_tensors(config_groups=dict(group_0=scheme(32)))),
     "fp8": ("llama", "bfloat16", SMALL, auto_fp8("dynamic", [])),

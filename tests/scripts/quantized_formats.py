@@ -166,6 +166,33 @@ def fp8_blocks(source, folder, vocab_size):
             edit)
 
 
+def fp4(name):
+    """MXFP4 or NVFP4 by the library compressed-tensors alone, which packs what its preset scheme "MXFP4A16" or
+    "NVFP4A16" makes of the largest magnitudes."""
+    def quantize(source, folder, vocab_size):
+        from compressed_tensors.compressors import BaseCompressor
+        from compressed_tensors.quantization import QuantizationConfig, preset_name_to_scheme
+        from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+
+        scheme = preset_name_to_scheme(name, ["Linear"])
+        kind = "mxfp4-pack-quantized" if name.startswith("MX") else "nvfp4-pack-quantized"
+        compressor = BaseCompressor.get_value_from_registry(kind)
+
+        def edit(_, weight):
+            state = dict(weight=weight)
+            groups = weight.unflatten(-1, (-1, scheme.weights.group_size))
+            if name.startswith("NV"):
+                state["weight_global_scale"] = generate_gparam(weight.min(), weight.max())
+            scale, _ = calculate_qparams(groups.amin(-1), groups.amax(-1), scheme.weights,
+                                         global_scale=state.get("weight_global_scale"))
+            return compressor.compress(dict(state, weight_scale=scale), scheme)
+        copy_floats(source, folder)
+        config = QuantizationConfig(config_groups=dict(group_0=scheme), format=kind, ignore=["lm_head"],
+                                    quantization_status="compressed")
+        rewrite(folder, config.model_dump(mode="json"), edit)
+    return quantize
+
+
 def packed_by_group(source, folder, vocab_size):
     """compressed-tensors' pack-quantized with actorder "group", written to the specification of 0.9: newer versions
     read it and write it no more. Input features are in groups in the order of a permutation; g_idx names the groups."""
@@ -240,6 +267,19 @@ def dequantize_packed(t, bits):
     return (codes[:, :columns] - spread(zeros, columns)) * spread(scales, columns)
 
 
+def dequantize_fp4(t):
+    """e2m1, by its bits: sign, exponent of 2, mantissa of 1. A scale is e8m0, or e4m3 by a scale of the matrix."""
+    packed = t["weight_packed"].numpy()
+    codes = numpy.stack((packed & 15, packed >> 4), axis=-1).reshape(packed.shape[0], -1).astype("i4")
+    exponents, mantissas = codes >> 1 & 3, codes & 1
+    magnitudes = numpy.where(exponents == 0, mantissas / 2, (1 + mantissas / 2) * 2.0 ** (exponents - 1))
+    if "weight_global_scale" in t:
+        scales = (t["weight_scale"].float() / t["weight_global_scale"]).numpy()
+    else:
+        scales = 2.0 ** (t["weight_scale"].numpy().astype("f8") - 127)
+    return numpy.where(codes >= 8, -magnitudes, magnitudes) * spread(scales, codes.shape[1])
+
+
 def dequantize_gptq(t, zeros_less_one):
     groups = t["g_idx"].numpy()
     codes, zeros = unpack(t["qweight"], 0), unpack(t["qzeros"], 1) + zeros_less_one
@@ -254,6 +294,8 @@ def dequantize_awq(t):
 
 
 def dequantize_matrix(tensors, config):
+    if "weight_packed" in tensors and tensors["weight_packed"].dtype == torch.uint8:
+        return dequantize_fp4(tensors)
     if "weight_packed" in tensors:
         bits = 32 * tensors["weight_packed"].shape[1] // tensors["weight_shape"][1].item()
         return dequantize_packed(tensors, bits)

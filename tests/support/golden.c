@@ -8,13 +8,29 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "apertus", "arcee",     "cohere",      "cohere2",      "ernie4_5",   "exaone",
-    "exaone4", "gemma",     "gemma2",      "gemma3",       "glm",        "glm4",
-    "gqa",     "granite",   "granite4",    "granite4_moe", "granitemoe", "granitemoeshared",
-    "helium",  "internlm3", "iquestcoder", "mha",          "ministral",  "mixtral",
-    "mqa",     "olmo2",     "olmo3",       "olmoe",        "phi3",       "phi4",
-    "qwen2",   "qwen2_moe", "qwen3",       "qwen3_moe",    "seed_oss",   "sliding",
-    "smollm3", "yarn",
+    "apertus",      "arcee",
+    "cohere",       "cohere2",
+    "cwm",          "ernie4_5",
+    "exaone",       "exaone4",
+    "gemma",        "gemma2",
+    "gemma3",       "glm",
+    "glm4",         "gqa",
+    "granite",      "granite4",
+    "granite4_moe", "granite_swa",
+    "granitemoe",   "granitemoeshared",
+    "helium",       "hunyuan_v1_dense",
+    "hyperclovax",  "internlm3",
+    "iquestcoder",  "mha",
+    "ministral",    "mixtral",
+    "mqa",          "nanochat",
+    "olmo",         "olmo2",
+    "olmo3",        "olmoe",
+    "phi3",         "phi4",
+    "qwen2",        "qwen2_moe",
+    "qwen3",        "qwen3_moe",
+    "seed_oss",     "sliding",
+    "smollm3",      "vaultgemma",
+    "yarn",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 

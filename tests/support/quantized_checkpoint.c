@@ -70,11 +70,11 @@ static int64_t group_of(const struct quantized_form *form, const struct tensor *
     return (sorted ? i : (i * factor + 5) % t->in_features) / group_size(form, t);
 }
 
-/* What is stored: 0 to 15, -128 to 127, or the bits of an fp8. */
+/* What is stored: 0 to 15, -128 to 127, or the bits of an fp8 or e2m1. */
 static int code(const struct quantized_form *form, const struct tensor *t, int64_t row, int64_t i)
 {
     const int byte = (int)(hash(t, row, i, 0) & 255);
-    if (form->scheme.format == WEIGHT_INT4) return byte & 15;
+    if (weight_is_packed(form->scheme.format)) return byte & 15;
     if (form->scheme.format == WEIGHT_INT8) return byte - 128;
     return (byte & 127) == 127 ? byte - 1 : byte;
 }
@@ -85,10 +85,14 @@ static int zero(const struct quantized_form *form, const struct tensor *t, int64
     return form->scheme.has_zeros ? (int)(hash(t, row, group, 1) & 15) : 8;
 }
 
-/* A number that every type of scales can hold. */
-static float scale(const struct tensor *t, int64_t row, int64_t group)
+static const float global_scale = 7; /* of NVFP4 */
+
+/* A number that the type of scales can hold; each type of 16 or 32 bits can hold the same. */
+static float scale(const struct quantized_form *form, const struct tensor *t, int64_t row, int64_t group)
 {
-    return (float)(64 + hash(t, row, group, 2) % 64) / 4096;
+    const uint64_t number = hash(t, row, group, 2) % 64;
+    if (form->scale_dtype == DTYPE_E8M0) return 1 / (float)(1 << number % 16);
+    return (float)(64 + (form->scale_dtype == DTYPE_FP8_E4M3 ? number / 8 * 8 : number)) / 4096;
 }
 
 static int64_t scale_row(const struct quantized_form *form, const struct tensor *t, int64_t row)
@@ -102,10 +106,13 @@ static int64_t scale_row(const struct quantized_form *form, const struct tensor 
 float quantized_element(const struct quantized_form *form, const struct tensor *t, int64_t row, int64_t i)
 {
     const int64_t in_file = file_row(t, row), group = group_of(form, t, i);
+    static const float e2m1[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     const int stored = code(form, t, in_file, i);
-    const float s = scale(t, scale_row(form, t, in_file), group);
+    const float stored_scale = scale(form, t, scale_row(form, t, in_file), group);
+    const float s = form->scheme.storage == STORED_NVFP4 ? stored_scale / global_scale : stored_scale;
     const uint8_t bits = (uint8_t)stored;
     if (form->scheme.format == WEIGHT_FP8) return s * dtype_load(&bits, DTYPE_FP8_E4M3, 0);
+    if (form->scheme.format == WEIGHT_MXFP4) return s * e2m1[bits];
     return s * (float)(stored - zero(form, t, in_file, group));
 }
 
@@ -118,7 +125,8 @@ struct file {
 
 static const char *dtype_text(enum dtype dtype)
 {
-    return dtype == DTYPE_FLOAT32 ? "F32" : dtype == DTYPE_FLOAT16 ? "F16" : "BF16";
+    static const char *const names[] = {"F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "U8"};
+    return names[dtype];
 }
 
 static bool names(const char *change, const char *name)
@@ -147,7 +155,7 @@ static void add(struct file *f, const char *name, const char *dtype, int64_t row
     }
     if (names(f->change->retype, name)) {
         f->data.length = first + elements;
-        dtype = "U8";
+        dtype = strcmp(dtype, "U8") == 0 ? "I8" : "U8";
     }
     if (rows) snprintf(shape, sizeof shape, columns ? "%lld,%lld" : "%lld", (long long)rows, (long long)columns);
     assert_true(text_printf(&f->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
@@ -175,7 +183,7 @@ static void add_data(struct file *f, const struct quantized_form *form, const st
 {
     const enum weight_storage storage = form->scheme.storage;
     const int64_t rows = file_rows(t), columns = t->in_features;
-    const int bits = form->scheme.format == WEIGHT_INT4 ? 4 : 8, n = 32 / bits;
+    const int bits = weight_is_packed(form->scheme.format) ? 4 : 8, n = 32 / bits;
     uint32_t *words = calloc((size_t)(rows * columns / n), sizeof *words);
     const uint64_t bytes = (uint64_t)(rows * columns * bits / 8);
     assert_non_null(words);
@@ -197,6 +205,8 @@ static void add_data(struct file *f, const struct quantized_form *form, const st
         add(f, t->name, form->scheme.format == WEIGHT_FP8 ? "F8_E4M3" : "I8", rows, columns, words, bytes);
     else if (storage == STORED_PACKED)
         add(f, tensor_name_ending(t, ".weight_packed").text, "I32", rows, columns / n, words, bytes);
+    else if (form->scheme.format == WEIGHT_MXFP4)
+        add(f, tensor_name_ending(t, ".weight_packed").text, "U8", rows, columns / 2, words, bytes);
     else if (storage == STORED_GPTQ)
         add(f, tensor_name_ending(t, ".qweight").text, "I32", columns / n, rows, words, bytes);
     else
@@ -227,7 +237,7 @@ static void add_scales(struct file *f, const struct quantized_form *form, const 
     for (int64_t row = 0; row < rows; row++)
         for (int64_t g = 0; g < groups; g++)
             dtype_store(out, form->scale_dtype, is_transposed(form) ? g * rows + row : row * groups + g,
-                        scale(t, row, g));
+                        scale(form, t, row, g));
     const uint64_t bytes = (uint64_t)(rows * groups * size);
     const char *type = dtype_text(form->scale_dtype);
     if (is_transposed(form))
@@ -244,7 +254,8 @@ static void add_zeros(struct file *f, const struct quantized_form *form, const s
     const int bits = form->scheme.format == WEIGHT_INT4 ? 4 : 8, n = 32 / bits;
     const int64_t rows = file_rows(t), groups = num_groups(form, t), words = (rows + n - 1) / n;
     const bool packed = form->scheme.storage == STORED_PACKED;
-    if (form->scheme.storage == STORED_ROWS || (packed && !form->scheme.has_zeros)) return;
+    if (form->scheme.storage == STORED_ROWS || form->scheme.format == WEIGHT_MXFP4) return;
+    if (packed && !form->scheme.has_zeros) return;
     uint32_t *out = calloc((size_t)(words * groups), sizeof *out);
     assert_non_null(out);
     for (int64_t row = 0; row < rows; row++)
@@ -278,13 +289,15 @@ static void add_g_idx(struct file *f, const struct quantized_form *form, const s
     free(out);
 }
 
-/* Tensors that quire does not need. */
+/* The scale of NVFP4's scales, and tensors that quire does not need. */
 static void add_rest(struct file *f, const struct quantized_form *form, const struct tensor *t)
 {
     const int64_t shape[2] = {t->out_features, t->in_features};
     const float one = 1;
     if (form->scheme.storage == STORED_PACKED)
         add(f, tensor_name_ending(t, ".weight_shape").text, "I64", 2, 0, shape, sizeof shape);
+    if (form->scheme.storage == STORED_NVFP4)
+        add(f, tensor_name_ending(t, ".weight_global_scale").text, "F32", 1, 0, &global_scale, sizeof global_scale);
     if (form->scheme.format == WEIGHT_FP8)
         add(f, tensor_name_ending(t, ".input_scale").text, "F32", 0, 0, &one, sizeof one);
 }

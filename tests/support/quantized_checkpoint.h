@@ -27,7 +27,7 @@ struct quantized_form {
 struct quantized_change {
     const char *skip;    /* the tensor that is missing, or NULL */
     const char *reshape; /* the one that has a row more */
-    const char *retype;  /* the one that has type U8 */
+    const char *retype;  /* the one that has type U8, or I8 in place of it */
     const char *patch;   /* the one with another first word */
     uint32_t word;
 };

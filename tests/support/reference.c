@@ -24,6 +24,8 @@ static struct format format_of(enum dtype dtype)
         return (struct format){4, 3, 0x7e, false};
     case DTYPE_FP8_E5M2:
         return (struct format){5, 2, 0x7b, true};
+    case DTYPE_E8M0:
+        return (struct format){8, 0, 0xfe, false};
     default:
         return (struct format){8, 23, 0x7f7fffff, true};
     }
@@ -47,7 +49,7 @@ double reference_decode(enum dtype dtype, uint32_t bits)
     double sign = (bits >> (f.exponent_bits + f.mantissa_bits)) & 1 ? -1 : 1;
     uint32_t magnitude = bits & ((1u << (f.exponent_bits + f.mantissa_bits)) - 1);
     if (magnitude > f.largest) return f.has_infinity && mantissa == 0 ? sign * INFINITY : NAN;
-    if (exponent == 0) return sign * mantissa * power_of_two(1 - bias - f.mantissa_bits);
+    if (exponent == 0 && f.mantissa_bits > 0) return sign * mantissa * power_of_two(1 - bias - f.mantissa_bits);
     return sign * (mantissa + (1u << f.mantissa_bits)) * power_of_two((int)exponent - bias - f.mantissa_bits);
 }
 
@@ -165,6 +167,7 @@ static bool attends(const struct reference_query *q, int32_t token)
     const struct attention_params *p = q->params;
     if (token > q->position) return false;
     if (p->window > 0 && token <= q->position - p->window) return false;
+    if (p->chunk > 0 && token / p->chunk != q->position / p->chunk) return false;
     if (p->sparse_vertical_stride <= 1) return true;
     int32_t query_block = q->position / p->sparse_block_size, key_block = token / p->sparse_block_size;
     int32_t step = p->sparse_head_sliding_step, offset = step >= 0 ? q->head * step : q->kv_head * -step;
@@ -200,6 +203,7 @@ void reference_attention(double *out, const struct reference_query *q)
 #pragma omp simd
         for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
     }
+    if (q->sink) sum += exp(*q->sink - max);
     for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;
     free(scores);
 }

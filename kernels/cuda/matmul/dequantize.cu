@@ -14,7 +14,7 @@ static __device__ __forceinline__ void load_piece(float (&out)[EACH], const stor
                                                   int64_t column)
 {
     const int64_t at = row * c.weight.in_features + column;
-    if (c.weight.format != WEIGHT_INT4) {
+    if (c.weight.format == WEIGHT_FP8 || c.weight.format == WEIGHT_INT8) {
         const uint2 bytes = ((const uint2 *)c.weight.data)[at / EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -27,7 +27,8 @@ static __device__ __forceinline__ void load_piece(float (&out)[EACH], const stor
     if (!c.prepared) {
         const uint32_t word = words[at / EACH];
 #pragma unroll
-        for (int i = 0; i < EACH; i++) out[i] = (float)(word >> 4 * i & 15);
+        for (int i = 0; i < EACH; i++)
+            out[i] = c.weight.format == WEIGHT_MXFP4 ? e2m1_to_float(word >> 4 * i) : (float)(word >> 4 * i & 15);
         return;
     }
     const int piece = (int)(column % INT4_SEGMENT) / EACH, word = piece / 4, pair = piece % 4;

@@ -37,6 +37,13 @@ static __device__ __forceinline__ float fp8_to_float(uint32_t byte)
     return (byte & 0x7f) == 0x7f ? NAN : FP8_FACTOR<__half> * __half2float(__ushort_as_half((uint16_t)even));
 }
 
+/* Of the lower four bits. They are e2m1 in the fields of a float16, whose exponent has a bias that is larger by 14. */
+static __device__ __forceinline__ float e2m1_to_float(uint32_t half_byte)
+{
+    const uint32_t bits = (half_byte & 8) << 12 | (half_byte & 7) << 9;
+    return 0x1p14f * __half2float(__ushort_as_half((uint16_t)bits));
+}
+
 static __device__ __forceinline__ float load_stored(const stored_weight &c, int64_t row, int64_t column)
 {
     const struct weight &w = c.weight;
@@ -45,7 +52,8 @@ static __device__ __forceinline__ float load_stored(const stored_weight &c, int6
     if (w.format == WEIGHT_INT8) return (float)(int8_t)data[row * w.in_features + column];
     const int in_segment = (int)(column % INT4_SEGMENT);
     const int64_t at = row * w.in_features + (c.prepared ? column - in_segment + int4_place(in_segment) : column);
-    return (float)(data[at / 2] >> at % 2 * 4 & 15);
+    const uint32_t half_byte = data[at / 2] >> at % 2 * 4 & 15;
+    return w.format == WEIGHT_MXFP4 ? e2m1_to_float(half_byte) : (float)half_byte;
 }
 
 static __device__ __forceinline__ float load_element(const stored_weight &c, int64_t row, int64_t column)

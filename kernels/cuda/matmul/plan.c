@@ -29,11 +29,12 @@ enum { MMA_MAX_FEATURES = 1 << 21 /* of linear_mma_quantized, so that offsets in
 
 /* ---- what each kernel takes ---- */
 
-/* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized. */
+/* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized, but
+ * not MXFP4. */
 static bool takes_types(const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
-    return (matmul_is_quantized(m) || m->format == weight_format_of(m->dtype)) &&
+    return (matmul_is_quantized(m) || m->format == weight_format_of(m->dtype)) && m->format != WEIGHT_MXFP4 &&
            (!m->bias || q->bias_dtype == m->dtype) && (m->dtype == DTYPE_FLOAT16 || m->dtype == DTYPE_BFLOAT16) &&
            (q->out_dtype == m->dtype || (q->out_dtype == DTYPE_FLOAT32 && m->result == MATMUL_STORE));
 }
@@ -275,7 +276,7 @@ bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct wei
 /* ---- questions ---- */
 
 struct matmul_question matmul_question_of(const struct linear_args *args, enum matmul_result result,
-                                          const struct norm_params *norm, enum activation activation, bool is_fused)
+                                          const struct norm_params *norm, const struct gate_params *gate, bool is_fused)
 {
     const struct weight *w = args->weight;
     const struct matmul matmul = {.weight = w->data,
@@ -294,7 +295,7 @@ struct matmul_question matmul_question_of(const struct linear_args *args, enum m
                                   .out_stride = args->out_stride,
                                   .out_is_float = args->out_dtype == DTYPE_FLOAT32,
                                   .result = result,
-                                  .activation = activation,
+                                  .gate = gate ? *gate : (struct gate_params){0},
                                   .format = w->format,
                                   .scales = w->scales,
                                   .scale_dtype = w->scale_dtype,

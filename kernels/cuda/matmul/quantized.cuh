@@ -1,9 +1,10 @@
 /* Quantized weights on the GPU: how they lie in memory, and how a few elements become 16-bit floats in registers.
  *
- * FP8 and INT8 lie as kernels/backend.h says. So does INT4 whose in_features is not a multiple of INT4_SEGMENT. Other
- * INT4 is reordered by weight_prepare within each segment of 128 input features (64 bytes) of a row. The 16-byte piece
- * t of a segment is what lane t of a quad multiplies (mma.cuh, and wgmma with the weight in registers), for 8 steps of
- * 16 input features in their natural order. Word w of a piece has two steps. Its half-bytes i and i + 4 are pair i:
+ * FP8, INT8 and MXFP4 lie as kernels/backend.h says. So does INT4 whose in_features is not a multiple of INT4_SEGMENT.
+ * Other INT4 is reordered by weight_prepare within each segment of 128 input features (64 bytes) of a row. The 16-byte
+ * piece t of a segment is what lane t of a quad multiplies (mma.cuh, and wgmma with the weight in registers), for 8
+ * steps of 16 input features in their natural order. Word w of a piece has two steps. Its half-bytes i and i + 4 are
+ * pair i:
  *
  *     half-byte   7       6       5       4       3       2       1       0
  *     pair        3       2       1       0       3       2       1       0        (word >> 4 i) & 0x000f000f
@@ -78,9 +79,16 @@ static __device__ __forceinline__ uint32_t masked_without(uint32_t word, uint32_
     return out;
 }
 
-/* The scale with these bits; those of a 16-bit type are the lower ones. */
+/* The float whose exponent these eight bits are; 255 is NaN. */
+static __device__ __forceinline__ float e8m0_to_float(uint32_t bits)
+{
+    return __uint_as_float(bits == 0 ? 1u << 22 : bits == 255 ? 0x7fffffff : bits << 23);
+}
+
+/* The scale with these bits; those of a smaller type are the lower ones. */
 static __device__ __forceinline__ float to_scale(uint32_t bits, enum dtype dtype)
 {
+    if (dtype == DTYPE_E8M0) return e8m0_to_float(bits);
     if (dtype == DTYPE_FLOAT16) return to_float(__ushort_as_half((uint16_t)bits));
     return __uint_as_float(dtype == DTYPE_FLOAT32 ? bits : bits << 16);
 }
@@ -89,6 +97,7 @@ static __device__ __forceinline__ float to_scale(uint32_t bits, enum dtype dtype
 static __device__ __forceinline__ float load_scale(const void *scales, enum dtype dtype, int64_t i)
 {
     if (dtype == DTYPE_FLOAT32) return ((const float *)scales)[i];
+    if (dtype == DTYPE_E8M0) return e8m0_to_float(((const uint8_t *)scales)[i]);
     return to_scale(((const uint16_t *)scales)[i], dtype);
 }
 
