@@ -329,10 +329,10 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "gemma4": "Gemma4",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
-CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}  # where the name is not CLASSES' + "Config"
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "vaultgemma": 1}  # a gain is this plus what the file holds
-CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1}  # a gain is this plus what the file holds
+# where the name is not CLASSES' + "Config"
+CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}
+# a gain is this plus what the file holds
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1}
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
@@ -479,8 +479,6 @@ def make_checkpoint(root, name):
     family, dtype, layout, shard_size, keys = CHECKPOINTS[name]
     folder = root / name
     for seed in range(1000):
-        model = model_class(config_class(**COMMON, **keys)).eval()
-    for seed in range(400):
         model = new_model(family, keys).eval()
         randomize(model, seed, GAIN_OFFSETS.get(family, 0))
         save(folder, family, model.to(getattr(torch, dtype)), layout, shard_size)
