@@ -373,16 +373,16 @@ static void place_in_groups(struct fixture *f, int32_t first, int32_t end)
     give_back_passed(f, first);
     if (f->host_blocks) swap_grouped(f);
     for (int32_t g = 0; g < step.num_groups; g++) {
-        const int32_t shared = blocks->tables[g][first / 16];
+        const int32_t size = batch_block_size(&step, g), shared = blocks->tables[g][first / size];
         if (shared && first % 2) {
-            take(f, g, first / 16);
-            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / 16]};
+            take(f, g, first / size);
+            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / size]};
             blocks->copied[blocks->num_copied++] = shared;
         }
         for (int32_t t = first; t < end; t++) {
-            if (!blocks->tables[g][t / 16]) take(f, g, t / 16);
+            if (!blocks->tables[g][t / size]) take(f, g, t / size);
             b->slot_mapping[g * b->limits.max_num_tokens + t - first] =
-                (int64_t)blocks->tables[g][t / 16] * 16 + t % 16;
+                (int64_t)blocks->tables[g][t / size] * size + t % size;
         }
         int32_t held = 0;
         for (int32_t i = 0; i < MAX_BLOCKS; i++) held += blocks->tables[g][i] != 0;

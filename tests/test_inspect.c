@@ -303,6 +303,8 @@ static void rows_of_every_kind_of_layer(void **state)
     check_rows(GOLDEN "/apertus", ARGUMENTS("MLP xielu without a gate"));
     check_rows(GOLDEN "/arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
     check_rows(GOLDEN "/qwen2", ARGUMENTS("biases qkv"));
+    check_rows(GOLDEN "/gemma4_e",
+               ARGUMENTS("K and V of an earlier layer (2 layers)", "per layer 8 more elements of each token"));
     check_rows(GOLDEN "/nanochat",
                ARGUMENTS("parameters 51200, 51.20 thousand", "rotation reversed, 64 of 64 elements of a head",
                          "norms RMSNorm without gains, eps 1e-05, before each sublayer",

@@ -78,4 +78,5 @@ const struct family family_exaone4 = {.model_type = "exaone4",
                                       .architecture = "Exaone4ForCausalLM",
                                       .read = read,
                                       .reads = "sliding_window sliding_window_pattern layer_types",
-                                      .ignores = "use_sliding_window"};
+                                      .ignores = "use_sliding_window",
+                                      .sizes = {4096, 16384, 32, 32, 102400}};
