@@ -260,6 +260,20 @@ static void test_multimodal(void **state)
     assert_true(accept(*state, "\"model_type\":\"mistral3\"", "\"text_config\":{\"num_key_value_heads\":2," SIZES "}")
                     .spec.tie_word_embeddings);
     assert_false(accept(*state, "\"model_type\":\"llava\"", nested).spec.tie_word_embeddings);
+    /* modules are named as in the file, by whichever version of transformers, and the vision tower's are no matter */
+    static const char *const lists[] = {"re:language_model\\\\.model\\\\.layers\\\\.0\\\\..*",
+                                        "model.language_model.layers.0", "language_model.model.layers.0",
+                                        "model.layers.0"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char keys[512];
+        snprintf(keys, sizeof keys,
+                 "\"text_config\":{" SIZES "},\"quantization_config\":{\"quant_method\":\"fp8\","
+                 "\"modules_to_not_convert\":[\"%s\",\"vision_tower.layers.1\"]}",
+                 lists[i]);
+        c = accept(*state, "\"model_type\":\"llava\"", keys);
+        assert_int_equal(c.spec.layers[0].schemes[TENSOR_DOWN], 0);
+        assert_int_equal(c.spec.layers[1].schemes[TENSOR_DOWN], 1);
+    }
     /* flat, as Qwen2-VL was published */
     c = accept(*state, "\"model_type\":\"qwen2_vl\",\"vision_config\":{\"depth\":32}",
                "\"num_key_value_heads\":2,\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}," SIZES);
