@@ -7,13 +7,14 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_apertus,     &family_arcee,
-    &family_cohere,      &family_cohere2,
-    &family_cwm,         &family_ernie4_5,
-    &family_exaone,      &family_exaone4,
-    &family_gemma,       &family_gemma2,
-    &family_gemma3,      &family_glm,
-    &family_glm4,        &family_granite,
+    &family_afmoe,       &family_apertus,
+    &family_arcee,       &family_cohere,
+    &family_cohere2,     &family_cwm,
+    &family_ernie4_5,    &family_exaone,
+    &family_exaone4,     &family_gemma,
+    &family_gemma2,      &family_gemma3,
+    &family_glm,         &family_glm4,
+    &family_gpt_oss,     &family_granite,
     &family_granite4,    &family_granite_swa,
     &family_granitemoe,  &family_granitemoeshared,
     &family_helium,      &family_hunyuan_v1_dense,

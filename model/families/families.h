@@ -29,12 +29,13 @@ struct family {
     const char *reads, *ignores;
 };
 
-extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_ernie4_5,
-    family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
-    family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium,
-    family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_ministral,
-    family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3,
-    family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss, family_smollm3, family_vaultgemma;
+extern const struct family family_afmoe, family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm,
+    family_ernie4_5, family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4,
+    family_gpt_oss, family_granite, family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared,
+    family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama,
+    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
+    family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss,
+    family_smollm3, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -82,7 +83,10 @@ void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_ev
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);
 /* sliding_window; 0: none, which null stands for. */
 int32_t family_read_window(struct json_reader *r, int32_t absent);
-/* sliding_window and layer_types of models that need a window, or family_set_windows without layer_types. */
+/* sliding_window, which is `absent` without the key, and layer_types of models that need a window, or
+ * family_set_windows without layer_types. */
+void family_read_windows(struct json_reader *r, int32_t absent, int32_t full_every, struct model_spec *spec);
+/* The same, with 4096 for `absent`. */
 void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec);
 /* Qwen's: use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
 void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec);

@@ -8,13 +8,14 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "apertus",      "arcee",
-    "cohere",       "cohere2",
-    "cwm",          "ernie4_5",
-    "exaone",       "exaone4",
-    "gemma",        "gemma2",
-    "gemma3",       "glm",
-    "glm4",         "gqa",
+    "afmoe",        "apertus",
+    "arcee",        "cohere",
+    "cohere2",      "cwm",
+    "ernie4_5",     "exaone",
+    "exaone4",      "gemma",
+    "gemma2",       "gemma3",
+    "glm",          "glm4",
+    "gpt_oss",      "gqa",
     "granite",      "granite4",
     "granite4_moe", "granite_swa",
     "granitemoe",   "granitemoeshared",
