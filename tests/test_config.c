@@ -706,6 +706,68 @@ static void test_layer_rope_theta(void **state)
     refuse(*state, LLAMA, "\"layer_rope_theta\":[500,500]", STATUS_UNSUPPORTED, "layer_rope_theta is");
 }
 
+#define GLM4_MOE "\"model_type\":\"glm4_moe\"," SIZES ",\"num_key_value_heads\":2"
+#define EXAONE_MOE "\"model_type\":\"exaone_moe\"," SIZES ",\"num_key_value_heads\":2"
+#define MINIMAX_M2 "\"model_type\":\"minimax_m2\"," SIZES ",\"num_key_value_heads\":2"
+
+/* DeepSeek V3's router: sigmoids, groups by the sum of two, a bias for the choice. */
+static void test_deepseek_routers(void **state)
+{
+    struct model_config c = accept(*state, GLM4_MOE, "\"n_routed_experts\":64,\"n_group\":8,\"topk_group\":3");
+    const struct router_params *router = &c.spec.layers[1].experts.router;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 8, 1408));
+    assert_true(router->kind == ROUTER_SIGMOID && router->group_sums && router->normalize && router->scaling == 1);
+    assert_true(router->num_groups == 8 && router->top_groups == 3 && c.spec.layers[1].experts.choice_bias);
+    assert_true(c.spec.layers[0].mlp.intermediate_size == 96 && c.spec.layers[1].mlp.intermediate_size == 1408);
+    assert_true(c.spec.layers[0].attention.rotary_dim == 8 && c.spec.layers[0].attention.qk_norm == QK_NORM_NONE);
+    assert_string_equal(c.spec.names.shared, "mlp.shared_experts");
+    c = accept(*state, GLM4_MOE, "\"use_qk_norm\":true,\"attention_bias\":true,\"first_k_dense_replace\":0");
+    assert_true(routes(&c, 0, 128, 8, 1408) && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
+    assert_true(c.spec.layers[0].attention.qkv_bias && !c.spec.layers[0].attention.o_bias);
+    refuse(*state, GLM4_MOE, "\"n_group\":5", STATUS_INVALID, "128 experts cannot be divided into n_group (5) groups");
+    refuse(*state, GLM4_MOE, "\"topk_group\":2", STATUS_INVALID, "topk_group");
+
+    c = accept(*state, "\"model_type\":\"dots1\"," SIZES, "\"num_key_value_heads\":2,\"max_window_layers\":1");
+    assert_true(routes(&c, 0, 128, 6, 1408) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].attention.window == 0 && c.spec.layers[1].attention.window == 4096);
+    assert_false(c.spec.layers[0].experts.router.normalize);
+    c = accept(*state, "\"model_type\":\"solar_open\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 0, 128, 8, 1280) && c.spec.layers[0].mlp.intermediate_size == 1280);
+    assert_true(c.spec.ropes[0].theta == 1e6 && c.spec.layers[0].attention.head_size == 128);
+}
+
+static void test_exaone_moe(void **state)
+{
+    struct model_config c = accept(*state, EXAONE_MOE, "\"sliding_window\":9,\"sliding_window_pattern\":2");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 8, 1024));
+    assert_true(c.spec.layers[1].experts.router.scaling == 2.5f && c.spec.layers[1].mlp.intermediate_size == 1024);
+    assert_true(c.spec.layers[0].norm_placement == NORM_BEFORE && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
+    assert_true(c.spec.layers[0].attention.window == 9 && c.spec.layers[0].attention.rotary_dim == 16);
+    assert_true(c.spec.layers[1].attention.window == 0 && c.spec.layers[1].attention.rotary_dim == 0);
+    assert_string_equal(c.spec.names.choice_bias, "mlp.e_score_correction_bias");
+    c = accept(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
+    assert_true(routes(&c, 0, 64, 8, 1024) && routes(&c, 1, 0, 0, 0));
+    refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\"]", STATUS_INVALID,
+           "mlp_layer_types must be an array of num_hidden_layers strings");
+    refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"wide\"]", STATUS_INVALID,
+           "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
+}
+
+static void test_minimax_m2(void **state)
+{
+    struct model_config c = accept(*state, MINIMAX_M2, "\"rotary_dim\":64,\"use_qk_norm\":true");
+    assert_true(routes(&c, 0, 256, 8, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].experts.router.kind == ROUTER_SIGMOID && c.spec.layers[0].experts.choice_bias);
+    assert_true(c.spec.layers[0].attention.rotary_dim == 64 && c.spec.layers[0].attention.head_size == 128);
+    assert_true(c.spec.layers[0].attention.qk_norm == QK_NORM_PROJECTION && c.spec.ropes[0].theta == 5e6);
+    c = accept(*state, MINIMAX_M2, "\"partial_rotary_factor\":0.25");
+    assert_int_equal(c.spec.layers[0].attention.rotary_dim, 32);
+    refuse(*state, MINIMAX_M2, "\"rotary_dim\":63", STATUS_INVALID, "rotary_dim is 63, but must be even");
+    c = accept(*state, "\"model_type\":\"flex_olmo\"," SIZES, "\"attention_bias\":true");
+    assert_true(routes(&c, 0, 7, 5, 96) && c.spec.layers[0].norm_placement == NORM_AFTER);
+    assert_true(c.spec.ropes[0].theta == 5e5 && c.spec.layers[0].attention.o_bias);
+}
+
 /* The factors of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
 struct factors {
     char text[512];
@@ -1375,6 +1437,9 @@ int main(void)
         TEST(test_layer_rope_theta),
         TEST(test_qwen_experts),
         TEST(test_experts),
+        TEST(test_deepseek_routers),
+        TEST(test_exaone_moe),
+        TEST(test_minimax_m2),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),

@@ -499,11 +499,12 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
 static void check_experts(struct test_backend *tb, const struct experts_case *c)
 {
     if (!kernel_test_takes(tb)) return;
-    struct test_plan p = make_plan(tb, c);
-    struct experts_case one = *c;
-    one.two_parts = false;
-    check_gate_up(tb, c, &p);
-    check_down(tb, &one, &p);
+    struct experts_case own = *c;
+    if (tb->b->discrete) own.stacked = true, own.two_parts = own.ordered = false;
+    struct test_plan p = make_plan(tb, &own);
+    check_gate_up(tb, &own, &p);
+    own.two_parts = false;
+    check_down(tb, &own, &p);
     plan_free(&p.device);
 }
 

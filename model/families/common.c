@@ -48,7 +48,7 @@ struct layer_spec family_read_llama(struct json_reader *r, const struct size_def
     const char *eps_key = defaults->norm_eps_key ? defaults->norm_eps_key : "rms_norm_eps";
     struct layer_spec layer = {.residual_multiplier = 1};
     spec->hidden_size = json_reader_require_int(r, "hidden_size", 1, 1 << 20);
-    layer.mlp.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
+    if (!defaults->no_mlp) layer.mlp.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
     spec->num_layers = json_reader_require_int(r, layers_key, 1, MODEL_MAX_LAYERS);
     spec->vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
     layer.attention = read_heads(r, defaults, spec->hidden_size);

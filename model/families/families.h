@@ -30,12 +30,13 @@ struct family {
 };
 
 extern const struct family family_afmoe, family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm,
-    family_ernie4_5, family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4,
-    family_gpt_oss, family_granite, family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared,
-    family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama,
-    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
-    family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss,
-    family_smollm3, family_vaultgemma;
+    family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe,
+    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
+    family_gpt_oss, family_glm4_moe, family_granite, family_granite4, family_granite_swa, family_granitemoe,
+    family_granitemoeshared, family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_llama, family_minimax_m2, family_ministral, family_mistral, family_mixtral,
+    family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2, family_qwen2_moe,
+    family_qwen3, family_qwen3_moe, family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -68,6 +69,7 @@ struct size_defaults {
     bool tie_word_embeddings;
     /* What the family calls num_hidden_layers and rms_norm_eps; NULL: so. */
     const char *num_layers_key, *norm_eps_key;
+    bool no_mlp; /* the file has no intermediate_size: every layer has experts */
 };
 
 /* Reads the sizes of the model, and returns Llama's layer of these sizes: norms before attention and MLP, whole heads
@@ -105,13 +107,20 @@ struct experts_keys {
     const char *num_experts[2];                            /* either of the two; the second may be NULL */
     const char *top_k;                                     /* NULL: num_experts_per_tok */
     const char *size;                                      /* of the intermediate size of an expert */
-    int32_t absent_num_experts, absent_top_k, absent_size; /* absent_size 0: there is no default */
+    int32_t absent_num_experts, absent_top_k, absent_size; /* 0: the file must have it */
 };
 /* Reads these; the router is a softmax over all experts, whose weights are used as they are. */
 struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys);
 /* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
 void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
                         int32_t shared_size);
+/* The same with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which those
+ * count whose two best experts have the largest sum. normalize: where the file does not say. */
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
+                                                 bool normalize);
+/* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
+void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
+                                 int32_t shared);
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);

@@ -38,10 +38,10 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text dots1 ernie4_5_moe ernie4_5_vl_moe_text exaone_moe "
-              "flex_olmo glm4_moe glm4v_moe_text granitemoe_swa hunyuan_v1_moe "
-              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text "
-              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text solar_open step3p5"},
+    {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
+              "glm4v_moe_text granitemoe_swa hunyuan_v1_moe "
+              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m3_vl_text "
+              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},
@@ -50,7 +50,7 @@ static const struct {
      "xlstm zamba zamba2"},
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
-    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
+    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
             "gemma4_unified_text hrm_text ministral3 "

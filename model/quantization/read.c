@@ -22,6 +22,7 @@ static const struct method {
     {"fp8", fp8_read},
     {"gptq", gptq_read},
     {"modelopt", modelopt_read},
+    {"mxfp4", mxfp4_read},
 };
 
 /* Values of quant_method that quire does not read, and what they stand for. */
@@ -39,7 +40,6 @@ static const struct refused_method {
     {"hqq", "HQQ"},
     {"marlin", "Marlin's layout"},
     {"modelopt_fp4", "NVFP4"},
-    {"mxfp4", "MXFP4"},
     {"nvfp4", "NVFP4"},
     {"quanto", "Quanto"},
     {"quark", "AMD Quark"},
