@@ -190,8 +190,8 @@ struct rms_norm_args {
     enum dtype dtype;
 };
 
-/* residual += multiplier * x; out = norm(residual). With a post norm x is normed, and rounded to dtype, before it is
- * added (Gemma 2, OLMo 2). */
+/* residual = sum_multiplier * (residual + multiplier * x); out = norm(residual). With a post norm x is normed, and
+ * rounded to dtype, before it is added (Gemma 2, OLMo 2). */
 struct fused_add_rms_norm_args {
     void *out; /* [num_tokens, size] dtype; may be x; NULL without `quantized`: only the addition, and `norm` is not
                   used */
@@ -199,7 +199,7 @@ struct fused_add_rms_norm_args {
     void *x;                                /* [num_tokens, size] dtype; with a post norm its contents are lost */
     struct left_out_scales x_scales;
     void *residual; /* [num_tokens, size] dtype */
-    float multiplier;
+    float multiplier, sum_multiplier;
     const struct norm_params *post_norm; /* host; NULL: none */
     struct norm_params norm;
     int32_t num_tokens, size;
@@ -210,12 +210,15 @@ struct fused_add_rms_norm_args {
  * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). */
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_ACTIVATIONS };
 
-/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. */
+/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With `up` its rows take the place
+ * of the second half of gate_up, which has gates only, and neither `quantized` nor scales are set. */
 struct act_and_mul_args {
     void *out;                              /* [num_tokens, size] dtype */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
     const void *gate_up;                    /* [num_tokens, 2 * size] dtype */
     struct left_out_scales gate_up_scales;
+    const void *up; /* [num_tokens, size] dtype; NULL: in gate_up */
+    int64_t up_stride;
     enum activation activation;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -351,8 +354,8 @@ struct route_experts_args {
 
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
-    /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise [num_experts,
-     * num_parts], wherever they lie. */
+    /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
+     * [num_experts, num_parts], wherever they lie. */
     const struct weight *weights;
     bool stacked;
     int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */

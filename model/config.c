@@ -41,15 +41,29 @@ static void read_eos(struct json_reader *r, struct model_config *config)
     for (size_t i = 0; i < json_array_size(value); i++) add_eos(r, json_array_get(value, i), config);
 }
 
-static void read_config(struct json_reader *r, struct model_config *config)
+static void read_text(struct json_reader *r, const struct multimodal *multimodal, struct model_config *config)
 {
     const struct family *family = family_find(r);
     snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
+    if (multimodal->is_nested) multimodal_add_sizes(family, multimodal->text);
     family_read_spec(r, family, &config->spec);
+    config->spec.has_vision = multimodal->has_vision;
+    config->spec.has_audio = multimodal->has_audio;
     quantization_read(r, &config->spec);
     config->bos_token_id = json_reader_int(r, "bos_token_id", -1, -1, INT32_MAX);
     read_eos(r, config);
+}
+
+static void read_config(struct json_reader *r, struct model_config *config)
+{
+    const struct multimodal multimodal = multimodal_read(r);
+    struct json_reader text = *r;
+    if (multimodal.text) text.object = multimodal.text;
+    if (multimodal.is_nested) text.prefix = "text_config.";
+    read_text(&text, &multimodal, config);
+    r->status = text.status;
+    json_decref(multimodal.text);
 }
 
 /* The end-of-sequence ids of generation_config.json, which add to config.json's. */

@@ -90,9 +90,13 @@ static bool cancelled(const struct decoder *d)
 
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 {
-    struct residual_stream s = {
-        .d = d, .hidden = d->act.hidden, .residual = d->act.residual, .num_tokens = shape->num_tokens};
+    struct residual_stream s = {.d = d,
+                                .hidden = d->act.hidden,
+                                .residual = d->act.residual,
+                                .num_tokens = shape->num_tokens,
+                                .sum_multiplier = 1};
     embed(&s);
+    if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
         const bool parallel = d->spec->layers[layer].norm_placement == NORM_PARALLEL;
         const void *attention = d->act.attention;
@@ -108,6 +112,8 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (!parallel) mlp = mlp_inner(&s, layer);
         if (cancelled(d)) return false;
         mlp_output(&s, &mlp, layer);
+        if (d->spec->per_layer_size) per_layer_add(&s, shape, layer);
+        s.sum_multiplier = d->weights->layers[layer].scalar;
     }
     if (shape->num_targets == 0) {
         compute_logits(&s);
@@ -122,7 +128,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* Elements that a token takes at most in the buffers that layers share. */
 struct activation_sizes {
-    int64_t qkv, attention, inner;
+    int64_t qkv, attention, inner, gate_up;
 };
 
 static struct activation_sizes largest_sizes(const struct model_spec *c)
@@ -135,6 +141,9 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
         if (q > s.attention) s.attention = q;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
     }
+    const int64_t per_layer = (int64_t)c->num_layers * c->per_layer_size;
+    if (c->per_layer_size > s.inner) s.inner = c->per_layer_size;
+    s.gate_up = per_layer > 2 * s.inner ? per_layer : 2 * s.inner;
     return s;
 }
 
@@ -180,8 +189,9 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->residual},
         {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
         {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
-        {PURPOSE_ACTIVATIONS, T * 2 * sizes.inner, e, &a->gate_up},
+        {PURPOSE_ACTIVATIONS, T * sizes.gate_up, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
+        {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
         {PURPOSE_ACTIVATIONS, S * c->vocab_size, sizeof(float), &a->logits},
     };
@@ -207,7 +217,7 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
                                                     .window = a->window,
                                                     .chunk = a->chunk,
                                                     .soft_cap = a->soft_cap,
-                                                    .kv_scales = kv_cache_scales(d->cache, i)};
+                                                    .kv_scales = kv_cache_scales(d->cache, i - a->shares_kv)};
         if (!arena->planning) d->attention[i].sinks = d->weights->layers[i].sinks.data;
     }
     return allocate_activations(d, arena, limits, err);

@@ -33,6 +33,7 @@ struct activations {
     void *attention; /* [T, num_heads * head_size] dtype */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
+    void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
     float *logits;   /* [S, vocab_size] */
     struct expert_activations experts;

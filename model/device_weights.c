@@ -179,6 +179,7 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     for (int32_t i = 0; i < spec->num_layers; i++) {
         p->device->layers[i].xielu = p->host->layers[i].xielu;
         p->device->layers[i].experts.stacked = true;
+        p->device->layers[i].scalar = p->host->layers[i].scalar;
     }
     choose_merging(p);
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/plural.h"
 #include "model/checkpoint/foreign_checkpoint.h"
 #include "model/weights.h"
 
@@ -12,11 +13,34 @@ struct opening {
     struct finder finder;
     struct model_weights *weights;
     const struct model_spec *spec;
+    struct tensor_prefix prefix; /* of the text model's names in the files */
 };
 
 static enum status out_of_memory(const struct finder *f)
 {
     return error_set(f->err, STATUS_OUT_OF_MEMORY, "%s: out of host memory for the weights", f->folder);
+}
+
+/* ---- names ---- */
+
+static bool is_stored(const struct opening *o, const char *module, const struct tensor_prefix *prefix)
+{
+    struct tensor_name name = tensor_name_with(module, prefix);
+    strncat(name.text, ".weight", sizeof name.text - strlen(name.text) - 1);
+    return tensor_file_find(o->finder.file, name.text) != NULL;
+}
+
+/* By the final norm, which every text model has, and its first tensor: other parts of a file have norms, too. */
+static void find_prefix(struct opening *o)
+{
+    const struct tensor_names *names = &o->spec->names;
+    o->prefix = tensor_prefixes[0];
+    for (int i = NUM_TENSOR_PREFIXES - 1; i >= 0; i--) {
+        const struct tensor_prefix *p = &tensor_prefixes[i];
+        if (is_stored(o, names->final_norm, p) && (is_stored(o, names->embedding, p) || is_stored(o, "lm_head", p)))
+            o->prefix = *p;
+    }
+    if (!is_stored(o, "lm_head", &o->prefix)) o->prefix.lm_head = tensor_prefixes[0].lm_head;
 }
 
 /* ---- tensors ---- */
@@ -118,13 +142,19 @@ static enum status same_bytes(const struct tensor_file *file, const struct store
     return status;
 }
 
+static struct tensor_name head_name(const struct opening *o)
+{
+    return tensor_name_with("lm_head.weight", &o->prefix);
+}
+
 /* Whether lm_head is the embedding. Where the spec says so, a stored lm_head is used all the same if it is another. */
 static enum status find_tie(const struct opening *o, bool *tied)
 {
     const struct finder *f = &o->finder;
     char name[64];
     snprintf(name, sizeof name, "%s.weight", o->spec->names.embedding);
-    const struct stored_tensor *head = tensor_file_find(f->file, "lm_head.weight"), *embedding = finder_find(f, name);
+    const struct stored_tensor *head = tensor_file_find(f->file, head_name(o).text);
+    const struct stored_tensor *embedding = finder_find(f, tensor_name_with(name, &o->prefix).text);
     *tied = o->spec->tie_word_embeddings;
     if (!*tied || !head || !embedding) return STATUS_OK;
     *tied = head->type == embedding->type && head->bytes == embedding->bytes;
@@ -135,8 +165,9 @@ static enum status find_tie(const struct opening *o, bool *tied)
 static void name_tied_embedding(const struct opening *o)
 {
     struct tensor *embedding = &o->weights->table.tensors[0];
-    if (!finder_find(&o->finder, embedding->name) && tensor_file_find(o->finder.file, "lm_head.weight"))
-        snprintf(embedding->name, sizeof embedding->name, "lm_head.weight");
+    const struct tensor_name head = head_name(o);
+    if (!finder_find(&o->finder, embedding->name) && tensor_file_find(o->finder.file, head.text))
+        memcpy(embedding->name, head.text, sizeof embedding->name - 1);
 }
 
 /* ---- what is left over ---- */
@@ -152,6 +183,20 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
 {
     bool zero = false;
     return ends_with(t->name, ".bias") && tensor_file_is_zero(f->file, t, &zero, f->err) == STATUS_OK && zero;
+}
+
+/* k and v of a layer that reads another's. */
+static bool is_shared(const struct model_spec *spec, const struct stored_tensor *t)
+{
+    static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
+    const size_t n = strlen(spec->names.layers);
+    char *rest;
+    if (strncmp(t->name, spec->names.layers, n) != 0 || t->name[n] != '.') return false;
+    const long layer = strtol(t->name + n + 1, &rest, 10);
+    if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
+    for (int i = 0; i < 4; i++)
+        if (strstr(rest, names[i])) return true;
+    return false;
 }
 
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
@@ -175,7 +220,32 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    return (o->spec->tie_word_embeddings && strcmp(t->name, "lm_head.weight") == 0) || is_zero_bias(&o->finder, t);
+    if (is_shared(o->spec, t)) return true;
+    return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
+}
+
+/* Whether a tensor of a checkpoint with other modalities belongs to one of these: it is neither lm_head nor in a layer
+ * of the text model, beside its embedding or its final norm. */
+static bool is_of_other_modality(const struct opening *o, const struct stored_tensor *t)
+{
+    const struct tensor_names *n = &o->spec->names;
+    const char *const modules[] = {n->layers, n->embedding, n->final_norm, "lm_head"};
+    if (!o->spec->has_vision && !o->spec->has_audio) return false;
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
+        const struct tensor_name name = tensor_name_with(modules[i], &o->prefix);
+        const size_t length = strlen(name.text);
+        if (strncmp(t->name, name.text, length) == 0 && t->name[length] == '.') return false;
+    }
+    return true;
+}
+
+static void warn_of_modalities(const struct opening *o, const struct log *log)
+{
+    const int64_t tensors = o->weights->other_tensors;
+    if (tensors > 0)
+        log_write(log, LOG_WARNING, "%s: %s: %lld tensor%s not used; %s refused", o->finder.folder,
+                  model_spec_other_parts(o->spec), (long long)tensors, plural(tensors),
+                  o->spec->has_audio ? "images and audio are" : "images are");
 }
 
 static void warn_unused(const struct opening *o, const struct log *log)
@@ -185,13 +255,20 @@ static void warn_unused(const struct opening *o, const struct log *log)
     int64_t unused = 0;
     for (int64_t i = 0; i < tensor_file_count(f->file); i++) {
         const struct stored_tensor *t = tensor_file_at(f->file, i);
-        if (f->used[i] || harmless(o, t)) continue;
+        if (f->used[i]) continue;
+        if (is_of_other_modality(o, t)) {
+            o->weights->other_tensors++;
+            o->weights->other_bytes += (int64_t)t->bytes;
+            continue;
+        }
+        if (harmless(o, t)) continue;
         if (unused++ < NAMED)
             log_write(log, LOG_WARNING, "%s: tensor \"%s\" is not used", t->path, show_string(t->name).text);
     }
     if (unused > NAMED)
         log_write(log, LOG_WARNING, "%s: %lld more tensor%s not used", f->folder, (long long)(unused - NAMED),
                   unused - NAMED == 1 ? " is" : "s are");
+    warn_of_modalities(o, log);
 }
 
 /* Fills the weights from the file that is open. */
@@ -199,9 +276,11 @@ static enum status fill(struct opening *o)
 {
     struct model_weights *w = o->weights;
     bool tied = false;
+    find_prefix(o);
     enum status status = find_tie(o, &tied);
     if (status == STATUS_OK) status = model_weights_init(o->spec, tied, w, o->finder.err);
     if (status != STATUS_OK) return status;
+    tensor_table_rename(&w->table, &o->prefix);
     w->sources = calloc((size_t)w->table.count, sizeof *w->sources);
     if (!w->sources) return out_of_memory(&o->finder);
     if (tied) name_tied_embedding(o);

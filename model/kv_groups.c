@@ -133,7 +133,12 @@ enum status kv_groups_assign(const struct model_spec *spec, const struct batch_l
     *out = (struct kv_groups){.count = limits->num_groups};
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        const int32_t shares = spec->layers[i].attention.shares_kv;
         int32_t first = 0;
+        if (shares) {
+            out->group[i] = out->group[i - shares], out->index[i] = out->index[i - shares];
+            continue;
+        }
         const int32_t count = groups_for(limits, &cache, most, &first);
         if (count == 0)
             return error_set(err, STATUS_INTERNAL, "no KV cache group keeps what layer %d reads, whose window is %d", i,

@@ -20,7 +20,7 @@ struct kv_groups {
     int32_t num_tensors;               /* of K, and as many of V: the layers of the largest group */
     int32_t num_layers[KV_MAX_GROUPS]; /* [count] */
     /* [spec->num_layers] The group of each layer, and the tensor that serves it there. Of layers in one group, the
-     * later one has the higher index. */
+     * later one has the higher index. A layer that shares K and V has the place of the one that keeps them. */
     int16_t group[MODEL_MAX_LAYERS], index[MODEL_MAX_LAYERS];
 };
 

@@ -35,3 +35,9 @@ size_t model_spec_num_experts(const struct model_spec *spec)
     for (int32_t i = 0; i < spec->num_layers; i++) count += (size_t)spec->layers[i].experts.router.num_experts;
     return count;
 }
+
+const char *model_spec_other_parts(const struct model_spec *spec)
+{
+    if (spec->has_vision) return spec->has_audio ? "vision and audio towers" : "vision tower";
+    return spec->has_audio ? "audio tower" : "";
+}

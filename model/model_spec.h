@@ -17,13 +17,23 @@
 #define MODEL_MAX_ROPES 2
 #define MODEL_MAX_SCHEMES 8
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONGROPE, NUM_ROPE_TYPES };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_DYNAMIC,
+    ROPE_YARN,
+    ROPE_LLAMA3,
+    ROPE_LONGROPE,
+    ROPE_PROPORTIONAL,
+    NUM_ROPE_TYPES
+};
 
 /* rope_theta and rope_scaling (transformers 4), or rope_parameters (5). Formulas: transformers' modeling_rope_utils. */
 struct rope_config {
     enum rope_type type;
     double theta;
-    double factor;                            /* linear, dynamic, yarn, llama3 */
+    double factor;     /* linear, dynamic, yarn, llama3, proportional */
+    double proportion; /* proportional: of the pairs, those before it rotate; the others are at angle 0 */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn: 32, 1 */
     double attention_factor;                  /* yarn, longrope: <= 0: follows from the other values */
@@ -59,7 +69,9 @@ enum weight_storage {
     STORED_AWQ,    /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
                       7, .scales [groups, out] */
     STORED_MXFP4,  /* compressed-tensors: NAME.weight_packed [out, in / 2] bytes, .weight_scale [out, groups] e8m0 */
-    STORED_NVFP4   /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
+    STORED_NVFP4,  /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
+    STORED_MXFP4_BLOCKS /* gpt-oss, all experts of a layer: NAME_blocks [num_experts, out, groups, 16] bytes,
+                           NAME_scales [num_experts, out, groups] e8m0, not transposed */
 };
 
 /* How a matrix is stored, and what format it gets in memory. */
@@ -83,12 +95,16 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
 enum tensor_role {
     TENSOR_EMBEDDING,
     TENSOR_EMBEDDING_NORM,
+    TENSOR_PER_LAYER_EMBEDDING,
+    TENSOR_PER_LAYER_PROJECTION,
+    TENSOR_PER_LAYER_NORM,
     TENSOR_ATTENTION_NORM,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
+    TENSOR_V_NORM,
     TENSOR_SINKS,
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
@@ -107,6 +123,10 @@ enum tensor_role {
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN,
     TENSOR_POST_MLP_NORM,
+    TENSOR_PER_LAYER_GATE,
+    TENSOR_PER_LAYER_DOWN,
+    TENSOR_POST_PER_LAYER_NORM,
+    TENSOR_LAYER_SCALAR,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
     TENSOR_K_SCALE,
@@ -122,15 +142,18 @@ struct attention_spec {
     float clip; /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
     bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
-    int32_t rotary_dim;       /* elements of a head that are rotated; 0: none */
-    int32_t rope;             /* by which of the spec's ropes */
-    float scale;              /* scores are scale * q.k */
-    float soft_cap;           /* of scores; 0: none */
-    int32_t window;           /* a query attends to the last `window` tokens, itself included; 0: to all */
-    int32_t chunk;            /* to the tokens of its own chunk of so many; 0: to all */
+    bool v_norm;              /* each head of v is normed, without a gain */
+    bool v_is_k;              /* v is computed by k's matrix: it is k before norm and rotation */
+    int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
+    int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
+    int32_t rope;       /* by which of the spec's ropes */
+    float scale;        /* scores are scale * q.k */
+    float soft_cap;     /* of scores; 0: none */
+    int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;      /* to the tokens of its own chunk of so many; 0: to all */
 };
 
-/* Elements of a token's q, and of its k or v, all heads together. */
+/* Elements of a token's q, and of the k or v that the layer computes, all heads together. */
 static inline int64_t attention_q_size(const struct attention_spec *a)
 {
     return (int64_t)a->num_heads * a->head_size;
@@ -138,7 +161,7 @@ static inline int64_t attention_q_size(const struct attention_spec *a)
 
 static inline int64_t attention_kv_size(const struct attention_spec *a)
 {
-    return (int64_t)a->num_kv_heads * a->head_size;
+    return a->shares_kv ? 0 : (int64_t)a->num_kv_heads * a->head_size;
 }
 
 struct mlp_spec {
@@ -213,9 +236,13 @@ struct model_spec {
     double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
     double embedding_multiplier;     /* 1 where the family has none, as the next */
     bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
+    /* Per-layer embeddings (layers/per_layer.c): a token has this many elements for each layer; 0: there are none */
+    int32_t per_layer_size, per_layer_vocab_size;
+    bool layer_scalars; /* each layer multiplies the residual stream by a number; then it ends with a post norm */
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
+    bool has_vision, has_audio; /* the checkpoint has parts for images or sound, which are not used */
     struct tensor_names names;
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;
@@ -241,6 +268,9 @@ size_t model_spec_num_experts(const struct model_spec *spec); /* of all layers t
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes
  * max_position_embeddings is stretched already. */
 int32_t model_spec_max_length(const struct model_spec *spec);
+
+/* "vision tower": what is not used of a checkpoint that also reads images or audio; "" for others. */
+const char *model_spec_other_parts(const struct model_spec *spec);
 
 /* As config.json calls them: "llama3", "gelu_pytorch_tanh". */
 extern const char *const rope_type_names[NUM_ROPE_TYPES];

@@ -6,8 +6,8 @@
 #include "model/model_spec.h"
 
 const char *const rope_type_names[NUM_ROPE_TYPES] = {
-    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
-    [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
+    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear",     [ROPE_DYNAMIC] = "dynamic",          [ROPE_YARN] = "yarn",
+    [ROPE_LLAMA3] = "llama3",   [ROPE_LONGROPE] = "longrope", [ROPE_PROPORTIONAL] = "proportional"};
 
 /* base ^ (2 * pair / dim), in float32. */
 static float pair_wavelength(double base, int pair, int dim)
@@ -113,6 +113,8 @@ static float pair_frequency(const struct rope_config *rope, int pair, int dim, b
         return llama3_frequency(rope, 1 / wavelength);
     case ROPE_LONGROPE:
         return 1 / ((is_long ? rope->long_factor : rope->short_factor)[pair] * wavelength);
+    case ROPE_PROPORTIONAL:
+        return pair < (int)(rope->proportion * dim / 2) ? 1 / wavelength / (float)rope->factor : 0;
     default:
         return 1 / wavelength;
     }

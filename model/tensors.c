@@ -6,9 +6,10 @@
 #include <string.h>
 
 /* A layer has 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
- * 22 tensors; sinks, and two scales of its cache; and, with experts, a router with two biases and a shared gate. An
- * expert has 3 matrices and their biases. Embedding, its norm, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 29, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 4 };
+ * 22 tensors; a norm of V; 4 tensors behind the MLP; sinks, and two scales of its cache; and, with experts, a router
+ * with two biases and a shared gate. An expert has 3 matrices and their biases. Embedding, its norm, 3 tensors of
+ * per-layer embeddings, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 34, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 7 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -31,6 +32,15 @@ const struct tensor_names tensor_names_llama = {
     .expert_gate = "gate_proj",
     .expert_up = "up_proj",
     .expert_down = "down_proj",
+};
+
+const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES] = {
+    {"model.", "lm_head"},
+    {"language_model.model.", "language_model.lm_head"},
+    {"model.language_model.", "lm_head"},
+    {"model.text_model.", "lm_head"},
+    {"language_model.", "lm_head"},
+    {"", "lm_head"},
 };
 
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
@@ -95,30 +105,51 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
     add_gain(table, spec, &gain, in_attention(spec, spec->names.q_norm).text);
+    if (a->shares_kv) return;
     gain.role = TENSOR_K_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_kv_size(a);
     add_gain(table, spec, &gain, in_attention(spec, spec->names.k_norm).text);
 }
 
-static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+static void add_v_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct tensor ones = {.role = TENSOR_V_NORM,
+                                .kind = TENSOR_ONES,
+                                .layer = layer,
+                                .out_features = spec->layers[layer].attention.head_size};
+    add(table, &ones, "%s.%d.%s.weight", spec->names.layers, layer, in_attention(spec, "v_norm").text);
+}
+
+/* q, k and v; q alone where the layer reads another's K and V. */
+static void add_qkv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
-    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a), kv_size = attention_kv_size(a);
+    const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
     struct tensor qkv = {.layer = layer,
-                         .in_features = hidden,
+                         .in_features = spec->hidden_size,
                          .merged = MERGED_QKV,
                          .num_parts = 3,
                          .merged_rows = q_size + 2 * kv_size};
     const char *merged = spec->names.qkv;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
+    if (a->shares_kv) qkv.merged = MERGED_NONE;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
+    if (a->shares_kv) return;
     qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = kv_size, qkv.first_row = q_size;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
     qkv.role = TENSOR_V, qkv.part = 2, qkv.first_row = q_size + kv_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
+               a->qkv_bias);
+}
 
+static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct attention_spec *a = &spec->layers[layer].attention;
+    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a);
+    add_qkv(table, spec, layer);
     add_qk_norms(table, spec, layer);
+    if (a->v_norm) add_v_norm(table, spec, layer);
     const struct tensor sinks = {
         .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
     if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "sinks").text);
@@ -240,6 +271,18 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);
 }
 
+static void add_per_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const int64_t hidden = spec->hidden_size, size = spec->per_layer_size;
+    const struct tensor gate = {
+        .role = TENSOR_PER_LAYER_GATE, .layer = layer, .out_features = size, .in_features = hidden};
+    const struct tensor down = {
+        .role = TENSOR_PER_LAYER_DOWN, .layer = layer, .out_features = hidden, .in_features = size};
+    add_matrix(table, spec, &gate, "per_layer_input_gate", false);
+    add_matrix(table, spec, &down, "per_layer_projection", false);
+    add_norm(table, spec, layer, TENSOR_POST_PER_LAYER_NORM, "post_per_layer_input_norm");
+}
+
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const enum norm_placement placement = spec->layers[layer].norm_placement;
@@ -252,6 +295,10 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     if (spec->layers[layer].experts.router.num_experts > 0) add_experts(table, spec, layer);
     if (spec->layers[layer].mlp.intermediate_size > 0) add_mlp(table, spec, layer);
     if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
+    if (spec->per_layer_size) add_per_layer(table, spec, layer);
+    const struct tensor scalar = {
+        .role = TENSOR_LAYER_SCALAR, .kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
+    if (spec->layer_scalars) add(table, &scalar, "%s.%d.layer_scalar", names->layers, layer);
 }
 
 static void add_cache_scales(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -271,6 +318,20 @@ static void set_scheme(struct tensor *t, const struct model_spec *spec)
     t->scheme = spec->schemes[scheme];
 }
 
+static void add_per_layer_inputs(struct tensor_table *table, const struct model_spec *spec)
+{
+    const int64_t all = (int64_t)spec->num_layers * spec->per_layer_size;
+    struct tensor t = {.role = TENSOR_PER_LAYER_EMBEDDING,
+                       .layer = -1,
+                       .out_features = spec->per_layer_vocab_size,
+                       .in_features = all};
+    add(table, &t, "model.embed_tokens_per_layer.weight");
+    t.role = TENSOR_PER_LAYER_PROJECTION, t.out_features = all, t.in_features = spec->hidden_size;
+    add(table, &t, "model.per_layer_model_projection.weight");
+    t.role = TENSOR_PER_LAYER_NORM, t.out_features = spec->per_layer_size, t.in_features = 0;
+    add_gain(table, spec, &t, "model.per_layer_projection_norm");
+}
+
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
 {
     struct tensor tokens = {
@@ -281,6 +342,7 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     add(table, &tokens, "%s.weight", spec->names.embedding);
     if (spec->names.embedding_norm) add_norm(table, spec, -1, TENSOR_EMBEDDING_NORM, spec->names.embedding_norm);
+    if (spec->per_layer_size) add_per_layer_inputs(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
     add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
     tokens.role = TENSOR_LM_HEAD;
@@ -318,4 +380,27 @@ struct tensor_name tensor_name_ending(const struct tensor *t, const char *end)
     struct tensor_name name;
     snprintf(name.text, sizeof name.text, "%.*s%s", (int)(ends ? length - cut : length), t->name, end);
     return name;
+}
+
+struct tensor_name tensor_name_with(const char *text, const struct tensor_prefix *prefix)
+{
+    const struct tensor_prefix *own = &tensor_prefixes[0];
+    const size_t model = strlen(own->model), head = strlen(own->lm_head);
+    struct tensor_name name;
+    if (strncmp(text, own->model, model) == 0)
+        snprintf(name.text, sizeof name.text, "%s%s", prefix->model, text + model);
+    else if (strncmp(text, own->lm_head, head) == 0)
+        snprintf(name.text, sizeof name.text, "%s%s", prefix->lm_head, text + head);
+    else
+        snprintf(name.text, sizeof name.text, "%s", text);
+    return name;
+}
+
+void tensor_table_rename(struct tensor_table *table, const struct tensor_prefix *prefix)
+{
+    for (int32_t i = 0; i < table->count; i++) {
+        struct tensor *t = &table->tensors[i];
+        const struct tensor_name name = tensor_name_with(t->name, prefix);
+        memcpy(t->name, name.text, sizeof t->name - 1);
+    }
 }

@@ -44,7 +44,8 @@ struct tensor {
     int32_t num_experts;            /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...] */
     bool transposed, interleaved; /* as such a file has them (struct tensor_names); only gate and up are interleaved */
     bool optional;                /* the file may lack it */
-    char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
+    char name[96]; /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
+                      that it would have without quantization */
 };
 
 struct tensor_table {
@@ -78,6 +79,21 @@ int64_t tensor_elements(const struct tensor *t);
 struct tensor_name {
     char text[128];
 };
+
+/* What files may have before the names of a text model's tensors, in place of the "model." and "lm_head" that the table
+ * begins with: a checkpoint of several modalities has its text model in a module, and one that was saved from
+ * transformers' base model lacks "model.". */
+struct tensor_prefix {
+    const char *model, *lm_head;
+};
+enum { NUM_TENSOR_PREFIXES = 6 };
+extern const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES]; /* the first is the table's own */
+
+/* The name of the table with another prefix. */
+struct tensor_name tensor_name_with(const char *name, const struct tensor_prefix *prefix);
+/* Gives all tensors the names that they have with this prefix. */
+void tensor_table_rename(struct tensor_table *table, const struct tensor_prefix *prefix);
+
 /* The name of a matrix, without the ".weight" that it may end in, and with another end, such as ".qweight" or "". */
 struct tensor_name tensor_name_ending(const struct tensor *matrix, const char *end);
 

@@ -44,7 +44,10 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
         model_weights_close(w);
         return status;
     }
-    for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+        w->layers[i].scalar = 1;
+    }
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const struct weights_place place = model_weights_place(w, t);
@@ -62,6 +65,9 @@ static const struct {
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
     [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
+    [TENSOR_PER_LAYER_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, per_layer_embedding)},
+    [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
+    [TENSOR_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct model_weights, per_layer_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
@@ -69,6 +75,7 @@ static const struct {
     [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
     [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
     [TENSOR_SINKS] = {PLACE_VECTOR, offsetof(struct layer_weights, sinks)},
+    [TENSOR_V_NORM] = {PLACE_NORM, offsetof(struct layer_weights, v_norm)},
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
@@ -82,6 +89,9 @@ static const struct {
     [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_DOWN] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.down)},
     [TENSOR_POST_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_mlp_norm)},
+    [TENSOR_PER_LAYER_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, per_layer_gate)},
+    [TENSOR_PER_LAYER_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, per_layer_down)},
+    [TENSOR_POST_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_per_layer_norm)},
     [TENSOR_FINAL_NORM] = {PLACE_NORM, offsetof(struct model_weights, final_norm)},
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
 };
@@ -163,6 +173,9 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
         break;
     case TENSOR_V_SCALE:
         layer->kv_scales[1] = value;
+        break;
+    case TENSOR_LAYER_SCALAR:
+        layer->scalar = value;
         break;
     case TENSOR_XIELU_BETA:
         xielu->beta = value;

@@ -42,6 +42,7 @@ struct expert_weights {
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
     struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] of the layer */
+    struct norm_params v_norm;         /* [head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight_vector sinks;        /* [num_heads] */
     float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
@@ -51,23 +52,31 @@ struct layer_weights {
     struct xielu_params xielu; /* of an MLP without a gate */
     struct weight down;        /* [hidden_size, intermediate_size] */
     struct expert_weights experts;
-    struct norm_params post_mlp_norm; /* [hidden_size] */
+    struct norm_params post_mlp_norm;       /* [hidden_size] */
+    struct projection per_layer_gate;       /* [per_layer_size, hidden_size] */
+    struct weight per_layer_down;           /* [hidden_size, per_layer_size] */
+    struct norm_params post_per_layer_norm; /* [hidden_size] */
+    float scalar;                           /* what the layer multiplies the residual stream by; 1 where it does not */
 };
 
 struct model_weights {
-    struct tensor_table table;         /* what there is */
-    struct weight embedding;           /* [vocab_size, hidden_size] */
-    struct norm_params embedding_norm; /* [hidden_size] */
-    struct weight lm_head;             /* [vocab_size, hidden_size]; the embedding where they are tied */
-    struct norm_params final_norm;     /* [hidden_size] */
-    struct layer_weights *layers;      /* [num_layers] */
-    struct weight *experts;            /* those of all layers, three for each expert */
-    int64_t bytes;                     /* of all weights, a tied one counted once */
-    int64_t expert_bytes;              /* of these, those of matrices and biases of experts */
-    struct tensor_file *file;          /* what weights point into; NULL for dummy weights and on a device */
-    struct weight_source *sources;     /* [table.count] what tensors are made of in the files; NULL without files */
-    void *memory;                      /* dummy weights, or what model_weights_pack has read; NULL otherwise */
+    struct tensor_table table;              /* what there is */
+    struct weight embedding;                /* [vocab_size, hidden_size] */
+    struct norm_params embedding_norm;      /* [hidden_size] */
+    struct weight per_layer_embedding;      /* [per_layer_vocab_size, num_layers * per_layer_size] */
+    struct projection per_layer_projection; /* [num_layers * per_layer_size, hidden_size] */
+    struct norm_params per_layer_norm;      /* [per_layer_size] */
+    struct weight lm_head;                  /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm;          /* [hidden_size] */
+    struct layer_weights *layers;           /* [num_layers] */
+    struct weight *experts;                 /* those of all layers, three for each expert */
+    int64_t bytes;                          /* of all weights, a tied one counted once */
+    int64_t expert_bytes;                   /* of these, those of matrices and biases of experts */
+    struct tensor_file *file;               /* what weights point into; NULL for dummy weights and on a device */
+    struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
+    void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
+    int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors

@@ -322,7 +322,7 @@ static void assert_rendered(const struct chat_template *c, const char *shape, co
     const struct chat_input input = {.messages = json_object_get(root, "messages"),
                                      .tools = json_object_get(root, "tools"),
                                      .kwargs = json_object_get(root, "kwargs"),
-                                     .join_parts = true};
+                                     .fit_form = true};
     struct marked_text text = {0};
     struct error err = {{0}};
     if (chat_template_render(c, &input, &text, &err)) fail_msg("%s", err.text);
@@ -350,6 +350,12 @@ static void test_parts(void **state)
                          "{% for p in content %}<{{ p.text }}>{% endfor %}{% endif %}{% endmacro %}"
                          "{% for m in messages %}{{ show(m.content) }};{% endfor %}");
     assert_rendered(c, shape, "<a><b>;c;");
+    chat_template_close(c);
+    /* as SmolVLM's and LLaVA's do: no text but that of parts */
+    c = open_template(t, "{% for m in messages %}{% if m['content'][0]['type'] == 'image' %}!{% endif %}"
+                         "{% for p in m['content'] %}{% if p['type'] == 'text' %}{{ p['text'] }}{% endif %}"
+                         "{% endfor %};{% endfor %}");
+    assert_rendered(c, shape, "ab;c;");
     chat_template_close(c);
     tokenizer_close(t);
 }
@@ -409,7 +415,8 @@ static void test_refused_input(void **state)
         {"{\"messages\": [7]}", "message 1 must be an object with a string \"role\""},
         {"{\"messages\": [{\"role\": \"user\"}, {\"role\": 3}]}", "message 2 must be an object"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": 3}]}", "the \"content\" of message 1 must be"},
-        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}", "takes text alone"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\"}]}]}",
+         "a part of type \"image\"; quire reads text alone"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": [\"a\"]}]}", "message 1 has a part"},
         {"{\"messages\": [{\"role\": \"user\"}], \"tools\": {}}", "tools must be a list of objects"},
         {"{\"messages\": [{\"role\": \"user\"}], \"documents\": [1]}", "documents must be a list of objects"},

@@ -183,9 +183,7 @@ static void test_unsupported(void **state)
         {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
                       "and a mixture of experts"},
         {"llama4", "vision and a mixture of experts"},
-        {"gemma3", "vision"},
-        {"mistral3", "vision"},
-        {"qwen2_vl", "vision"},
+        {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
         {"whisper", "audio"},
         {"t5", "an encoder"},
@@ -205,6 +203,82 @@ static void test_unsupported(void **state)
     refuse(*state, SIZES, "\"model_type\":\"mixtra\"", STATUS_UNSUPPORTED, "model_type is \"mixtra\"; quire runs");
     refuse(*state, SIZES, "\"model_type\":\"t5 t5_gemma_module\"", STATUS_UNSUPPORTED, "; quire runs");
     refuse(*state, SIZES, "\"model_type\":\"\"", STATUS_UNSUPPORTED, "model_type is \"\"; quire runs");
+}
+
+/* The text_config of a file with other modalities is read as the family that it names, or the file's usual one. */
+static void test_multimodal(void **state)
+{
+    static const char nested[] = "\"text_config\":{" SIZES "}";
+    static const char *const usual[][2] = {
+        {"aya_vision", "cohere2"},
+        {"cohere2_vision", "cohere2"},
+        {"exaone4_5", "exaone4"},
+        {"gemma3", "gemma3_text"},
+        {"glm4v", "glm4v_text"},
+        {"idefics3", "llama"},
+        {"internvl", "qwen2"},
+        {"llava", "llama"},
+        {"llava_next", "llama"},
+        {"llava_next_video", "llama"},
+        {"llava_onevision", "qwen2"},
+        {"mistral3", "mistral"},
+        {"qwen2_5_vl", "qwen2_5_vl_text"},
+        {"qwen2_vl", "qwen2_vl_text"},
+        {"qwen3_vl", "qwen3_vl_text"},
+        {"smolvlm", "llama"},
+        {"video_llava", "llama"},
+        {"vipllava", "llama"},
+        {"granite4_vision", "granite4_vision_text"},
+    };
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        char type[64], words[128];
+        snprintf(type, sizeof type, "\"model_type\":\"%s\",\"architectures\":[\"X\"]", usual[i][0]);
+        const struct model_config c = accept(*state, type, "\"text_config\":{\"num_key_value_heads\":2," SIZES "}");
+        assert_string_equal(c.model_type, usual[i][1]);
+        assert_true(c.spec.has_vision && !c.spec.has_audio);
+        snprintf(words, sizeof words, "text_config.model_type is \"mamba\"");
+        refuse(*state, type, "\"text_config\":{\"model_type\":\"mamba\"," SIZES "}", STATUS_UNSUPPORTED, words);
+    }
+    refuse(*state, "\"model_type\":\"gemma3\"", "\"text_config\":7", STATUS_INVALID, "text_config must be an object");
+    refuse(*state, "\"model_type\":\"gemma3\"", "", STATUS_INVALID, "hidden_size is missing");
+    refuse(*state, "\"model_type\":\"llava\"", "\"text_config\":{\"vocab_size\":0}", STATUS_INVALID,
+           "text_config.vocab_size must be");
+    struct model_config c =
+        accept(*state, "\"model_type\":\"exaone4_5\"",
+               "\"text_config\":{\"model_type\":\"exaone4_5_text\",\"num_key_value_heads\":2," SIZES "}");
+    assert_string_equal(c.model_type, "exaone4");
+    /* what the outer file says counts, and its absence leaves what the text_config says */
+    c = accept(
+        *state,
+        "\"model_type\":\"llava\",\"torch_dtype\":\"float16\",\"eos_token_id\":[3,4],\"tie_word_embeddings\":true",
+        "\"text_config\":{\"tie_word_embeddings\":false,\"dtype\":\"float32\",\"eos_token_id\":5," SIZES "}");
+    assert_true(c.spec.tie_word_embeddings && c.spec.dtype == DTYPE_FLOAT16 && c.num_eos == 2);
+    c = accept(*state, "\"model_type\":\"internvl\"",
+               "\"text_config\":{\"tie_word_embeddings\":false,\"dtype\":\"float16\",\"eos_token_id\":5,\"num_key_"
+               "value_heads\":2," SIZES "}");
+    assert_true(!c.spec.tie_word_embeddings && c.spec.dtype == DTYPE_FLOAT16 && c.eos_token_ids[0] == 5);
+    assert_true(accept(*state, "\"model_type\":\"mistral3\"", "\"text_config\":{\"num_key_value_heads\":2," SIZES "}")
+                    .spec.tie_word_embeddings);
+    assert_false(accept(*state, "\"model_type\":\"llava\"", nested).spec.tie_word_embeddings);
+    /* modules are named as in the file, by whichever version of transformers, and the vision tower's are no matter */
+    static const char *const lists[] = {"re:language_model\\\\.model\\\\.layers\\\\.0\\\\..*",
+                                        "model.language_model.layers.0", "language_model.model.layers.0",
+                                        "model.layers.0"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char keys[512];
+        snprintf(keys, sizeof keys,
+                 "\"text_config\":{" SIZES "},\"quantization_config\":{\"quant_method\":\"fp8\","
+                 "\"modules_to_not_convert\":[\"%s\",\"vision_tower.layers.1\"]}",
+                 lists[i]);
+        c = accept(*state, "\"model_type\":\"llava\"", keys);
+        assert_int_equal(c.spec.layers[0].schemes[TENSOR_DOWN], 0);
+        assert_int_equal(c.spec.layers[1].schemes[TENSOR_DOWN], 1);
+    }
+    /* flat, as Qwen2-VL was published */
+    c = accept(*state, "\"model_type\":\"qwen2_vl\",\"vision_config\":{\"depth\":32}",
+               "\"num_key_value_heads\":2,\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}," SIZES);
+    assert_string_equal(c.model_type, "qwen2_vl_text");
+    assert_true(c.spec.has_vision && c.spec.ropes[0].type == ROPE_DEFAULT && c.spec.ropes[0].theta == 1e6);
 }
 
 static void test_mistral(void **state)
@@ -380,6 +454,18 @@ static void test_refused_by_a_family(void **state)
         {"gemma3_text", "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be"},
         {"gemma3_text", "\"attn_logit_softcapping\":50", STATUS_UNSUPPORTED, "attn_logit_softcapping is 50"},
         {"gemma3_text", "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is"},
+        {"gemma4_text", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
+        {"gemma4_text", "\"enable_moe_block\":true", STATUS_UNSUPPORTED, "enable_moe_block is true"},
+        {"gemma4_text", "\"use_bidirectional_attention\":\"all\"", STATUS_UNSUPPORTED,
+         "use_bidirectional_attention is \"all\""},
+        {"gemma4_text", "\"global_head_dim\":65", STATUS_INVALID, "head_dim must be even, found 65"},
+        {"gemma4_text", "\"per_layer_config\":{\"1\":{\"head_dim\":64,\"intermediate_size\":8}}", STATUS_UNSUPPORTED,
+         "per_layer_config.1.intermediate_size is set"},
+        {"gemma4_text", "\"per_layer_config\":{\"1\":{\"num_key_value_heads\":3}}", STATUS_INVALID,
+         "is not a multiple of per_layer_config.1.num_key_value_heads (3)"},
+        {"gemma4_text", "\"per_layer_config\":{\"2\":{\"head_dim\":64}}", STATUS_INVALID,
+         "per_layer_config must have objects named by a layer's number, found 2"},
+        {"gemma4_text", "\"num_kv_shared_layers\":2", STATUS_INVALID, "num_kv_shared_layers is 2, but no layer"},
         {"glm", "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true, but quire computes glm models"},
         {"glm4", "\"hidden_act\":\"gelu\"", STATUS_UNSUPPORTED, "hidden_act is \"gelu\""},
         {"glm4", "\"partial_rotary_factor\":0.01", STATUS_INVALID,
@@ -641,6 +727,68 @@ static void test_experts(void **state)
     assert_true(c.spec.layers[0].experts.router.normalize && c.spec.names.experts == NULL);
     c = accept(*state, "\"model_type\":\"granitemoeshared\"," SIZES, "\"shared_intermediate_size\":40");
     assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 40);
+}
+
+#define GLM4_MOE "\"model_type\":\"glm4_moe\"," SIZES ",\"num_key_value_heads\":2"
+#define EXAONE_MOE "\"model_type\":\"exaone_moe\"," SIZES ",\"num_key_value_heads\":2"
+#define MINIMAX_M2 "\"model_type\":\"minimax_m2\"," SIZES ",\"num_key_value_heads\":2"
+
+/* DeepSeek V3's router: sigmoids, groups by the sum of two, a bias for the choice. */
+static void test_deepseek_routers(void **state)
+{
+    struct model_config c = accept(*state, GLM4_MOE, "\"n_routed_experts\":64,\"n_group\":8,\"topk_group\":3");
+    const struct router_params *router = &c.spec.layers[1].experts.router;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 8, 1408));
+    assert_true(router->kind == ROUTER_SIGMOID && router->group_sums && router->normalize && router->scaling == 1);
+    assert_true(router->num_groups == 8 && router->top_groups == 3 && c.spec.layers[1].experts.choice_bias);
+    assert_true(c.spec.layers[0].mlp.intermediate_size == 96 && c.spec.layers[1].mlp.intermediate_size == 1408);
+    assert_true(c.spec.layers[0].attention.rotary_dim == 8 && c.spec.layers[0].attention.qk_norm == QK_NORM_NONE);
+    assert_string_equal(c.spec.names.shared, "mlp.shared_experts");
+    c = accept(*state, GLM4_MOE, "\"use_qk_norm\":true,\"attention_bias\":true,\"first_k_dense_replace\":0");
+    assert_true(routes(&c, 0, 128, 8, 1408) && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
+    assert_true(c.spec.layers[0].attention.qkv_bias && !c.spec.layers[0].attention.o_bias);
+    refuse(*state, GLM4_MOE, "\"n_group\":5", STATUS_INVALID, "128 experts cannot be divided into n_group (5) groups");
+    refuse(*state, GLM4_MOE, "\"topk_group\":2", STATUS_INVALID, "topk_group");
+
+    c = accept(*state, "\"model_type\":\"dots1\"," SIZES, "\"num_key_value_heads\":2,\"max_window_layers\":1");
+    assert_true(routes(&c, 0, 128, 6, 1408) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].attention.window == 0 && c.spec.layers[1].attention.window == 4096);
+    assert_false(c.spec.layers[0].experts.router.normalize);
+    c = accept(*state, "\"model_type\":\"solar_open\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 0, 128, 8, 1280) && c.spec.layers[0].mlp.intermediate_size == 1280);
+    assert_true(c.spec.ropes[0].theta == 1e6 && c.spec.layers[0].attention.head_size == 128);
+}
+
+static void test_exaone_moe(void **state)
+{
+    struct model_config c = accept(*state, EXAONE_MOE, "\"sliding_window\":9,\"sliding_window_pattern\":2");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 8, 1024));
+    assert_true(c.spec.layers[1].experts.router.scaling == 2.5f && c.spec.layers[1].mlp.intermediate_size == 1024);
+    assert_true(c.spec.layers[0].norm_placement == NORM_BEFORE && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
+    assert_true(c.spec.layers[0].attention.window == 9 && c.spec.layers[0].attention.rotary_dim == 16);
+    assert_true(c.spec.layers[1].attention.window == 0 && c.spec.layers[1].attention.rotary_dim == 0);
+    assert_string_equal(c.spec.names.choice_bias, "mlp.e_score_correction_bias");
+    c = accept(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
+    assert_true(routes(&c, 0, 64, 8, 1024) && routes(&c, 1, 0, 0, 0));
+    refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\"]", STATUS_INVALID,
+           "mlp_layer_types must be an array of num_hidden_layers strings");
+    refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"wide\"]", STATUS_INVALID,
+           "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
+}
+
+static void test_minimax_m2(void **state)
+{
+    struct model_config c = accept(*state, MINIMAX_M2, "\"rotary_dim\":64,\"use_qk_norm\":true");
+    assert_true(routes(&c, 0, 256, 8, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].experts.router.kind == ROUTER_SIGMOID && c.spec.layers[0].experts.choice_bias);
+    assert_true(c.spec.layers[0].attention.rotary_dim == 64 && c.spec.layers[0].attention.head_size == 128);
+    assert_true(c.spec.layers[0].attention.qk_norm == QK_NORM_PROJECTION && c.spec.ropes[0].theta == 5e6);
+    c = accept(*state, MINIMAX_M2, "\"partial_rotary_factor\":0.25");
+    assert_int_equal(c.spec.layers[0].attention.rotary_dim, 32);
+    refuse(*state, MINIMAX_M2, "\"rotary_dim\":63", STATUS_INVALID, "rotary_dim is 63, but must be even");
+    c = accept(*state, "\"model_type\":\"flex_olmo\"," SIZES, "\"attention_bias\":true");
+    assert_true(routes(&c, 0, 7, 5, 96) && c.spec.layers[0].norm_placement == NORM_AFTER);
+    assert_true(c.spec.ropes[0].theta == 5e5 && c.spec.layers[0].attention.o_bias);
 }
 
 /* The factors of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
@@ -1029,10 +1177,8 @@ static void test_rope_refused(void **state)
         {"{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":1}", STATUS_INVALID,
          "long_factor must be an array of 8 numbers"},
         {"{\"type\":\"su\",\"factor\":2}", STATUS_UNSUPPORTED, "rope_type \"su\" is not supported"},
-        {"{\"rope_type\":\"proportional\"}", STATUS_UNSUPPORTED, "rope_type \"proportional\""},
-        {"{\"rope_type\":\"mrope\",\"type\":\"default\"}", STATUS_UNSUPPORTED, "rope_type \"mrope\""},
+        {"{\"rope_type\":\"proportionate\"}", STATUS_UNSUPPORTED, "rope_type \"proportionate\""},
         {"{\"type\":3}", STATUS_INVALID, "type must be a string"},
-        {"{\"type\":\"default\",\"mrope_section\":[1,2]}", STATUS_UNSUPPORTED, "mrope_section is set"},
         {"{\"type\":\"dynamic\",\"alpha\":1000,\"factor\":1}", STATUS_UNSUPPORTED, "alpha is set"},
         {"{\"full_attention\":{\"rope_type\":\"default\"}}", STATUS_UNSUPPORTED, "full_attention is set"},
         {"{\"type\":\"default\",\"partial_rotary_factor\":0.5}", STATUS_UNSUPPORTED, "partial_rotary_factor is 0.5"},
@@ -1295,6 +1441,7 @@ int main(void)
         TEST(test_several_architectures),
         TEST(test_llama_under_other_keys),
         TEST(test_unsupported),
+        TEST(test_multimodal),
         TEST(test_mistral),
         TEST(test_llama_window),
         TEST(test_use_sliding_window_is_ignored),
@@ -1309,6 +1456,9 @@ int main(void)
         TEST(test_granite4),
         TEST(test_qwen_experts),
         TEST(test_experts),
+        TEST(test_deepseek_routers),
+        TEST(test_exaone_moe),
+        TEST(test_minimax_m2),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),

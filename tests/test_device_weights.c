@@ -78,13 +78,19 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
         from_dtype = to_dtype = device->gain_dtype;
         assert_int_equal(host->gain_dtype, device->gain_dtype);
         assert_true(host->eps == device->eps && host->eps > 0);
+    } else if (t->kind == TENSOR_VECTOR) {
+        const struct weights_place host = model_weights_place(&c->host, t), device = model_weights_place(&c->device, t);
+        from = *host.vector, to = *device.vector;
+        from_dtype = to_dtype = DTYPE_FLOAT32;
+        assert_int_equal(*host.vector_dtype, DTYPE_FLOAT32);
+        assert_int_equal(*device.vector_dtype, DTYPE_FLOAT32);
     } else {
         const struct weight *host = model_weights_matrix(&c->host, t), *device = device_matrix(c, t);
         const bool bias = t->kind == TENSOR_BIAS;
         from = bias ? host->bias : host->data, to = bias ? device->bias : device->data;
         from_dtype = bias ? host->bias_dtype : weight_dtype(host);
         assert_int_equal(bias ? device->bias_dtype : weight_dtype(device), dtype);
-        assert_int_equal(device->out_features, t->merged_rows);
+        assert_int_equal(device->out_features * (t->num_experts > 0 ? t->num_experts : 1), t->merged_rows);
         first = t->first_row * (bias ? 1 : t->in_features);
     }
     assert_ptr_not_equal(from, to);
@@ -108,7 +114,8 @@ static void test_every_element(void **state)
                              c.host.lm_head.data == c.host.embedding.data);
             for (int32_t j = 0; j < c.config.spec.num_layers; j++) {
                 assert_int_equal(c.device.layers[j].qkv.num_parts, 1);
-                assert_int_equal(c.device.layers[j].gate_up.num_parts, 1);
+                const bool dense = c.config.spec.layers[j].mlp.intermediate_size > 0;
+                assert_int_equal(c.device.layers[j].gate_up.num_parts, dense ? 1 : 0);
             }
             assert_int_equal(c.device.bytes, c.arena.bytes[PURPOSE_WEIGHTS]);
             assert_int_equal(c.device.bytes, device_weights_bytes(&c.host, dtypes[k]));

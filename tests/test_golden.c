@@ -373,16 +373,16 @@ static void place_in_groups(struct fixture *f, int32_t first, int32_t end)
     give_back_passed(f, first);
     if (f->host_blocks) swap_grouped(f);
     for (int32_t g = 0; g < step.num_groups; g++) {
-        const int32_t shared = blocks->tables[g][first / 16];
+        const int32_t size = batch_block_size(&step, g), shared = blocks->tables[g][first / size];
         if (shared && first % 2) {
-            take(f, g, first / 16);
-            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / 16]};
+            take(f, g, first / size);
+            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / size]};
             blocks->copied[blocks->num_copied++] = shared;
         }
         for (int32_t t = first; t < end; t++) {
-            if (!blocks->tables[g][t / 16]) take(f, g, t / 16);
+            if (!blocks->tables[g][t / size]) take(f, g, t / size);
             b->slot_mapping[g * b->limits.max_num_tokens + t - first] =
-                (int64_t)blocks->tables[g][t / 16] * 16 + t % 16;
+                (int64_t)blocks->tables[g][t / size] * size + t % size;
         }
         int32_t held = 0;
         for (int32_t i = 0; i < MAX_BLOCKS; i++) held += blocks->tables[g][i] != 0;
@@ -607,7 +607,8 @@ static bool adds_plain_outputs(const struct model_spec *spec)
     return false;
 }
 
-static bool has_gated_mlps(const struct model_spec *spec)
+/* Whether a layer has one beside its experts, or no experts. */
+static bool has_gated_mlp(const struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers; i++)
         if (spec->layers[i].mlp.kind == MLP_GATED && spec->layers[i].mlp.intermediate_size > 0) return true;
@@ -630,7 +631,7 @@ static void test_logits_of_fused_operations(void **state)
                 .chunk = decode ? 1 : 40, .copy_weights = true, .fused = decode ? 1 : 128, .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
-            assert_int_equal(calls.gate_up > 0, has_gated_mlps(&config.spec));
+            assert_int_equal(calls.gate_up > 0, has_gated_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */

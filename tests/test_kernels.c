@@ -400,9 +400,11 @@ static void norms(struct test_backend *tb, struct random *random)
         struct tensor *target = i % 4 < 2 ? &out : &x; /* out may be x */
         struct fused_add_rms_norm_args add = fused_add_rms_norm_of(target, &x, &residual, &gain);
         if (i % 5 == 0) add.multiplier = 0.22f;
+        if (i % 7 == 0) add.sum_multiplier = 0.6f;
         tb->b->fused_add_rms_norm(tb->b, &add);
         tensor_download(target), tensor_download(&residual);
-        for (int64_t j = 0; j < out.count; j++) residuals[j] += (double)add.multiplier * xs[j];
+        for (int64_t j = 0; j < out.count; j++)
+            residuals[j] = (double)add.sum_multiplier * (residuals[j] + (double)add.multiplier * xs[j]);
         check_close(tb, "fused_add_rms_norm's residual", &residual, residuals, out.count, dtype);
         reference_rms_norm(expected, residuals, gains, 1e-5, tokens, size);
         check_close(tb, "fused_add_rms_norm", target, expected, out.count, dtype);
@@ -466,6 +468,7 @@ static struct addition addition_of(const struct addition_case *c, const struct t
     struct addition a = {copy_of(x), copy_of(residual), tensor_poison(x->b, x->dtype, x->count), {0}};
     a.args = fused_add_rms_norm_of(&a.out, &a.x, &a.residual, gain);
     a.args.multiplier = c->multiplier;
+    if (c->multiplier != 1) a.args.sum_multiplier = 0.6f;
     return a;
 }
 
@@ -773,6 +776,39 @@ static void activates(struct test_backend *tb, struct random *random)
         }
         free(xs), free(expected);
         tensor_free(&x), tensor_free(&out);
+    }
+}
+
+/* Gates side by side, and ups that have a stride. */
+static void activates_apart(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[] = {1, 64, 700};
+    enum { TOKENS = 3 };
+    for (int i = 0; i < 9; i++) {
+        const int32_t size = sizes[i / 3];
+        const enum dtype dtype = types[i % 3];
+        struct tensor gates = tensor_random(tb->b, dtype, (int64_t)TOKENS * size, 4, random);
+        struct tensor ups = tensor_random(tb->b, dtype, 3 * (int64_t)TOKENS * size, 4, random);
+        double *both = malloc(sizeof(double) * 2 * (size_t)gates.count),
+               *expected = malloc(2 * sizeof *both * (size_t)gates.count);
+        for (int64_t k = 0; k < gates.count; k++) {
+            both[k / size * 2 * size + k % size] = tensor_get(&gates, k);
+            both[k / size * 2 * size + size + k % size] = tensor_get(&ups, k / size * 3 * size + size + k % size);
+        }
+        const struct act_and_mul_args args = {.out = gates.data,
+                                              .gate_up = gates.data,
+                                              .up = (char *)ups.data + (int64_t)size * dtype_size(dtype),
+                                              .up_stride = 3 * (int64_t)size,
+                                              .activation = (enum activation)(i % 3),
+                                              .num_tokens = TOKENS,
+                                              .size = size,
+                                              .dtype = dtype};
+        tb->b->act_and_mul(tb->b, &args);
+        tensor_download(&gates);
+        reference_act_and_mul(expected, both, TOKENS, size, args.activation);
+        check_close(tb, "act_and_mul of ups apart", &gates, expected, gates.count, dtype);
+        free(both), free(expected);
+        tensor_free(&gates), tensor_free(&ups);
     }
 }
 
@@ -1162,6 +1198,7 @@ EVERY_BACKEND_TEST(norm_of_zeros_is_zero)
 EVERY_BACKEND_TEST(rotates)
 EVERY_BACKEND_TEST(norms_heads)
 EVERY_BACKEND_TEST(activates)
+EVERY_BACKEND_TEST(activates_apart)
 EVERY_BACKEND_TEST(computes_xielu)
 EVERY_BACKEND_TEST(clips)
 EVERY_BACKEND_TEST(embeds)
@@ -1196,6 +1233,7 @@ int main(void)
         cmocka_unit_test(test_rotates),
         cmocka_unit_test(test_norms_heads),
         cmocka_unit_test(test_activates),
+        cmocka_unit_test(test_activates_apart),
         cmocka_unit_test(test_computes_xielu),
         cmocka_unit_test(test_clips),
         cmocka_unit_test(test_embeds),

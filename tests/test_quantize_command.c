@@ -95,6 +95,18 @@ static void assert_same_answers(const char *model, const char *format, const cha
 
 /* ---- what is written ---- */
 
+/* Whether a tensor of the folder holds several matrices, such as all experts of a layer. */
+static bool has_stacks(const char *folder)
+{
+    struct tensor_file *file;
+    struct error err;
+    bool found = false;
+    must(tensor_file_open(folder, &file, &err), &err);
+    for (int64_t i = 0; i < tensor_file_count(file); i++) found = found || tensor_file_at(file, i)->num_dims == 3;
+    tensor_file_close(file);
+    return found;
+}
+
 /* Every family's names, shapes and types of floats. The order of the tensors in a file plays no part in the answers, so
  * some folders have one file and some many. */
 static void test_same_answers(void **state)
@@ -105,9 +117,12 @@ static void test_same_answers(void **state)
             char model[MAX_PATH];
             struct temp_folder output;
             snprintf(model, sizeof model, "%s/golden/%s", QUIRE_TEST_DATA, golden_checkpoints[i]);
+            const bool stacks = has_stacks(model);
             temp_folder_make(&output);
-            quantize(model, output.path, formats[k], i % 8 ? "5" : "0.00003", 0, "matrices to");
-            assert_same_answers(model, formats[k], output.path);
+            quantize(model, output.path, formats[k], i % 8 ? "5" : "0.00003", stacks,
+                     stacks ? "holds several matrices, or a transposed one, for which compressed-tensors has no form"
+                            : "matrices to");
+            if (!stacks) assert_same_answers(model, formats[k], output.path);
             temp_folder_remove(&output);
         }
 }

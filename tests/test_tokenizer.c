@@ -742,8 +742,9 @@ static void test_bad_other_files(void **state)
 static void test_no_files(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tokenizer.model",   "tokenizer_config.json", "special_tokens_map.json",
-                                        "added_tokens.json", "tokenizer.json",        "chat_template.jinja"};
+    static const char *const names[] = {"tokenizer.model",    "tokenizer_config.json", "special_tokens_map.json",
+                                        "added_tokens.json",  "tokenizer.json",        "chat_template.jinja",
+                                        "chat_template.json", "processor_config.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char folder[64], path[512];
         make_folder(folder);
@@ -825,7 +826,8 @@ static void test_transformers_5(void **state)
     remove_folder(folder);
 }
 
-/* chat_template.jinja and additional_chat_templates/ replace the templates of tokenizer_config.json. */
+/* chat_template.jinja and additional_chat_templates/ replace the templates of tokenizer_config.json; a processor's
+ * template replaces these. */
 static void test_template_files(void **state)
 {
     (void)state;
@@ -852,6 +854,14 @@ static void test_template_files(void **state)
     assert_string_equal(default_template(t), "plain");
     assert_string_equal(templates[1].name, "tool_use");
     assert_string_equal(templates[1].source, "with tools");
+    tokenizer_close(t);
+    write_string(folder, "chat_template.json", "{\"chat_template\": \"of the processor\"}");
+    t = open_tokenizer(folder);
+    assert_string_equal(default_template(t), "of the processor");
+    tokenizer_close(t);
+    write_string(folder, "processor_config.json", "{\"chat_template\": \"newer\", \"processor_class\": \"P\"}");
+    t = open_tokenizer(folder);
+    assert_string_equal(default_template(t), "newer");
     tokenizer_close(t);
     write_bytes(folder, "chat_template.jinja", "a\0b", 3);
     assert_refused(folder, STATUS_INVALID, (const char *[]){folder, "chat_template.jinja: there is a NUL byte", NULL});

@@ -26,9 +26,10 @@
 struct checkpoint {
     struct text header;
     uint64_t bytes;
-    const char *skip;    /* a tensor to leave out, or NULL */
-    const char *reshape; /* a tensor to give another shape, or NULL */
-    const char *retype;  /* tensors whose name holds this get other_dtype, or NULL */
+    const struct tensor_prefix *prefix; /* of the names that are added; NULL: as they are */
+    const char *skip;                   /* a tensor to leave out, or NULL */
+    const char *reshape;                /* a tensor to give another shape, or NULL */
+    const char *retype;                 /* tensors whose name holds this get other_dtype, or NULL */
     const char *other_dtype;
     int other_size;
     uint8_t fill, last_byte; /* what the data are: all bytes but the last, and the last if it is not 0 */
@@ -39,6 +40,8 @@ static void add(struct checkpoint *c, const char *name, int64_t rows, int64_t co
     const char *dtype = "BF16";
     int size = 2;
     char shape[64];
+    struct tensor_name renamed;
+    if (c->prefix) renamed = tensor_name_with(name, c->prefix), name = renamed.text;
     if (c->skip && strcmp(name, c->skip) == 0) return;
     if (c->retype && strstr(name, c->retype)) {
         dtype = c->other_dtype;
@@ -705,6 +708,30 @@ static void test_unused(void **state)
     text_free(&warnings);
 }
 
+/* A checkpoint of several modalities has its text model under a name of its own. What else it holds is one line. */
+static void test_prefixes(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct model_spec spec = small();
+    spec.has_vision = true;
+    for (int i = 0; i < NUM_TENSOR_PREFIXES; i++) {
+        struct checkpoint c = {.prefix = &tensor_prefixes[i]};
+        add_model(&c, &spec, true);
+        add(&c, "vision_tower.layers.0.self_attn.q_proj.weight", 3, 3);
+        add(&c, "vision_tower.layers.0.self_attn.q_proj.bias", 3, 0);
+        add(&c, "multi_modal_projector.norm.weight", 3, 0);
+        finish(&c, folder);
+        struct model_weights w = accept(folder->path, &spec);
+        assert_string_equal(w.table.tensors[0].name,
+                            tensor_name_with("model.embed_tokens.weight", &tensor_prefixes[i]).text);
+        model_weights_close(&w);
+        struct text warnings = warnings_of(folder, &spec);
+        assert_non_null(strstr(warnings.data, ": vision tower: 3 tensors not used; images are refused\n"));
+        assert_true(strchr(warnings.data, '\n') == warnings.data + warnings.length - 1);
+        text_free(&warnings);
+    }
+}
+
 /* --- Random weights --- */
 
 static void moments(const struct weight *w, double *mean, double *deviation)
@@ -809,6 +836,7 @@ int main(void)
         TEST(test_wrong_rank),
         TEST(test_dtypes),
         TEST(test_unused),
+        TEST(test_prefixes),
         TEST(test_dummy),
         TEST(test_dummy_seed),
         TEST(test_dummy_too_large),

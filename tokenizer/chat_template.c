@@ -13,6 +13,7 @@ struct parsed_template {
     const char *name;
     struct jinja_template *jinja;
     bool takes_parts; /* it loops over the parts of a content */
+    bool needs_parts; /* and shows no content that is a string */
 };
 
 struct chat_template {
@@ -26,45 +27,7 @@ static enum status out_of_memory(struct error *err)
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the chat template");
 }
 
-/* --- opening --- */
-
-static enum status parse(const char *name, const char *source, struct parsed_template *out, struct error *err)
-{
-    enum status status = jinja_parse(source, strlen(source), &out->jinja, err);
-    if (status != STATUS_OK) return error_prefix(err, status, "the chat template");
-    out->name = name;
-    out->takes_parts = jinja_template_loops_over(out->jinja, "content");
-    return STATUS_OK;
-}
-
-enum status chat_template_open(const struct tokenizer *t, const char *source, struct chat_template **out,
-                               struct error *err)
-{
-    *out = NULL;
-    const struct named_template given = {"default", (char *)source}, *templates = &given;
-    size_t count = 1;
-    if (!source) templates = tokenizer_chat_templates(t, &count);
-    if (count == 0)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the checkpoint has no chat template: neither chat_template.jinja nor a chat_template in "
-                         "tokenizer_config.json; give it plain prompts, or the template that the model was trained "
-                         "with");
-    struct chat_template *c = calloc(1, sizeof *c);
-    if (c) c->items = calloc(count, sizeof *c->items);
-    if (!c || !c->items) {
-        free(c);
-        return out_of_memory(err);
-    }
-    c->tokenizer = t;
-    enum status status = STATUS_OK;
-    for (; c->count < count && !status; c->count++)
-        status = parse(templates[c->count].name, templates[c->count].source, &c->items[c->count], err);
-    if (status)
-        chat_template_close(c);
-    else
-        *out = c;
-    return status;
-}
+/* --- choosing --- */
 
 void chat_template_close(struct chat_template *c)
 {
@@ -97,8 +60,15 @@ static enum status choose(const struct chat_template *c, const struct chat_input
 
 static enum status check_part(size_t message, const json_t *part, struct error *err)
 {
+    static const char others[] =
+        "image image_url input_image image_embeds image_pil video video_url audio audio_url input_audio file";
     const char *type = json_string_value(json_object_get(part, "type"));
     if (json_is_string(json_object_get(part, "text")) && (!type || strcmp(type, "text") == 0)) return STATUS_OK;
+    if (words_have(others, type))
+        return error_set(err, STATUS_INVALID,
+                         "message %zu has a part of type \"%s\"; quire reads text alone, also of models that were "
+                         "trained with images or audio: leave the part out",
+                         message, type);
     return error_set(err, STATUS_INVALID,
                      "message %zu has a part of its content that is not {\"type\": \"text\", \"text\": ...}; the model "
                      "takes text alone",
@@ -157,7 +127,7 @@ enum status chat_input_check(const struct chat_input *input, struct error *err)
     return status ? status : check_kwargs(input->kwargs, err);
 }
 
-/* --- parts of a content, for a template that expects a string --- */
+/* --- the form of a content that a template expects --- */
 
 static json_t *join_parts(const json_t *parts)
 {
@@ -176,17 +146,18 @@ static json_t *join_parts(const json_t *parts)
     return joined;
 }
 
-/* A copy of the messages in which each content is a string; NULL: memory ran out. */
-static json_t *with_joined_parts(const json_t *messages)
+/* A copy of the messages in which each content is a string, or a list of parts; NULL: memory ran out. */
+static json_t *with_form(const json_t *messages, bool parts)
 {
     json_t *copy = json_array();
     const json_t *message;
     size_t i;
     json_array_foreach((json_t *)messages, i, message)
     {
-        const json_t *content = json_object_get(message, "content");
-        json_t *changed = json_copy((json_t *)message);
-        if (json_is_array(content)) json_object_set_new(changed, "content", join_parts(content));
+        json_t *content = json_object_get(message, "content"), *changed = json_copy((json_t *)message);
+        if (parts && json_is_string(content))
+            json_object_set_new(changed, "content", json_pack("[{s:s, s:O}]", "type", "text", "text", content));
+        if (!parts && json_is_array(content)) json_object_set_new(changed, "content", join_parts(content));
         if (json_array_append_new(copy, changed) != 0) {
             json_decref(copy);
             return NULL;
@@ -250,6 +221,72 @@ static enum status render(const struct chat_template *c, const struct parsed_tem
     return status ? error_prefix(err, status, "the chat template") : status;
 }
 
+/* --- opening --- */
+
+static enum status parse(const char *name, const char *source, struct parsed_template *out, struct error *err)
+{
+    enum status status = jinja_parse(source, strlen(source), &out->jinja, err);
+    if (status != STATUS_OK) return error_prefix(err, status, "the chat template");
+    out->name = name;
+    out->takes_parts = jinja_template_loops_over(out->jinja, "content");
+    return STATUS_OK;
+}
+
+static const char probe[] = "Which form?";
+
+/* Whether a message of this content comes out with the text that is in it. */
+static bool shows(const struct chat_template *c, const struct parsed_template *template, json_t *content)
+{
+    json_t *messages = json_pack("[{s:s, s:o}]", "role", "user", "content", content);
+    const struct chat_input input = {.messages = messages, .add_generation_prompt = true};
+    struct jinja_output output = {0};
+    struct error ignored;
+    const bool shown = messages && render(c, template, &input, messages, &output, &ignored) == STATUS_OK &&
+                       output.text.data && strstr(output.text.data, probe) != NULL;
+    jinja_output_free(&output);
+    json_decref(messages);
+    return shown;
+}
+
+/* A template of a model with images may show no text but that of parts. */
+static void learn_form(const struct chat_template *c, struct parsed_template *template)
+{
+    template->needs_parts = template->takes_parts && !shows(c, template, json_string(probe)) &&
+                            shows(c, template, json_pack("[{s:s, s:s}]", "type", "text", "text", probe));
+}
+
+enum status chat_template_open(const struct tokenizer *t, const char *source, struct chat_template **out,
+                               struct error *err)
+{
+    *out = NULL;
+    const struct named_template given = {"default", (char *)source}, *templates = &given;
+    size_t count = 1;
+    if (!source) templates = tokenizer_chat_templates(t, &count);
+    if (count == 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the checkpoint has no chat template: neither chat_template.jinja nor a chat_template in "
+                         "tokenizer_config.json; give it plain prompts, or the template that the model was trained "
+                         "with");
+    struct chat_template *c = calloc(1, sizeof *c);
+    if (c) c->items = calloc(count, sizeof *c->items);
+    if (!c || !c->items) {
+        free(c);
+        return out_of_memory(err);
+    }
+    c->tokenizer = t;
+    enum status status = STATUS_OK;
+    for (; c->count < count && !status; c->count++)
+        status = parse(templates[c->count].name, templates[c->count].source, &c->items[c->count], err);
+    for (size_t i = 0; i < count && !status; i++) learn_form(c, &c->items[i]);
+    if (status)
+        chat_template_close(c);
+    else
+        *out = c;
+    return status;
+}
+
+/* --- a conversation --- */
+
 enum status chat_template_render(const struct chat_template *c, const struct chat_input *input, struct marked_text *out,
                                  struct error *err)
 {
@@ -257,14 +294,14 @@ enum status chat_template_render(const struct chat_template *c, const struct cha
     enum status status = chat_input_check(input, err);
     if (!status) status = choose(c, input, &template, err);
     if (status) return status;
-    json_t *joined = NULL;
-    if (input->join_parts && !template->takes_parts && has_parts(input->messages)) {
-        joined = with_joined_parts(input->messages);
-        if (!joined) return out_of_memory(err);
+    json_t *changed = NULL;
+    if (input->fit_form && (template->needs_parts || (!template->takes_parts && has_parts(input->messages)))) {
+        changed = with_form(input->messages, template->needs_parts);
+        if (!changed) return out_of_memory(err);
     }
     struct jinja_output output = {0};
-    status = render(c, template, input, joined ? joined : input->messages, &output, err);
-    json_decref(joined);
+    status = render(c, template, input, changed ? changed : input->messages, &output, err);
+    json_decref(changed);
     if (!status) status = json_check_characters("the prompt", output.text.data, output.text.length, err);
     if (status) {
         jinja_output_free(&output);

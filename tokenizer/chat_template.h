@@ -29,8 +29,9 @@ struct chat_input {
     const json_t *documents;    /* a list of objects, or NULL */
     const json_t *kwargs;       /* an object with further variables such as enable_thinking, or NULL */
     bool add_generation_prompt; /* the text ends where the answer begins */
-    bool join_parts;    /* a list of parts in place of a content becomes their texts, joined by newlines, as in vLLM,
-                           unless the template loops over parts */
+    bool fit_form; /* as in vLLM: a list of parts in place of a content becomes their texts, joined by newlines, unless
+                      the template loops over parts; and a string becomes a list of one part if the template shows
+                      no text but that of parts */
     bool allow_special; /* do not mark: special tokens are found in messages too */
     int64_t now;        /* what templates that print the date see: seconds since 1970; 0: the present */
 };

@@ -340,6 +340,24 @@ static enum status read_template_files(const char *folder, struct tokenizer_conf
     return status;
 }
 
+/* Where a checkpoint of several modalities keeps the template of its processor, which counts, as in transformers. */
+static enum status read_processor_files(const char *folder, struct tokenizer_config *config, struct error *err)
+{
+    static const char *const files[] = {"chat_template.json", "processor_config.json"};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < sizeof files / sizeof *files && status == STATUS_OK; i++) {
+        struct reader r;
+        status = reader_open(&r, folder, files[i], config, err);
+        if (status != STATUS_OK) return status;
+        if (json_reader_get(&r.json, "chat_template")) {
+            free_templates(config);
+            read_template(&r);
+        }
+        status = reader_close(&r);
+    }
+    return status;
+}
+
 enum status tokenizer_config_read(const char *folder, struct tokenizer_config *config, struct error *err)
 {
     *config = (struct tokenizer_config){.special_names = json_object(), .variables = json_object()};
@@ -349,6 +367,7 @@ enum status tokenizer_config_read(const char *folder, struct tokenizer_config *c
     if (!status) status = read_map(folder, config, err);
     if (!status && !config->num_added) status = read_added_file(folder, config, err);
     if (!status) status = read_template_files(folder, config, err);
+    if (!status) status = read_processor_files(folder, config, err);
     return status;
 }
 

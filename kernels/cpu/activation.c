@@ -51,17 +51,18 @@ static void act_token(const struct cpu_state *s, const void *act_args, int64_t t
     const struct cpu_kernels *kernels = s->kernels;
     const enum dtype dtype = args->dtype;
     const int64_t size = args->size;
-    const void *row = cpu_element(args->gate_up, dtype, 2 * t * size);
+    const void *row = cpu_element(args->gate_up, dtype, (args->up ? 1 : 2) * t * size);
+    const void *ups = args->up ? cpu_element(args->up, dtype, t * args->up_stride) : cpu_element(row, dtype, size);
     void *out = cpu_element_out(args->out, dtype, t * size);
     if (dtype == DTYPE_FLOAT32) {
-        act_and_mul(kernels, args->activation, out, row, (const float *)row + size, size);
+        act_and_mul(kernels, args->activation, out, row, ups, size);
         return;
     }
     float gate[CPU_PIECE], up[CPU_PIECE];
     for (int64_t i = 0; i < size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, size - i);
         kernels->to_float(gate, cpu_element(row, dtype, i), dtype, n);
-        kernels->to_float(up, cpu_element(row, dtype, size + i), dtype, n);
+        kernels->to_float(up, cpu_element(ups, dtype, i), dtype, n);
         act_and_mul(kernels, args->activation, gate, gate, up, n);
         kernels->from_float(cpu_element_out(out, dtype, i), gate, dtype, n);
     }

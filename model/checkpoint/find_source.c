@@ -19,10 +19,7 @@ struct part {
 
 const struct stored_tensor *finder_find(const struct finder *f, const char *name)
 {
-    static const char prefix[] = "model.";
-    const size_t length = sizeof prefix - 1;
     const struct stored_tensor *found = tensor_file_find(f->file, name);
-    if (!found && strncmp(name, prefix, length) == 0) found = tensor_file_find(f->file, name + length);
     if (found) f->used[tensor_file_index(f->file, found)] = true;
     return found;
 }
@@ -383,15 +380,41 @@ static void use_in_place(struct weight_source *s)
 {
     struct weight *w = &s->weight;
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
-    if (s->storage->transposed) return;
+    if (s->storage->transposed || s->row_step > 1) return;
     if ((!s->storage->in_words || weight_is_packed(w->format)) && !w->input_order)
         w->data = (const char *)s->data->data + before.of[WEIGHT_DATA];
     if (s->one_scale < 0 && s->scale_dtype == w->scale_dtype)
         w->scales = (const char *)s->scales->data + before.of[WEIGHT_SCALES];
 }
 
+/* A tensor of all experts of a layer: [num_experts, rows, groups] of elements that are no words. */
+static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
+                                   int64_t group_bytes, const struct stored_tensor **out)
+{
+    const int64_t shape[4] = {t->num_experts, file_rows(t) / t->num_experts, t->in_features / t->scheme.group_size,
+                              group_bytes};
+    const struct stored_tensor *found = *out = find_ending(f, t, name);
+    if (!found) return missing_part(f, t, name);
+    enum status status = check_shape(f, found, shape, group_bytes > 1 ? 4 : 3);
+    return status == STATUS_OK ? check_type(f, found, type) : status;
+}
+
+static enum status find_blocks(const struct finder *f, const struct tensor *t, struct weight_source *s)
+{
+    const struct storage *storage = s->storage;
+    const int64_t group_bytes = s->weight.group_size / 2;
+    enum status status = find_of_experts(f, t, storage->data, storage->data_type, group_bytes, &s->data);
+    if (status == STATUS_OK) status = find_of_experts(f, t, storage->scales, storage->scale_type, 1, &s->scales);
+    if (status != STATUS_OK) return status;
+    s->scale_dtype = storage->scale_dtype;
+    s->transposed = false;
+    use_in_place(s);
+    return STATUS_OK;
+}
+
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
+    if (t->merged_in_file && t->num_experts > 0 && s->storage->of_experts) return find_blocks(f, t, s);
     if (t->merged_in_file && t->num_experts > 0)
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: \"%s\" is to hold all experts of a layer, quantized, which quire does not read; use a "

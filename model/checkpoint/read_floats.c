@@ -1,4 +1,4 @@
-/* Rows of a matrix of floats as a file has them: weight_source_read_floats. */
+/* Rows of a matrix as a file has them: weight_source_read_rows and weight_source_read_floats. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,17 +39,22 @@ static enum status read_transposed(const struct weight_source *s, int64_t first,
     return status;
 }
 
-enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
-                                      struct error *err)
+enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,
+                                    int64_t count, int64_t bytes, void *out, struct error *err)
 {
-    const int64_t bytes = s->weight.in_features * s->data->type->bytes;
-    const char *from = (const char *)s->data->data + (s->first_row + first * s->row_step) * bytes;
+    const char *from = (const char *)t->data + (s->first_row + first * s->row_step) * bytes;
     enum status status = STATUS_OK;
-    if (count == 0) return STATUS_OK;
-    if (s->transposed) return read_transposed(s, first, count, out, err);
     if (s->row_step == 1) return tensor_file_read(s->file, from, (uint64_t)(count * bytes), out, err);
     for (int64_t i = 0; i < count && status == STATUS_OK; i++)
         status =
             tensor_file_read(s->file, from + i * s->row_step * bytes, (uint64_t)bytes, (char *)out + i * bytes, err);
     return status;
+}
+
+enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
+                                      struct error *err)
+{
+    if (count == 0) return STATUS_OK;
+    if (s->transposed) return read_transposed(s, first, count, out, err);
+    return weight_source_read_rows(s, s->data, first, count, s->weight.in_features * s->data->type->bytes, out, err);
 }

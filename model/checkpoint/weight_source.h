@@ -19,6 +19,7 @@ struct storage {
     const char *data, *scales, *other_scales, *zeros, *input_order, *global_scale;
     const char *data_type, *scale_type; /* as safetensors calls it; NULL: that of the scheme, and any floats */
     enum dtype scale_dtype;             /* with scale_type: what it stands for */
+    bool of_experts;                    /* the tensors hold all experts of a layer: [num_experts, out, groups, ...] */
     bool in_words;         /* data lies in words; 8 bits of one are a number from 0 to 255 whose zero is 128 */
     bool words_of_rows;    /* a word of data holds several output features; else several input features */
     bool transposed;       /* data is [in, out], scales and zeros are [groups, out]; else [out, in] and [out, groups] */
@@ -51,8 +52,7 @@ struct finder {
     struct error *err;
 };
 
-/* The stored tensor of that name, which is marked as used; NULL: there is none. In a checkpoint saved from
- * transformers' base model the "model." before it is missing. */
+/* The stored tensor of that name, which is marked as used; NULL: there is none. */
 const struct stored_tensor *finder_find(const struct finder *f, const char *name);
 
 /* Finds the stored tensors that *t is made of by its scheme, and checks their shapes and types; *s may be closed on
@@ -73,6 +73,11 @@ int64_t weight_source_band(const struct weight_source *s);
  * except at the end. Any thread. IO: the file cannot be read. INVALID: zero points where the scheme has none. */
 enum status weight_source_read(const struct weight_source *s, int64_t first, int64_t count,
                                const struct weight_rows *out, struct error *err);
+
+/* Reads rows [first, first + count) of s, of `bytes` each in the stored tensor *t, which is not transposed. Any thread.
+ * IO: the file cannot be read. */
+enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,
+                                    int64_t count, int64_t bytes, void *out, struct error *err);
 
 /* How a matrix is quantized while it is loaded, into what `out` points to; the caller sets `rows` and `num_rows`. */
 struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out);

@@ -37,4 +37,5 @@ const struct family family_cohere2 = {
     .architecture = "Cohere2ForCausalLM",
     .read = read_cohere2,
     .reads = "attention_bias logit_scale sliding_window sliding_window_pattern layer_types",
-    .ignores = "position_embedding_type use_sliding_window"};
+    .ignores = "position_embedding_type use_sliding_window",
+    .sizes = {8192, 22528, 40, 64, 256000}};

@@ -48,7 +48,7 @@ struct layer_spec family_read_llama(struct json_reader *r, const struct size_def
     const char *eps_key = defaults->norm_eps_key ? defaults->norm_eps_key : "rms_norm_eps";
     struct layer_spec layer = {.residual_multiplier = 1};
     spec->hidden_size = json_reader_require_int(r, "hidden_size", 1, 1 << 20);
-    layer.mlp.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
+    if (!defaults->no_mlp) layer.mlp.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
     spec->num_layers = json_reader_require_int(r, layers_key, 1, MODEL_MAX_LAYERS);
     spec->vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
     layer.attention = read_heads(r, defaults, spec->hidden_size);
@@ -126,11 +126,11 @@ void family_set_two_ropes(struct model_spec *spec)
         spec->layers[i].attention.rope = spec->layers[i].attention.window > 0;
 }
 
-void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
+void family_read_qwen_windows(struct json_reader *r, int32_t first_absent, struct model_spec *spec)
 {
     int32_t window = 0;
     if (json_reader_bool(r, "use_sliding_window", false)) window = family_read_window(r, 4096);
-    const int32_t first = json_reader_int(r, "max_window_layers", 28, 0, INT32_MAX);
+    const int32_t first = json_reader_int(r, "max_window_layers", first_absent, 0, INT32_MAX);
     for (int32_t i = first; i < spec->num_layers; i++) spec->layers[i].attention.window = window;
     family_read_layer_types(r, window, spec);
 }

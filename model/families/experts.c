@@ -25,10 +25,35 @@ struct experts_spec family_read_experts(struct json_reader *r, const struct expe
     return e;
 }
 
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
+{
+    struct experts_spec e = family_read_experts(r, keys);
+    const int32_t n = e.router.num_experts;
+    e.router.kind = ROUTER_SIGMOID;
+    e.router.group_sums = true;
+    e.router.num_groups = json_reader_int(r, "n_group", 1, 1, n);
+    e.router.top_groups = json_reader_int(r, "topk_group", 1, 1, e.router.num_groups);
+    e.router.normalize = json_reader_bool(r, "norm_topk_prob", normalize);
+    e.router.scaling = (float)json_reader_number(r, "routed_scaling_factor", 1, 1e-6, 1e6);
+    e.choice_bias = true;
+    if (n % e.router.num_groups != 0)
+        json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,
+                         e.router.num_groups);
+    return e;
+}
+
 void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts, int32_t shared_size)
 {
     spec->layers[layer].experts = *experts;
     spec->layers[layer].mlp.intermediate_size = shared_size;
+}
+
+void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
+                                 int32_t shared)
+{
+    for (int32_t i = first; i < spec->num_layers; i++)
+        family_set_experts(spec, i, experts, shared * experts->intermediate_size);
+    spec->names.shared = "mlp.shared_experts";
 }
 
 /* Whether mlp_only_layers names the layer. */

@@ -12,17 +12,24 @@ static const struct family *const families[] = {
     &family_cohere,
     &family_cohere2,
     &family_cwm,
+    &family_dots1,
     &family_ernie4_5,
     &family_ernie4_5_moe,
     &family_exaone,
     &family_exaone4,
+    &family_exaone_moe,
+    &family_flex_olmo,
     &family_gemma,
     &family_gemma2,
     &family_gemma3,
+    &family_gemma4,
     &family_glm,
     &family_glm4,
+    &family_glm4_moe,
+    &family_glm4v,
     &family_granite,
     &family_granite4,
+    &family_granite4_vision,
     &family_granite_swa,
     &family_granitemoe,
     &family_granitemoeshared,
@@ -32,6 +39,7 @@ static const struct family *const families[] = {
     &family_internlm3,
     &family_iquestcoder,
     &family_llama,
+    &family_minimax_m2,
     &family_ministral,
     &family_mistral,
     &family_mixtral,
@@ -42,11 +50,15 @@ static const struct family *const families[] = {
     &family_olmoe,
     &family_phi3,
     &family_qwen2,
+    &family_qwen2_5_vl,
     &family_qwen2_moe,
+    &family_qwen2_vl,
     &family_qwen3,
     &family_qwen3_moe,
+    &family_qwen3_vl,
     &family_seed_oss,
     &family_smollm3,
+    &family_solar_open,
     &family_vaultgemma,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
@@ -77,11 +89,11 @@ static const struct family *find_model_type(struct json_reader *r)
         if (strcmp(name, families[i]->model_type) == 0) return families[i];
     const struct missing_parts missing = family_missing_parts(name);
     if (*missing.text) {
-        json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; what quire lacks for it: %s", name,
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%smodel_type is \"%s\"; what quire lacks for it: %s", r->prefix, name,
                          missing.text);
     } else {
-        json_reader_fail(r, STATUS_UNSUPPORTED, "model_type is \"%s\"; quire runs %s", show_string(name).text,
-                         list_families().text);
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%smodel_type is \"%s\"; quire runs %s", r->prefix,
+                         show_string(name).text, list_families().text);
     }
     return NULL;
 }

@@ -11,6 +11,12 @@
 #include "base/json.h"
 #include "model/model_spec.h"
 
+/* What a text_config leaves out, because it is what the family's config class in transformers says: that of a file of
+ * its own is always written. 0: none. */
+struct config_sizes {
+    int32_t hidden_size, intermediate_size, num_layers, num_heads, vocab_size;
+};
+
 struct family {
     const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
     /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names and OLMo 2's
@@ -27,15 +33,18 @@ struct family {
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
      * nothing in this family. NULL: none. A file that gives another one of them is refused. */
     const char *reads, *ignores;
+    struct config_sizes sizes; /* of families that are the text part of others */
 };
 
-extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_ernie4_5,
-    family_ernie4_5_moe, family_exaone, family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm,
-    family_glm4, family_granite, family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared,
-    family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama,
-    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
-    family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss,
-    family_smollm3, family_vaultgemma;
+extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_dots1,
+    family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_flex_olmo,
+    family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4, family_glm4_moe, family_glm4v,
+    family_granite, family_granite4, family_granite4_vision, family_granite_swa, family_granitemoe,
+    family_granitemoeshared, family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_llama, family_minimax_m2, family_ministral, family_mistral, family_mixtral,
+    family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2,
+    family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl,
+    family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -47,6 +56,19 @@ struct missing_parts {
     char text[192];
 };
 struct missing_parts family_missing_parts(const char *model_type);
+
+/* Checkpoints of several modalities, of which quire runs the text: the config.json that the text part would have as a
+ * checkpoint of its own, which is a new object; NULL: the file is no such checkpoint's. Its text_config counts, or the
+ * file itself where older versions of transformers wrote it flat, and the outer file for ties, tokens, dtype and
+ * quantization. */
+struct multimodal {
+    json_t *text;
+    bool is_nested; /* text_config, and not flat */
+    bool has_vision, has_audio;
+};
+struct multimodal multimodal_read(struct json_reader *r);
+/* Adds the sizes that a text_config of this family leaves out. */
+void multimodal_add_sizes(const struct family *family, json_t *text);
 
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
@@ -68,6 +90,7 @@ struct size_defaults {
     bool tie_word_embeddings;
     /* What the family calls num_hidden_layers and rms_norm_eps; NULL: so. */
     const char *num_layers_key, *norm_eps_key;
+    bool no_mlp; /* the file has no intermediate_size: every layer has experts */
 };
 
 /* Reads the sizes of the model, and returns Llama's layer of these sizes: norms before attention and MLP, whole heads
@@ -85,8 +108,9 @@ void family_read_layer_types(struct json_reader *r, int32_t window, struct model
 int32_t family_read_window(struct json_reader *r, int32_t absent);
 /* sliding_window and layer_types of models that need a window, or family_set_windows without layer_types. */
 void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec);
-/* Qwen's: use_sliding_window gives the layers from max_window_layers on a window, or those that layer_types names. */
-void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec);
+/* Qwen's: use_sliding_window gives the layers from max_window_layers on a window (first_absent where the key is
+ * absent), or those that layer_types names. */
+void family_read_qwen_windows(struct json_reader *r, int32_t first_absent, struct model_spec *spec);
 
 /* Layers without a window are rotated by the first of two ropes, layers with one by the second. */
 void family_set_two_ropes(struct model_spec *spec);
@@ -109,6 +133,13 @@ struct experts_spec family_read_experts(struct json_reader *r, const struct expe
 /* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
 void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
                         int32_t shared_size);
+/* The same with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which those
+ * count whose two best experts have the largest sum. normalize: where the file does not say. */
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
+                                                 bool normalize);
+/* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
+void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
+                                 int32_t shared);
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);

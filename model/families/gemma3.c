@@ -20,4 +20,5 @@ const struct family family_gemma3 = {
     .rope_local_theta = 10000,
     .reads = "attention_bias query_pre_attn_scalar final_logit_softcapping hidden_activation sliding_window "
              "sliding_window_pattern layer_types rope_local_base_freq",
-    .ignores = "hidden_act use_sliding_window"};
+    .ignores = "hidden_act use_sliding_window",
+    .sizes = {2304, 9216, 26, 8, 262208}};

@@ -48,7 +48,16 @@ static void read_hyperclovax(struct json_reader *r, struct model_spec *spec)
 
 #define READS "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling"
 
-const struct family family_granite = {
-    .model_type = "granite", .architecture = "GraniteForCausalLM", .read = read, .reads = READS};
+const struct family family_granite = {.model_type = "granite",
+                                      .architecture = "GraniteForCausalLM",
+                                      .read = read,
+                                      .reads = READS,
+                                      .sizes = {4096, 11008, 32, 32, 32000}};
 const struct family family_hyperclovax = {
     .model_type = "hyperclovax", .architecture = "HyperCLOVAXForCausalLM", .read = read_hyperclovax, .reads = READS};
+/* The text part of Granite Vision 4 */
+const struct family family_granite4_vision = {.model_type = "granite4_vision_text",
+                                              .architecture = "Granite4VisionForConditionalGeneration",
+                                              .read = read,
+                                              .reads = READS,
+                                              .sizes = {4096, 11008, 32, 32, 32000}};

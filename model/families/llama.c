@@ -10,5 +10,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-const struct family family_llama = {
-    .model_type = "llama", .architecture = "LlamaForCausalLM", .read = read, .reads = "attention_bias mlp_bias"};
+const struct family family_llama = {.model_type = "llama",
+                                    .architecture = "LlamaForCausalLM",
+                                    .read = read,
+                                    .reads = "attention_bias mlp_bias",
+                                    .sizes = {4096, 11008, 32, 32, 32000}};

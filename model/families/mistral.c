@@ -22,4 +22,5 @@ static void read(struct json_reader *r, struct model_spec *spec)
 const struct family family_mistral = {.model_type = "mistral",
                                       .architecture = "MistralForCausalLM",
                                       .read = read,
-                                      .reads = "sliding_window use_sliding_window"};
+                                      .reads = "sliding_window use_sliding_window",
+                                      .sizes = {4096, 14336, 32, 32, 32000}};

@@ -8,10 +8,11 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     layer.attention.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
-    family_read_qwen_windows(r, spec);
+    family_read_qwen_windows(r, 28, spec);
 }
 
 const struct family family_qwen3 = {.model_type = "qwen3",
                                     .architecture = "Qwen3ForCausalLM",
                                     .read = read,
-                                    .reads = "attention_bias sliding_window use_sliding_window layer_types"};
+                                    .reads = "attention_bias sliding_window use_sliding_window layer_types",
+                                    .sizes = {4096, 22016, 32, 32, 151936}};

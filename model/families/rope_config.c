@@ -12,7 +12,7 @@ static void check_keys(struct json_reader *r, const struct family *family)
     static const char known[] = "rope_type type rope_theta factor low_freq_factor high_freq_factor beta_fast beta_slow "
                                 "attention_factor mscale mscale_all_dim truncate short_factor long_factor "
                                 "original_max_position_embeddings partial_rotary_factor finetuned attn_factor "
-                                "extrapolation_factor";
+                                "extrapolation_factor mrope_section mrope_interleaved";
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
@@ -49,12 +49,14 @@ static enum rope_type read_type(struct json_reader *r, enum rope_type absent, bo
     const char *name = json_reader_string(r, "rope_type", NULL);
     if (!name) name = json_reader_string(r, "type", NULL);
     if (!name) return absent;
+    /* Positions of three axes, which are equal in text, whichever axis a pair of elements belongs to. */
+    if (strcmp(name, "mrope") == 0) return ROPE_DEFAULT;
     if (longrope_only) return read_longrope_name(r, name);
     for (size_t i = 0; i < NUM_ROPE_TYPES; i++)
         if (strcmp(name, rope_type_names[i]) == 0) return (enum rope_type)i;
     json_reader_fail(r, STATUS_UNSUPPORTED,
-                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn, llama3 and "
-                     "longrope are)",
+                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn, llama3, "
+                     "longrope and proportional are)",
                      r->prefix, show_string(name).text);
     return ROPE_DEFAULT;
 }
@@ -165,6 +167,11 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
     check_keys(r, outer->family);
     rope->type = read_type(r, rope->type, outer->family->longrope_only);
     rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
+    if (rope->type == ROPE_PROPORTIONAL) {
+        rope->proportion = json_reader_number(r, "partial_rotary_factor", 1, 0, 1);
+        rope->factor = json_reader_number(r, "factor", 1, 1e-3, 1e6);
+        return;
+    }
     const double partial = json_reader_number(r, "partial_rotary_factor", outer->partial_rotary_factor, -1e9, 1e9);
     if (partial != outer->partial_rotary_factor && !reads_partial_rotary_factor(outer->family))
         json_reader_fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads",
@@ -270,6 +277,7 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     }
     spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", family->rope_theta, 2, 1e15));
     spec->ropes[1] = unscaled(spec, json_reader_number(r, "rope_local_base_freq", family->rope_local_theta, 2, 1e15));
+    if (family->rope && !both) spec->ropes[0] = *family->rope;
     struct json_reader parameters = *r;
     parameters.object = both;
     parameters.prefix = "rope_parameters.";

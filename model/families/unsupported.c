@@ -1,4 +1,4 @@
-/* What quire lacks for each model_type that transformers 5.17 knows and quire does not run. tests/scripts/
+/* What quire lacks for each model_type that transformers 5.24 knows and quire does not run. tests/scripts/
  * list_model_types.py prints those that are neither here nor a family. */
 #include <stdio.h>
 #include <string.h>
@@ -38,10 +38,10 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text dots1 ernie4_5_vl_moe_text exaone_moe "
-              "flex_olmo glm4_moe glm4v_moe_text gpt_oss granitemoe_swa hunyuan_v1_moe "
-              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text "
-              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text solar_open step3p5"},
+    {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
+              "glm4v_moe_text gpt_oss granitemoe_swa hunyuan_v1_moe "
+              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m3_vl_text "
+              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},
@@ -50,7 +50,7 @@ static const struct {
      "xlstm zamba zamba2"},
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
-    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
+    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
             "gemma4_unified_text hrm_text ministral3 "
@@ -66,30 +66,30 @@ static const struct {
               "xlm xlm-roberta xlm-roberta-xl xmod yoso"},
     {EXPERTS | ENCODER, "nllb-moe openai_privacy_filter switch_transformers"},
     {VISION, "aimv2 aimv2_text_model aimv2_vision_model align align_text_model align_vision_model altclip "
-             "altclip_text_model altclip_vision_model aya_vision beit bit blip blip-2 blip_2_qformer "
+             "altclip_text_model altclip_vision_model beit bit blip blip-2 blip_2_qformer "
              "blip_2_vision_model blip_text_model blip_vision_model bridgetower bridgetower_text_model "
              "bridgetower_vision_model chameleon chameleon_vqgan chinese_clip chinese_clip_text_model "
              "chinese_clip_vision_model chmv2 clip clip_text_model clip_vision_model clipseg clipseg_text_model "
-             "clipseg_vision_model cohere2_vision cohere_compass cohere_compass_vision colmodernvbert colpali colqwen2 "
+             "clipseg_vision_model cohere_compass cohere_compass_vision colmodernvbert colpali colqwen2 "
              "conditional_detr convnext convnextv2 cosmos3_edge cosmos3_edge_text cosmos3_edge_vision cosmos3_omni cvt "
              "d_fine dab-detr data2vec-vision deepseek_ocr2_encoder deepseek_ocr2_sam_vision_model "
              "deepseek_ocr2_vision deepseek_vl deepseek_vl_hybrid deformable_detr deimv2 deit depth_anything depth_pro "
              "detr dinat dinov2 dinov2_with_registers dinov3_convnext dinov3_vit donut-swin dpt edgetam edgetam_video "
              "edgetam_vision_model efficientloftr efficientnet emu3 emu3_text_model emu3_vqgan eomt eomt_dinov3 "
-             "ernie4_5_vl_moe_vision exaone4_5 exaone4_5_vision fast_vlm flava flava_image_model "
-             "flava_multimodal_model flava_text_model florence2 florence_vision focalnet fuyu gemma3 gemma3n_vision "
-             "gemma4_unified_vision gemma4_vision git git_vision_model glm46v glm4v glm4v_moe_vision glm4v_text "
+             "ernie4_5_vl_moe_vision exaone4_5_vision fast_vlm flava flava_image_model "
+             "flava_multimodal_model flava_text_model florence2 florence_vision focalnet fuyu gemma3n_vision "
+             "gemma4_unified_vision gemma4_vision git git_vision_model glm46v glm4v_moe_vision "
              "glm4v_vision glm5_next_vision glm_image glm_image_text glm_image_vision glm_image_vqmodel glm_ocr "
-             "glm_ocr_text glm_ocr_vision glmga glpn got_ocr2 granite4_vision granite4_vision_text grounding-dino "
+             "glm_ocr_text glm_ocr_vision glmga glpn got_ocr2 grounding-dino "
              "groupvit groupvit_text_model groupvit_vision_model hgnet_v2 hiera hunyuan_vl hunyuan_vl_text "
-             "hunyuan_vl_vision idefics idefics2 idefics2_perceiver idefics2_vision idefics3 idefics3_vision "
+             "hunyuan_vl_vision idefics idefics2 idefics2_perceiver idefics2_vision idefics3_vision "
              "idefics_perciever idefics_vision ijepa imagegpt inkling_vision instructblip instructblip_qformer "
              "instructblip_vision_model instructblipvideo instructblipvideo_qformer instructblipvideo_vision_model "
-             "internvl internvl_vision janus janus_vision_model janus_vqgan kimi_k25_vision kosmos-2 kosmos-2.5 "
+             "internvl_vision janus janus_vision_model janus_vqgan kimi_k25_vision kosmos-2 kosmos-2.5 "
              "kosmos_2_5_text_model kosmos_2_5_vision_model kosmos_2_text_model kosmos_2_vision_model levit lfm2_vl "
-             "lightglue lighton_ocr llama4_vision_model llava llava_next llava_next_video llava_onevision lw_detr "
+             "lightglue lighton_ocr llama4_vision_model lw_detr "
              "lw_detr_vit mask2former maskformer maskformer-swin metaclip_2 metaclip_2_text_model "
-             "metaclip_2_vision_model mgp-str minicpmv4_6 minicpmv4_6_vision minimax_m3_vl_vision mistral3 mlcd "
+             "metaclip_2_vision_model mgp-str minicpmv4_6 minicpmv4_6_vision minimax_m3_vl_vision mlcd "
              "mlcd_vision_model mllama mllama_text_model mllama_vision_model mm-grounding-dino mobilenet_v1 "
              "mobilenet_v2 mobilevit mobilevitv2 muse_glimmer muse_glimmer_vision omdet-turbo oneformer ovis2 owlv2 "
              "owlv2_text_model owlv2_vision_model owlvit owlvit_text_model owlvit_vision_model paddleocr_vl "
@@ -98,20 +98,20 @@ static const struct {
              "poolformer pp_chart2table pp_doclayout_v2 pp_doclayout_v3 pp_formulanet pp_lcnet pp_lcnet_v3 pp_lcnet_v4 "
              "pp_ocrv5_mobile_det pp_ocrv5_mobile_rec pp_ocrv5_server_det pp_ocrv5_server_rec pp_ocrv6_medium_det "
              "pp_ocrv6_small_det pp_ocrv6_small_rec pp_ocrv6_tiny_rec prompt_depth_anything pvt pvt_v2 qianfan_ocr "
-             "qianfan_ocr_vision qwen2_5_omni_vision_encoder qwen2_5_vl qwen2_5_vl_text qwen2_5_vl_vision qwen2_vl "
-             "qwen2_vl_text qwen2_vl_vision qwen3_5_moe_vision qwen3_5_vision qwen3_omni_moe_vision_encoder qwen3_vl "
-             "qwen3_vl_moe_vision qwen3_vl_text qwen3_vl_vision qwen4_exp_vision radio regnet resnet rf_detr "
+             "qianfan_ocr_vision qwen2_5_omni_vision_encoder qwen2_5_vl_vision "
+             "qwen2_vl_vision qwen3_5_moe_vision qwen3_5_vision qwen3_omni_moe_vision_encoder "
+             "qwen3_vl_moe_vision qwen3_vl_vision qwen4_exp_vision radio regnet resnet rf_detr "
              "rf_detr_dinov2 rt_detr rt_detr_resnet rt_detr_v2 sam sam2 sam2_hiera_det_model sam2_video "
              "sam2_vision_model sam3 sam3_detr_decoder sam3_detr_encoder sam3_geometry_encoder sam3_lite_text "
              "sam3_lite_text_detr_decoder sam3_lite_text_detr_encoder sam3_lite_text_geometry_encoder "
              "sam3_lite_text_mask_decoder sam3_lite_text_text_model sam3_mask_decoder sam3_tracker sam3_tracker_video "
              "sam3_video sam3_vision_model sam3_vit_model sam_hq sam_hq_vision_model sam_vision_model sapiens2 "
              "sapiens2_head segformer seggpt shieldgemma2 siglip siglip2 siglip2_text_model siglip2_vision_model "
-             "siglip_text_model siglip_vision_model slanet slanext smolvlm smolvlm_vision step3p5_vision superglue "
+             "siglip_text_model siglip_vision_model slanet slanext smolvlm_vision step3p5_vision superglue "
              "superpoint swiftformer swin swin2sr swinv2 table-transformer textnet timesformer timm_backbone "
              "timm_wrapper tipsv2 tipsv2_dpt tipsv2_text_model tipsv2_vision_model tvp upernet uvdoc uvdoc_backbone "
-             "video_llama_3 video_llama_3_vision video_llava videomae videomt videoprism videoprism_text_model "
-             "videoprism_vision_model vilt vipllava vision-text-dual-encoder vit vit_mae vit_msn vitdet vitmatte "
+             "video_llama_3 video_llama_3_vision videomae videomt videoprism videoprism_text_model "
+             "videoprism_vision_model vilt vision-text-dual-encoder vit vit_mae vit_msn vitdet vitmatte "
              "vitpose vitpose_backbone vivit vjepa2 xclip xclip_text_model xclip_vision_model yolos zoedepth"},
     {VISION | ENCODER,
      "layoutlmv2 layoutlmv3 layoutxlm lxmert modernvbert neomme nougat perceiver t5gemma2 t5gemma2_decoder "
@@ -145,6 +145,40 @@ static const struct {
             "voxtral_realtime_encoder wav2vec2 wav2vec2-bert wav2vec2-conformer wavlm whisper xcodec xcodec2"},
     {SERIES, "autoformer decision_transformer informer patchtsmixer patchtst time_series_transformer timesfm "
              "timesfm2_5"},
+    /* What 5.24 has beside 5.17 */
+    {EXPERTS, "beam flint kolibri1 sarvam_moe"},
+    {LATENT | EXPERTS, "dots3_note_text sarvam_mla"},
+    {RECURRENT, "lfm3"},
+    {RECURRENT | EXPERTS, "inkling2_loop inkling2_loop_text inkling2_text lara_mini"},
+    {RECURRENT | LATENT | EXPERTS, "bailing_hybrid"},
+    {OTHER, "apertus1p5_text dory granite_docling_text jev"},
+    {ENCODER, "embedding_gemma2_text gte ultrabert ultravbert"},
+    {VISION, "apertus1p5_vision_tokenizer dots3_note_vision_encoder edgetam_mask_decoder "
+             "edgetam_prompt_encoder edgetam_video_mask_decoder edgetam_video_prompt_encoder "
+             "flava_image_codebook got_ocr2_vision granite_docling granite_docling_vision hy_v4_vl_vision "
+             "hyperclovax_vision_v2 inkling2_vision lfm3_vl_vision minicpm_ocr minicpm_ocr_vision minicpmv4_7 "
+             "minicpmv4_7_vision molmo2 molmo2_adapter molmo2_text molmo2_vision muse_spark_vision "
+             "ovis2_vision pp_chart2table_vision pp_doclayout_v4 pp_formulanet_text pp_formulanet_vision "
+             "sam2_mask_decoder sam2_prompt_encoder sam2_video_mask_decoder sam2_video_prompt_encoder "
+             "sam3_tracker_mask_decoder sam3_tracker_prompt_encoder sam3_tracker_video_mask_decoder "
+             "sam3_tracker_video_prompt_encoder sam_hq_mask_decoder sam_hq_prompt_encoder sam_mask_decoder "
+             "sam_prompt_encoder slanext_vision unlimited_ocr_sam_vision_model unlimited_ocr_vision "
+             "unlimited_ocr_vision_encoder"},
+    {VISION | EXPERTS, "muse_spark_text unlimited_ocr unlimited_ocr_text"},
+    {VISION | LATENT | EXPERTS, "hy_v4_vl hy_v4_vl_text mistral_large4 mistral_large4_text"},
+    {VISION | AUDIO, "apertus1p5"},
+    {VISION | AUDIO | EXPERTS, "muse_spark"},
+    {VISION | RECURRENT, "lfm3_vl"},
+    {VISION | RECURRENT | EXPERTS, "inkling2"},
+    {AUDIO, "dots3_note_audio_encoder gradium_phonon_tts mimi_decoder mimi_encoder moss_transcribe_diarize "
+            "moss_transcribe_diarize_audio muse_spark_audio nemo_speechlm nemotron3_5_transcribe_asr_audio "
+            "nemotron3_5_transcribe_audio nemotron3_5_transcribe_word_timestamp nemotron3_diarization "
+            "nemotron3_diarization_audio omniasr omniasr_audio omniasr_ctc pocket_tts "
+            "pocket_tts_audio_tokenizer pocket_tts_audio_tokenizer_decoder "
+            "pocket_tts_audio_tokenizer_encoder vibevoice_diffusion wavtokenizer wavtokenizer_encoder"},
+    {VISION | AUDIO | LATENT | EXPERTS, "dots3_note"},
+    {AUDIO | ENCODER, "embedding_gemma2"},
+    {VISION | AUDIO | RECURRENT | EXPERTS, "nemotron_h_omni"},
 };
 
 /* "a, b and c" */

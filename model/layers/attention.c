@@ -31,7 +31,7 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
                                 .key_norm = norms_heads ? &w->k_norm : NULL,
                                 .num_tokens = s->num_tokens,
                                 .num_heads = a->num_heads,
-                                .num_kv_heads = a->num_kv_heads,
+                                .num_kv_heads = a->shares_kv ? 0 : a->num_kv_heads,
                                 .head_size = a->head_size,
                                 .rotary_dim = a->rotary_dim,
                                 .interleaved = d->spec->rope_interleaved,
@@ -96,6 +96,17 @@ static void rotate_first(struct backend *b, struct rotary_args *rotary)
     rotary->rotary_dim = 0;
 }
 
+/* Norms each head of v, as those of queries are normed. */
+static void norm_values(struct backend *b, const struct rotary_args *rotary, void *v, const struct norm_params *norm)
+{
+    struct rotary_args args = *rotary;
+    args.query = args.key = v;
+    args.query_norm = args.key_norm = norm;
+    args.num_heads = rotary->num_kv_heads;
+    args.num_kv_heads = args.rotary_dim = 0;
+    b->rotary_embedding(b, &args);
+}
+
 static void clip(const struct residual_stream *s, const struct attention_spec *a)
 {
     struct backend *b = s->d->backend;
@@ -125,12 +136,13 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
         layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
         layer_norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
     }
+    if (a->v_norm) norm_values(b, &args.rotary, qkv.v, &w->v_norm);
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
-    if (!shape->measures_scales && fused_decode_attention(d, shape, &args)) return;
+    if (!a->shares_kv && !shape->measures_scales && fused_decode_attention(d, shape, &args)) return;
     if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
-    if (shape->measures_scales) b->calculate_kv_scales(b, &args.cache);
-    b->reshape_and_cache(b, &args.cache);
+    if (shape->measures_scales && !a->shares_kv) b->calculate_kv_scales(b, &args.cache);
+    if (!a->shares_kv) b->reshape_and_cache(b, &args.cache);
     if (layer_is_read(d, shape, layer)) paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
 }
 

@@ -18,8 +18,9 @@ struct residual_stream {
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
-    float multiplier;                    /* of the pending output */
-    struct left_out_scales scales;       /* of the pending output */
+    float multiplier;              /* of the pending output */
+    float sum_multiplier;          /* of the residual stream with the pending output; 1 where nothing is pending */
+    struct left_out_scales scales; /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
     int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
@@ -111,5 +112,9 @@ void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_
 void experts_inner(struct residual_stream *s, const struct norm_params *norm, int32_t layer);
 /* Adds down of the experts, and of the MLP beside them, whose input is `in`. */
 void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer);
+/* What all layers get from the tokens, in act.per_layer. The residual stream is that of the embedding. */
+void per_layer_inputs(const struct residual_stream *s);
+/* Adds the layer's part of them, behind its MLP. */
+void per_layer_add(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 
 #endif

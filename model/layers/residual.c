@@ -128,6 +128,7 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .x_scales = s->scales,
                                                  .residual = s->residual,
                                                  .multiplier = s->multiplier,
+                                                 .sum_multiplier = s->sum_multiplier,
                                                  .post_norm = s->post_norm,
                                                  .norm = norm ? *norm : (struct norm_params){0},
                                                  .num_tokens = s->num_tokens,
@@ -135,6 +136,7 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .dtype = d->dtype};
     d->backend->fused_add_rms_norm(d->backend, &args);
     s->pending = false;
+    s->sum_multiplier = 1;
 }
 
 struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,

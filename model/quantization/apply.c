@@ -16,7 +16,8 @@ static bool is_named(const struct weight_scheme *s, const char *name)
 {
     if (strcmp(name, "awq") == 0) return s->storage == STORED_AWQ;
     if (strcmp(name, "gptq") == 0) return s->storage == STORED_GPTQ;
-    if (strcmp(name, "compressed-tensors") == 0) return s->storage != STORED_AWQ && s->storage != STORED_GPTQ;
+    if (strcmp(name, "compressed-tensors") == 0)
+        return s->storage != STORED_AWQ && s->storage != STORED_GPTQ && s->storage != STORED_MXFP4_BLOCKS;
     for (int i = 0; i < NUM_FORMATS; i++)
         if (strcmp(name, formats[i].name) == 0) return s->format == formats[i].format;
     return false;

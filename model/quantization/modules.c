@@ -47,19 +47,27 @@ static bool regexp_open(struct json_reader *r, const char *key, const char *patt
     return true;
 }
 
+static struct tensor_name module_name(const struct module *m, int prefix)
+{
+    return tensor_name_with(m->name.text, &tensor_prefixes[prefix]);
+}
+
 static void match_regexp(struct quantization_reader *q, const char *key, const char *pattern)
 {
     struct regexp re = {NULL};
     const bool opened = regexp_open(&q->json, key, pattern, &re);
     for (int32_t i = 0; i < q->num_modules; i++) {
         struct module *m = &q->modules[i];
-        const int found =
-            !opened ? PCRE2_ERROR_NOMATCH
-                    : pcre2_match(re.code, (PCRE2_SPTR)m->name.text, PCRE2_ZERO_TERMINATED, 0, 0, re.match, re.context);
-        m->matched = found >= 0;
-        if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-            json_reader_fail(&q->json, STATUS_INVALID, "%s%s: the regular expression \"%s\" takes too long",
-                             q->json.prefix, key, show_string(pattern).text);
+        m->matched = false;
+        for (int p = 0; p < q->num_prefixes && opened && !m->matched; p++) {
+            const struct tensor_name name = module_name(m, p);
+            const int found =
+                pcre2_match(re.code, (PCRE2_SPTR)name.text, PCRE2_ZERO_TERMINATED, 0, 0, re.match, re.context);
+            m->matched = found >= 0;
+            if (found < 0 && found != PCRE2_ERROR_NOMATCH)
+                json_reader_fail(&q->json, STATUS_INVALID, "%s%s: the regular expression \"%s\" takes too long",
+                                 q->json.prefix, key, show_string(pattern).text);
+        }
     }
     regexp_close(&re);
 }
@@ -73,25 +81,30 @@ static bool has_parts(const char *name, const char *parts)
     return false;
 }
 
-static bool is_match(const struct module *m, const char *pattern, enum module_match how)
+static bool is_match(const struct module *m, const char *name, const char *pattern, enum module_match how)
 {
     switch (how) {
     case MATCH_NAME_OR_CLASS:
-        return strcmp(m->name.text, pattern) == 0 ||
+        return strcmp(name, pattern) == 0 ||
                strcmp(pattern, m->tensor->role == TENSOR_EMBEDDING ? "Embedding" : "Linear") == 0;
     case MATCH_PARTS:
-        return has_parts(m->name.text, pattern);
+        return has_parts(name, pattern);
     case MATCH_SUBSTRING:
-        return *pattern && strstr(m->name.text, pattern) != NULL;
+        return *pattern && strstr(name, pattern) != NULL;
     case MATCH_GLOB:
-        return has_parts(m->name.text, pattern) || fnmatch(pattern, m->name.text, 0) == 0;
+        return has_parts(name, pattern) || fnmatch(pattern, name, 0) == 0;
     }
     return false;
 }
 
 static void match_name(struct quantization_reader *q, const char *name, enum module_match how)
 {
-    for (int32_t i = 0; i < q->num_modules; i++) q->modules[i].matched = is_match(&q->modules[i], name, how);
+    for (int32_t i = 0; i < q->num_modules; i++) {
+        struct module *m = &q->modules[i];
+        m->matched = false;
+        for (int p = 0; p < q->num_prefixes && !m->matched; p++)
+            m->matched = is_match(m, module_name(m, p).text, name, how);
+    }
 }
 
 void modules_match(struct quantization_reader *q, const char *key, const char *pattern, enum module_match how)

@@ -22,6 +22,7 @@ static const struct method {
     {"fp8", fp8_read},
     {"gptq", gptq_read},
     {"modelopt", modelopt_read},
+    {"mxfp4", mxfp4_read},
 };
 
 /* Values of quant_method that quire does not read, and what they stand for. */
@@ -39,7 +40,6 @@ static const struct refused_method {
     {"hqq", "HQQ"},
     {"marlin", "Marlin's layout"},
     {"modelopt_fp4", "NVFP4"},
-    {"mxfp4", "MXFP4"},
     {"nvfp4", "NVFP4"},
     {"quanto", "Quanto"},
     {"quark", "AMD Quark"},
@@ -210,7 +210,10 @@ static void read_object(struct json_reader *r, const char *key, const char *abse
         return;
     }
     snprintf(prefix, sizeof prefix, "%s.", key);
-    struct quantization_reader q = {.key = key, .json = json_reader(object, r->source, r->err), .spec = spec};
+    struct quantization_reader q = {.key = key,
+                                    .json = json_reader(object, r->source, r->err),
+                                    .spec = spec,
+                                    .num_prefixes = spec->has_vision || spec->has_audio ? NUM_TENSOR_PREFIXES : 1};
     q.json.prefix = prefix;
     q.json.status = list_modules(&q, r->err);
     if (q.json.status == STATUS_OK) read_method(&q, absent);

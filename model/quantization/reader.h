@@ -22,6 +22,10 @@ struct quantization_reader {
     struct tensor_table table;
     struct module *modules; /* [num_modules], embedding and lm_head among them */
     int32_t num_modules;
+    /* A module is matched by its name with any of the first num_prefixes of tensor_prefixes: all of them in a
+     * checkpoint of several modalities, whose lists name modules as the file or as some version of transformers does;
+     * else 1. */
+    int num_prefixes;
 };
 
 /* How a name in a list matches a module, if it does not begin with "re:", which makes it a regular expression for the
@@ -61,6 +65,6 @@ void quantization_set_lm_head(struct quantization_reader *q, const struct weight
  * a scheme for the shape of a matrix is checked after them. */
 typedef void quantization_method(struct quantization_reader *q);
 quantization_method auto_round_read, awq_read, compressed_tensors_read, fbgemm_fp8_read, fp8_read, gptq_read,
-    modelopt_read;
+    modelopt_read, mxfp4_read;
 
 #endif

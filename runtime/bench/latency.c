@@ -43,7 +43,7 @@ static double bytes_read(const struct engine_info *info, int64_t context, int32_
     const struct model_spec *c = &info->config->spec;
     double cached = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
-        const struct layer_cache cache = layer_cache_of(&c->layers[i]);
+        const struct layer_cache cache = layer_cache_of(&c->layers[i - c->layers[i].attention.shares_kv]);
         cached += (double)(layer_cache_tokens_read(&cache, context, num_seqs) *
                            layer_cache_token_bytes(&cache, info->memory->cache_dtype));
     }

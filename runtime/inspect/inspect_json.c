@@ -44,6 +44,10 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_object_set_new(json, "stored_dtypes", stored_dtypes(i->info.weights->file));
     json_put_integer(json, "num_files", i->num_files);
     json_put_integer(json, "file_bytes", i->file_bytes);
+    const char *other = model_spec_other_parts(&config->spec);
+    json_put_string(json, "other_parts", *other ? other : NULL);
+    json_put_integer(json, "other_tensors", i->info.weights->other_tensors);
+    json_put_integer(json, "other_bytes", i->info.weights->other_bytes);
     set_error(json, "weights_error", &i->weights_error);
 }
 

@@ -137,8 +137,12 @@ static void quantization_rows(struct table *t, const struct inspection *i)
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
     const struct model_config *config = i->info.config;
+    const struct model_weights *w = i->info.weights;
     row(t, "checkpoint", "%s", i->options->model);
     row(t, "family", "%s (%s)", config->model_type, config->architecture);
+    if (w->other_tensors > 0)
+        row(t, "not used", "%s: %lld tensors, %s; text alone is read", model_spec_other_parts(&config->spec),
+            (long long)w->other_tensors, size_words(w->other_bytes).text);
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
     if (i->num_active_parameters < i->num_parameters)
         row(t, "  active", "%lld, %s, of which a token reads %s", (long long)i->num_active_parameters,
@@ -240,13 +244,14 @@ static struct words mlp_words(const struct layer_spec *l)
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
-                 outputs = qk_norms, clips = qk_norms;
+                 outputs = qk_norms, clips = qk_norms, shared = qk_norms;
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->attention.qk_norm);
         tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
                   l->attention.norm_after_rotation ? ", after the rotation" : "");
+        if (l->attention.shares_kv) tally_add(&shared, "of an earlier layer");
         if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
         tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
         tally_add(&mlps, "%s", mlp_words(l).text);
@@ -256,6 +261,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
     }
+    if (shared.num_kinds) tally_row(t, "  K and V", "", &shared);
     if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  scores", "", &scores);
@@ -306,6 +312,7 @@ static void model_rows(struct table *t, const struct inspection *i)
     if (largest.expert_size > 0) row(t, "  of an expert", "%d", largest.expert_size);
     row(t, "heads", "%d of %d elements, %d of K and V", largest.num_heads, largest.head_size, largest.num_kv_heads);
     row(t, "vocabulary", "%d", spec->vocab_size);
+    if (spec->per_layer_size) row(t, "per layer", "%d more elements of each token", spec->per_layer_size);
     if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);
     if (spec->logits_multiplier != 1 || spec->logits_soft_cap > 0)
         row(t, "logits", "%s", scaling_words(spec->logits_multiplier, spec->logits_soft_cap).text);

@@ -97,6 +97,7 @@ static void count_parameters(struct inspection *i)
         const struct tensor *t = &table->tensors[k];
         const int64_t count = tensor_elements(t);
         if (t->kind == TENSOR_ONES) continue;
+        if (t->role == TENSOR_V && i->info.config->spec.layers[t->layer].attention.v_is_k) continue;
         i->num_parameters += count;
         if (t->role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
         if (t->num_experts > 0 && t->expert >= i->info.config->spec.layers[t->layer].experts.router.top_k) continue;

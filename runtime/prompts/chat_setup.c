@@ -100,7 +100,7 @@ enum status chat_setup_render(const struct chat_setup *setup, struct chat_input 
     if (!kwargs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for a conversation");
     input.kwargs = kwargs;
     input.allow_special = setup->allow_special;
-    input.join_parts = true;
+    input.fit_form = true;
     status = chat_template_render(setup->template, &input, out, err);
     json_decref(kwargs);
     return status;

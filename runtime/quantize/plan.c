@@ -30,9 +30,15 @@ static void list_tensors(struct quantize_plan *p)
     }
 }
 
-/* A word of zero points holds those of eight rows, and each part of a merged matrix begins with a whole one. */
-static enum status check_parts(const struct tensor *t, struct error *err)
+/* A matrix must be one, with a row for each output feature, in the file, too. A word of zero points holds those of
+ * eight rows, and each part of a merged matrix begins with a whole one. */
+static enum status check_form(const struct tensor *t, const struct stored_tensor *stored, struct error *err)
 {
+    if (stored->num_dims != 2 || t->transposed)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: tensor \"%s\" holds several matrices, or a transposed one, for which compressed-tensors "
+                         "has no form; give --quantization where the model is loaded instead",
+                         stored->path, stored->name);
     if (!t->merged_in_file || !t->scheme.has_zeros || t->first_row % 8 == 0) return STATUS_OK;
     return error_set(
         err, STATUS_UNSUPPORTED,
@@ -45,6 +51,7 @@ static enum status check_parts(const struct tensor *t, struct error *err)
 static enum status set_scheme(struct quantize_plan *p, const struct tensor *t, struct error *err)
 {
     const struct weight_source *source = model_weights_source(&p->weights, t);
+    if (!source->data) return STATUS_OK; /* optional, and not there */
     struct planned_tensor *planned = &p->tensors[tensor_file_index(p->weights.file, source->data)];
     if (t->role == TENSOR_EMBEDDING) planned->is_linear = false;
     if (t->layer < 0 || !t->scheme.is_quantized) return STATUS_OK;
@@ -53,7 +60,7 @@ static enum status set_scheme(struct quantize_plan *p, const struct tensor *t, s
     planned->source = *source;
     planned->source.first_row = 0;
     planned->source.weight.out_features = planned->stored->shape[0];
-    return check_parts(t, err);
+    return check_form(t, planned->stored, err);
 }
 
 static enum status set_schemes(struct quantize_plan *p, struct error *err)

@@ -20,7 +20,9 @@ FAMILIES = pathlib.Path(__file__).resolve().parent.parent.parent / "model" / "fa
 
 def supported_types():
     text = "".join(path.read_text() for path in FAMILIES.glob("*.c"))
-    return re.findall(r'\.model_type = "([^"]+)"', text)
+    kinds = re.search(r"} kinds\[\] = \{(.*?)\n\};", text, re.S).group(1)
+    multimodal = [name for words in re.findall(r'^    \{"([^"]+)"', kinds, re.M) for name in words.split()]
+    return re.findall(r'\.model_type = "([^"]+)"', text) + multimodal
 
 
 def unsupported_types():

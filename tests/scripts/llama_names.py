@@ -72,7 +72,8 @@ def load(folder, **options):
     options["experts_implementation"] = "eager"
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] not in FAMILIES:
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
+        auto = transformers.AutoModelForImageTextToText if "vision_config" in config else transformers.AutoModelForCausalLM
+        return auto.from_pretrained(folder, **options)
     with tempfile.TemporaryDirectory() as name:
         llama = pathlib.Path(name)
         (llama / "config.json").write_text(json.dumps(llama_config_of(config)))

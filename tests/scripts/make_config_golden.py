@@ -40,7 +40,7 @@ NEEDED = {
     "hunyuan_v1_dense": dict(head_dim=64),
     "ministral": dict(head_dim=64),
 }
-FAMILIES = ("apertus arcee cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
+FAMILIES = ("apertus arcee cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text gemma4_text glm glm4 granite "
             "granite_swa granitemoehybrid helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder llama ministral mistral nanochat olmo olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3 "
             "vaultgemma").split()
 
@@ -70,6 +70,10 @@ FURTHER = (
     ("gemma3_text", dict(rope_scaling={}, rope_parameters=dict(full_attention=LINEAR))),
     ("gemma3_text", dict(rope_scaling=dict(factor=4.0), sliding_window_pattern=3,
                          rope_parameters=dict(full_attention=LINEAR))),
+    ("gemma4_text", dict(attention_k_eq_v=True, num_global_key_value_heads=2, hidden_size_per_layer_input=0,
+                         final_logit_softcapping=30.0, use_bidirectional_attention="vision")),
+    ("gemma4_text", dict(num_kv_shared_layers=2, use_double_wide_mlp=True, global_head_dim=128, attention_bias=True,
+                         layer_types=[SLIDING, FULL] * 4)),
     ("glm", dict(partial_rotary_factor=0.25, rope_parameters=dict(rope_type="default", rope_theta=500.0))),
     ("glm4", dict(attention_bias=False, partial_rotary_factor=0.25,
                   rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
@@ -212,7 +216,8 @@ def describe(path):
     num_tensors, tensors = tensors_of(model, family, config.num_hidden_layers - 1)
     return {
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
-        "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
+        "num_heads": config.num_attention_heads, "num_kv_heads": attention.k_proj.out_features // attention.head_dim
+        if config.model_type == "gemma4_text" else config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
         "norm_eps": getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 1e-5),  # OLMo's is a constant
         "tied": model.config.tie_word_embeddings,

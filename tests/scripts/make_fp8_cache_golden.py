@@ -45,7 +45,7 @@ def logits_of(model, prompts, dtype, scales):
     out = []
     for prompt in prompts:
         with torch.no_grad():
-            cache = Fp8Cache(model.config, dtype, scales)
+            cache = Fp8Cache(model.config.get_text_config(), dtype, scales)
             out.append(model(torch.tensor([prompt]), past_key_values=cache, use_cache=True).logits[0, -1])
     return torch.stack(out).to(torch.float32).numpy().astype("<f4")
 
@@ -59,7 +59,7 @@ def main():
         if len(sys.argv) > 1 and folder.name not in sys.argv[1:]:
             continue
         model = llama_names.load(folder, dtype=torch.float64, attn_implementation="eager").eval()
-        layers = range(model.config.num_hidden_layers)
+        layers = range(model.config.get_text_config().num_hidden_layers)
         prompts = [case["prompt"] for case in json.loads((folder / "golden.json").read_text())["cases"]
                    if len(case["prompt"]) in (33, 100)]
         measured, given, ones = {}, {i: (0.011, 0.007) for i in layers}, {i: (1.0, 1.0) for i in layers}

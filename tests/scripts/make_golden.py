@@ -16,6 +16,9 @@ Each checkpoint's folder holds config.json, the weights, and
 cases together. "gaps" is the difference between the two highest logits at each greedy step: where it is tiny, two right implementations
 may part. rope.json holds the rotation tables of every rope type for small configs.
 
+Checkpoints of several modalities (MULTIMODAL) are saved by transformers' own classes, with a vision tower as small as
+these allow; the prompts are text.
+
 Families that transformers does not have are Llama under other names (llama_names.py): a Llama is saved under them.
 
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens. Where
@@ -198,6 +201,18 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
         residual_multiplier=0.6, logits_scaling=0.5)),
+    # two head sizes, V of K's matrix in the second layer
+    "gemma4": ("gemma4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=32, global_head_dim=64, num_global_key_value_heads=1, attention_k_eq_v=True,
+        hidden_size_per_layer_input=0, tie_word_embeddings=False, sliding_window=24, final_logit_softcapping=10.0,
+        layer_types=["sliding_attention", "full_attention"])),
+    # per-layer embeddings; the last two layers read K and V of the first two, and have larger MLPs
+    "gemma4_e": ("gemma4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, global_head_dim=64, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB,
+        num_kv_shared_layers=2, use_double_wide_mlp=True, tie_word_embeddings=False, sliding_window=24,
+        layer_types=["sliding_attention", "full_attention"] * 2)),
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
@@ -230,9 +245,73 @@ CHECKPOINTS = {
         num_key_value_heads=1, tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
         residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2,
         layer_types=["attention", "attention"], position_embedding_type="rope", mamba_n_heads=8)),
+    # DeepSeek V3's router; a dense layer, then experts and shared ones
+    "glm4_moe": ("glm4_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, use_qk_norm=True, attention_bias=True, n_routed_experts=8, n_group=4,
+        topk_group=2, num_experts_per_tok=3, moe_intermediate_size=16, routed_scaling_factor=1.5, num_mtp_layers=0)),
+    "dots1": ("dots1", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
+        moe_intermediate_size=16, routed_scaling_factor=2.5, first_k_dense_replace=1, norm_topk_prob=True,
+        sliding_window=24, max_window_layers=1)),
+    "solar_open": ("solar_open", "bfloat16", "5", None, dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)),
+    "exaone_moe": ("exaone_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        sliding_window=24, sliding_window_pattern=2)),
+    "flex_olmo": ("flex_olmo", "float16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=False, num_experts=5, num_experts_per_tok=3)),
+    "minimax_m2": ("minimax_m2", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_local_experts=6, num_experts_per_tok=2,
+        rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5))),
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
+    # text parts of several modalities; layout "4 flat" is that of Qwen2-VL's files, without a text_config
+    "gemma3_vision": ("gemma3_vision", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, sliding_window=24, sliding_window_pattern=2, query_pre_attn_scalar=48,
+        rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=500.0)))),
+    "mistral3": ("mistral3", "bfloat16", "5", None, dict(
+        model_type="mistral", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64, sliding_window=None)),
+    "llava": ("llava", "float16", "5", None, dict(
+        model_type="llama", hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1)),
+    "qwen2_5_vl": ("qwen2_5_vl", "bfloat16", "4 flat", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=1000000.0, mrope_section=[4, 6, 6]))),
+    "qwen3_vl": ("qwen3_vl", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, rope_parameters=dict(rope_type="default", rope_theta=500000.0, mrope_section=[12, 10, 10],
+                                          mrope_interleaved=True))),
+    "glm4v": ("glm4v", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                             mrope_section=[2, 3, 3]))),
+    "smolvlm": ("smolvlm", "bfloat16", "5", None, dict(
+        model_type="llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64)),
+}
+# family: its class, its vision_config, and other keys of the file
+TOWER = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
+QWEN_TOWER = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, temporal_patch_size=1)
+MULTIMODAL = {
+    "gemma3_vision": ("Gemma3", dict(model_type="siglip_vision_model", **TOWER),
+                      dict(mm_tokens_per_image=4, tie_word_embeddings=False)),
+    "mistral3": ("Mistral3", dict(model_type="pixtral", head_dim=8, **TOWER), dict(tie_word_embeddings=False)),
+    "llava": ("Llava", dict(model_type="clip_vision_model", projection_dim=8, vocab_size=4, **TOWER), {}),
+    "qwen2_5_vl": ("Qwen2_5_VL", dict(out_hidden_size=64, fullatt_block_indexes=[0], **QWEN_TOWER), {}),
+    "qwen3_vl": ("Qwen3VL", dict(out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[0],
+                                 **QWEN_TOWER), {}),
+    "glm4v": ("Glm4v", dict(out_hidden_size=64, image_size=8, **QWEN_TOWER), {}),
+    "smolvlm": ("SmolVLM", dict(TOWER), dict(scale_factor=1)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -243,19 +322,29 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
     "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared", "cwm": "Cwm",
     "vaultgemma": "VaultGemma", "hunyuan_v1_dense": "HunYuanDenseV1", "olmo": "Olmo", "nanochat": "NanoChat",
-    "hyperclovax": "HyperCLOVAX", "ernie4_5_moe": "Ernie4_5_Moe",
+    "hyperclovax": "HyperCLOVAX",
+    "glm4_moe": "Glm4Moe", "dots1": "Dots1", "solar_open": "SolarOpen", "exaone_moe": "ExaoneMoe",
+    "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
+    "ernie4_5_moe": "Ernie4_5_Moe",
+    "gemma4": "Gemma4",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
-CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "vaultgemma": 1}  # a gain is this plus what the file holds
+# where the name is not CLASSES' + "Config"
+CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}
+# a gain is this plus what the file holds
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1}
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
 
-def classes(family):
+def new_model(family, keys):
+    if family in MULTIMODAL:
+        name, vision, outer = MULTIMODAL[family]
+        config = getattr(transformers, f"{name}Config")(text_config={**COMMON, **keys}, vision_config=vision, **outer)
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config)
     name = CLASSES[family]
-    config = CONFIG_CLASSES.get(family, f"{name}Config")
-    return getattr(transformers, config), getattr(transformers, f"{name}ForCausalLM")
+    config_class = getattr(transformers, CONFIG_CLASSES.get(family, f"{name}Config"))
+    return getattr(transformers, f"{name}ForCausalLM")(config_class(**COMMON, **keys))
 
 
 def randomize(model, seed, gain_offset):
@@ -279,8 +368,12 @@ def randomize(model, seed, gain_offset):
         for name, tensor in model.named_buffers():  # of xIELU; one that bounds many values shows if it is forgotten
             if name.endswith("act_fn.beta"):
                 tensor.fill_(0.375)
+            elif name.endswith("layer_scalar"):
+                tensor.copy_(0.5 + torch.rand(1, generator=generator))
             elif name.endswith("act_fn.eps"):
                 tensor.fill_(-0.25)
+            elif name.endswith("e_score_correction_bias"):  # of a router
+                tensor.copy_(0.2 * torch.randn(tensor.shape, generator=generator))
 
 
 def to_transformers_4(config):
@@ -291,7 +384,9 @@ def to_transformers_4(config):
         config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
         rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
-    config["rope_scaling"] = rope if rope["rope_type"] != "default" else None
+    if "mrope_section" in rope:
+        rope = dict(type="mrope", mrope_section=rope["mrope_section"])
+    config["rope_scaling"] = rope if rope.get("rope_type") != "default" else None
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
     layer_types = config.pop("layer_types", None)
@@ -306,7 +401,9 @@ def save(folder, family, model, layout, shard_size):
     (folder / "generation_config.json").unlink(missing_ok=True)
     path = folder / "config.json"
     config = json.loads(path.read_text())
-    if layout == "4":
+    if layout == "4 flat":
+        config = to_transformers_4({**config.pop("text_config"), **config})
+    elif layout == "4":
         config = to_transformers_4(config)
     path.write_text(json.dumps(config, indent=2) + "\n")
     if family in llama_names.FAMILIES:
@@ -380,10 +477,9 @@ def remake_bfloat16_errors(root):
 
 def make_checkpoint(root, name):
     family, dtype, layout, shard_size, keys = CHECKPOINTS[name]
-    config_class, model_class = classes(family)
     folder = root / name
     for seed in range(1000):
-        model = model_class(config_class(**COMMON, **keys)).eval()
+        model = new_model(family, keys).eval()
         randomize(model, seed, GAIN_OFFSETS.get(family, 0))
         save(folder, family, model.to(getattr(torch, dtype)), layout, shard_size)
         # read back what was written: the reference is the checkpoint, not the model that it came from
