@@ -102,6 +102,7 @@ enum tensor_role {
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
+    TENSOR_OUTPUT_GATE,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
     TENSOR_V_NORM,
@@ -138,8 +139,10 @@ struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
     int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
-    bool sinks; /* each head has a learnt sink (struct attention_params) */
-    float clip; /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
+    enum output_gate output_gate;
+    bool head_gates; /* an output gate for each head, not for each of its elements */
+    bool sinks;      /* each head has a learnt sink (struct attention_params) */
+    float clip;      /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
     bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
     bool v_norm;              /* each head of v is normed, without a gain */
@@ -162,6 +165,19 @@ static inline int64_t attention_q_size(const struct attention_spec *a)
 static inline int64_t attention_kv_size(const struct attention_spec *a)
 {
     return a->shares_kv ? 0 : (int64_t)a->num_kv_heads * a->head_size;
+}
+
+/* Output gates of a token; 0: there are none. */
+static inline int64_t attention_gate_size(const struct attention_spec *a)
+{
+    if (a->output_gate == OUTPUT_GATE_NONE) return 0;
+    return a->head_gates ? a->num_heads : attention_q_size(a);
+}
+
+/* Elements of what a token's q, k, v and output gates are: the rows of a merged matrix. */
+static inline int64_t attention_qkv_size(const struct attention_spec *a)
+{
+    return attention_q_size(a) + 2 * attention_kv_size(a) + attention_gate_size(a);
 }
 
 struct mlp_spec {
@@ -218,7 +234,7 @@ struct tensor_names {
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *attention, *o, *q_norm, *k_norm;
+    const char *attention, *o, *q_norm, *k_norm, *output_gate;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;

@@ -102,7 +102,10 @@ static bool has_stacks(const char *folder)
     struct error err;
     bool found = false;
     must(tensor_file_open(folder, &file, &err), &err);
-    for (int64_t i = 0; i < tensor_file_count(file); i++) found = found || tensor_file_at(file, i)->num_dims == 3;
+    for (int64_t i = 0; i < tensor_file_count(file); i++) {
+        const struct stored_tensor *t = tensor_file_at(file, i);
+        found = found || (t->num_dims == 3 && !strstr(t->name, "vision"));
+    }
     tensor_file_close(file);
     return found;
 }

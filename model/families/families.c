@@ -7,6 +7,7 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
+    &family_afmoe,
     &family_apertus,
     &family_arcee,
     &family_cohere,
@@ -27,6 +28,7 @@ static const struct family *const families[] = {
     &family_glm4,
     &family_glm4_moe,
     &family_glm4v,
+    &family_gpt_oss,
     &family_granite,
     &family_granite4,
     &family_granite4_vision,

@@ -8,6 +8,7 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
+    "afmoe",
     "apertus",
     "arcee",
     "cohere",
@@ -30,6 +31,7 @@ const char *const golden_checkpoints[] = {
     "glm4",
     "glm4_moe",
     "glm4v",
+    "gpt_oss",
     "gqa",
     "granite",
     "granite4",
