@@ -46,6 +46,7 @@ const char *const golden_checkpoints[] = {
     "iquestcoder",
     "llava",
     "mha",
+    "minimax_m2",
     "ministral",
     "mistral3",
     "mixtral",
