@@ -34,6 +34,7 @@ static void copied_open(struct copied *c, const char *name, enum dtype dtype)
     must(model_weights_open(folder, &c->config.spec, NULL, &c->host, &err), &err);
     must(device_weights_begin(&c->arena, &c->config.spec, &c->host, dtype, &c->device, &upload, &err), &err);
     must(upload_finish(upload, &err), &err);
+    must(model_weights_pack(&c->host, &err), &err); /* matrices that cannot be used as the file has them */
 }
 
 static void copied_close(struct copied *c)
