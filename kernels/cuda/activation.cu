@@ -1,6 +1,6 @@
 /* act_and_mul and xielu. */
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
@@ -123,41 +123,19 @@ void cuda_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
     cuda_check_launch(b, "act_and_mul");
 }
 
-static __device__ __forceinline__ float xielu(const xielu_params &p, float x)
-{
-    const float positive = p.alpha_p * x * x;
-    const float negative = p.alpha_n * (expm1f(fminf(x, p.eps)) - x);
-    return (x > 0 ? positive : negative) + p.beta * x;
-}
+struct xielu_of {
+    xielu_params p;
+    __device__ __forceinline__ float operator()(float x) const
+    {
+        const float positive = p.alpha_p * x * x;
+        const float negative = p.alpha_n * (expm1f(fminf(x, p.eps)) - x);
+        return (x > 0 ? positive : negative) + p.beta * x;
+    }
+};
 
-/* Tokens lie side by side, so they are one row of `count` elements, a multiple of N. */
-template <class T, int N>
-static __global__ void __launch_bounds__(MAX_THREADS)
-    xielu_kernel(T *out, const T *x, const xielu_params params, int64_t count)
-{
-    let_next_start();
-    wait_for_previous();
-    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
-    if (i >= count) return;
-    piece<T, N> values = *(const piece<T, N> *)(x + i);
-#pragma unroll
-    for (int j = 0; j < N; j++) values.values[j] = from_float<T>(xielu(params, to_float(values.values[j])));
-    *(piece<T, N> *)(out + i) = values;
-}
-
+/* Tokens lie side by side, so they are one row of elements. */
 void cuda_xielu(struct backend *b, const struct xielu_args *args)
 {
-    if (args->num_tokens <= 0 || args->size <= 0) return;
-    const struct cuda_state *s = cuda_use(b);
-    cuda_dispatch(b, "xielu", args->dtype, [&](auto zero) {
-        using T = decltype(zero);
-        constexpr int N = 16 / sizeof(T);
-        const int64_t count = (int64_t)args->num_tokens * args->size;
-        const bool vectors = count % N == 0 && cuda_is_aligned(args->out) && cuda_is_aligned(args->x);
-        const int64_t pieces = vectors ? count / N : count;
-        cuda_launch_dependent(s, vectors ? xielu_kernel<T, N> : xielu_kernel<T, 1>,
-                              {dim3((unsigned)cuda_div_up(pieces, MAX_THREADS)), MAX_THREADS}, (T *)args->out,
-                              (const T *)args->x, args->params, count);
-    });
-    cuda_check_launch(b, "xielu");
+    cuda_elementwise(b, "xielu", args->dtype, args->out, args->x, (int64_t)args->num_tokens * args->size,
+                     xielu_of{args->params});
 }
