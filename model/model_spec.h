@@ -145,6 +145,7 @@ struct attention_spec {
     float clip;      /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
     bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
+    bool no_qk_gains;         /* norms of q and k have no gains */
     bool v_norm;              /* each head of v is normed, without a gain */
     bool v_is_k;              /* v is computed by k's matrix: it is k before norm and rotation */
     int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
@@ -152,8 +153,9 @@ struct attention_spec {
     int32_t rope;       /* by which of the spec's ropes */
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
-    int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
-    int32_t chunk;      /* to the tokens of its own chunk of so many; 0: to all */
+    struct query_scaling query_scaling; /* only where heads have no norms, and without longrope */
+    int32_t window;                     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;                      /* to the tokens of its own chunk of so many; 0: to all */
 };
 
 /* Elements of a token's q, and of the k or v that the layer computes, all heads together. */

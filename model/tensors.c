@@ -69,7 +69,7 @@ static void add_gain(struct tensor_table *table, const struct model_spec *spec, 
                      const char *name)
 {
     struct tensor t = *gain;
-    t.kind = spec->no_gains ? TENSOR_ONES : TENSOR_GAIN;
+    t.kind = spec->no_gains || gain->kind == TENSOR_ONES ? TENSOR_ONES : TENSOR_GAIN;
     if (t.layer >= 0)
         add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
     else
@@ -100,7 +100,7 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
     const enum qk_norm kind = a->qk_norm;
-    struct tensor gain = {.layer = layer};
+    struct tensor gain = {.kind = a->no_qk_gains ? TENSOR_ONES : TENSOR_GAIN, .layer = layer};
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);

@@ -41,6 +41,7 @@ static const struct family *const families[] = {
     &family_internlm3,
     &family_iquestcoder,
     &family_llama,
+    &family_llama4,
     &family_minimax_m2,
     &family_ministral,
     &family_mistral,

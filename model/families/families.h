@@ -41,10 +41,10 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_co
     family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
     family_glm4_moe, family_glm4v, family_gpt_oss, family_granite, family_granite4, family_granite4_vision,
     family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium, family_hunyuan_v1_dense,
-    family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_minimax_m2, family_ministral,
-    family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3,
-    family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl,
-    family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
+    family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_llama4, family_minimax_m2,
+    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
+    family_olmoe, family_phi3, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3,
+    family_qwen3_moe, family_qwen3_vl, family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -104,6 +104,12 @@ void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_ev
 /* layer_types: a layer of "sliding_attention" gets the window, one of "full_attention" none. Where the key is absent,
  * layers keep theirs. window 0: the model has none. */
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);
+/* no_rope_layers or no_rope_layer_interval: layers rotate where the first has a 1, in spite of its name; without it or
+ * with an empty one all rotate but every so many-th, 4 where the file does not say. */
+void family_read_rotating_layers(struct json_reader *r, struct model_spec *spec);
+/* layer_types: a layer of "chunked_attention" attends to its own chunk of so many tokens, one of "full_attention" to
+ * all. Where the key is absent, those have chunks that rotate. chunk 0: the file has null. */
+void family_read_chunks(struct json_reader *r, int32_t chunk, struct model_spec *spec);
 /* sliding_window; 0: none, which null stands for. */
 int32_t family_read_window(struct json_reader *r, int32_t absent);
 /* sliding_window, which is `absent` without the key, and layer_types of models that need a window, or
@@ -143,6 +149,8 @@ struct experts_spec family_read_deepseek_experts(struct json_reader *r, const st
 /* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
 void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
                                  int32_t shared);
+/* Whether the key is an array of numbers of layers that has this one. */
+bool family_list_has_layer(struct json_reader *r, const char *key, int32_t layer);
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);

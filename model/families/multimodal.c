@@ -19,6 +19,7 @@ static const struct kind {
     {"granite4_vision", "granite4_vision_text", false, VISION},
     {"idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava", "llama", false, VISION},
     {"internvl", "qwen2", true, VISION},
+    {"llama4", "llama4_text", false, VISION},
     {"llava_onevision", "qwen2", false, VISION},
     {"mistral3", "mistral", true, VISION},
     {"qwen2_5_vl", "qwen2_5_vl_text", false, VISION},

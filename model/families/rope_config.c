@@ -66,8 +66,8 @@ static void read_llama3(struct json_reader *r, struct rope_config *rope)
     rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
     rope->low_freq_factor = json_reader_require_number(r, "low_freq_factor", 1e-6, 1e6);
     rope->high_freq_factor = json_reader_require_number(r, "high_freq_factor", 1e-6, 1e6);
-    if (rope->high_freq_factor <= rope->low_freq_factor)
-        json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must be greater than low_freq_factor (%g)",
+    if (rope->high_freq_factor < rope->low_freq_factor)
+        json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must not be less than low_freq_factor (%g)",
                          r->prefix, rope->high_freq_factor, rope->low_freq_factor);
 }
 
@@ -129,6 +129,10 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
     if (rope->original_max_position < 2)
         json_reader_fail(r, STATUS_INVALID,
                          "original_max_position_embeddings must be at least 2 for %srope_type \"longrope\"", r->prefix);
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].attention.query_scaling.length > 0) /* whose positions would be rows of the table */
+            json_reader_fail(r, STATUS_UNSUPPORTED, "%srope_type is \"longrope\", but layer %d scales its queries",
+                             r->prefix, i);
     if (r->status != STATUS_OK || num_pairs == 0) return; /* narrow_rotation refuses 0 */
     read_pair_factors(r, "short_factor", num_pairs, rope->short_factor);
     read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);

@@ -40,7 +40,7 @@ static const struct {
 } table[] = {
     {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
               "glm4v_moe_text granitemoe_swa hunyuan_v1_moe "
-              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m3_vl_text "
+              "hy_v3 inkling_text jetmoe laguna mellum mimo_v2_flash minimax_m3_vl_text "
               "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
@@ -119,7 +119,7 @@ static const struct {
     {VISION | AUDIO, "gemma3n gemma4 gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
                      "qwen2_5_omni_text qwen2_5_omni_thinker"},
     {VISION | EXPERTS,
-     "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe llama4 minimax_m3_vl qwen3_vl_moe step3p7"},
+     "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe minimax_m3_vl qwen3_vl_moe step3p7"},
     {VISION | LATENT | EXPERTS, "kimi_k25"},
     {VISION | AUDIO | EXPERTS, "inkling_mm_model qwen3_omni_moe qwen3_omni_moe_thinker"},
     {VISION | RECURRENT, "qwen3_5"},

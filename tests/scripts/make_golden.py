@@ -296,6 +296,11 @@ CHECKPOINTS = {
     "llava": ("llava", "float16", "5", None, dict(
         model_type="llama", hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1,
         num_key_value_heads=1)),
+    # chunks and a rotation in the first two layers, scaled queries in the third; experts in the second
+    "llama4": ("llama4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=16, intermediate_size_mlp=24, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64, num_local_experts=6, num_experts_per_tok=2, interleave_moe_layer_step=2,
+        no_rope_layer_interval=3, attention_chunk_size=24, floor_scale=16, attn_scale=0.3)),
     "qwen2_5_vl": ("qwen2_5_vl", "bfloat16", "4 flat", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=1000000.0, mrope_section=[4, 6, 6]))),
@@ -318,6 +323,7 @@ MULTIMODAL = {
     "gemma3_vision": ("Gemma3", dict(model_type="siglip_vision_model", **TOWER),
                       dict(mm_tokens_per_image=4, tie_word_embeddings=False)),
     "mistral3": ("Mistral3", dict(model_type="pixtral", head_dim=8, **TOWER), dict(tie_word_embeddings=False)),
+    "llama4": ("Llama4", dict(vision_output_dim=8, projector_input_dim=8, projector_output_dim=8, **TOWER), {}),
     "llava": ("Llava", dict(model_type="clip_vision_model", projection_dim=8, vocab_size=4, **TOWER), {}),
     "qwen2_5_vl": ("Qwen2_5_VL", dict(out_hidden_size=64, fullatt_block_indexes=[0], **QWEN_TOWER), {}),
     "qwen3_vl": ("Qwen3VL", dict(out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[0],

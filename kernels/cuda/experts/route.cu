@@ -127,7 +127,8 @@ static __device__ __forceinline__ bool set_keys(const route_experts_args &args, 
     for (int e = threadIdx.x % 32; e < s.router.num_experts; e += 32) {
         const float score = score_of(s, e);
         is_damaged |= isnan(score);
-        keys[e] = key_of(args.choice_bias ? score + args.choice_bias[e] : score);
+        const float choice = s.router.by_logits ? logit_of(s, e) : score;
+        keys[e] = key_of(args.choice_bias ? choice + args.choice_bias[e] : choice);
     }
     return __any_sync(~0u, is_damaged);
 }
