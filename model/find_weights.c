@@ -45,17 +45,19 @@ static void find_prefix(struct opening *o)
 
 /* ---- tensors ---- */
 
-/* The numbers in float32. A gain is spec->gain_offset plus what the file holds. */
+/* The numbers in float32. A gain is spec->gain_offset plus what the file holds, or a multiple of this. */
 static enum status convert(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
     const float offset = t->kind == TENSOR_GAIN ? (float)o->spec->gain_offset : 0;
+    const float multiplier = t->multiplier != 0 ? t->multiplier : 1;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
     float *numbers = s->owned = malloc((size_t)count * sizeof *numbers);
     void *stored = malloc(s->data->bytes + 1);
     enum status status = numbers && stored ? STATUS_OK : out_of_memory(&o->finder);
     if (status == STATUS_OK) status = tensor_file_read(s->file, s->data->data, s->data->bytes, stored, o->finder.err);
-    for (int64_t i = 0; i < count && status == STATUS_OK; i++) numbers[i] = offset + dtype_load(stored, dtype, i);
+    for (int64_t i = 0; i < count && status == STATUS_OK; i++)
+        numbers[i] = offset + multiplier * dtype_load(stored, dtype, i);
     free(stored);
     s->weight.format = WEIGHT_FLOAT32;
     s->weight.data = numbers;

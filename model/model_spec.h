@@ -117,12 +117,17 @@ enum tensor_role {
     TENSOR_XIELU_ALPHA_P,
     TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
+    TENSOR_ROUTER_NORM,
     TENSOR_ROUTER,
     TENSOR_CHOICE_BIAS,
+    TENSOR_EXPERT_SCALES,
+    TENSOR_EXPERTS_NORM,
     TENSOR_SHARED_GATE,
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN,
+    TENSOR_POST_EXPERTS_NORM,
+    TENSOR_POST_SHARED_NORM,
     TENSOR_POST_MLP_NORM,
     TENSOR_PER_LAYER_GATE,
     TENSOR_PER_LAYER_DOWN,
@@ -200,7 +205,12 @@ struct experts_spec {
     bool router_bias;   /* of the router's logits */
     bool choice_bias;   /* struct route_experts_args */
     bool weights_first; /* struct experts_gate_up_args */
-    bool shared_gate;   /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+    bool expert_scales; /* struct route_experts_args */
+    /* Gemma 4: the router and the experts norm the residual stream themselves, and what the experts and the MLP beside
+     * them compute is normed before the two are added. There is an MLP. */
+    bool own_norms;
+    bool mean;        /* of the two, not the sum (Cohere) */
+    bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
 };
 
 /* Layers of a model may differ in everything. */

@@ -44,6 +44,7 @@ struct tensor {
     int32_t num_experts;            /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...] */
     bool transposed, interleaved; /* as such a file has them (struct tensor_names); only gate and up are interleaved */
     bool optional;                /* the file may lack it */
+    float multiplier;             /* of a gain: what the file holds times this; 0: as it is */
     char name[96]; /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
                       that it would have without quantization */
 };

@@ -28,6 +28,7 @@ struct family {
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
     int32_t original_max_position;  /* where the file gives none; 0: max_position_embeddings */
+    bool scales_queries;            /* the object of its rope has `llama_4_scaling_beta` */
     bool reads_alpha;               /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
@@ -36,15 +37,16 @@ struct family {
     struct config_sizes sizes; /* of families that are the text part of others */
 };
 
-extern const struct family family_afmoe, family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm,
-    family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe,
-    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
-    family_glm4_moe, family_glm4v, family_gpt_oss, family_granite, family_granite4, family_granite4_vision,
+extern const struct family family_afmoe, family_apertus, family_arcee, family_cohere, family_cohere2,
+    family_cohere2_moe, family_cwm, family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4,
+    family_exaone_moe, family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm,
+    family_glm4, family_glm4_moe, family_glm4v, family_gpt_oss, family_granite, family_granite4, family_granite4_vision,
     family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium, family_hunyuan_v1_dense,
-    family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_llama4, family_minimax_m2,
-    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
-    family_olmoe, family_phi3, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3,
-    family_qwen3_moe, family_qwen3_vl, family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
+    family_hunyuan_v1_moe, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_llama4,
+    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mixtral, family_nanochat,
+    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2, family_qwen2_5_vl,
+    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe,
+    family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -149,6 +151,9 @@ struct experts_spec family_read_deepseek_experts(struct json_reader *r, const st
 /* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
 void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
                                  int32_t shared);
+/* Gives the layers that mlp_layer_types calls "sparse" experts; without it, those from `first` on. */
+void family_set_listed_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                               int32_t first, int32_t shared_size);
 /* Whether the key is an array of numbers of layers that has this one. */
 bool family_list_has_layer(struct json_reader *r, const char *key, int32_t layer);
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */

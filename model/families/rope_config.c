@@ -18,6 +18,7 @@ static void check_keys(struct json_reader *r, const struct family *family)
     json_object_foreach((json_t *)r->object, key, value)
     {
         if (family->reads_alpha && strcmp(key, "alpha") == 0) continue;
+        if (family->scales_queries && words_have("llama_4_scaling_beta max_position_embeddings", key)) continue;
         if (!json_is_null(value) && !words_have(known, key))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
                              show_string(key).text);
@@ -129,10 +130,6 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
     if (rope->original_max_position < 2)
         json_reader_fail(r, STATUS_INVALID,
                          "original_max_position_embeddings must be at least 2 for %srope_type \"longrope\"", r->prefix);
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].attention.query_scaling.length > 0) /* whose positions would be rows of the table */
-            json_reader_fail(r, STATUS_UNSUPPORTED, "%srope_type is \"longrope\", but layer %d scales its queries",
-                             r->prefix, i);
     if (r->status != STATUS_OK || num_pairs == 0) return; /* narrow_rotation refuses 0 */
     read_pair_factors(r, "short_factor", num_pairs, rope->short_factor);
     read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);
@@ -230,6 +227,18 @@ static void read_object(struct json_reader *r, const json_t *object, const char 
     r->status = inner.status;
 }
 
+/* By which every layer scales its queries, in the object of a rope; 0.1 without an object. */
+static void read_query_scaling(struct json_reader *r, const json_t *object, const char *prefix, struct model_spec *spec)
+{
+    struct json_reader inner = *r;
+    struct query_scaling scaling = {.length = spec->ropes[0].original_max_position, .beta = 0.1f};
+    inner.object = object;
+    inner.prefix = prefix;
+    if (object) scaling.beta = (float)json_reader_require_number(&inner, "llama_4_scaling_beta", -1e6, 1e6);
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.query_scaling = scaling;
+    r->status = inner.status;
+}
+
 static struct rope_config unscaled(const struct model_spec *spec, double theta)
 {
     return (struct rope_config){
@@ -252,6 +261,7 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
     const json_t *object = find_rope_object(r, &prefix);
     if (!object && family->rope && !json_reader_get(r, "rope_parameters")) spec->ropes[0] = *family->rope;
     read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
+    if (family->scales_queries) read_query_scaling(r, object, prefix, spec);
     narrow_rotation(r, outer.partial_rotary_factor, spec);
 }
 
@@ -329,6 +339,15 @@ static void read_layer_thetas(struct json_reader *r, struct model_spec *spec)
     if (count > 0) spec->num_ropes = count;
 }
 
+/* The positions that queries would be scaled by are rows of a table, of which longrope has two for each position. */
+static void check_query_scaling(struct json_reader *r, const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers && spec->ropes[0].type == ROPE_LONGROPE; i++)
+        if (spec->layers[i].attention.query_scaling.length > 0)
+            json_reader_fail(r, STATUS_UNSUPPORTED,
+                             "the rope_type is \"longrope\", but layer %d scales its queries by their position", i);
+}
+
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     if (spec->num_ropes > 1) {
@@ -337,4 +356,5 @@ void family_read_rope(struct json_reader *r, const struct family *family, struct
         read_one_rope(r, family, spec);
         if (words_have(family->reads, "layer_rope_theta")) read_layer_thetas(r, spec);
     }
+    check_query_scaling(r, spec);
 }

@@ -38,10 +38,10 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "glm4v_moe_text granitemoe_swa hunyuan_v1_moe "
+    {EXPERTS, "aria_text dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
+              "glm4v_moe_text granitemoe_swa "
               "hy_v3 inkling_text jetmoe laguna mellum mimo_v2_flash minimax_m3_vl_text "
-              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
+              "phimoe qwen3_omni_moe_text step3p5"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},
@@ -53,7 +53,7 @@ static const struct {
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
-            "gemma4_unified_text hrm_text ministral3 "
+            "gemma4_unified_text hrm_text "
             "muse_glimmer_assistant muse_glimmer_text reformer voxtral_realtime_text xlnet"},
     {OLDER, "biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj "
             "jais2 modernbert-decoder mpt nemotron openai-gpt opt persimmon phi stablelm starcoder2 xglm"},
@@ -116,10 +116,9 @@ static const struct {
     {VISION | ENCODER,
      "layoutlmv2 layoutlmv3 layoutxlm lxmert modernvbert neomme nougat perceiver t5gemma2 t5gemma2_decoder "
      "t5gemma2_encoder t5gemma2_text udop vision-encoder-decoder visual_bert"},
-    {VISION | AUDIO, "gemma3n gemma4 gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
+    {VISION | AUDIO, "gemma3n gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
                      "qwen2_5_omni_text qwen2_5_omni_thinker"},
-    {VISION | EXPERTS,
-     "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe minimax_m3_vl qwen3_vl_moe step3p7"},
+    {VISION | EXPERTS, "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe minimax_m3_vl step3p7"},
     {VISION | LATENT | EXPERTS, "kimi_k25"},
     {VISION | AUDIO | EXPERTS, "inkling_mm_model qwen3_omni_moe qwen3_omni_moe_thinker"},
     {VISION | RECURRENT, "qwen3_5"},
