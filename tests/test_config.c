@@ -182,7 +182,7 @@ static void test_unsupported(void **state)
         {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and a mixture of experts"},
         {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
                       "and a mixture of experts"},
-        {"llama4", "vision and a mixture of experts"},
+        {"glm4v_moe", "vision and a mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
         {"whisper", "audio"},
@@ -921,7 +921,7 @@ static void test_ministral3(void **state)
     assert_true(a->query_scaling.length == 1024 && a->query_scaling.beta == 0.25f && a->window == 9);
     refuse(*state, MINISTRAL3, "\"rope_parameters\":{\"rope_type\":\"default\"}", STATUS_INVALID,
            "llama_4_scaling_beta is missing");
-    refuse(*state, MISTRAL, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"llama_4_scaling_beta\":0.1}",
+    refuse(*state, LLAMA, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"llama_4_scaling_beta\":0.1}",
            STATUS_UNSUPPORTED, "llama_4_scaling_beta is set, a key");
 }
 
