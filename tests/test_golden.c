@@ -137,11 +137,12 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
     enum { MOST = 4096, MOST_NUMBERS = 1 << 20 };
     static int32_t heads[MOST];
     struct attention_spec *a = &spec->attention;
-    const int32_t shared = a->num_heads / a->num_kv_heads, more = a->qk_norm != QK_NORM_PROJECTION && !a->sinks;
+    const int32_t shared = a->num_heads / a->num_kv_heads,
+                  more = a->qk_norm != QK_NORM_PROJECTION && !a->sinks && !a->head_gates;
     const struct spread q = {heads, (int64_t)a->num_kv_heads * (shared + more) * a->head_size};
     const int32_t num_experts = spec->experts.router.num_experts;
     int32_t expert_size = spec->experts.intermediate_size;
-    assert_true(q.count <= MOST && !a->head_gates);
+    assert_true(q.count <= MOST);
     for (int32_t i = 0; i < q.count; i++) {
         const int32_t head = i / a->head_size, kv_head = head / (shared + more), k = head % (shared + more);
         heads[i] = k < shared ? (kv_head * shared + k) * a->head_size + i % a->head_size : -1;
@@ -149,7 +150,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
     float *data = malloc(MOST_NUMBERS * sizeof *data);
     assert_non_null(data);
     float *next = spread_rows(&w->qkv.parts[0], &q, data);
-    if (attention_gate_size(a) > 0) next = spread_rows(&w->qkv.parts[3], &q, next);
+    if (attention_gate_size(a) > 0 && !a->head_gates) next = spread_rows(&w->qkv.parts[3], &q, next);
     next = spread_columns(&w->o, &q, next);
     if (spec->mlp.intermediate_size > 0)
         next = widen_mlp(w->gate_up.parts, w->gate_up.num_parts, &w->down, &spec->mlp.intermediate_size, next);

@@ -40,11 +40,12 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_co
     family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe,
     family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
     family_glm4_moe, family_glm4v, family_gpt_oss, family_granite, family_granite4, family_granite4_vision,
-    family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium, family_hunyuan_v1_dense,
-    family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_minimax_m2, family_ministral,
-    family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3,
-    family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl,
-    family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
+    family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
+    family_hunyuan_v1_dense, family_hy_v3, family_hyperclovax, family_internlm3, family_iquestcoder, family_laguna,
+    family_llama, family_mellum, family_minimax_m2, family_ministral, family_mistral, family_mixtral, family_nanochat,
+    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2, family_qwen2_5_vl,
+    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl, family_seed_oss, family_smollm3,
+    family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -143,6 +144,9 @@ struct experts_spec family_read_deepseek_experts(struct json_reader *r, const st
 /* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
 void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
                                  int32_t shared);
+/* Gives the layers that mlp_layer_types calls "sparse" experts; without it, those from `first` on. */
+void family_set_listed_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                               int32_t first, int32_t shared_size);
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);
