@@ -392,7 +392,7 @@ struct experts_gate_up_args {
     struct gate_params gate;
     struct expert_plan plan;
     bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
-    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -401,14 +401,14 @@ struct experts_gate_up_args {
 /* out[token] = base[token] * sigmoid(base_gate[token]) + the sum, in ascending order of expert, over the token's rows
  * of weight * (x[row] * W^T + bias). Sums are float32, so an answer does not depend on the batch. */
 struct experts_down_args {
-    void *out;     /* [num_tokens, out_features] dtype; may be base */
-    const void *x; /* [A, size] dtype: what experts_gate_up has written */
+    void *out; /* [num_tokens, out_features] dtype; may be base */
+    void *x;   /* [A, size] dtype: what experts_gate_up has written; its contents are lost */
     struct expert_matrices down;
     struct expert_plan plan;
     bool weights_first;     /* the weights are in x: here they count as 1 */
     const void *base;       /* [num_tokens, out_features] dtype: the shared experts' result; NULL: 0 */
     const float *base_gate; /* [num_tokens]; NULL: base is added as it is */
-    void *scratch;          /* [A, out_features] dtype */
+    void *scratch;          /* [A, out_features] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
