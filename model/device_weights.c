@@ -99,8 +99,8 @@ static enum status place_order(struct placement *p, const struct weight *from, s
     return STATUS_OK;
 }
 
-/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. Of a quantized matrix,
- * what the host has as it is wanted is copied, the rest read by rows. */
+/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. What the host has as it
+ * is wanted is copied, the rest read by rows. */
 static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
                                 const struct weights_place *place, struct error *err)
 {
@@ -122,16 +122,19 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
         rows.at[i] = NULL;
     }
     if (read)
-        p->transfers[p->count++] =
-            (struct transfer){.matrix = model_weights_source(p->host, t), .rows = rows, .count = t->out_features};
+        p->transfers[p->count++] = (struct transfer){.matrix = model_weights_source(p->host, t),
+                                                     .rows = rows,
+                                                     .count = t->out_features,
+                                                     .from = from_dtype,
+                                                     .to = to_dtype};
     return STATUS_OK;
 }
 
-/* A bias is merged as its matrix is, and gets the type of the activations; a gain keeps its own. */
+/* A bias is merged as its matrix is, and gets the type of the activations; gain and bias of a norm keep their own. */
 static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
                                 const struct weights_place *to, struct error *err)
 {
-    const enum dtype dtype = t->kind == TENSOR_BIAS ? p->dtype : *from->vector_dtype;
+    const enum dtype dtype = to->norm ? *from->vector_dtype : p->dtype;
     if (to->first_row == 0) {
         void *data;
         enum status status = allocate(p, to->num_rows * dtype_size(dtype), &data, err);
@@ -185,7 +188,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
-    if (t->kind == TENSOR_GAIN) dtype = *place.vector_dtype;
+    if (place.norm) dtype = *place.vector_dtype;
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);
 }

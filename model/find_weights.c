@@ -111,8 +111,10 @@ static enum status find_tie(const struct opening *o, bool *tied)
 {
     const struct finder *f = &o->finder;
     char name[64];
+    snprintf(name, sizeof name, "%s.weight", o->spec->names.lm_head);
+    const struct stored_tensor *head = tensor_file_find(f->file, name);
     snprintf(name, sizeof name, "%s.weight", o->spec->names.embedding);
-    const struct stored_tensor *head = tensor_file_find(f->file, "lm_head.weight"), *embedding = finder_find(f, name);
+    const struct stored_tensor *embedding = finder_find(f, name);
     *tied = o->spec->tie_word_embeddings;
     if (!*tied || !head || !embedding) return STATUS_OK;
     *tied = head->type == embedding->type && head->bytes == embedding->bytes;
@@ -123,8 +125,10 @@ static enum status find_tie(const struct opening *o, bool *tied)
 static void name_tied_embedding(const struct opening *o)
 {
     struct tensor *embedding = &o->weights->table.tensors[0];
-    if (!finder_find(&o->finder, embedding->name) && tensor_file_find(o->finder.file, "lm_head.weight"))
-        snprintf(embedding->name, sizeof embedding->name, "lm_head.weight");
+    char name[sizeof embedding->name];
+    snprintf(name, sizeof name, "%s.weight", o->spec->names.lm_head);
+    if (!finder_find(&o->finder, embedding->name) && tensor_file_find(o->finder.file, name))
+        memcpy(embedding->name, name, sizeof name);
 }
 
 /* ---- what is left over ---- */
@@ -147,6 +151,10 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq",
+                                       ".attn.bias", /* masks */
+                                       ".attn.masked_bias",
+                                       ".attention.bias",
+                                       ".attention.masked_bias",
                                        ".weight_shape",
                                        ".input_scale",
                                        ".output_scale",
@@ -163,7 +171,10 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    return (o->spec->tie_word_embeddings && strcmp(t->name, "lm_head.weight") == 0) || is_zero_bias(&o->finder, t);
+    const size_t head = strlen(o->spec->names.lm_head);
+    return (o->spec->tie_word_embeddings && strncmp(t->name, o->spec->names.lm_head, head) == 0 &&
+            strcmp(t->name + head, ".weight") == 0) ||
+           is_zero_bias(&o->finder, t);
 }
 
 static void warn_unused(const struct opening *o, const struct log *log)

@@ -36,15 +36,20 @@ struct rope_config {
 
 /* Where a sublayer (attention, MLP) is normed. x is the residual stream.
  * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))).
- * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021). */
-enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL };
+ * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021).
+ * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO };
+
+static inline bool norm_is_parallel(enum norm_placement placement)
+{
+    return placement == NORM_PARALLEL || placement == NORM_PARALLEL_TWO;
+}
 
 /* Norms of queries and keys, before rotation: none, over each head, or over all heads of a token at once. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
 
-/* GATED: down(activation(gate(x)) * up(x)). XIELU: down(xielu(up(x))), with alphas that the layer has learnt. RELU2:
- * the same with a squared ReLU. */
-enum mlp_kind { MLP_GATED, MLP_XIELU, MLP_RELU2 };
+/* GATED: down(activation(gate(x)) * up(x)). PLAIN: down(activation(up(x))). */
+enum mlp_kind { MLP_GATED, MLP_PLAIN };
 
 /* How a matrix lies in the checkpoint's files. `NAME` is its name there without ".weight". Words are int32 and hold 8
  * elements of 4 bits, or 4 of 8, the first in the lowest bits. */
@@ -79,6 +84,8 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
 /* What a tensor is in the model, or in each layer of it. */
 enum tensor_role {
     TENSOR_EMBEDDING,
+    TENSOR_POSITION_EMBEDDING,
+    TENSOR_EMBEDDING_NORM,
     TENSOR_ATTENTION_NORM,
     TENSOR_Q,
     TENSOR_K,
@@ -108,11 +115,16 @@ struct attention_spec {
     int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
     enum qk_norm qk_norm;
+    bool qk_norm_bias;
     int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
     int32_t rope;       /* by which of the spec's ropes */
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
     int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    /* ALiBi (Press et al., 2022): the scores of head h, of n, also get the distance to the key times -alibi_multiplier
+     * * 2^(-alibi_bias_max * i / m), where m is n or the next power of two, and i is the h-th of 1 .. m: all of them in
+     * order, or, where m is above n, the even ones and then the odd ones. alibi_bias_max 0: there is none. */
+    float alibi_bias_max, alibi_multiplier;
 };
 
 /* Elements of a token's q, and of its k or v, all heads together. */
@@ -126,11 +138,14 @@ static inline int64_t attention_kv_size(const struct attention_spec *a)
     return (int64_t)a->num_kv_heads * a->head_size;
 }
 
+/* What ALiBi multiplies the distances of a head by: alibi_multiplier * 2^(...). */
+float attention_alibi_slope(const struct attention_spec *a, int32_t head);
+
 struct mlp_spec {
     enum mlp_kind kind;
     int32_t intermediate_size;
     bool bias;
-    enum activation activation; /* of a gated MLP */
+    enum activation activation; /* XIELU's numbers are what the layer has learnt */
 };
 
 /* Layers of a model may differ in everything. */
@@ -145,7 +160,9 @@ struct layer_spec {
 
 /* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
  * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
- * v_proj and `o`.
+ * v_proj, `o`, `q_norm` and `k_norm`.
+ *
+ * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
@@ -153,11 +170,12 @@ struct layer_spec {
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
  * k_proj, v_proj or gate, up. */
 struct tensor_names {
-    const char *embedding, *final_norm;
+    const char *embedding, *final_norm, *lm_head;
+    const char *position_embedding, *embedding_norm;
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *attention, *o;
+    const char *attention, *o, *q_norm, *k_norm;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
 };
@@ -168,13 +186,18 @@ struct model_spec {
     int32_t max_position_embeddings;
     enum norm_type norm_type; /* of all norms */
     double norm_eps;
+    bool norm_bias;                  /* norms of the residual stream, and of what is added to it, have one */
     double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
     double embedding_multiplier;     /* 1 where the family has none, as the next */
     bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
+    bool lm_head_bias;       /* not where the embedding is tied */
+    int32_t position_offset; /* position p of a sequence is row p + this of learned positions */
     struct tensor_names names;
+    bool qkv_by_head; /* names.qkv has the rows of each KV head together: its queries', its k, its v */
+    bool transposed;  /* the file has the matrices of layers as [in, out] */
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;
     bool rope_interleaved; /* pairs are neighbours (struct rotary_args) */

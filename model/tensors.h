@@ -17,7 +17,7 @@ enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR, TENSO
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
 
-/* Role and layer are what a tensor is found by; a bias has those of its matrix. */
+/* Role and layer are what a tensor is found by; a bias has those of its matrix or norm. */
 struct tensor {
     enum tensor_role role;
     enum tensor_kind kind;
@@ -30,8 +30,12 @@ struct tensor {
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
-    bool optional;                  /* the file may lack it */
-    char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
+    /* Where the rows lie in the stored tensor: `run` of them from file_row on, the next ones `step` rows after the
+     * first, and so on. run is out_features where they are all together. */
+    int64_t file_row, run, step;
+    bool transposed; /* the file has the matrix as [in_features, out_features] */
+    bool optional;   /* the file may lack it */
+    char name[96];   /* in the file; of a quantized matrix, the name that it would have without quantization */
 };
 
 struct tensor_table {

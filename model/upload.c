@@ -107,7 +107,7 @@ static enum status send_piece(struct backend *b, struct lane *lane, const struct
     return status;
 }
 
-/* ---- a band of a quantized matrix ---- */
+/* ---- a band of a matrix ---- */
 
 static enum status send_bytes(struct backend *b, struct lane *lane, void *destination, const void *source,
                               int64_t bytes, struct error *err)
@@ -140,6 +140,25 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
     if (status == STATUS_OK) status = weight_source_read(t->matrix, first, count, &band, err);
     for (int i = 0; i < NUM_WEIGHT_PARTS && status == STATUS_OK; i++)
         if (to.at[i]) status = send_bytes(b, lane, to.at[i], band.at[i], bytes.of[i], err);
+    return status;
+}
+
+/* A band of floats is read as the file has it, and sent in the type that is wanted. */
+static enum status send_float_band(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first,
+                                   int64_t count, struct error *err)
+{
+    const int64_t n = t->matrix->weight.in_features, from = dtype_size(t->from), to = dtype_size(t->to);
+    const int64_t elements = count * n, step = CHUNK_BYTES / (from > to ? from : to);
+    const struct weight_rows band = {{malloc((size_t)(elements * from))}};
+    const struct transfer pieces = {.source = band.at[WEIGHT_DATA],
+                                    .destination = (char *)t->rows.at[WEIGHT_DATA] + first * n * to,
+                                    .from = t->from,
+                                    .to = t->to};
+    enum status status = pieces.source ? weight_source_read(t->matrix, first, count, &band, err)
+                                       : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    for (int64_t at = 0; at < elements && status == STATUS_OK; at += step)
+        status = send_piece(b, lane, &pieces, at, elements - at < step ? elements - at : step, err);
+    free(band.at[WEIGHT_DATA]);
     return status;
 }
 
@@ -189,6 +208,7 @@ static enum status send(struct backend *b, struct lane *lane, const struct trans
 {
     if (!t->matrix) return send_piece(b, lane, t, first, count, err);
     if (rows_to_quantize(b, t) > 0) return send_rows(b, lane, t, first, count, err);
+    if (!weight_is_quantized(&t->matrix->weight)) return send_float_band(b, lane, t, first, count, err);
     return send_band(b, lane, t, first, count, err);
 }
 

@@ -11,12 +11,7 @@
 #include "base/host_memory.h"
 #include "base/plural.h"
 
-/* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
-static struct xielu_params initial_xielu(enum mlp_kind mlp)
-{
-    if (mlp == MLP_RELU2) return (struct xielu_params){.alpha_p = 1};
-    return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
-}
+static const struct xielu_params initial_xielu = {.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
 
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *w, struct error *err)
 {
@@ -32,7 +27,7 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
         model_weights_close(w);
         return status;
     }
-    for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+    for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu;
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const struct weights_place place = model_weights_place(w, t);
@@ -49,6 +44,8 @@ static const struct {
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_POSITION_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, position_embedding)},
+    [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
@@ -71,9 +68,10 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     struct weights_place place = {.num_rows = t->out_features};
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
     if (places[t->role].kind == PLACE_NORM) {
+        const bool bias = t->kind == TENSOR_BIAS;
         place.norm = found;
-        place.vector = &place.norm->gain;
-        place.vector_dtype = &place.norm->gain_dtype;
+        place.vector = bias ? &place.norm->bias : &place.norm->gain;
+        place.vector_dtype = bias ? &place.norm->bias_dtype : &place.norm->gain_dtype;
         return place;
     }
     if (places[t->role].kind == NO_PLACE) return place;

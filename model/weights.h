@@ -29,21 +29,23 @@ struct layer_weights {
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
-    struct xielu_params xielu; /* of an MLP without a gate */
+    struct xielu_params xielu; /* of an MLP with that activation */
     struct weight down;        /* [hidden_size, intermediate_size] */
     struct norm_params post_mlp_norm; /* [hidden_size] */
 };
 
 struct model_weights {
-    struct tensor_table table;     /* what there is */
-    struct weight embedding;       /* [vocab_size, hidden_size] */
-    struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
-    struct norm_params final_norm; /* [hidden_size] */
-    struct layer_weights *layers;  /* [num_layers] */
-    int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
-    struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
-    void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
+    struct tensor_table table;         /* what there is */
+    struct weight embedding;           /* [vocab_size, hidden_size] */
+    struct weight position_embedding;  /* [max_position_embeddings + position_offset, hidden_size]; data NULL: none */
+    struct norm_params embedding_norm; /* [hidden_size] */
+    struct weight lm_head;             /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm;     /* [hidden_size] */
+    struct layer_weights *layers;      /* [num_layers] */
+    int64_t bytes;                     /* of all weights, a tied one counted once */
+    struct tensor_file *file;          /* what weights point into; NULL for dummy weights and on a device */
+    struct weight_source *sources;     /* [table.count] what tensors are made of in the files; NULL without files */
+    void *memory;                      /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
 };
 
@@ -51,18 +53,18 @@ struct model_weights {
  * name the file, the tensor, the shape or dtype found and the one expected. A warning on `log` names each tensor that
  * nothing uses, except rotary inv_freq buffers and the copy of a tied lm_head.
  *
- * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
- * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
- * has it, whatever spec->dtype says. Gains to which a gain_offset is added are float32. An lm_head that the file holds
- * is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the embedding's stays
- * tied.
+ * A matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its source: by
+ * model_weights_pack, or while it is uploaded. A tensor that is not quantized is float32, float16 or bfloat16 as the
+ * file has it, whatever spec->dtype says. Gains to which a gain_offset is added are float32. An lm_head that the file
+ * holds is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the embedding's
+ * stays tied.
  *
  * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
  * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
-/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; on
+/* Reads into memory what matrices cannot use in the files, so that weights can be used on the CPU; on
  * all processors. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
@@ -115,7 +117,7 @@ void model_weights_set_scalar(struct model_weights *weights, const struct tensor
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
     struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
-    struct norm_params *norm;      /* that the gain belongs to; NULL: none */
+    struct norm_params *norm;      /* that the gain or bias belongs to; NULL: none */
     const void **vector;           /* the data of a bias or a gain, and their type */
     enum dtype *vector_dtype;
     int64_t first_row, num_rows; /* where the tensor begins in the matrix or its bias, and how many rows these have */

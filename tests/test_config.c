@@ -141,7 +141,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs apertus, arcee, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and smollm3");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and starcoder2");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of apertus, arcee, ");
@@ -192,8 +192,7 @@ static void test_unsupported(void **state)
         {"whisper", "audio"},
         {"t5", "an encoder"},
         {"bert", "an encoder"},
-        {"gpt2", "learned positions, ALiBi, or norms with biases"},
-        {"gptj", "learned positions, ALiBi, or norms with biases"},
+        {"gpt_neo", "layers of a kind of its own"},
         {"patchtst", "time series in place of text"},
         {"granite_swa", "layers of a kind of its own"},
     };

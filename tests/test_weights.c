@@ -100,7 +100,7 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
     add(c, "model.embed_tokens.weight", m->vocab_size, m->hidden_size);
     for (int i = 0; i < m->num_layers; i++) {
         add_layer(c, m, i);
-        if (m->layers[i].mlp.kind == MLP_XIELU) add_scalars(c, i);
+        if (m->layers[i].mlp.activation == ACTIVATION_XIELU) add_scalars(c, i);
     }
     add(c, "model.norm.weight", m->hidden_size, 0);
     if (head) add(c, "lm_head.weight", m->vocab_size, m->hidden_size);
@@ -494,7 +494,8 @@ static void test_xielu(void **state)
 {
     const struct temp_folder *folder = *state;
     struct model_spec spec = small();
-    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_XIELU;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = spec.layers[1].mlp.activation = ACTIVATION_XIELU;
     const double stored = bf16_to_float(0x3f3f), softplus = log(1 + exp(stored));
     struct model_weights w = open_xielu(folder, &spec, NULL);
     const struct xielu_params *xielu = &w.layers[1].xielu;
@@ -521,19 +522,19 @@ static void test_xielu(void **state)
     refuse(folder, &spec, STATUS_INVALID, "alpha_n\" has shape [2], but config.json makes it [1]");
 }
 
-/* Dummy weights have the numbers with which training begins; those of a squared ReLU are constants. */
+/* Dummy weights have xIELU's numbers with which training begins. */
 static void test_dummy_without_a_gate(void **state)
 {
     (void)state;
     struct model_spec spec = small();
-    spec.layers[0].mlp.kind = MLP_XIELU;
-    spec.layers[1].mlp.kind = MLP_RELU2;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = ACTIVATION_XIELU;
+    spec.layers[1].mlp.activation = ACTIVATION_RELU2;
     struct model_weights w;
     struct error err = {""};
     assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OK);
-    const struct xielu_params *learnt = &w.layers[0].xielu, *constant = &w.layers[1].xielu;
+    const struct xielu_params *learnt = &w.layers[0].xielu;
     assert_true(learnt->alpha_p == 0.8f && learnt->alpha_n == 0.8f && learnt->beta == 0.5f);
-    assert_true(constant->alpha_p == 1 && constant->alpha_n == 0 && constant->beta == 0);
     assert_int_equal(w.bytes, expected_bytes(&spec) - (int64_t)2 * 8 * 12 * 2); /* two gates less, and no scalars */
     model_weights_close(&w);
 }

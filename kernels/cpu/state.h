@@ -103,7 +103,7 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
 /* rotary.c, activation.c */
 rotary_embedding_function cpu_rotary_embedding;
 act_and_mul_function cpu_act_and_mul;
-xielu_function cpu_xielu;
+activate_function cpu_activate;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;

@@ -18,10 +18,12 @@ struct part {
 
 const struct stored_tensor *finder_find(const struct finder *f, const char *name)
 {
-    static const char prefix[] = "model.";
-    const size_t length = sizeof prefix - 1;
+    static const char *const prefixes[] = {"model.", "transformer.", "gpt_neox."};
     const struct stored_tensor *found = tensor_file_find(f->file, name);
-    if (!found && strncmp(name, prefix, length) == 0) found = tensor_file_find(f->file, name + length);
+    for (int i = 0; i < 3 && !found; i++) {
+        const size_t length = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], length) == 0) found = tensor_file_find(f->file, name + length);
+    }
     if (found) f->used[tensor_file_index(f->file, found)] = true;
     return found;
 }
@@ -111,10 +113,20 @@ static enum status check_floats(const struct finder *f, const struct stored_tens
                      found->path, found->name, found->type->name);
 }
 
+/* The elements of a bias, of which the file has several runs. */
+static enum status gather_bias(const struct finder *f, struct weight_source *s)
+{
+    const struct weight_rows out = {{s->owned = malloc((size_t)(s->weight.out_features * 4))}};
+    if (!s->owned) return out_of_memory(f);
+    s->weight.data = s->owned;
+    return weight_source_read(s, 0, s->weight.out_features, &out, f->err);
+}
+
 static enum status find_floats(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct stored_tensor *found = finder_find(f, t->name);
-    const int64_t shape[2] = {file_rows(t), t->in_features};
+    int64_t shape[2] = {file_rows(t), t->in_features};
+    if (s->columns) shape[0] = t->in_features, shape[1] = file_rows(t);
     if (!found) return missing(f, t);
     s->data = found;
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
@@ -122,6 +134,8 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
     if (status == STATUS_OK) status = check_floats(f, found);
     if (status != STATUS_OK || t->scheme.quantize) return status;
     s->weight = weight_of_tensor(t, found->type->dtype);
+    if (s->run < t->out_features && t->kind == TENSOR_BIAS) return gather_bias(f, s);
+    if (s->run < t->out_features || s->columns) return STATUS_OK;
     s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
 }
@@ -353,6 +367,11 @@ static void use_in_place(struct weight_source *s)
 
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
+    if (s->run < t->out_features || s->columns)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: the matrix \"%s\" is quantized, which quire does not read where the file has its rows "
+                         "%s; use the model in bfloat16 or float16",
+                         f->folder, t->name, s->columns ? "as columns" : "of q, k and v head by head");
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK) status = find_zeros(f, t, s);
@@ -368,7 +387,10 @@ enum status weight_source_find(const struct finder *f, const struct tensor *t, s
     *s = (struct weight_source){.scheme = &t->scheme,
                                 .storage = &storages[t->scheme.storage],
                                 .file = f->file,
-                                .first_row = t->merged_in_file ? t->first_row : 0,
+                                .first_row = t->file_row,
+                                .run = t->run,
+                                .step = t->step,
+                                .columns = t->transposed,
                                 .one_scale = -1};
     if (!t->scheme.is_quantized) return find_floats(f, t, s);
     s->weight = weight_of_tensor(t, DTYPE_FLOAT32);

@@ -129,9 +129,42 @@ static enum status permute(const struct weight *w, int64_t count, uint8_t *data,
     return STATUS_OK;
 }
 
+/* Floats that the file has as [in, out]. */
+static enum status read_columns(const struct weight_source *s, int64_t first, int64_t count, void *out,
+                                struct error *err)
+{
+    const int64_t n = s->weight.in_features;
+    const size_t size = (size_t)s->data->type->bytes;
+    char *tile = malloc((size_t)(n * count) * size);
+    if (!tile) return out_of_memory(err);
+    enum status status = tensor_file_read_strips(s->file, s->data, 0, n, (s->first_row + first) * (int64_t)size,
+                                                 count * (int64_t)size, tile, err);
+    for (int64_t row = 0; row < count && status == STATUS_OK; row++)
+        for (int64_t i = 0; i < n; i++)
+            memcpy((char *)out + (size_t)(row * n + i) * size, tile + (size_t)(i * count + row) * size, size);
+    free(tile);
+    return status;
+}
+
+enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
+                                      struct error *err)
+{
+    const int64_t bytes = s->weight.in_features * s->data->type->bytes, end = first + count;
+    enum status status = STATUS_OK;
+    if (s->columns) return read_columns(s, first, count, out, err);
+    for (int64_t row = first, wanted; row < end && status == STATUS_OK; row += wanted) {
+        const int64_t of_run = s->run - row % s->run, at = s->first_row + row / s->run * s->step + row % s->run;
+        wanted = end - row < of_run ? end - row : of_run;
+        status =
+            tensor_file_read_strips(s->file, s->data, at, wanted, 0, bytes, (char *)out + (row - first) * bytes, err);
+    }
+    return status;
+}
+
 static enum status read_data(const struct weight_source *s, int64_t first, int64_t count, void *out, struct error *err)
 {
     const int64_t bytes = weight_row_bytes(&s->weight);
+    if (!weight_is_quantized(&s->weight)) return weight_source_read_floats(s, first, count, out, err);
     enum status status = s->storage->transposed ? read_transposed(s, first, count, out, err)
                                                 : tensor_file_read_strips(s->file, s->data, s->first_row + first, count,
                                                                           0, bytes, out, err);
@@ -250,13 +283,6 @@ struct weight_quantize_args weight_source_quantizing(const struct weight_source 
                                          .data = out->at[WEIGHT_DATA],
                                          .scales = out->at[WEIGHT_SCALES],
                                          .zeros = out->at[WEIGHT_ZEROS]};
-}
-
-enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
-                                      struct error *err)
-{
-    return tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0,
-                                   (int64_t)s->data->bytes / s->data->shape[0], out, err);
 }
 
 /* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */

@@ -7,11 +7,13 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_apertus,   &family_arcee,    &family_cohere,  &family_cohere2,   &family_ernie4_5,    &family_exaone,
-    &family_exaone4,   &family_gemma,    &family_gemma2,  &family_gemma3,    &family_glm,         &family_glm4,
-    &family_granite,   &family_granite4, &family_helium,  &family_internlm3, &family_iquestcoder, &family_llama,
-    &family_ministral, &family_mistral,  &family_olmo2,   &family_olmo3,     &family_phi3,        &family_qwen2,
-    &family_qwen3,     &family_seed_oss, &family_smollm3,
+    &family_apertus, &family_arcee,     &family_bloom,     &family_cohere,      &family_cohere2,     &family_ernie4_5,
+    &family_exaone,  &family_exaone4,   &family_falcon,    &family_gemma,       &family_gemma2,      &family_gemma3,
+    &family_glm,     &family_glm4,      &family_gpt2,      &family_gpt_bigcode, &family_gpt_neox,    &family_gptj,
+    &family_granite, &family_granite4,  &family_helium,    &family_internlm3,   &family_iquestcoder, &family_jais2,
+    &family_llama,   &family_ministral, &family_mistral,   &family_mpt,         &family_nemotron,    &family_olmo2,
+    &family_olmo3,   &family_opt,       &family_persimmon, &family_phi,         &family_phi3,        &family_qwen2,
+    &family_qwen3,   &family_seed_oss,  &family_smollm3,   &family_stablelm,    &family_starcoder2,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -19,7 +21,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[768];
+    char text[1024];
 };
 
 static struct family_names list_families(void)

@@ -2,22 +2,6 @@
  * head; and o, back to the residual stream. */
 #include "model/layers/layers.h"
 
-/* x = norm(x), where tokens are `stride` elements apart. */
-static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
-                          const struct norm_params *norm)
-{
-    struct backend *b = s->d->backend;
-    const struct rms_norm_args args = {.out = x,
-                                       .x = x,
-                                       .out_stride = stride,
-                                       .x_stride = stride,
-                                       .norm = *norm,
-                                       .num_tokens = s->num_tokens,
-                                       .size = (int32_t)size,
-                                       .dtype = s->d->dtype};
-    b->rms_norm(b, &args);
-}
-
 /* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
 struct qkv {
     char *q, *k, *v;
@@ -118,8 +102,8 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
 
     residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
     if (a->qk_norm == QK_NORM_PROJECTION) {
-        norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
-        norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
+        layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
+        layer_norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
     }
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     if (!shape->measures_scales && fused_decode_attention(d, shape, &args)) return;

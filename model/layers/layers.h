@@ -77,6 +77,10 @@ struct quantized_rows layer_rows_for(const struct residual_stream *s, const stru
 struct matmul_input layer_quantize_for(const struct residual_stream *s, const void *x, const struct weight *w,
                                        void *buffer);
 
+/* x = norm(x), where tokens are `stride` elements apart. */
+void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
+                         const struct norm_params *norm);
+
 /* Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
  *
  * act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */

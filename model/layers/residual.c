@@ -100,6 +100,21 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
     return b->decode_attention && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
 }
 
+void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
+                         const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    const struct rms_norm_args args = {.out = x,
+                                       .x = x,
+                                       .out_stride = stride,
+                                       .x_stride = stride,
+                                       .norm = *norm,
+                                       .num_tokens = s->num_tokens,
+                                       .size = (int32_t)size,
+                                       .dtype = s->d->dtype};
+    b->rms_norm(b, &args);
+}
+
 /* ---- From the residual stream into a sublayer, and back ---- */
 
 /* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. With `rows` they are written

@@ -182,7 +182,7 @@ static enum status list_modules(struct quantization_reader *q, struct error *err
     if (!q->modules) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     for (int32_t i = 0; i < q->table.count; i++) {
         const struct tensor *t = &q->table.tensors[i];
-        if (t->kind != TENSOR_MATRIX) continue;
+        if (t->kind != TENSOR_MATRIX || t->role == TENSOR_POSITION_EMBEDDING) continue;
         struct module *m = &q->modules[q->num_modules++];
         m->tensor = t;
         m->name = tensor_name_ending(t, "");

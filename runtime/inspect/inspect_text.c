@@ -192,7 +192,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
     static const char *const places[] = {[NORM_BEFORE] = "before each sublayer",
                                          [NORM_AFTER] = "after each sublayer",
                                          [NORM_AROUND] = "before and after each sublayer",
-                                         [NORM_PARALLEL] = "before attention and MLP in parallel"};
+                                         [NORM_PARALLEL] = "before attention and MLP in parallel",
+                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel"};
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);

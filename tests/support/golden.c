@@ -8,10 +8,30 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "apertus",   "arcee",       "cohere", "cohere2",   "ernie4_5", "exaone",  "exaone4",  "gemma",
-    "gemma2",    "gemma3",      "glm",    "glm4",      "gqa",      "granite", "granite4", "helium",
-    "internlm3", "iquestcoder", "mha",    "ministral", "mqa",      "olmo2",   "olmo3",    "phi3",
-    "phi4",      "qwen2",       "qwen3",  "seed_oss",  "sliding",  "smollm3", "yarn",
+    "apertus",     "arcee",
+    "bloom",       "cohere",
+    "cohere2",     "ernie4_5",
+    "exaone",      "exaone4",
+    "falcon",      "falcon_two_norms",
+    "gemma",       "gemma2",
+    "gemma3",      "glm",
+    "glm4",        "gpt2",
+    "gpt_bigcode", "gpt_neox",
+    "gptj",        "gqa",
+    "granite",     "granite4",
+    "helium",      "internlm3",
+    "iquestcoder", "jais2",
+    "mha",         "ministral",
+    "mpt",         "mqa",
+    "nemotron",    "olmo2",
+    "olmo3",       "opt",
+    "persimmon",   "phi",
+    "phi3",        "phi4",
+    "phi_qk_norm", "qwen2",
+    "qwen3",       "seed_oss",
+    "sliding",     "smollm3",
+    "stablelm",    "stablelm_parallel",
+    "starcoder2",  "yarn",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
