@@ -70,8 +70,8 @@ static __global__ void __launch_bounds__(THREADS) reshape_and_cache_kernel(const
     const int64_t block = slot >> call.block_bits;
     const int offset = (int)(slot & (args.block_size - 1));
     const int64_t to = block * args.block_stride + (int64_t)head * args.head_size * args.block_size;
-    /* As one store: the compiler splits the assignment of a piece. */
-    *(uint4 *)((C *)args.k_cache + to + ((int64_t)chunk * args.block_size + offset) * X) = *(const uint4 *)&k;
+    /* By this function, because the compiler splits an assignment into stores of 4 bytes. */
+    __stwb((uint4 *)((C *)args.k_cache + to + ((int64_t)chunk * args.block_size + offset) * X), *(const uint4 *)&k);
     C *v_to = (C *)args.v_cache + to + (int64_t)chunk * X * args.block_size + offset;
 #pragma unroll
     for (int j = 0; j < X; j++) v_to[j * args.block_size] = v.values[j];
