@@ -16,6 +16,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "model/config.h"
+#include "model/quantization.h"
 #include "model/weights.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_folder.h"
@@ -335,6 +336,62 @@ static void test_golden_families(void **state)
         }
         model_weights_close(&w);
     }
+}
+
+/* Opens a golden checkpoint, quantized to int8 while it is loaded or not, and reads into memory what lies in another
+ * order in its file. */
+static struct model_weights open_packed(const char *name, bool int8)
+{
+    char folder[512];
+    struct model_config config;
+    struct model_weights w;
+    struct error err = {""};
+    snprintf(folder, sizeof folder, GOLDEN "%s", name);
+    if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK ||
+        (int8 && quantization_apply(&config.spec, "int8", &err) != STATUS_OK) ||
+        model_weights_open(folder, &config.spec, NULL, &w, &err) != STATUS_OK ||
+        model_weights_pack(&w, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return w;
+}
+
+/* Element [row][i] of q, k or v of layer 1, where the file has `stored` at this row and column. */
+static void check_element(const struct model_weights *w, const struct model_weights *int8, int part, int64_t row,
+                          int64_t i, float stored)
+{
+    const struct weight *m = &w->layers[1].qkv.parts[part], *q = &int8->layers[1].qkv.parts[part];
+    const float scale = dtype_load(q->scales, q->scale_dtype, row);
+    assert_true(weight_element(m, row, i) == stored);
+    assert_true(fabsf(weight_element(q, row, i) - stored) <= 0.501f * scale);
+}
+
+/* GPT-NeoX has q, k and v of each head together, GPT-2 has columns. */
+static void test_rows_in_another_order(void **state)
+{
+    (void)state;
+    enum { HEAD = 16, HIDDEN = 32 };
+    struct model_weights w = open_packed("gpt_neox", false), int8 = open_packed("gpt_neox", true);
+    const struct stored_tensor *found = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.weight");
+    const struct stored_tensor *bias = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.bias");
+    assert_true(found && bias && int8.layers[1].qkv.parts[0].format == WEIGHT_INT8);
+    for (int64_t row = 0; row < HIDDEN; row++)
+        for (int part = 0; part < 3; part++) {
+            const int64_t at = row / HEAD * 3 * HEAD + part * HEAD + row % HEAD;
+            const struct weight *m = &w.layers[1].qkv.parts[part];
+            assert_true(dtype_load(m->bias, m->bias_dtype, row) == dtype_load(bias->data, bias->type->dtype, at));
+            for (int64_t i = 0; i < HIDDEN; i++)
+                check_element(&w, &int8, part, row, i, dtype_load(found->data, found->type->dtype, at * HIDDEN + i));
+        }
+    model_weights_close(&w), model_weights_close(&int8);
+
+    w = open_packed("gpt2", false), int8 = open_packed("gpt2", true);
+    found = tensor_file_find(w.file, "transformer.h.1.attn.c_attn.weight");
+    for (int64_t row = 0; row < HIDDEN; row++)
+        for (int64_t i = 0; i < HIDDEN; i++)
+            for (int part = 0; part < 3; part++)
+                check_element(&w, &int8, part, row, i,
+                              ((const float *)found->data)[i * 3 * HIDDEN + part * HIDDEN + row]);
+    model_weights_close(&w), model_weights_close(&int8);
 }
 
 static void test_golden_cases(void **state)
@@ -800,6 +857,7 @@ int main(void)
         TEST(test_golden),
         TEST(test_golden_families),
         TEST(test_golden_cases),
+        TEST(test_rows_in_another_order),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),
