@@ -121,9 +121,8 @@ struct attention_spec {
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
     int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
-    /* ALiBi (Press et al., 2022): the scores of head h, of n, also get the distance to the key times -alibi_multiplier
-     * * 2^(-alibi_bias_max * i / m), where m is n or the next power of two, and i is the h-th of 1 .. m: all of them in
-     * order, or, where m is above n, the even ones and then the odd ones. alibi_bias_max 0: there is none. */
+    /* ALiBi (Press et al., 2022): a score also gets the distance to its key times -attention_alibi_slope.
+     * alibi_bias_max 0: there is none. */
     float alibi_bias_max, alibi_multiplier;
 };
 
@@ -138,7 +137,8 @@ static inline int64_t attention_kv_size(const struct attention_spec *a)
     return (int64_t)a->num_kv_heads * a->head_size;
 }
 
-/* What ALiBi multiplies the distances of a head by: alibi_multiplier * 2^(...). */
+/* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i is
+ * the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd ones. */
 float attention_alibi_slope(const struct attention_spec *a, int32_t head);
 
 struct mlp_spec {

@@ -66,7 +66,7 @@ struct size_defaults {
     double norm_eps;      /* 0: 1e-6 */
     bool tie_word_embeddings;
     int32_t intermediate_factor; /* intermediate_size is this times hidden_size; 0: the file must give it */
-    /* What the family calls num_hidden_layers, rms_norm_eps and others; NULL: so. */
+    /* What the family calls num_hidden_layers, rms_norm_eps and others; NULL: so; "": it has no such key. */
     const char *num_layers_key, *norm_eps_key, *hidden_size_key, *intermediate_size_key, *num_heads_key,
         *max_position_key;
 };
