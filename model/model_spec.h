@@ -137,8 +137,8 @@ static inline int64_t attention_kv_size(const struct attention_spec *a)
     return (int64_t)a->num_kv_heads * a->head_size;
 }
 
-/* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i is
- * the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd ones. */
+/* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i
+ * is the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd ones. */
 float attention_alibi_slope(const struct attention_spec *a, int32_t head);
 
 struct mlp_spec {

@@ -69,8 +69,6 @@ def rename(folder, model_type):
 def load(folder, **options):
     """transformers' model of a checkpoint of these families, or of any other."""
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] == "falcon":
-        options["attn_implementation"] = "sdpa"  # its eager attention adds ALiBi twice
     if config["model_type"] not in FAMILIES:
         return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     with tempfile.TemporaryDirectory() as name:

@@ -65,7 +65,6 @@ FURTHER = (
     ("exaone", dict(num_key_value_heads=None, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
     ("exaone4", dict(sliding_window=None, layer_types=[FULL] * 8)),
     ("exaone4", dict(sliding_window=24, sliding_window_pattern=3, use_sliding_window=False)),
-    ("falcon", dict(alibi=True, bias=True, parallel_attn=False, multi_query=False, ffn_hidden_size=80)),
     ("falcon", dict(new_decoder_architecture=True, num_kv_heads=8, activation="gelu_new")),
     ("falcon", dict(new_decoder_architecture=True, num_ln_in_parallel_attn=1, tie_word_embeddings=False)),
     ("gemma", dict(attention_bias=True, hidden_act="gelu")),
@@ -167,7 +166,7 @@ def ropes_of(config, model):
     meta = getattr(base_of(model), "rotary_emb", None)
     if config.model_type == "gptj":  # whose layers have tables of their own
         return {None: (1.0 / 10000 ** (torch.arange(0, config.rotary_dim, 2) / config.rotary_dim), 1.0)}
-    if meta is None or getattr(config, "alibi", False):
+    if meta is None:
         return {}
     rope = type(meta)(config)
     if getattr(rope, "rope_type", None) == "dynamic":

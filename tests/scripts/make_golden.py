@@ -191,9 +191,6 @@ CHECKPOINTS = {
     "falcon_two_norms": ("falcon", "bfloat16", "5", None, dict(
         SMALL, num_attention_heads=4, hidden_size=64, ffn_hidden_size=48, num_kv_heads=2,
         new_decoder_architecture=True, tie_word_embeddings=False)),
-    # ALiBi; attention and MLP one after the other; no shared heads
-    "falcon_alibi": ("falcon", "bfloat16", "5", None, dict(
-        SMALL, alibi=True, bias=True, multi_query=False, parallel_attn=False, tie_word_embeddings=False)),
     "gpt2": ("gpt2", "float32", "5", None, dict(SMALL, n_inner=48, scale_attn_by_inverse_layer_idx=True)),
     "gpt_bigcode": ("gpt_bigcode", "bfloat16", "5", None, dict(SMALL)),
     "gptj": ("gptj", "float16", "5", None, dict(SMALL, rotary_dim=8, n_inner=48)),
