@@ -1,4 +1,4 @@
-/* act_and_mul and xielu. */
+/* act_and_mul and activate. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
@@ -130,10 +130,23 @@ static __device__ __forceinline__ float xielu(const xielu_params &p, float x)
     return (x > 0 ? positive : negative) + p.beta * x;
 }
 
+template <class T, enum activation activation>
+static __device__ __forceinline__ float activate_plain(const xielu_params &p, float x)
+{
+    if constexpr (activation == ACTIVATION_XIELU) {
+        return xielu(p, x);
+    } else if constexpr (activation == ACTIVATION_RELU || activation == ACTIVATION_RELU2) {
+        const float positive = x < 0 ? 0 : x; /* NaN stays NaN */
+        return activation == ACTIVATION_RELU ? positive : positive * positive;
+    } else {
+        return activate<T>(activation, x);
+    }
+}
+
 /* Tokens lie side by side, so they are one row of `count` elements, a multiple of N. */
-template <class T, int N>
+template <class T, int N, enum activation activation>
 static __global__ void __launch_bounds__(MAX_THREADS)
-    xielu_kernel(T *out, const T *x, const xielu_params params, int64_t count)
+    activate_kernel(T *out, const T *x, const xielu_params params, int64_t count)
 {
     let_next_start();
     wait_for_previous();
@@ -141,23 +154,43 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     if (i >= count) return;
     piece<T, N> values = *(const piece<T, N> *)(x + i);
 #pragma unroll
-    for (int j = 0; j < N; j++) values.values[j] = from_float<T>(xielu(params, to_float(values.values[j])));
+    for (int j = 0; j < N; j++)
+        values.values[j] = from_float<T>(activate_plain<T, activation>(params, to_float(values.values[j])));
     *(piece<T, N> *)(out + i) = values;
 }
 
-void cuda_xielu(struct backend *b, const struct xielu_args *args)
+template <class T, enum activation activation>
+static void launch_activate(const struct cuda_state *s, const struct activate_args *args)
+{
+    constexpr int N = 16 / sizeof(T);
+    const int64_t count = (int64_t)args->num_tokens * args->size;
+    const bool vectors = count % N == 0 && cuda_is_aligned(args->out) && cuda_is_aligned(args->x);
+    const int64_t pieces = vectors ? count / N : count;
+    cuda_launch_dependent(s, vectors ? activate_kernel<T, N, activation> : activate_kernel<T, 1, activation>,
+                          {dim3((unsigned)cuda_div_up(pieces, MAX_THREADS)), MAX_THREADS}, (T *)args->out,
+                          (const T *)args->x, args->xielu, count);
+}
+
+void cuda_activate(struct backend *b, const struct activate_args *args)
 {
     if (args->num_tokens <= 0 || args->size <= 0) return;
     const struct cuda_state *s = cuda_use(b);
-    cuda_dispatch(b, "xielu", args->dtype, [&](auto zero) {
+    cuda_dispatch(b, "activate", args->dtype, [&](auto zero) {
         using T = decltype(zero);
-        constexpr int N = 16 / sizeof(T);
-        const int64_t count = (int64_t)args->num_tokens * args->size;
-        const bool vectors = count % N == 0 && cuda_is_aligned(args->out) && cuda_is_aligned(args->x);
-        const int64_t pieces = vectors ? count / N : count;
-        cuda_launch_dependent(s, vectors ? xielu_kernel<T, N> : xielu_kernel<T, 1>,
-                              {dim3((unsigned)cuda_div_up(pieces, MAX_THREADS)), MAX_THREADS}, (T *)args->out,
-                              (const T *)args->x, args->params, count);
+        switch (args->activation) {
+        case ACTIVATION_SILU:
+            return launch_activate<T, ACTIVATION_SILU>(s, args);
+        case ACTIVATION_GELU_TANH:
+            return launch_activate<T, ACTIVATION_GELU_TANH>(s, args);
+        case ACTIVATION_GELU:
+            return launch_activate<T, ACTIVATION_GELU>(s, args);
+        case ACTIVATION_RELU:
+            return launch_activate<T, ACTIVATION_RELU>(s, args);
+        case ACTIVATION_RELU2:
+            return launch_activate<T, ACTIVATION_RELU2>(s, args);
+        default:
+            return launch_activate<T, ACTIVATION_XIELU>(s, args);
+        }
     });
-    cuda_check_launch(b, "xielu");
+    cuda_check_launch(b, "activate");
 }

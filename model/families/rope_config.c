@@ -239,11 +239,14 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
     const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
     const double factor = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
     struct rope_outer outer = {.family = family, .partial_rotary_factor = 1};
-    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
+    const char *theta_key = family->rope_theta_key ? family->rope_theta_key : "rope_theta";
+    const char *partial_key =
+        family->partial_rotary_factor_key ? family->partial_rotary_factor_key : "partial_rotary_factor";
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, theta_key, theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
     if (reads_partial_rotary_factor(family))
-        outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
+        outer.partial_rotary_factor = json_reader_number(r, partial_key, factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
     if (!object && family->rope && !json_reader_get(r, "rope_parameters")) spec->ropes[0] = *family->rope;
