@@ -261,6 +261,19 @@ struct clip_args {
     enum dtype dtype;
 };
 
+/* The results of attention times gates, which are a function of a projection of the layer's input:
+ * x[t][i] *= f(gate[t][i / (size / gate_size)]). Numbers are float32 between reading and writing. */
+enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SIGMOID, OUTPUT_GATE_SOFTPLUS };
+
+struct output_gate_args {
+    void *x;          /* [num_tokens, size] dtype, in place */
+    const void *gate; /* [num_tokens, gate_size] dtype, of which tokens are gate_stride elements apart */
+    int64_t gate_stride;
+    int32_t num_tokens, size, gate_size; /* gate_size divides size: a gate for each element, or for each head */
+    enum output_gate kind;               /* not NONE */
+    enum dtype dtype;
+};
+
 /* ---- matmuls ---- */
 
 /* Rows that are multiplied by different weights: rows starts[s], ..., starts[s + 1] - 1 of x and out by weight s.
@@ -293,7 +306,7 @@ struct linear_args {
     struct row_segments segments; /* without quantized_x */
 };
 
-enum { LINEAR_MAX_PARTS = 3 }; /* matmuls of the same x at a time: q, k and v */
+enum { LINEAR_MAX_PARTS = 4 }; /* matmuls of the same x at a time: q, k, v and an output gate */
 
 /* out = linear(rms_norm(x)). */
 struct norm_linear_args {
@@ -696,6 +709,7 @@ typedef void paged_attention_function(struct backend *b, const struct attention_
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void activate_function(struct backend *b, const struct activate_args *args);
 typedef void clip_function(struct backend *b, const struct clip_args *args);
+typedef void output_gate_function(struct backend *b, const struct output_gate_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
 typedef void experts_gate_up_function(struct backend *b, const struct experts_gate_up_args *args);
@@ -780,6 +794,7 @@ struct backend {
     act_and_mul_function *act_and_mul;
     activate_function *activate;
     clip_function *clip;
+    output_gate_function *output_gate;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:
      * launches depend on num_tokens, num_experts and top_k. */

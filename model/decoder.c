@@ -142,7 +142,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     struct activation_sizes s = {0};
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
-        const int64_t q = attention_q_size(&l->attention), qkv = q + 2 * attention_kv_size(&l->attention);
+        const int64_t q = attention_q_size(&l->attention), qkv = attention_qkv_size(&l->attention);
         if (qkv > s.qkv) s.qkv = qkv;
         if (q > s.attention) s.attention = q;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;

@@ -28,7 +28,7 @@ struct expert_activations {
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
     void *residual;  /* [T, hidden_size] dtype */
-    void *qkv;       /* [T, (num_heads + 2 * num_kv_heads) * head_size] dtype. The sizes of this and the next three are
+    void *qkv;       /* [T, attention_qkv_size] dtype. The sizes of this and the next three are
                         those of the layer that is computed; the buffers have room for any layer's */
     void *attention; /* [T, num_heads * head_size] dtype */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */

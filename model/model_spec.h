@@ -108,6 +108,7 @@ enum tensor_role {
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
+    TENSOR_OUTPUT_GATE,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
     TENSOR_V_NORM,
@@ -144,8 +145,10 @@ struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
     int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
-    bool sinks; /* each head has a learnt sink (struct attention_params) */
-    float clip; /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
+    enum output_gate output_gate;
+    bool head_gates; /* an output gate for each head, not for each of its elements */
+    bool sinks;      /* each head has a learnt sink (struct attention_params) */
+    float clip;      /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
     bool qk_norm_bias;
     bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
@@ -177,6 +180,19 @@ static inline int64_t attention_kv_size(const struct attention_spec *a)
 /* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i
  * is the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd ones. */
 float attention_alibi_slope(const struct attention_spec *a, int32_t head);
+
+/* Output gates of a token; 0: there are none. */
+static inline int64_t attention_gate_size(const struct attention_spec *a)
+{
+    if (a->output_gate == OUTPUT_GATE_NONE) return 0;
+    return a->head_gates ? a->num_heads : attention_q_size(a);
+}
+
+/* Elements of what a token's q, k, v and output gates are: the rows of a merged matrix. */
+static inline int64_t attention_qkv_size(const struct attention_spec *a)
+{
+    return attention_q_size(a) + 2 * attention_kv_size(a) + attention_gate_size(a);
+}
 
 struct mlp_spec {
     enum mlp_kind kind;
@@ -233,7 +249,7 @@ struct tensor_names {
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *attention, *o, *q_norm, *k_norm;
+    const char *attention, *o, *q_norm, *k_norm, *output_gate;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;

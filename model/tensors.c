@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer has 13 matrices and gains, each with a bias; or, with 4 scalars in place of a gate and its bias, 2 tensors
+/* A layer has 14 matrices and gains, each with a bias; or, with 4 scalars in place of a gate and its bias, 2 tensors
  * more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of its cache; and, with experts,
  * a router with two biases and a shared gate. An expert has 3 matrices and their biases. Embedding, learned positions,
  * 3 tensors of per-layer embeddings, and, with biases, embedding norm, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 41, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 11 };
+enum { MOST_OF_A_LAYER = 43, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 11 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -148,8 +148,8 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     struct tensor qkv = {.layer = layer,
                          .in_features = spec->hidden_size,
                          .merged = MERGED_QKV,
-                         .num_parts = 3,
-                         .merged_rows = q_size + 2 * kv_size};
+                         .num_parts = a->output_gate ? 4 : 3,
+                         .merged_rows = attention_qkv_size(a)};
     const char *merged = spec->names.qkv;
     const int64_t shared = a->num_heads / a->num_kv_heads;
     qkv.merged_in_file = merged != NULL;
@@ -165,6 +165,8 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     if (spec->qkv_by_head) set_runs(&qkv, a, shared + 1, 1);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
                a->qkv_bias);
+    qkv.role = TENSOR_OUTPUT_GATE, qkv.part = 3, qkv.out_features = attention_gate_size(a), qkv.first_row += kv_size;
+    if (a->output_gate) add_matrix(table, spec, &qkv, in_attention(spec, spec->names.output_gate).text, false);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)

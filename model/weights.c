@@ -68,6 +68,7 @@ static const struct {
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_OUTPUT_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
     [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
     [TENSOR_SINKS] = {PLACE_VECTOR, offsetof(struct layer_weights, sinks)},

@@ -13,8 +13,8 @@
 #include "model/model_spec.h"
 #include "model/tensors.h"
 
-/* Matrices with the same input, whose outputs lie side by side: q, k, v or gate, up. In a file they are several, whose
- * types may differ; a device merges them into one. */
+/* Matrices with the same input, whose outputs lie side by side: q, k, v and output gates, or gate, up. In a file they
+ * are several, whose types may differ; a device merges them into one. */
 struct projection {
     struct weight parts[LINEAR_MAX_PARTS];
     int num_parts;
@@ -41,7 +41,7 @@ struct expert_weights {
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
-    struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] of the layer */
+    struct projection qkv;             /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates */
     struct norm_params v_norm;         /* [head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight_vector sinks;        /* [num_heads] */

@@ -140,11 +140,11 @@ static void test_architecture(void **state)
     assert_string_equal(c.architecture, "MistralForCausalLM");
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
-           "model_type is \"zebra\"; quire runs apertus, arcee, ");
+           "model_type is \"zebra\"; quire runs afmoe, apertus, arcee, ");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and vaultgemma");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
-           "names \"LlamaModel\"; quire runs the causal language models of apertus, arcee, ");
+           "names \"LlamaModel\"; quire runs the causal language models of afmoe, apertus, arcee, ");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\"]", STATUS_INVALID, "contradict");
     refuse(*state, LLAMA, "\"architectures\":[\"MistralForCausalLM\",\"Qwen2ForCausalLM\"]", STATUS_INVALID,
            "contradict");
@@ -173,7 +173,7 @@ static void test_several_architectures(void **state)
 static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
-        {"gpt_oss", "a mixture of experts"},
+        {"aria_text", "a mixture of experts"},
         {"phimoe", "a mixture of experts"},
         {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
         {"minicpm3", "latent attention (MLA)"},
@@ -259,6 +259,20 @@ static void test_multimodal(void **state)
     assert_true(accept(*state, "\"model_type\":\"mistral3\"", "\"text_config\":{\"num_key_value_heads\":2," SIZES "}")
                     .spec.tie_word_embeddings);
     assert_false(accept(*state, "\"model_type\":\"llava\"", nested).spec.tie_word_embeddings);
+    /* modules are named as in the file, by whichever version of transformers, and the vision tower's are no matter */
+    static const char *const lists[] = {"re:language_model\\\\.model\\\\.layers\\\\.0\\\\..*",
+                                        "model.language_model.layers.0", "language_model.model.layers.0",
+                                        "model.layers.0"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        char keys[512];
+        snprintf(keys, sizeof keys,
+                 "\"text_config\":{" SIZES "},\"quantization_config\":{\"quant_method\":\"fp8\","
+                 "\"modules_to_not_convert\":[\"%s\",\"vision_tower.layers.1\"]}",
+                 lists[i]);
+        c = accept(*state, "\"model_type\":\"llava\"", keys);
+        assert_int_equal(c.spec.layers[0].schemes[TENSOR_DOWN], 0);
+        assert_int_equal(c.spec.layers[1].schemes[TENSOR_DOWN], 1);
+    }
     /* flat, as Qwen2-VL was published */
     c = accept(*state, "\"model_type\":\"qwen2_vl\",\"vision_config\":{\"depth\":32}",
                "\"num_key_value_heads\":2,\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}," SIZES);
@@ -749,6 +763,69 @@ static void test_experts(void **state)
     assert_true(c.spec.layers[0].experts.router.normalize && c.spec.names.experts == NULL);
     c = accept(*state, "\"model_type\":\"granitemoeshared\"," SIZES, "\"shared_intermediate_size\":40");
     assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 40);
+}
+
+/* gpt-oss as transformers builds it from sizes alone: windows of 128 in every second layer, yarn as published. */
+static void test_gpt_oss(void **state)
+{
+    const char *base = "\"model_type\":\"gpt_oss\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 128, 4, 96) && l[0].mlp.intermediate_size == 0);
+    assert_true(l[0].attention.window == 128 && l[1].attention.window == 0);
+    assert_true(l[1].attention.sinks && l[1].attention.qkv_bias && l[1].attention.o_bias);
+    assert_int_equal(l[0].attention.head_size, 64);
+    assert_true(l[0].experts.bias && l[0].experts.router_bias && l[0].experts.router.normalize);
+    assert_true(l[0].experts.gate.kind == GATE_SWIGLU_OAI && l[0].experts.gate.limit == 7);
+    const struct rope_config *rope = &c.spec.ropes[0];
+    assert_true(rope->type == ROPE_YARN && rope->theta == 150000 && rope->factor == 32 && !rope->truncate);
+    assert_int_equal(model_spec_max_length(&c.spec), 131072);
+    c = accept(*state, base,
+               "\"num_local_experts\":32,\"attention_bias\":false,\"sliding_window\":24,"
+               "\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
+    assert_true(routes(&c, 1, 32, 4, 96) && !c.spec.layers[0].attention.qkv_bias);
+    assert_true(c.spec.layers[0].attention.window == 0 && c.spec.layers[1].attention.window == 24);
+    refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but this model has");
+}
+
+static void test_afmoe(void **state)
+{
+    const char *base = "\"model_type\":\"afmoe\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"global_attn_every_n_layers\":2,\"mup_enabled\":true");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 6, 1408));
+    assert_true(l[0].mlp.intermediate_size == 96 && l[1].mlp.intermediate_size == 2 * 1408);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && l[1].experts.choice_bias);
+    assert_true(l[0].attention.window == 1024 && l[0].attention.rotary_dim == 128);
+    assert_true(l[1].attention.window == 0 && l[1].attention.rotary_dim == 0);
+    assert_true(l[0].attention.output_gate == OUTPUT_GATE_SIGMOID && !l[0].attention.head_gates);
+    assert_true(fabs(c.spec.embedding_multiplier - sqrt(c.spec.hidden_size)) < 1e-12);
+    c = accept(*state, base, "\"num_dense_layers\":0,\"route_scale\":2.5,\"num_shared_experts\":1");
+    assert_true(routes(&c, 0, 64, 6, 1408) && c.spec.layers[0].experts.router.scaling == 2.5f);
+    assert_true(c.spec.layers[0].mlp.intermediate_size == 1408 && c.spec.embedding_multiplier == 1);
+}
+
+/* Granite with windows: a theta for each layer, 0 for none. */
+static void test_layer_rope_theta(void **state)
+{
+    const char *base = "\"model_type\":\"granite_swa\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"rope_theta\":700");
+    assert_true(c.spec.num_ropes == 1 && c.spec.ropes[0].theta == 700 && c.spec.layers[0].attention.sinks);
+    assert_true(c.spec.layers[0].attention.window == 0 && c.spec.layers[1].attention.window == 128);
+    c = accept(*state, base, "\"layer_rope_theta\":[0,500]");
+    assert_true(c.spec.num_ropes == 1 && c.spec.ropes[0].theta == 500);
+    assert_true(c.spec.layers[0].attention.rotary_dim == 0 && c.spec.layers[1].attention.rotary_dim > 0);
+    c = accept(*state, base, "\"layer_rope_theta\":[9000,500.5]");
+    assert_true(c.spec.num_ropes == 2 && c.spec.ropes[0].theta == 9000 && c.spec.ropes[1].theta == 500.5);
+    assert_true(c.spec.layers[0].attention.rope == 0 && c.spec.layers[1].attention.rope == 1);
+    refuse(*state, base, "\"layer_rope_theta\":[500]", STATUS_INVALID, "layer_rope_theta must be an array of num_hid");
+    refuse(*state, base, "\"layer_rope_theta\":[500,-1]", STATUS_INVALID, "an element of layer_rope_theta must be");
+    refuse(*state,
+           "\"model_type\":\"granite_swa\",\"hidden_size\":64,\"intermediate_size\":96,"
+           "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"vocab_size\":320",
+           "\"layer_rope_theta\":[500,600,700]", STATUS_UNSUPPORTED,
+           "layer_rope_theta has more than 2 numbers beside 0, in layer 2");
+    refuse(*state, LLAMA, "\"layer_rope_theta\":[500,500]", STATUS_UNSUPPORTED, "layer_rope_theta is");
 }
 
 #define GLM4_MOE "\"model_type\":\"glm4_moe\"," SIZES ",\"num_key_value_heads\":2"
@@ -1478,6 +1555,9 @@ int main(void)
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
         TEST(test_granite4),
+        TEST(test_gpt_oss),
+        TEST(test_afmoe),
+        TEST(test_layer_rope_theta),
         TEST(test_qwen_experts),
         TEST(test_experts),
         TEST(test_deepseek_routers),

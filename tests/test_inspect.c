@@ -100,6 +100,16 @@ static const char *const SIZES[] = {
 
 /* ---- checkpoints ---- */
 
+static void a_vision_tower_is_counted(void **state)
+{
+    (void)state;
+    json_t *json = run_json("inspect", QUIRE_TEST_DATA "/golden/gemma3_vision", ARGUMENTS("--json"));
+    check_string(json, "other_parts", "vision tower");
+    assert_int_equal(json_require_integer(json, "other_tensors"), 34);
+    check_string(json, "model_type", "gemma3_text");
+    json_decref(json);
+}
+
 static void the_guide_is_what_its_files_say(void **state)
 {
     (void)state;
@@ -545,6 +555,7 @@ static void errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_vision_tower_is_counted),
         cmocka_unit_test(the_guide_is_what_its_files_say),
         cmocka_unit_test(the_plan_is_that_of_profile),
         cmocka_unit_test(quantization_before_and_after),

@@ -1190,6 +1190,40 @@ static void clips(struct test_backend *tb, struct random *random)
     }
 }
 
+/* Gates of elements and of heads, beside other columns, of sizes that are no multiple of a vector too. */
+static void output_gates(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[][2] = {{128, 128}, {128, 2}, {160, 2}, {60, 60}, {60, 5}, {3000, 3000}, {7, 1}};
+    for (int i = 0; i < 42; i++) {
+        const enum dtype dtype = types[i % 3];
+        const int32_t size = sizes[i / 6][0], gates = sizes[i / 6][1], tokens = i % 2 ? 1 : 7;
+        const int64_t stride = gates + (i % 4 < 2 ? 16 : 3);
+        struct tensor x = tensor_random(tb->b, dtype, (int64_t)tokens * size, 2, random);
+        struct tensor gate = tensor_random(tb->b, dtype, tokens * stride, 8, random);
+        dtype_store(gate.host, dtype, 0, 25);
+        if (gates > 1) dtype_store(gate.host, dtype, 1, -100);
+        tensor_upload(&gate);
+        double *expected = tensor_doubles(&x), *g = tensor_doubles(&gate);
+        const enum output_gate kind = i / 3 % 2 ? OUTPUT_GATE_SIGMOID : OUTPUT_GATE_SOFTPLUS;
+        for (int64_t k = 0; k < x.count; k++) {
+            const double value = g[k / size * stride + k % size / (size / gates)];
+            expected[k] *= kind == OUTPUT_GATE_SIGMOID ? 1 / (1 + exp(-value)) : log1p(exp(value));
+        }
+        tb->b->output_gate(tb->b, &(struct output_gate_args){.x = x.data,
+                                                             .gate = gate.data,
+                                                             .gate_stride = stride,
+                                                             .num_tokens = tokens,
+                                                             .size = size,
+                                                             .gate_size = gates,
+                                                             .kind = kind,
+                                                             .dtype = dtype});
+        tensor_download(&x);
+        check_close(tb, "output_gate", &x, expected, x.count, dtype);
+        free(expected), free(g);
+        tensor_free(&x), tensor_free(&gate);
+    }
+}
+
 /* Calls with no tokens write nothing. */
 static void empty_calls(struct test_backend *tb, struct random *random)
 {
@@ -1206,6 +1240,8 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     tb->b->act_and_mul(tb->b, &act);
     tb->b->activate(tb->b, &activate);
     tb->b->clip(tb->b, &(struct clip_args){.x = t.data, .limit = 0.5f});
+    tb->b->output_gate(tb->b, &(struct output_gate_args){
+                                  .x = t.data, .gate = t.data, .size = 8, .gate_size = 8, .kind = OUTPUT_GATE_SIGMOID});
     tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
     tb->b->embedding(tb->b, &(struct embedding_args){.out = t.data, .table = &weight, .multiplier = 1});
     tb->b->scale_logits(tb->b, &(struct scale_logits_args){.logits = t.data, .vocab_size = 8, .multiplier = 2});
@@ -1240,6 +1276,7 @@ EVERY_BACKEND_TEST(activates)
 EVERY_BACKEND_TEST(activates_apart)
 EVERY_BACKEND_TEST(activates_without_a_gate)
 EVERY_BACKEND_TEST(clips)
+EVERY_BACKEND_TEST(output_gates)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
 EVERY_BACKEND_TEST(scales_logits)
@@ -1275,6 +1312,7 @@ int main(void)
         cmocka_unit_test(test_activates_apart),
         cmocka_unit_test(test_activates_without_a_gate),
         cmocka_unit_test(test_clips),
+        cmocka_unit_test(test_output_gates),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),
         cmocka_unit_test(test_scales_logits),

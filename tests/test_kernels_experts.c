@@ -47,14 +47,28 @@ struct route_case {
     bool choice_bias, expert_scales;
 };
 
-/* Multiples of 1/64, so that there are ties, and what is no tie is none for floats either. */
-static struct tensor random_logits(struct test_backend *tb, const struct route_case *c)
+/* Multiples of 1/64, so that there are ties. */
+static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
 {
-    struct tensor logits = tensor_poison(tb->b, DTYPE_FLOAT32, (int64_t)c->num_tokens * c->router.num_experts);
     const bool ties = c->router.kind != ROUTER_SPARSEMIXER;
-    for (int64_t i = 0; i < logits.count; i++)
-        tensor_set(&logits, i,
-                   ties ? (double)random_between(tb->random, -256, 256) / 64 : 8 * random_uniform(tb->random) - 4);
+    for (int32_t e = 0; e < c->router.num_experts; e++)
+        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64
+                         : (double)(float)(8 * random_uniform(tb->random) - 4);
+}
+
+/* Of all tokens. What the router makes of them is in experts and weights: [num_tokens, top_k]. */
+static struct tensor random_logits(struct test_backend *tb, const struct route_case *c, const double *bias,
+                                   const double *scales, int32_t *experts, double *weights)
+{
+    const int32_t n = c->router.num_experts, k = c->router.top_k;
+    struct tensor logits = tensor_poison(tb->b, DTYPE_FLOAT32, (int64_t)c->num_tokens * n);
+    double row[ROUTER_MAX_EXPERTS];
+    for (int64_t t = 0; t < c->num_tokens; t++) {
+        do draw_logits(tb, c, row);
+        while (reference_route(experts + t * k, weights + t * k, row, c->choice_bias ? bias : NULL,
+                               c->expert_scales ? scales : NULL, &c->router));
+        for (int32_t e = 0; e < n; e++) tensor_set(&logits, t * n + e, row[e]);
+    }
     tensor_upload(&logits);
     return logits;
 }
@@ -110,19 +124,17 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
 {
     char what[200];
     const int32_t n = c->router.num_experts, k = c->router.top_k;
-    struct tensor logits = random_logits(tb, c), bias = tensor_random(tb->b, DTYPE_FLOAT32, n, 0.3, tb->random);
+    struct tensor bias = tensor_random(tb->b, DTYPE_FLOAT32, n, 0.3, tb->random);
     struct tensor scales = tensor_random(tb->b, DTYPE_FLOAT32, n, 2, tb->random);
-    struct plan_tensors plan = route(tb, c, &logits, &bias, &scales);
-    double *l = tensor_doubles(&logits), *bs = tensor_doubles(&bias), *ss = tensor_doubles(&scales);
+    double *biases = tensor_doubles(&bias), *factors = tensor_doubles(&scales);
     int32_t *experts = malloc(sizeof *experts * (size_t)(c->num_tokens * k));
     double *weights = malloc(sizeof *weights * (size_t)(c->num_tokens * k));
-    for (int64_t t = 0; t < c->num_tokens; t++)
-        reference_route(experts + t * k, weights + t * k, l + t * n, c->choice_bias ? bs : NULL,
-                        c->expert_scales ? ss : NULL, &c->router);
+    struct tensor logits = random_logits(tb, c, biases, factors, experts, weights);
+    struct plan_tensors plan = route(tb, c, &logits, &bias, &scales);
     snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
              (int)c->router.kind, c->router.top_groups, c->router.num_groups);
     check_plan(tb, what, &plan, experts, weights, c);
-    free(l), free(bs), free(ss), free(experts), free(weights);
+    free(biases), free(factors), free(experts), free(weights);
     plan_free(&plan);
     tensor_free(&logits), tensor_free(&bias), tensor_free(&scales);
 }
@@ -190,7 +202,7 @@ static void damaged_logits(struct test_backend *tb)
         c.router.kind = i % 3 == 0 ? ROUTER_SOFTMAX : i % 3 == 1 ? ROUTER_SIGMOID : ROUTER_SPARSEMIXER;
         if (i % 3 == 2) c.router.top_k = 2;
         if (i % 2) c.router.num_groups = 4, c.router.top_groups = 1;
-        struct tensor logits = random_logits(tb, &c);
+        struct tensor logits = tensor_random(tb->b, DTYPE_FLOAT32, 64 * (int64_t)c.num_tokens, 4, tb->random);
         struct tensor bias = tensor_random(tb->b, DTYPE_FLOAT32, 64, 0.3, tb->random);
         const double value = values[i / 3 % 3];
         for (int e = 0; e < 64; e++) tensor_set(&logits, 64 + e, value); /* all of token 1, one of token 2 */

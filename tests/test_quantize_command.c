@@ -106,7 +106,10 @@ static bool has_stacks(const char *folder)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         found = found || strcmp(strrchr(folder, '/') + 1, models[i]) == 0;
     must(tensor_file_open(folder, &file, &err), &err);
-    for (int64_t i = 0; i < tensor_file_count(file); i++) found = found || tensor_file_at(file, i)->num_dims == 3;
+    for (int64_t i = 0; i < tensor_file_count(file); i++) {
+        const struct stored_tensor *t = tensor_file_at(file, i);
+        found = found || (t->num_dims == 3 && !strstr(t->name, "vision"));
+    }
     tensor_file_close(file);
     return found;
 }

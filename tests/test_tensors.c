@@ -474,7 +474,8 @@ static void test_largest(void **state)
     tensor_table_free(&table);
 }
 
-/* A checkpoint of each family, written by transformers, holds the tensors of its table and no others. */
+/* A checkpoint of each family, written by transformers, holds the tensors of its table and no others, unless it has
+ * parts for images or sound. */
 static void test_golden(void **state)
 {
     (void)state;
@@ -486,6 +487,7 @@ static void test_golden(void **state)
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", golden_checkpoints[i]);
         assert_int_equal(model_config_load(folder, NULL, NULL, &config, &err), STATUS_OK);
+        if (config.spec.has_vision || config.spec.has_audio) continue;
         assert_int_equal(tensor_file_open(folder, &file, &err), STATUS_OK);
         assert_int_equal(tensor_table_make(&config.spec, config.spec.tie_word_embeddings, &table, &err), STATUS_OK);
         int64_t elements = 0, stored = 0, in_file = 0;
@@ -500,11 +502,10 @@ static void test_golden(void **state)
             if (t->kind == TENSOR_SCALAR) continue; /* [] or [1] */
             const int64_t rows = t->merged_in_file ? t->merged_rows : t->out_features;
             const int of_experts = t->merged_in_file && t->num_experts > 0;
-            assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts);
-            if (of_experts)
-                assert_int_equal(found->shape[0], t->num_experts);
-            else
-                assert_int_equal(found->shape[t->kind == TENSOR_MATRIX && t->transposed], rows);
+            const int of_group = t->kind == TENSOR_VECTOR && found->num_dims == 2; /* [1, ] in ERNIE 4.5 */
+            const int64_t first = t->kind == TENSOR_MATRIX && t->transposed ? t->in_features : rows;
+            assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts + of_group);
+            assert_int_equal(found->shape[0], of_experts ? t->num_experts : of_group ? 1 : first);
             assert_int_equal(found->bytes / (uint64_t)found->type->bytes,
                              rows * (t->kind == TENSOR_MATRIX ? t->in_features : 1));
         }

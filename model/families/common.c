@@ -150,13 +150,18 @@ int32_t family_read_window(struct json_reader *r, int32_t absent)
     return json_reader_int(r, "sliding_window", json_reader_has(r, "sliding_window") ? 0 : absent, 1, INT32_MAX);
 }
 
-void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec)
+void family_read_windows(struct json_reader *r, int32_t absent, int32_t full_every, struct model_spec *spec)
 {
-    const int32_t window = family_read_window(r, 4096);
+    const int32_t window = family_read_window(r, absent);
     family_set_windows(spec, window, full_every);
     family_read_layer_types(r, window, spec);
     if (window == 0 && !json_reader_get(r, "layer_types"))
         json_reader_fail(r, STATUS_INVALID, "sliding_window is null, but this model has layers with a window");
+}
+
+void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec)
+{
+    family_read_windows(r, 4096, full_every, spec);
 }
 
 void family_set_two_ropes(struct model_spec *spec)

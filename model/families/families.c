@@ -7,6 +7,7 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
+    &family_afmoe,
     &family_apertus,
     &family_arcee,
     &family_bloom,
@@ -32,6 +33,7 @@ static const struct family *const families[] = {
     &family_gpt2,
     &family_gpt_bigcode,
     &family_gpt_neox,
+    &family_gpt_oss,
     &family_gptj,
     &family_granite,
     &family_granite4,

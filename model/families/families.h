@@ -37,17 +37,17 @@ struct family {
     struct config_sizes sizes; /* of families that are the text part of others */
 };
 
-extern const struct family family_apertus, family_arcee, family_bloom, family_cohere, family_cohere2, family_cwm,
-    family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_falcon,
-    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
-    family_glm4_moe, family_glm4v, family_gpt2, family_gpt_bigcode, family_gpt_neox, family_gptj, family_granite,
-    family_granite4, family_granite4_vision, family_granite_swa, family_granitemoe, family_granitemoeshared,
-    family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_jais2,
-    family_llama, family_minimax_m2, family_ministral, family_mistral, family_mixtral, family_mpt, family_nanochat,
-    family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi,
-    family_phi3, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe,
-    family_qwen3_vl, family_seed_oss, family_smollm3, family_solar_open, family_stablelm, family_starcoder2,
-    family_vaultgemma;
+extern const struct family family_afmoe, family_apertus, family_arcee, family_bloom, family_cohere, family_cohere2,
+    family_cwm, family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe,
+    family_falcon, family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
+    family_glm4_moe, family_glm4v, family_gpt2, family_gpt_bigcode, family_gpt_neox, family_gpt_oss, family_gptj,
+    family_granite, family_granite4, family_granite4_vision, family_granite_swa, family_granitemoe,
+    family_granitemoeshared, family_helium, family_hunyuan_v1_dense, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_jais2, family_llama, family_minimax_m2, family_ministral, family_mistral, family_mixtral,
+    family_mpt, family_nanochat, family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt,
+    family_persimmon, family_phi, family_phi3, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl,
+    family_qwen3, family_qwen3_moe, family_qwen3_vl, family_seed_oss, family_smollm3, family_solar_open,
+    family_stablelm, family_starcoder2, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -119,7 +119,10 @@ void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_ev
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);
 /* sliding_window; 0: none, which null stands for. */
 int32_t family_read_window(struct json_reader *r, int32_t absent);
-/* sliding_window and layer_types of models that need a window, or family_set_windows without layer_types. */
+/* sliding_window, which is `absent` without the key, and layer_types of models that need a window, or
+ * family_set_windows without layer_types. */
+void family_read_windows(struct json_reader *r, int32_t absent, int32_t full_every, struct model_spec *spec);
+/* The same, with 4096 for `absent`. */
 void family_read_alternating_windows(struct json_reader *r, int32_t full_every, struct model_spec *spec);
 /* Qwen's: use_sliding_window gives the layers from max_window_layers on a window (first_absent where the key is
  * absent), or those that layer_types names. */

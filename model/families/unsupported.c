@@ -36,8 +36,8 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "glm4v_moe_text gpt_oss granitemoe_swa hunyuan_v1_moe "
+    {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
+              "glm4v_moe_text granitemoe_swa hunyuan_v1_moe "
               "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m3_vl_text "
               "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
     {LATENT | EXPERTS,

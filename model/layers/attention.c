@@ -4,15 +4,15 @@
 
 /* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
 struct qkv {
-    char *q, *k, *v;
+    char *q, *k, *v, *gate;
     int64_t stride;
 };
 
 static struct qkv split_qkv(const struct decoder *d, const struct attention_spec *a)
 {
     const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
-    char *q = d->act.qkv, *k = at_column(q, q_size, d->dtype);
-    return (struct qkv){q, k, at_column(k, kv_size, d->dtype), q_size + 2 * kv_size};
+    char *q = d->act.qkv, *k = at_column(q, q_size, d->dtype), *v = at_column(k, kv_size, d->dtype);
+    return (struct qkv){q, k, v, at_column(v, kv_size, d->dtype), attention_qkv_size(a)};
 }
 
 static struct rotary_args rotary_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
@@ -110,11 +110,36 @@ static void norm_values(struct backend *b, const struct rotary_args *rotary, voi
 static void clip(const struct residual_stream *s, const struct attention_spec *a)
 {
     struct backend *b = s->d->backend;
-    const struct clip_args args = {.x = s->d->act.qkv,
-                                   .count = s->num_tokens * (attention_q_size(a) + 2 * attention_kv_size(a)),
-                                   .limit = a->clip,
-                                   .dtype = s->d->dtype};
+    const struct clip_args args = {
+        .x = s->d->act.qkv, .count = s->num_tokens * attention_qkv_size(a), .limit = a->clip, .dtype = s->d->dtype};
     b->clip(b, &args);
+}
+
+/* Rotates q and k, stores k and v, and computes the heads' results. */
+static void attend(const struct decoder *d, const struct step_shape *shape, const struct decode_attention_args *args,
+                   int32_t layer)
+{
+    struct backend *b = d->backend;
+    const bool shares = d->spec->layers[layer].attention.shares_kv;
+    if (!shares && !shape->measures_scales && fused_decode_attention(d, shape, args)) return;
+    if (args->rotary.rotary_dim > 0 || args->rotary.query_norm) b->rotary_embedding(b, &args->rotary);
+    if (shape->measures_scales && !shares) b->calculate_kv_scales(b, &args->cache);
+    if (!shares) b->reshape_and_cache(b, &args->cache);
+    if (layer_is_read(d, shape, layer)) paged_attention(b, &args->attention, shape->num_decodes, shape->num_seqs);
+}
+
+static void gate_output(const struct residual_stream *s, const struct qkv *qkv, const struct attention_spec *a)
+{
+    struct backend *b = s->d->backend;
+    const struct output_gate_args args = {.x = s->d->act.attention,
+                                          .gate = qkv->gate,
+                                          .gate_stride = qkv->stride,
+                                          .num_tokens = s->num_tokens,
+                                          .size = (int32_t)attention_q_size(a),
+                                          .gate_size = (int32_t)attention_gate_size(a),
+                                          .kind = a->output_gate,
+                                          .dtype = s->d->dtype};
+    b->output_gate(b, &args);
 }
 
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
@@ -139,11 +164,8 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     if (a->v_norm) norm_values(b, &args.rotary, qkv.v, &w->v_norm);
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
-    if (!a->shares_kv && !shape->measures_scales && fused_decode_attention(d, shape, &args)) return;
-    if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
-    if (shape->measures_scales && !a->shares_kv) b->calculate_kv_scales(b, &args.cache);
-    if (!a->shares_kv) b->reshape_and_cache(b, &args.cache);
-    if (layer_is_read(d, shape, layer)) paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
+    attend(d, shape, &args, layer);
+    if (a->output_gate && layer_is_read(d, shape, layer)) gate_output(s, &qkv, a);
 }
 
 void attention_output(struct residual_stream *s, const void *x, int32_t layer)

@@ -219,6 +219,18 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
     # mixtures of experts
+    # sinks, biases everywhere, a window in the first layer only; rope as published, but for its lengths
+    "gpt_oss": ("gpt_oss", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_local_experts=4, num_experts_per_tok=2, sliding_window=24,
+        rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0, beta_slow=1.0,
+                             truncate=False, original_max_position_embeddings=32))),
+    # an MLP, then experts; a window and a rotation in the first two layers; a head size of the smallest kernels
+    "afmoe": ("afmoe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        num_shared_experts=1, num_dense_layers=1, route_scale=1.5, sliding_window=24, mup_enabled=True,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"])),
     "mixtral": ("mixtral", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, num_local_experts=4, num_experts_per_tok=2, sliding_window=24)),
@@ -351,7 +363,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid", "granite_swa": "GraniteSWA",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
-    "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
+    "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "afmoe": "Afmoe", "gpt_oss": "GptOss", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
     "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared", "cwm": "Cwm",
     "vaultgemma": "VaultGemma", "hunyuan_v1_dense": "HunYuanDenseV1", "olmo": "Olmo", "nanochat": "NanoChat",
     "hyperclovax": "HyperCLOVAX",

@@ -8,6 +8,7 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
+    "afmoe",
     "apertus",
     "arcee",
     "bloom",
@@ -16,6 +17,7 @@ const char *const golden_checkpoints[] = {
     "cwm",
     "dots1",
     "ernie4_5",
+    "ernie4_5_moe",
     "exaone",
     "exaone4",
     "exaone_moe",
@@ -35,6 +37,7 @@ const char *const golden_checkpoints[] = {
     "gpt2",
     "gpt_bigcode",
     "gpt_neox",
+    "gpt_oss",
     "gptj",
     "gqa",
     "granite",

@@ -24,6 +24,11 @@ static void sort_places(struct place *places, const double *values, int32_t coun
     qsort(places, (size_t)count, sizeof *places, compare_places);
 }
 
+static bool is_close(double a, double b)
+{
+    return a != b && fabs(a - b) < 1e-5;
+}
+
 static void scores_of(double *scores, const double *logits, const struct router_params *router)
 {
     double most = -INFINITY, sum = 0;
@@ -38,7 +43,7 @@ static void scores_of(double *scores, const double *logits, const struct router_
     for (int32_t e = 0; e < router->num_experts && router->kind == ROUTER_SOFTMAX; e++) scores[e] /= sum;
 }
 
-static void keep_groups(double *choice, const struct router_params *router)
+static bool keep_groups(double *choice, const struct router_params *router)
 {
     struct place places[ROUTER_MAX_EXPERTS];
     double values[ROUTER_MAX_EXPERTS];
@@ -50,29 +55,35 @@ static void keep_groups(double *choice, const struct router_params *router)
     sort_places(places, values, router->num_groups);
     for (int32_t i = router->top_groups; i < router->num_groups; i++)
         for (int32_t e = 0; e < size; e++) choice[places[i].index * size + e] = -INFINITY;
+    return router->top_groups < router->num_groups &&
+           is_close(places[router->top_groups - 1].value, places[router->top_groups].value);
 }
 
 /* The share of `expert` in the softmax over the experts close to it, without `other`. */
-static double sparsemixer_share(const double *logits, int32_t expert, int32_t other, const struct router_params *router)
+static double sparsemixer_share(const double *logits, int32_t expert, int32_t other, const struct router_params *router,
+                                bool *close)
 {
     double sum = 0;
     for (int32_t e = 0; e < router->num_experts; e++) {
         const double distance = logits[expert] - logits[e];
-        const bool close = distance <= 2 * (double)router->jitter * fmax(fabs(logits[e]), logits[expert]);
-        if (e != other && close) sum += exp(-distance);
+        const double limit = 2 * (double)router->jitter * fmax(fabs(logits[e]), logits[expert]);
+        *close |= is_close(distance, limit);
+        if (e != other && distance <= limit) sum += exp(-distance);
     }
     return 1 / sum;
 }
 
-void reference_route(int32_t *experts, double *weights, const double *logits, const double *choice_bias,
+bool reference_route(int32_t *experts, double *weights, const double *logits, const double *choice_bias,
                      const double *expert_scales, const struct router_params *router)
 {
     double scores[ROUTER_MAX_EXPERTS], choice[ROUTER_MAX_EXPERTS], sum = 0;
     struct place places[ROUTER_MAX_EXPERTS];
     scores_of(scores, logits, router);
     for (int32_t e = 0; e < router->num_experts; e++) choice[e] = scores[e] + (choice_bias ? choice_bias[e] : 0);
-    if (router->num_groups > 1) keep_groups(choice, router);
+    bool close = router->num_groups > 1 && keep_groups(choice, router);
     sort_places(places, choice, router->num_experts);
+    if (router->top_k < router->num_experts)
+        close |= is_close(places[router->top_k - 1].value, places[router->top_k].value);
     const int32_t first = places[0].index;
     bool taken[ROUTER_MAX_EXPERTS] = {false};
     for (int32_t k = 0; k < router->top_k; k++) {
@@ -82,10 +93,12 @@ void reference_route(int32_t *experts, double *weights, const double *logits, co
     for (int32_t e = 0, k = 0; e < router->num_experts; e++) {
         if (!taken[e]) continue;
         double weight = router->normalize ? scores[e] / sum : scores[e];
-        if (router->kind == ROUTER_SPARSEMIXER) weight = sparsemixer_share(scores, e, e == first ? -1 : first, router);
+        if (router->kind == ROUTER_SPARSEMIXER)
+            weight = sparsemixer_share(scores, e, e == first ? -1 : first, router, &close);
         experts[k] = e;
         weights[k++] = weight * (double)router->scaling * (expert_scales ? expert_scales[e] : 1);
     }
+    return close;
 }
 
 void reference_plan(int32_t *starts, int32_t *tokens, int32_t *rows, const int32_t *experts, int32_t num_tokens,

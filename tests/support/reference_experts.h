@@ -2,10 +2,13 @@
 #ifndef QUIRE_TESTS_SUPPORT_REFERENCE_EXPERTS_H
 #define QUIRE_TESTS_SUPPORT_REFERENCE_EXPERTS_H
 
+#include <stdbool.h>
+
 #include "kernels/backend.h"
 
-/* A token's experts, ascending, and their weights: [top_k]. choice_bias and expert_scales may be NULL. */
-void reference_route(int32_t *experts, double *weights, const double *logits, const double *choice_bias,
+/* A token's experts, ascending, and their weights: [top_k]. choice_bias and expert_scales may be NULL. Returns whether
+ * a decision was closer than rounding errors, and no tie: a backend may decide otherwise. */
+bool reference_route(int32_t *experts, double *weights, const double *logits, const double *choice_bias,
                      const double *expert_scales, const struct router_params *router);
 
 /* The plan of such choices: experts [num_tokens, top_k]; starts, tokens and rows as in struct expert_plan. */
