@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <stdlib.h>
 
 #include "model/layers/layers.h"
@@ -120,6 +121,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         mlp_output(&s, &mlp, layer);
         if (d->spec->per_layer_size) per_layer_add(&s, shape, layer);
         s.sum_multiplier = d->weights->layers[layer].scalar;
+        assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
     if (shape->num_targets == 0) {
         compute_logits(&s);

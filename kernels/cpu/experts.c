@@ -177,7 +177,6 @@ static void batch_begin(struct expert_batch *batch, const struct experts *expert
     batch->used = 0;
     batch->room = min_i64(BATCH_ROWS, matmul_few_x_room(m) / (has_two_orders(m) ? 2 : 1));
     if (is_many) batch->room = m->s->workspace + m->s->workspace_bytes - matmul_packed(m->s);
-    assert(batch->room > 0);
 }
 
 static void batch_flush(struct expert_batch *batch)
@@ -194,6 +193,7 @@ static void batch_add(struct expert_batch *batch, int32_t expert, int64_t row, i
     struct matmul of_plan = batch->experts->m;
     of_plan.plan = *plan;
     const int64_t size = batch->is_many ? matmul_packed_bytes(&of_plan, count) : count;
+    assert(batch->room > 0);
     if (batch->count == BATCH_EXPERTS || batch->used + size > batch->room) batch_flush(batch);
     struct expert_rows *rows = &batch->rows[batch->count++];
     bind(rows, batch->experts, expert);

@@ -85,6 +85,20 @@ static void dot_quantized(const struct cpu_state *s, const struct weight *w, con
     }
 }
 
+/* The sums of output features [first, first + count) of w: completes *dot, which has all but weights and out_features.
+ * w_dtype: of w, if it is not quantized. */
+static void dot_features(const struct cpu_state *s, const struct weight *w, enum dtype w_dtype,
+                         enum cpu_few_kernel kernel, struct cpu_dot_args *dot, int64_t first, int64_t count)
+{
+    if (kernel == CPU_FEW_DEQUANTIZED) {
+        dot_quantized(s, w, dot, first, count);
+        return;
+    }
+    dot->weights = cpu_element(w->data, w_dtype, first * w->in_features);
+    dot->out_features = count;
+    s->kernels->dot(dot);
+}
+
 /* The tokens in `dot`, the first of which is `token`. */
 struct few {
     const struct matmul_parts *parts;
@@ -102,13 +116,7 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     struct cpu_dot_args dot = f->dot;
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
-    if (m->plan.few == CPU_FEW_DEQUANTIZED) {
-        dot_quantized(s, m->w, &dot, piece.first, piece.count);
-    } else {
-        dot.weights = cpu_element(m->w->data, m->w_dtype, piece.first * m->in_features);
-        dot.out_features = piece.count;
-        s->kernels->dot(&dot);
-    }
+    dot_features(s, m->w, m->w_dtype, m->plan.few, &dot, piece.first, piece.count);
     for (int t = 0; t < dot.num_tokens; t++)
         matmul_finish(m, f->token + t, piece.first, sums + t * FEW_FEATURES, NULL, piece.count);
 }
@@ -172,22 +180,17 @@ void matmul_few_x_set(const struct few_x *x, const struct matmul *m, int64_t ind
 void matmul_few_sums(const struct few_x *x, const struct weight *w, enum cpu_few_kernel kernel, float *sums,
                      int64_t first, int64_t count, int thread)
 {
-    const struct cpu_state *s = x->m->s;
     struct cpu_dot_args dot = {.out = sums,
                                .out_stride = FEW_FEATURES,
                                .x = (const float *)x->x,
                                .x_stride = x->x_bytes / (int64_t)sizeof(float),
                                .dtype = x->m->w_dtype,
                                .num_tokens = x->count,
-                               .out_features = count,
                                .in_features = w->in_features};
     if (kernel == CPU_FEW_QUANTIZED) {
         matmul_quantized_sums(x, w, sums, first, count, thread);
-    } else if (kernel == CPU_FEW_DEQUANTIZED) {
-        dot_quantized(s, w, &dot, first, count);
     } else {
-        dot.weights = cpu_element(w->data, dot.dtype, first * w->in_features);
-        s->kernels->dot(&dot);
+        dot_features(x->m->s, w, x->m->w_dtype, kernel, &dot, first, count);
     }
 }
 

@@ -1,6 +1,6 @@
 /* act_and_mul and activate. */
 #include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
@@ -123,74 +123,46 @@ void cuda_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
     cuda_check_launch(b, "act_and_mul");
 }
 
-static __device__ __forceinline__ float xielu(const xielu_params &p, float x)
-{
-    const float positive = p.alpha_p * x * x;
-    const float negative = p.alpha_n * (expm1f(fminf(x, p.eps)) - x);
-    return (x > 0 ? positive : negative) + p.beta * x;
-}
+/* activation(x); xielu is of ACTIVATION_XIELU. */
+template <enum activation activation> struct activation_of {
+    xielu_params xielu;
 
-template <class T, enum activation activation>
-static __device__ __forceinline__ float activate_plain(const xielu_params &p, float x)
-{
-    if constexpr (activation == ACTIVATION_XIELU) {
-        return xielu(p, x);
-    } else if constexpr (activation == ACTIVATION_RELU || activation == ACTIVATION_RELU2) {
-        const float positive = x < 0 ? 0 : x; /* NaN stays NaN */
-        return activation == ACTIVATION_RELU ? positive : positive * positive;
-    } else {
-        return activate<T>(activation, x);
+    template <class T> __device__ __forceinline__ float value(float x) const
+    {
+        if constexpr (activation == ACTIVATION_XIELU) {
+            const float positive = xielu.alpha_p * x * x;
+            const float negative = xielu.alpha_n * (expm1f(fminf(x, xielu.eps)) - x);
+            return (x > 0 ? positive : negative) + xielu.beta * x;
+        } else if constexpr (activation == ACTIVATION_RELU || activation == ACTIVATION_RELU2) {
+            const float positive = x < 0 ? 0 : x; /* NaN stays NaN */
+            return activation == ACTIVATION_RELU ? positive : positive * positive;
+        } else {
+            return activate<T>(activation, x);
+        }
     }
-}
+};
 
-/* Tokens lie side by side, so they are one row of `count` elements, a multiple of N. */
-template <class T, int N, enum activation activation>
-static __global__ void __launch_bounds__(MAX_THREADS)
-    activate_kernel(T *out, const T *x, const xielu_params params, int64_t count)
+/* Tokens lie side by side, so they are one row of elements. */
+template <enum activation activation> static void run_activate(struct backend *b, const struct activate_args *args)
 {
-    let_next_start();
-    wait_for_previous();
-    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
-    if (i >= count) return;
-    piece<T, N> values = *(const piece<T, N> *)(x + i);
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        values.values[j] = from_float<T>(activate_plain<T, activation>(params, to_float(values.values[j])));
-    *(piece<T, N> *)(out + i) = values;
-}
-
-template <class T, enum activation activation>
-static void launch_activate(const struct cuda_state *s, const struct activate_args *args)
-{
-    constexpr int N = 16 / sizeof(T);
-    const int64_t count = (int64_t)args->num_tokens * args->size;
-    const bool vectors = count % N == 0 && cuda_is_aligned(args->out) && cuda_is_aligned(args->x);
-    const int64_t pieces = vectors ? count / N : count;
-    cuda_launch_dependent(s, vectors ? activate_kernel<T, N, activation> : activate_kernel<T, 1, activation>,
-                          {dim3((unsigned)cuda_div_up(pieces, MAX_THREADS)), MAX_THREADS}, (T *)args->out,
-                          (const T *)args->x, args->xielu, count);
+    cuda_elementwise(b, "activate", args->dtype, args->out, args->x, (int64_t)args->num_tokens * args->size,
+                     activation_of<activation>{args->xielu});
 }
 
 void cuda_activate(struct backend *b, const struct activate_args *args)
 {
-    if (args->num_tokens <= 0 || args->size <= 0) return;
-    const struct cuda_state *s = cuda_use(b);
-    cuda_dispatch(b, "activate", args->dtype, [&](auto zero) {
-        using T = decltype(zero);
-        switch (args->activation) {
-        case ACTIVATION_SILU:
-            return launch_activate<T, ACTIVATION_SILU>(s, args);
-        case ACTIVATION_GELU_TANH:
-            return launch_activate<T, ACTIVATION_GELU_TANH>(s, args);
-        case ACTIVATION_GELU:
-            return launch_activate<T, ACTIVATION_GELU>(s, args);
-        case ACTIVATION_RELU:
-            return launch_activate<T, ACTIVATION_RELU>(s, args);
-        case ACTIVATION_RELU2:
-            return launch_activate<T, ACTIVATION_RELU2>(s, args);
-        default:
-            return launch_activate<T, ACTIVATION_XIELU>(s, args);
-        }
-    });
-    cuda_check_launch(b, "activate");
+    switch (args->activation) {
+    case ACTIVATION_SILU:
+        return run_activate<ACTIVATION_SILU>(b, args);
+    case ACTIVATION_GELU_TANH:
+        return run_activate<ACTIVATION_GELU_TANH>(b, args);
+    case ACTIVATION_GELU:
+        return run_activate<ACTIVATION_GELU>(b, args);
+    case ACTIVATION_RELU:
+        return run_activate<ACTIVATION_RELU>(b, args);
+    case ACTIVATION_RELU2:
+        return run_activate<ACTIVATION_RELU2>(b, args);
+    default:
+        return run_activate<ACTIVATION_XIELU>(b, args);
+    }
 }

@@ -41,7 +41,7 @@ void cuda_output_gate(struct backend *b, const struct output_gate_args *args)
     if (args->num_tokens <= 0) return;
     const struct cuda_state *s = cuda_use(b);
     const int32_t span = args->size / args->gate_size;
-    cuda_dispatch(b, "output gate", args->dtype, [&](auto zero) {
+    cuda_dispatch(b, "output_gate", args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
         const bool gates = span == 1 ? args->gate_stride % N == 0 && cuda_is_aligned(args->gate) : span % N == 0;
@@ -50,5 +50,5 @@ void cuda_output_gate(struct backend *b, const struct output_gate_args *args)
         cuda_launch_dependent(s, vectors ? output_gate_kernel<T, N> : output_gate_kernel<T, 1>,
                               {dim3((unsigned)cuda_div_up(pieces, MAX_THREADS)), MAX_THREADS}, *args);
     });
-    cuda_check_launch(b, "output gate");
+    cuda_check_launch(b, "output_gate");
 }

@@ -6,7 +6,6 @@
  * experts_down: a warp computes an output feature of a token, with all the token's experts, so nothing has to be added
  * later. Tokens that have an expert in common read its matrix at about the same time, and the second from the L2 cache.
  */
-#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/host_device.h"
@@ -33,12 +32,9 @@ template <class T> static __device__ __forceinline__ void add_products(float &su
 /* ---- gate and up ---- */
 
 struct gate_up_call {
-    void *out; /* [rows, size] */
-    const void *x, *weights, *bias;
-    expert_plan plan;
-    gate_params gate;
-    int32_t num_rows, num_experts, top_k, size, in_features;
-    bool weights_first;
+    gated_rows to;
+    const void *x, *weights;
+    int32_t num_rows, num_experts, in_features;
 };
 
 /* The products of a gate's and an up's row of weights with `count` rows of x, each of a lane's own pieces. */
@@ -74,43 +70,33 @@ static __device__ __forceinline__ void finish_pair(const gate_up_call &call, con
                                                    const float (&gates)[ROWS], const float (&ups)[ROWS])
 {
     const int lane = threadIdx.x % 32;
-    float gate = 0, up = 0, weight = 1;
+    float gate = 0, up = 0;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const float g = warp_sum(gates[r]), u = warp_sum(ups[r]);
         if (lane == r) gate = g, up = u;
     }
-    if (lane >= rows.count) return;
-    const int row = rows.first + lane;
-    if (call.weights_first) weight = weight_of_row(call.plan, row, call.top_k);
-    gate *= weight, up *= weight;
-    if (call.bias) {
-        const T *bias = (const T *)call.bias + (int64_t)rows.expert * 2 * call.size + feature;
-        gate += to_float(bias[0]), up += to_float(bias[call.size]);
-    }
-    const T g = from_float<T>(gate), u = from_float<T>(up);
-    ((T *)call.out)[(int64_t)row * call.size + feature] =
-        from_float<T>(gate_value<T>(call.gate, to_float(g), to_float(u)));
+    if (lane < rows.count) finish_gate<T>(call.to, rows.expert, rows.first + lane, feature, gate, up);
 }
 
 /* Item i is feature i % size of the rows that row i / size leads. */
 template <class T>
 static __global__ void __launch_bounds__(WARPS * 32, PLACES) gate_up_kernel(const __grid_constant__ gate_up_call call)
 {
-    const int items = call.num_rows * call.size, in = call.in_features;
+    const int items = call.num_rows * call.to.size, in = call.in_features;
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x * WARPS + threadIdx.x / 32; item < items; item += gridDim.x * WARPS) {
-        const int feature = item % call.size;
-        const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, item / call.size);
+        const int feature = item % call.to.size;
+        const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / call.to.size);
         if (rows.count == 0) continue;
-        const T *gate = (const T *)call.weights + ((int64_t)rows.expert * 2 * call.size + feature) * in;
+        const T *gate = (const T *)call.weights + ((int64_t)rows.expert * 2 * call.to.size + feature) * in;
         const T *x[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            x[r] = (const T *)call.x + (int64_t)call.plan.tokens[rows.first + min(r, rows.count - 1)] * in;
+            x[r] = (const T *)call.x + (int64_t)call.to.plan.tokens[rows.first + min(r, rows.count - 1)] * in;
         float gates[ROWS] = {}, ups[ROWS] = {};
-        multiply_pair(gates, ups, gate, gate + (int64_t)call.size * in, x, rows.count, in);
+        multiply_pair(gates, ups, gate, gate + (int64_t)call.to.size * in, x, rows.count, in);
         finish_pair<T>(call, rows, feature, gates, ups);
     }
 }
@@ -231,18 +217,7 @@ bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *a
     const int32_t rows = args->num_tokens * args->top_k;
     if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
     const struct cuda_state *s = cuda_use(b);
-    const gate_up_call call = {args->out,
-                               args->x,
-                               w->data,
-                               w->bias,
-                               args->plan,
-                               args->gate,
-                               rows,
-                               args->num_experts,
-                               args->top_k,
-                               args->size,
-                               (int32_t)w->in_features,
-                               args->weights_first};
+    const gate_up_call call = {gated_rows_of(args), args->x, w->data, rows, args->num_experts, (int32_t)w->in_features};
     const cuda_launch launch = few_experts_launch(s, PLACES, cuda_div_up((int64_t)rows * args->size, WARPS));
     cuda_launch_dependent(s, args->dtype == DTYPE_FLOAT16 ? gate_up_kernel<__half> : gate_up_kernel<__nv_bfloat16>,
                           launch, call);

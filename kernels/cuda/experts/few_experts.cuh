@@ -2,6 +2,7 @@
 #ifndef QUIRE_KERNELS_CUDA_EXPERTS_FEW_EXPERTS_CUH
 #define QUIRE_KERNELS_CUDA_EXPERTS_FEW_EXPERTS_CUH
 
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/experts/few_experts.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/state.cuh"
@@ -47,6 +48,33 @@ static __device__ __forceinline__ float weight_of_row(const expert_plan &plan, i
     return plan.weights[first + i];
 }
 
+/* Where experts_gate_up puts its results, and what these need beside the sums. */
+struct gated_rows {
+    void *out;        /* [num_rows, size] */
+    const void *bias; /* [num_experts, 2 * size], or NULL */
+    expert_plan plan;
+    gate_params gate;
+    int32_t size, top_k;
+    bool weights_first;
+};
+
+/* Writes the result of a row, whose expert is given, and a feature. */
+template <class T>
+static __device__ __forceinline__ void finish_gate(const gated_rows &to, int expert, int row, int feature, float gate,
+                                                   float up)
+{
+    if (to.weights_first) {
+        const float weight = weight_of_row(to.plan, row, to.top_k);
+        gate *= weight, up *= weight;
+    }
+    if (to.bias) {
+        const T *bias = (const T *)to.bias + (int64_t)expert * 2 * to.size + feature;
+        gate += to_float(bias[0]), up += to_float(bias[to.size]);
+    }
+    const T g = from_float<T>(gate), u = from_float<T>(up);
+    ((T *)to.out)[(int64_t)row * to.size + feature] = from_float<T>(gate_value<T>(to.gate, to_float(g), to_float(u)));
+}
+
 /* What the gate of the base multiplies it by. */
 static __device__ __forceinline__ float gate_factor(float x)
 {
@@ -61,6 +89,12 @@ static __device__ __forceinline__ uint4 load_once(const void *p)
         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
         : "l"(p));
     return v;
+}
+
+static inline gated_rows gated_rows_of(const struct experts_gate_up_args *args)
+{
+    return {args->out,   args->gate_up.weights->bias, args->plan, args->gate, args->size,
+            args->top_k, args->weights_first};
 }
 
 /* So many blocks, at most as many as fit on the device, `places` on a multiprocessor. */

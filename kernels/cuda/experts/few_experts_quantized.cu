@@ -14,7 +14,6 @@
  * experts in turn, and leave sums in shared memory, from where they are added in the order of each token's experts. */
 #include <type_traits>
 
-#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/matmul/quantized.cuh"
@@ -161,34 +160,11 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const qua
 /* ---- gate and up ---- */
 
 struct gate_up_call {
-    void *out; /* [num_rows, size] */
+    gated_rows to;
     const void *x;
     quantized_matrices weights;
-    expert_plan plan;
-    gate_params gate;
-    int32_t num_rows, num_experts, top_k, size;
-    bool weights_first;
+    int32_t num_rows, num_experts;
 };
-
-/* Finishes the gate and the up that a lane has of a row of x. */
-template <class T>
-static __device__ __forceinline__ void finish(const gate_up_call &call, const expert_rows &rows, int column,
-                                              int feature, float gate, float up)
-{
-    const int row = rows.first + column;
-    if (column >= rows.count || feature >= call.size) return;
-    if (call.weights_first) {
-        const float weight = weight_of_row(call.plan, row, call.top_k);
-        gate *= weight, up *= weight;
-    }
-    if (call.weights.bias) {
-        const T *bias = (const T *)call.weights.bias + (int64_t)rows.expert * 2 * call.size + feature;
-        gate += to_float(bias[0]), up += to_float(bias[call.size]);
-    }
-    const T g = from_float<T>(gate), u = from_float<T>(up);
-    ((T *)call.out)[(int64_t)row * call.size + feature] =
-        from_float<T>(gate_value<T>(call.gate, to_float(g), to_float(u)));
-}
 
 /* A block computes GATE_TILES tiles at a time, SHARES warps each. Item i is tiles i % groups * GATE_TILES and on, of
  * the rows that row i / groups leads. */
@@ -198,22 +174,22 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
 {
     __shared__ float shares[FEW_EXPERTS_WARPS][32][4];
     constexpr int FEATURES = GATE_TILES * TILE / 2;
-    const int groups = (call.size + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
+    const int groups = (call.to.size + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
     const row_share share = share_of<F>(call.weights, warp % SHARES, SHARES);
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
-        const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, item / groups);
+        const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
         const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
-                  there = min(feature, call.size - 1);
-        const int64_t gate_row = (int64_t)rows.expert * 2 * call.size + there;
+                  there = min(feature, call.to.size - 1);
+        const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.size + there;
         const T *x = NULL;
         if (i < rows.count)
-            x = (const T *)call.x + (int64_t)call.plan.tokens[rows.first + i] * call.weights.in_features;
+            x = (const T *)call.x + (int64_t)call.to.plan.tokens[rows.first + i] * call.weights.in_features;
         float sums[4] = {};
-        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.size, x, share);
+        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.size, x, share);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
         __syncthreads();
         if (warp % SHARES == 0) {
@@ -221,8 +197,10 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
             for (int k = 1; k < SHARES; k++)
 #pragma unroll
                 for (int n = 0; n < 4; n++) sums[n] += shares[warp + k][lane][n];
-            finish<T>(call, rows, 2 * j, feature, sums[0], sums[2]);
-            finish<T>(call, rows, 2 * j + 1, feature, sums[1], sums[3]);
+#pragma unroll
+            for (int n = 0; n < 2; n++)
+                if (2 * j + n < rows.count && feature < call.to.size)
+                    finish_gate<T>(call.to, rows.expert, rows.first + 2 * j + n, feature, sums[n], sums[2 + n]);
         }
         __syncthreads();
     }
@@ -365,8 +343,7 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
     const int32_t rows = args->num_tokens * args->top_k;
     if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
     const struct cuda_state *s = cuda_use(b);
-    const gate_up_call call = {args->out, args->x,           matrices_of(w), args->plan, args->gate,
-                               rows,      args->num_experts, args->top_k,    args->size, args->weights_first};
+    const gate_up_call call = {gated_rows_of(args), args->x, matrices_of(w), rows, args->num_experts};
     const int64_t blocks = rows * cuda_div_up(args->size, GATE_TILES * TILE / 2);
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
         constexpr bool GROUPED = decltype(grouped)::value;
