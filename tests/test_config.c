@@ -174,7 +174,6 @@ static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
         {"aria_text", "a mixture of experts"},
-        {"phimoe", "a mixture of experts"},
         {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
         {"minicpm3", "latent attention (MLA)"},
@@ -982,7 +981,8 @@ static void test_llama4(void **state)
         const bool full = i % 4 == 3;
         assert_true(routes(&c, i, 16, 1, 96) && l[i].mlp.intermediate_size == 96);
         assert_true(a->rotary_dim == (full ? 0 : 128) && a->chunk == (full ? 0 : 8192) && a->window == 0);
-        assert_true(a->qk_norm == (full ? QK_NORM_NONE : QK_NORM_HEAD) && a->no_qk_gains && a->norm_after_rotation);
+        assert_true(a->qk_norm == (full ? QK_NORM_NONE : QK_NORM_HEAD) && a->no_qk_gains == !full &&
+                    a->norm_after_rotation == !full);
         assert_true(a->query_scaling.length == (full ? 8192 : 0) && a->query_scaling.first == full);
     }
     assert_true(l[3].attention.query_scaling.beta == 0.1f && c.spec.rope_interleaved && c.spec.ropes[0].factor == 16);
@@ -1116,6 +1116,36 @@ static struct factors longrope_factors(void)
     for (int i = 1; i < 8; i++) n += snprintf(f.text + n, sizeof f.text - (size_t)n, ",%.2f", 2 + i / 4.0);
     snprintf(f.text + n, sizeof f.text - (size_t)n, "]");
     return f;
+}
+
+/* As published, but for the factors. */
+static void test_phimoe(void **state)
+{
+    const char *base = "\"model_type\":\"phimoe\"," SIZES ",\"num_key_value_heads\":2";
+    char extra[1024];
+    struct model_config c = accept(*state, base, "");
+    assert_true(routes(&c, 0, 16, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0 && !c.spec.lm_head_bias);
+    assert_true(c.spec.layers[0].experts.router.kind == ROUTER_SPARSEMIXER && c.spec.norm_bias);
+    assert_true(c.spec.layers[0].experts.router.jitter == 0.01f && c.spec.norm_type == NORM_LAYER);
+    assert_true(c.spec.ropes[0].theta == 1e6 && c.spec.norm_eps == 1e-5);
+    snprintf(extra, sizeof extra,
+             "\"attention_bias\":true,\"lm_head_bias\":true,\"sliding_window\":131072,\"rope_scaling\":{"
+             "\"original_max_position_embeddings\":4096,\"type\":\"longrope\",\"short_mscale\":1.25,\"long_mscale\":1."
+             "25,%s}",
+             longrope_factors().text);
+    c = accept(*state, base, extra);
+    assert_true(c.spec.ropes[0].type == ROPE_LONGROPE && c.spec.ropes[0].attention_factor == 1.25);
+    assert_true(c.spec.lm_head_bias && c.spec.layers[0].attention.o_bias &&
+                c.spec.ropes[0].original_max_position == 4096);
+    snprintf(extra, sizeof extra,
+             "\"rope_scaling\":{\"type\":\"longrope\",\"short_mscale\":1.25,\"long_mscale\":1.5,%s}",
+             longrope_factors().text);
+    refuse(*state, base, extra, STATUS_UNSUPPORTED, "short_mscale (1.25) and long_mscale (1.5) are not the same");
+    snprintf(extra, sizeof extra, "\"rope_scaling\":{\"type\":\"longrope\",%s}", longrope_factors().text);
+    refuse(*state, base, extra, STATUS_INVALID, "long_mscale is missing");
+    refuse(*state, base, "\"num_experts_per_tok\":3", STATUS_UNSUPPORTED, "num_experts_per_tok is 3, but");
+    refuse(*state, base, "\"lm_head_bias\":true,\"tie_word_embeddings\":true", STATUS_UNSUPPORTED,
+           "tie_word_embeddings is true");
 }
 
 /* Which lengths have a switch, and which keys decide about it. */
@@ -1783,6 +1813,7 @@ int main(void)
         TEST(test_ministral3),
         TEST(test_hunyuan_moe),
         TEST(test_cohere2_moe),
+        TEST(test_phimoe),
         TEST(test_experts_of_multimodal),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),

@@ -71,6 +71,7 @@ static const struct family *const families[] = {
     &family_persimmon,
     &family_phi,
     &family_phi3,
+    &family_phimoe,
     &family_qwen2,
     &family_qwen2_5_vl,
     &family_qwen2_moe,

@@ -31,6 +31,7 @@ struct family {
     int32_t original_max_position;                          /* where the file gives none; 0: max_position_embeddings */
     bool scales_queries;                                    /* the object of its rope has `llama_4_scaling_beta` */
     bool reads_alpha;   /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
+    bool reads_mscale;  /* the object of longrope has what scales its table */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
      * nothing in this family. NULL: none. A file that gives another one of them is refused. */
@@ -47,9 +48,10 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_bl
     family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3, family_iquestcoder, family_jais2,
     family_laguna, family_llama, family_llama4, family_mellum, family_minimax_m2, family_ministral, family_ministral3,
     family_mistral, family_mixtral, family_mpt, family_nanochat, family_nemotron, family_olmo, family_olmo2,
-    family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3, family_qwen2, family_qwen2_5_vl,
-    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe,
-    family_seed_oss, family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_vaultgemma;
+    family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2,
+    family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl,
+    family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open, family_stablelm, family_starcoder2,
+    family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -172,6 +174,8 @@ bool family_list_has_layer(struct json_reader *r, const char *key, int32_t layer
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);
+/* Mixtral's names of experts. */
+void family_set_mixtral_names(struct model_spec *spec);
 /* Granite's: sets their names, too, and those of the MLP beside them. */
 struct experts_spec family_read_granite_experts(struct json_reader *r, struct model_spec *spec);
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */

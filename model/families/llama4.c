@@ -49,7 +49,10 @@ static void set_attention(struct json_reader *r, struct model_spec *spec)
     for (int32_t i = 0; i < spec->num_layers; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
         const bool rotates = a->rotary_dim > 0;
-        if (rotates && norms) a->qk_norm = QK_NORM_HEAD;
+        if (rotates && norms) {
+            a->qk_norm = QK_NORM_HEAD;
+            a->norm_after_rotation = a->no_qk_gains = true;
+        }
         if (!rotates && scales) a->query_scaling = scaling;
     }
 }
@@ -61,7 +64,6 @@ static void read(struct json_reader *r, struct model_spec *spec)
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
     layer.mlp.intermediate_size = json_reader_int(r, "intermediate_size_mlp", 16384, 1, 1 << 22);
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
-    layer.attention.norm_after_rotation = layer.attention.no_qk_gains = true;
     family_set_layers(spec, &layer);
     set_attention(r, spec);
     set_experts(r, spec);

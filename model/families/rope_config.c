@@ -18,6 +18,7 @@ static void check_keys(struct json_reader *r, const struct family *family)
     json_object_foreach((json_t *)r->object, key, value)
     {
         if (family->reads_alpha && strcmp(key, "alpha") == 0) continue;
+        if (family->reads_mscale && words_have("short_mscale long_mscale", key)) continue;
         if (family->scales_queries && words_have("llama_4_scaling_beta max_position_embeddings", key)) continue;
         if (!json_is_null(value) && !words_have(known, key))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
@@ -135,6 +136,16 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
     read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);
 }
 
+/* Phi-3.5-MoE's, of shorter and of longer sequences. */
+static void read_mscale(struct json_reader *r, struct rope_config *rope)
+{
+    const double longer = json_reader_require_number(r, "long_mscale", 1e-6, 1e6);
+    rope->attention_factor = json_reader_require_number(r, "short_mscale", 1e-6, 1e6);
+    if (rope->attention_factor != longer)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%sshort_mscale (%g) and long_mscale (%g) are not the same number",
+                         r->prefix, rope->attention_factor, longer);
+}
+
 /* Sets the rotary_dim of layers that this rope rotates, if it rotates only a part of each head. */
 static void narrow_rotation(struct json_reader *r, int32_t rope, double factor, struct model_spec *spec)
 {
@@ -197,6 +208,7 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
     if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
     if (rope->type == ROPE_LONGROPE) read_longrope(r, spec, partial, rope);
+    if (rope->type == ROPE_LONGROPE && outer->family->reads_mscale) read_mscale(r, rope);
 }
 
 /* The object of a key; NULL: none. */

@@ -41,7 +41,7 @@ static const struct {
     {EXPERTS, "aria_text dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
               "glm4v_moe_text "
               "inkling_text mimo_v2_flash minimax_m3_vl_text "
-              "phimoe qwen3_omni_moe_text step3p5"},
+              "qwen3_omni_moe_text step3p5"},
     {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},

@@ -286,6 +286,12 @@ CHECKPOINTS = {
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
+    # sparsemixer; LayerNorms, and biases of all but the experts
+    "phimoe": ("phimoe", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=False, num_local_experts=6, router_jitter_noise=0.1, attention_bias=True,
+        lm_head_bias=True, rope_parameters=dict(longrope(32), short_mscale=1.2, long_mscale=1.2,
+                                                original_max_position_embeddings=256))),
     "hunyuan_v1_moe": ("hunyuan_v1_moe", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, num_experts=6, moe_topk=[3, 2],
@@ -432,6 +438,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared", "cwm": "Cwm",
     "vaultgemma": "VaultGemma", "hunyuan_v1_dense": "HunYuanDenseV1", "olmo": "Olmo", "nanochat": "NanoChat",
     "hyperclovax": "HyperCLOVAX", "hunyuan_v1_moe": "HunYuanMoEV1", "cohere2_moe": "Cohere2Moe",
+    "phimoe": "Phimoe",
     "glm4_moe": "Glm4Moe", "dots1": "Dots1", "solar_open": "SolarOpen", "exaone_moe": "ExaoneMoe",
     "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
     "ernie4_5_moe": "Ernie4_5_Moe",
@@ -551,7 +558,7 @@ def greedy(model, prompt):
 def make_cases(model, seed):
     generator = torch.Generator().manual_seed(1000 + seed)
     cases, blocks, offset = [], [], 0
-    vocab_size = model.config.vocab_size
+    vocab_size = model.config.get_text_config().vocab_size
     for length in LENGTHS:
         prompt = torch.randint(3, vocab_size, (length,), generator=generator).tolist()
         tokens, gaps = greedy(model, prompt)
@@ -588,7 +595,8 @@ def is_steady(folder, model, cases, logits):
 def write_golden(folder, cases, logits):
     lines = ",\n".join(json.dumps(case) for case in cases)
     error = error_in(torch.bfloat16, folder, cases, logits)
-    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = json.loads((folder / "config.json").read_text())
+    vocab_size = config.get("text_config", config)["vocab_size"]
     (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "cases": [\n%s\n]}\n' %
                                         (vocab_size, error, lines))
     (folder / "golden.bin").write_bytes(logits.tobytes())

@@ -80,6 +80,7 @@ const char *const golden_checkpoints[] = {
     "phi",
     "phi3",
     "phi4",
+    "phimoe",
     "phi_qk_norm",
     "qwen2",
     "qwen2_5_vl",
