@@ -43,6 +43,30 @@ static void find_prefix(struct opening *o)
     if (!is_stored(o, "lm_head", &o->prefix)) o->prefix.lm_head = tensor_prefixes[0].lm_head;
 }
 
+/* Whether a tensor that holds all experts of a layer has rows where the table has it transposed. Where both have one
+ * shape, another tensor tells. */
+static bool has_rows(const struct opening *o, const struct tensor *t)
+{
+    const struct stored_tensor *found = finder_find(&o->finder, t->name);
+    const int64_t rows = t->num_experts > 0 ? t->merged_rows / t->num_experts : 0;
+    return found && found->num_dims == 3 && rows != t->in_features && found->shape[1] == rows &&
+           found->shape[2] == t->in_features;
+}
+
+/* transformers 5 saves some experts as rows that are published transposed. */
+static void settle_transposition(const struct opening *o)
+{
+    const struct tensor_table *table = &o->weights->table;
+    bool rows = false;
+    if (!o->spec->names.experts_transposed) return;
+    for (int32_t i = 0; i < table->count && !rows; i++) {
+        const struct tensor *t = &table->tensors[i];
+        rows = t->kind == TENSOR_MATRIX && t->merged_in_file && t->transposed && t->expert == 0 && has_rows(o, t);
+    }
+    for (int32_t i = 0; i < table->count && rows; i++)
+        if (table->tensors[i].num_experts > 0) table->tensors[i].transposed = false;
+}
+
 /* ---- tensors ---- */
 
 /* The numbers in float32. A gain is spec->gain_offset plus what the file holds, or a multiple of this. */
@@ -289,6 +313,7 @@ static enum status fill(struct opening *o)
     if (status == STATUS_OK) status = model_weights_init(o->spec, tied, w, o->finder.err);
     if (status != STATUS_OK) return status;
     tensor_table_rename(&w->table, &o->prefix);
+    settle_transposition(o);
     w->sources = calloc((size_t)w->table.count, sizeof *w->sources);
     if (!w->sources) return out_of_memory(&o->finder);
     if (tied) name_tied_embedding(o);

@@ -35,6 +35,7 @@ import numpy
 import torch
 import transformers
 import llama_names
+from safetensors.torch import load_file, save_file
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 VOCAB = 320
@@ -359,7 +360,7 @@ CHECKPOINTS = {
                                           mrope_interleaved=True))),
     "qwen3_vl_moe": ("qwen3_vl_moe", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
-        head_dim=64, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=[0],
+        head_dim=64, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, mlp_only_layers=[0],
         rope_parameters=dict(rope_type="default", rope_theta=500000.0, mrope_section=[12, 10, 10],
                              mrope_interleaved=True))),
     # experts beside an MLP, with norms of their own
@@ -536,6 +537,18 @@ def save(folder, family, model, layout, shard_size):
     path.write_text(json.dumps(config, indent=2) + "\n")
     if family in llama_names.FAMILIES:
         llama_names.rename(folder, family)
+    if family == "qwen3_vl_moe":
+        transpose_experts(folder)
+
+
+def transpose_experts(folder):
+    """As they are published; transformers 5 saves rows, and reads both."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name in tensors:
+        if ".experts." in name:
+            tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def logits_of(model, ids):
