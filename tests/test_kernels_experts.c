@@ -681,7 +681,7 @@ static void experts_of_quantized_rows(struct test_backend *tb)
                                        .bias = i % 4 == 2,
                                        .stacked = true,
                                        .base = i % 2,
-                                       .gate = {.activation = i % NUM_ACTIVATIONS},
+                                       .gate = {.activation = i % NUM_GATE_ACTIVATIONS},
                                        .routing = (enum routing)(i / 6 % 3)};
         check_experts(tb, &c);
     }
