@@ -334,6 +334,10 @@ CHECKPOINTS = {
     "falcon_two_norms": ("falcon", "bfloat16", "5", None, dict(
         SMALL, num_attention_heads=4, hidden_size=64, ffn_hidden_size=48, num_kv_heads=2,
         new_decoder_architecture=True, tie_word_embeddings=False)),
+    # heads of a power of two, whose slopes are exact in bfloat16, as transformers has them
+    "falcon_alibi": ("falcon", "bfloat16", "4", None, dict(
+        SMALL, alibi=True, bias=True, multi_query=False, parallel_attn=False, num_attention_heads=4, hidden_size=64,
+        ffn_hidden_size=48)),
     "gpt2": ("gpt2", "float32", "5", None, dict(SMALL, n_inner=48, scale_attn_by_inverse_layer_idx=True)),
     "gpt_bigcode": ("gpt_bigcode", "bfloat16", "5", None, dict(SMALL)),
     "gptj": ("gptj", "float16", "5", None, dict(SMALL, rotary_dim=8, n_inner=48)),
@@ -497,7 +501,7 @@ def make_cases(model, seed):
 
 
 def error_in(dtype, folder, cases, logits):
-    model = llama_names.load(folder, dtype=dtype, attn_implementation="eager").eval()
+    model = llama_names.load(folder, dtype=dtype).eval()
     difference = size = 0
     for case in cases:
         ours = logits_of(model, case["prompt"])[case["positions"]].to(torch.float32).numpy().ravel()
@@ -538,7 +542,7 @@ def make_checkpoint(root, name):
         randomize(model, seed, GAIN_OFFSETS.get(family, 0))
         save(folder, family, model.to(getattr(torch, dtype)), layout, shard_size)
         # read back what was written: the reference is the checkpoint, not the model that it came from
-        model = llama_names.load(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        model = llama_names.load(folder, dtype=torch.float32).eval()
         made = make_cases(model, seed)
         if made and is_steady(folder, model, *made):
             write_golden(folder, *made)
