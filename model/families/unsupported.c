@@ -15,6 +15,7 @@ enum {
     ENCODER = 32,
     SERIES = 64,
     OTHER = 128,
+    MIXED_HEADS = 256,
 };
 
 static const struct {
@@ -29,6 +30,7 @@ static const struct {
     {EXPERTS, "a mixture of experts"},
     {SERIES, "time series in place of text"},
     {OTHER, "layers of a kind of its own"},
+    {MIXED_HEADS, "a mixture of attention heads (MoA)"},
 };
 
 /* Words, separated by spaces. */
@@ -37,9 +39,10 @@ static const struct {
     const char *model_types;
 } table[] = {
     {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "glm4v_moe_text granitemoe_swa hunyuan_v1_moe "
-              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m3_vl_text "
+              "glm4v_moe_text hunyuan_v1_moe "
+              "inkling_text llama4_text mimo_v2_flash minimax_m3_vl_text "
               "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
+    {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},

@@ -202,6 +202,17 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
               &kinds);
 }
 
+static void heads_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = layer_tally(spec);
+    kinds.has_commas = true;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct attention_spec *a = &spec->layers[i].attention;
+        tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
+    }
+    tally_row(t, "heads", "", &kinds);
+}
+
 static void norm_row(struct table *t, const struct model_spec *spec)
 {
     static const char *const places[] = {[NORM_BEFORE] = "before each sublayer",
@@ -314,7 +325,7 @@ static void model_rows(struct table *t, const struct inspection *i)
     row(t, "hidden size", "%d", spec->hidden_size);
     if (largest.intermediate_size > 0) row(t, "intermediate", "%d", largest.intermediate_size);
     if (largest.expert_size > 0) row(t, "  of an expert", "%d", largest.expert_size);
-    row(t, "heads", "%d of %d elements, %d of K and V", largest.num_heads, largest.head_size, largest.num_kv_heads);
+    heads_row(t, spec);
     row(t, "vocabulary", "%d", spec->vocab_size);
     if (spec->per_layer_size) row(t, "per layer", "%d more elements of each token", spec->per_layer_size);
     if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);

@@ -286,6 +286,31 @@ CHECKPOINTS = {
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
+    # a window, and a theta of its own, in the second layer only; experts beside an MLP
+    "granitemoe_swa": ("granitemoe_swa", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0, shared_intermediate_size=24,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2, sliding_window=24,
+        layer_rope_theta=[10000.0, 500.0])),
+    "hy_v3": ("hy_v3", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)),
+    # a window, and a rope of its own, in the first layer; experts in the second
+    "mellum": ("mellum", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        sliding_window=24, layer_types=["sliding_attention", "full_attention"], mlp_layer_types=["dense", "sparse"],
+        rope_parameters=dict(full_attention=dict(YARN, rope_theta=500000.0),
+                             sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    # more heads, a window and whole heads rotated in the second layer
+    "laguna": ("laguna", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        num_attention_heads_per_layer=[1, 2], head_dim=64, tie_word_embeddings=False, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16,
+        moe_routed_scaling_factor=1.5, moe_router_logit_softcapping=2.0, sliding_window=24,
+        layer_types=["full_attention", "sliding_attention"],
+        rope_parameters=dict(full_attention=dict(YARN, rope_theta=500000.0, partial_rotary_factor=0.5),
+                             sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
     # text parts of several modalities; layout "4 flat" is that of Qwen2-VL's files, without a text_config
     "gemma3_vision": ("gemma3_vision", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -375,6 +400,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
     "ernie4_5_moe": "Ernie4_5_Moe",
     "gemma4": "Gemma4",
+    "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "gpt_neox": "GPTNeoX", "phi": "Phi", "stablelm": "StableLm",
     "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
