@@ -92,7 +92,7 @@ static void meet_tensors(struct met *met, const struct model_spec *spec)
         const struct tensor *t = &table.tensors[i];
         const bool is_bias = t->kind == TENSOR_BIAS;
         meet(met, TENSOR_FIELDS + (int)t->role,
-             (unsigned)(is_bias | t->merged_in_file << 1 | t->transposed << 2 | t->interleaved << 3));
+             (unsigned)(is_bias | t->merged_in_file << 1 | t->transposed << 2 | (t->run < t->out_features) << 3));
     }
     tensor_table_free(&table);
 }
