@@ -490,8 +490,10 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(3 + 0.6 * noise)
             elif name.endswith("per_expert_scale"):
                 tensor.copy_(1 + 0.2 * noise)
-            elif "norm" in name or ".ln_" in name:  # with small scores of attention texts soon go in circles
-                tensor.copy_((2 if "q_norm" in name else 1) - gain_offset + 0.2 * noise)
+            elif "q_norm" in name:  # with small scores of attention texts soon go in circles
+                tensor.copy_(2 - gain_offset + 0.2 * noise)
+            elif "norm" in name or ".ln_" in name:
+                tensor.copy_(1 - gain_offset + 0.2 * noise)
             elif any(part in name for part in ("embed", "lm_head", "wte", "wpe")):
                 tensor.copy_(0.4 * noise)
             elif ".experts." in name:
@@ -563,12 +565,13 @@ def logits_of(model, ids):
 
 
 def greedy(model, prompt):
-    """Each step computes the whole text anew: the reference has no cache to get wrong. Ends early at what is nearly a
-    tie."""
+    """Each step computes the whole text anew: the reference has no cache to get wrong."""
     ids, gaps = list(prompt), []
-    while len(gaps) < STEPS and (not gaps or gaps[-1] >= SMALLEST_GAP):
+    for _ in range(STEPS):
         values, indices = logits_of(model, ids)[-1].topk(2)
         gaps.append((values[0] - values[1]).item())
+        if gaps[-1] < SMALLEST_GAP:  # the seed is not taken
+            break
         ids.append(indices[0].item())
     return ids[len(prompt):], gaps
 
@@ -581,11 +584,11 @@ def prompts_of(model, seed):
 
 def make_cases(model, prompts):
     cases, blocks, offset = [], [], 0
-    vocab_size = model.config.get_text_config().vocab_size
+    fewest = FEWEST_DISTINCT * model.config.get_text_config().vocab_size
     for prompt in prompts:
         length = len(prompt)
         tokens, gaps = greedy(model, prompt)
-        if min(gaps) < SMALLEST_GAP or len(set(tokens)) < FEWEST_DISTINCT * vocab_size:
+        if min(gaps) < SMALLEST_GAP or len(set(tokens)) < fewest:
             return None
         positions = list(range(length)) if length <= ALL_POSITIONS_UP_TO else [length - 1]
         logits = logits_of(model, prompt)[positions].to(torch.float32).numpy().astype("<f4")
