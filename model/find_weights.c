@@ -214,12 +214,14 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
 }
 
 /* k and v of a layer that reads another's. */
-static bool is_shared(const struct model_spec *spec, const struct stored_tensor *t)
+static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
-    const size_t n = strlen(spec->names.layers);
+    const struct model_spec *spec = o->spec;
+    const struct tensor_name layers = tensor_name_with(spec->names.layers, &o->prefix);
+    const size_t n = strlen(layers.text);
     char *rest;
-    if (strncmp(t->name, spec->names.layers, n) != 0 || t->name[n] != '.') return false;
+    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return false;
     const long layer = strtol(t->name + n + 1, &rest, 10);
     if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
     for (int i = 0; i < 4; i++)
@@ -252,7 +254,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o->spec, t)) return true;
+    if (is_shared(o, t)) return true;
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }
 

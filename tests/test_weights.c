@@ -557,6 +557,22 @@ static void test_tied_with_another_head(void **state)
     refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
 }
 
+/* K and V of a layer that reads another's are no surprise, whatever prefix the file has. */
+static void test_shared_kv(void **state)
+{
+    const struct temp_folder *folder = *state;
+    for (int i = 0; i < NUM_TENSOR_PREFIXES; i++) {
+        struct model_spec spec = small();
+        struct checkpoint c = {.prefix = &tensor_prefixes[i]};
+        add_model(&c, &spec, true);
+        finish(&c, folder);
+        spec.layers[1].attention.shares_kv = 1;
+        struct text warnings = warnings_of(folder, &spec);
+        assert_string_equal(warnings.data, "");
+        text_free(&warnings);
+    }
+}
+
 /* All experts of a layer in one tensor, [2, first, second]. */
 static void add_stacked(struct checkpoint *c, const char *name, int64_t first, int64_t second)
 {
@@ -978,6 +994,7 @@ int main(void)
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),
         TEST(test_tied_with_another_head),
+        TEST(test_shared_kv),
         TEST(test_experts_as_rows),
         TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),
