@@ -172,7 +172,7 @@ int32_t model_spec_max_length(const struct model_spec *spec)
 {
     const struct rope_config *rope = &spec->ropes[0];
     double length = spec->max_position_embeddings;
-    if (spec->num_ropes > 1) return spec->max_position_embeddings;
+    if (spec->num_ropes > 1 || rope_rotary_dim(spec, 0) == 0) return spec->max_position_embeddings;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) length *= rope->factor;
     if (rope->type == ROPE_YARN) length = rope->original_max_position * rope->factor;
     return length >= INT32_MAX ? INT32_MAX : length < 1 ? 1 : (int32_t)length;

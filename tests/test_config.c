@@ -582,12 +582,22 @@ static void test_opt(void **state)
 /* The slopes of transformers' build_alibi_tensor: of 6 heads, those of 4 and then every second one of 8. */
 static void test_alibi(void **state)
 {
-    (void)state;
     static const float exponents[] = {2, 4, 6, 8, 1, 3};
     struct attention_spec a = {.num_heads = 6, .alibi_bias_max = 8, .alibi_multiplier = 0.5f};
     for (int32_t i = 0; i < 6; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-exponents[i]));
     a.num_heads = 4;
     for (int32_t i = 0; i < 4; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-2 * (float)(i + 1)));
+    const struct model_config c = accept(*state, SIZES ",\"model_type\":\"falcon\"", "\"alibi\":true");
+    assert_int_equal(c.spec.layers[0].attention.rotary_dim, 0);
+    assert_true(c.spec.layers[0].attention.alibi_multiplier == c.spec.layers[0].attention.scale);
+}
+
+/* There are no more rows than positions, whatever else the file says. */
+static void test_learned_positions(void **state)
+{
+    const struct model_config c = accept(*state, SIZES ",\"model_type\":\"gpt2\",\"n_positions\":64",
+                                         "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
+    assert_int_equal(model_spec_max_length(&c.spec), 64);
 }
 
 /* Command R names its length model_max_length. */
@@ -1798,6 +1808,7 @@ int main(void)
         TEST(test_arithmetic_of_families),
         TEST(test_opt),
         TEST(test_alibi),
+        TEST(test_learned_positions),
         TEST(test_model_max_length),
         TEST(test_qwen_windows),
         TEST(test_two_ropes),

@@ -239,6 +239,9 @@ static void routes(struct test_backend *tb)
             c.expert_scales = (i + r) % 4 == 1;
             if (kernel_test_takes(tb)) check_route(tb, &c);
         }
+    struct route_case many = {.router = routers[0], .num_tokens = 8192};
+    many.router.scaling = 1;
+    check_route(tb, &many);
 }
 
 /* Whatever the logits are, the plan is one: each assignment has a row of its own. */
@@ -731,9 +734,9 @@ static void empty_experts(struct test_backend *tb)
 
 static void thousands_of_tokens(struct test_backend *tb)
 {
-    workspace_for(tb, 3000, 128, 128);
+    workspace_for(tb, 8192, 128, 128);
     for (int i = 0; i < 4; i++) {
-        const struct experts_case c = {.num_tokens = 3000,
+        const struct experts_case c = {.num_tokens = i == ROUTING_ONE_EXPERT ? 8192 : 3000,
                                        .num_experts = 16,
                                        .top_k = 2,
                                        .size = 64,

@@ -96,6 +96,22 @@ const char *family_either_key(struct json_reader *r, const char *key, const char
     return json_reader_get(r, key) ? key : other;
 }
 
+struct size_defaults family_gpt_sizes(struct json_reader *r)
+{
+    return (struct size_defaults){
+        .max_position = 1024,
+        .norm_eps = 1e-5,
+        .tie_word_embeddings = true,
+        .intermediate_factor = 4,
+        .intermediate_size_key = "n_inner",
+        .num_layers_key = family_either_key(r, "num_hidden_layers", "n_layer"),
+        .norm_eps_key = "layer_norm_epsilon",
+        .hidden_size_key = family_either_key(r, "hidden_size", "n_embd"),
+        .num_heads_key = family_either_key(r, "num_attention_heads", "n_head"),
+        .max_position_key = family_either_key(r, "max_position_embeddings", "n_positions"),
+    };
+}
+
 void family_require_bool(struct json_reader *r, const char *key, bool expected, const char *what)
 {
     if (json_reader_bool(r, key, expected) == expected) return;

@@ -109,6 +109,8 @@ struct layer_spec family_read_llama(struct json_reader *r, const struct size_def
 void family_set_layers(struct model_spec *spec, const struct layer_spec *layer); /* every layer alike */
 /* LayerNorms with biases. */
 void family_set_layer_norms(struct model_spec *spec);
+/* What GPT-2 and GPT-J take, and what they call the keys: by their own names, or by those of other families. */
+struct size_defaults family_gpt_sizes(struct json_reader *r);
 /* The names that GPT-2, GPT-J and EXAONE share. */
 void family_set_gpt_names(struct tensor_names *names);
 /* The first of two names of a key that the file has; `other` if it has neither. */

@@ -23,6 +23,7 @@ const char *const golden_checkpoints[] = {
     "exaone4",
     "exaone_moe",
     "falcon",
+    "falcon_alibi",
     "falcon_two_norms",
     "flex_olmo",
     "gemma",
