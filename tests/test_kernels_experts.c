@@ -61,12 +61,12 @@ struct route_case {
     bool choice_bias, expert_scales;
 };
 
-/* Multiples of 1/64, so that there are ties. */
+/* Multiples of 1/64, so that there are ties. Those that choose themselves are so large that their sigmoids are 1. */
 static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
 {
     const bool ties = c->router.kind != ROUTER_SPARSEMIXER;
     for (int32_t e = 0; e < c->router.num_experts; e++)
-        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64
+        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64 + (c->router.by_logits ? 30 : 0)
                          : (double)(float)(8 * random_uniform(tb->random) - 4);
 }
 
@@ -216,6 +216,8 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SOFTMAX, .num_experts = 64, .top_k = 6, .num_groups = 8, .top_groups = 3},
         {.kind = ROUTER_SOFTMAX, .num_experts = 1, .top_k = 1},
         {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 1},
+        {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 3, .by_logits = true},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 40, .top_k = 4, .by_logits = true, .normalize = true},
         {.kind = ROUTER_SIGMOID,
          .num_experts = 256,
          .top_k = 8,

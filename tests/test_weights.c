@@ -557,6 +557,67 @@ static void test_tied_with_another_head(void **state)
     refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
 }
 
+/* K and V of a layer that reads another's are no surprise, whatever prefix the file has. */
+static void test_shared_kv(void **state)
+{
+    const struct temp_folder *folder = *state;
+    for (int i = 0; i < NUM_TENSOR_PREFIXES; i++) {
+        struct model_spec spec = small();
+        struct checkpoint c = {.prefix = &tensor_prefixes[i]};
+        add_model(&c, &spec, true);
+        finish(&c, folder);
+        spec.layers[1].attention.shares_kv = 1;
+        struct text warnings = warnings_of(folder, &spec);
+        assert_string_equal(warnings.data, "");
+        text_free(&warnings);
+    }
+}
+
+/* All experts of a layer in one tensor, [2, first, second]. */
+static void add_stacked(struct checkpoint *c, const char *name, int64_t first, int64_t second)
+{
+    const uint64_t end = c->bytes + (uint64_t)(2 * first * second * 2);
+    assert_true(text_printf(
+        &c->header,
+        ",\"model.layers.0.mlp.experts.%s\":{\"dtype\":\"BF16\",\"shape\":[2,%lld,%lld],\"data_offsets\":[%llu,%llu]}",
+        name, (long long)first, (long long)second, (unsigned long long)c->bytes, (unsigned long long)end));
+    c->bytes = end;
+}
+
+/* Experts that are published transposed may be stored as rows, which are used where they lie. Of square matrices the
+ * others tell. */
+static void test_experts_as_rows(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const int32_t sizes[] = {5, 4, 8}; /* gate and up together are square, or down is */
+    for (int i = 0; i < 6; i++) {
+        const bool rows = i % 2;
+        const int32_t inner = sizes[i / 2];
+        struct model_spec spec = small();
+        spec.num_layers = 1;
+        spec.layers[0].experts =
+            (struct experts_spec){.router = {.num_experts = 2, .top_k = 1}, .intermediate_size = inner};
+        spec.names.experts = NULL;
+        spec.names.expert_gate_up = "mlp.experts.gate_up";
+        spec.names.expert_down = "mlp.experts.down";
+        spec.names.experts_transposed = true;
+        struct checkpoint c = {0};
+        add_model(&c, &spec, true);
+        add(&c, "model.layers.0.mlp.gate.weight", 2, 8);
+        add_stacked(&c, "gate_up", rows ? 2 * inner : 8, rows ? 8 : 2 * inner);
+        add_stacked(&c, "down", rows ? 8 : inner, rows ? inner : 8);
+        finish(&c, folder);
+        struct model_weights w = accept(folder->path, &spec);
+        const struct expert_weights *e = &w.layers[0].experts;
+        const int64_t step = 8 * inner * 2;
+        assert_int_equal(e->down[0].data != NULL, rows);
+        assert_int_equal(e->gate_up[0].data != NULL, rows);
+        if (rows) assert_ptr_equal(e->down[1].data, (const char *)e->down[0].data + step);
+        if (rows) assert_ptr_equal(e->gate_up[3].data, (const char *)e->gate_up[0].data + 3 * step);
+        model_weights_close(&w);
+    }
+}
+
 /* With a gain_offset gains are float32: the offset and what the file holds. Nothing else is changed. */
 static void test_gain_offset(void **state)
 {
@@ -933,6 +994,8 @@ int main(void)
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),
         TEST(test_tied_with_another_head),
+        TEST(test_shared_kv),
+        TEST(test_experts_as_rows),
         TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),
         TEST(test_hints),

@@ -81,6 +81,10 @@ static void meet_layer(struct met *met, const struct layer_spec *l)
                                e->gate.kind,
                                e->gate.activation,
                                e->weights_first,
+                               e->mean,
+                               r->by_logits,
+                               a->no_qk_gains,
+                               a->query_scaling.length > 0,
                                e->gate.limit > 0};
     meet_all(met, LAYER_FIELDS, values, sizeof values / sizeof *values);
 }
