@@ -15,15 +15,16 @@
 #ifndef QUIRE_BASE_BATCH_H
 #define QUIRE_BASE_BATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-/* A KV cache group is a set of layers whose attention reads the same tokens: all, or those of a sliding window. A
- * sequence has a block table for each group. All groups take their blocks from one pool: a block has as many bytes in
- * one group as in another, because every group has as many layers (the design follows vLLM's hybrid KV cache manager).
- * Layers may store more or fewer bytes of a token. A group with fewer packs more tokens into a block: block_size times
- * a power of two.
+/* A KV cache group is a set of layers whose attention reads the same tokens: all, or those of a sliding window, or
+ * those of the query's chunk. A sequence has a block table for each group. All groups take their blocks from one pool:
+ * a block has as many bytes in one group as in another, because every group has as many layers (the design follows
+ * vLLM's hybrid KV cache manager). Layers may store more or fewer bytes of a token. A group with fewer packs more
+ * tokens into a block: block_size times a power of two.
  *
  *     block_size 16, block_shifts {2, 0}: tokens 0 .. 127 of a sequence
  *     group 0    [          64          ][          64          ]
@@ -41,6 +42,8 @@ struct batch_limits {
     int32_t block_shifts[KV_MAX_GROUPS]; /* [num_groups] a block of the group has block_size << shift tokens */
     int32_t windows[KV_MAX_GROUPS]; /* [num_groups] a query reads its own token and those before it, so many in all; 0:
                                        it reads all */
+    bool chunked[KV_MAX_GROUPS]; /* [num_groups] of those it reads only the tokens of its own chunk: a sequence is cut
+                                    into chunks of windows[] tokens */
 };
 
 /* A block to copy, K and V of every layer of its group. */
@@ -135,11 +138,20 @@ static inline int32_t batch_max_blocks(const struct batch_limits *limits)
 static inline int32_t batch_first_block(const struct batch_limits *limits, int32_t group, int32_t position)
 {
     const int32_t window = limits->windows[group];
-    return window == 0 || position < window ? 0 : (position - window + 1) / batch_block_size(limits, group);
+    if (window == 0 || position < window) return 0;
+    const int32_t token = limits->chunked[group] ? position - position % window : position - window + 1;
+    return token / batch_block_size(limits, group);
 }
 
-/* Most blocks that a sequence of num_tokens tokens holds at a time, of one group: with a window, those that the window
- * and a step's tokens before and after it can touch. */
+/* The first position of which batch_first_block is larger than `block`, in a group with a window. */
+static inline int64_t batch_position_after(const struct batch_limits *limits, int32_t group, int32_t block)
+{
+    const int64_t window = limits->windows[group], end = ((int64_t)block + 1) * batch_block_size(limits, group);
+    return limits->chunked[group] ? (end + window - 1) / window * window : end + window - 1;
+}
+
+/* Most blocks that a sequence of num_tokens tokens holds at a time, of one group: with a window, those that the window,
+ * or the chunk, and a step's tokens before and after it can touch. */
 static inline int32_t batch_group_blocks(const struct batch_limits *limits, int32_t group, int32_t num_tokens)
 {
     const int32_t size = batch_block_size(limits, group), all = batch_num_blocks(limits, group, num_tokens);

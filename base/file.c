@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -148,6 +149,45 @@ enum status file_read(const char *path, struct text *out, struct error *err)
 enum status file_read_or_pipe(const char *path, struct text *out, struct error *err)
 {
     return read_whole(path, is_pipe(path), out, err);
+}
+
+static bool write_whole(const char *path, const char *bytes, size_t count)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return false;
+    errno = ENOSPC; /* a write that is short without an error */
+    const bool written = write(fd, bytes, count) == (ssize_t)count && fsync(fd) == 0;
+    const int why = errno;
+    const bool closed = close(fd) == 0;
+    if (!written) errno = why;
+    return written && closed;
+}
+
+void file_sync_name(const char *path)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (slash == folder) slash++;
+    if (slash) *slash = '\0';
+    const int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    fsync(fd);
+    close(fd);
+}
+
+enum status file_replace(const char *path, const char *bytes, size_t count, struct error *err)
+{
+    char temporary[PATH_MAX];
+    const int length = snprintf(temporary, sizeof temporary, "%s.new", path);
+    if (length >= (int)sizeof temporary) return error_set(err, STATUS_INVALID, "%s: the path is too long", path);
+    if (!write_whole(temporary, bytes, count) || rename(temporary, path) != 0) {
+        const enum status status = error_set(err, STATUS_IO, "%s: cannot write: %s", path, strerror(errno));
+        unlink(temporary);
+        return status;
+    }
+    file_sync_name(path);
+    return STATUS_OK;
 }
 
 enum status file_find(const char *path, bool *found, struct error *err)

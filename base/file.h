@@ -37,6 +37,11 @@ enum status file_read(const char *path, struct text *out, struct error *err);
  * its writers close it. */
 enum status file_read_or_pipe(const char *path, struct text *out, struct error *err);
 
+/* Writes a file whole: it gets its name, by a rename of PATH.new, once its bytes are on the disk. */
+enum status file_replace(const char *path, const char *bytes, size_t count, struct error *err);
+/* Brings the name that a file has in its folder onto the disk, if the file system can. */
+void file_sync_name(const char *path);
+
 /* Looks for a file that need not exist. A folder, a named pipe or a broken symbolic link of that name is an error,
  * because it is there by mistake. */
 enum status file_find(const char *path, bool *found, struct error *err);

@@ -190,8 +190,8 @@ struct rms_norm_args {
     enum dtype dtype;
 };
 
-/* residual += multiplier * x; out = norm(residual). With a post norm x is normed, and rounded to dtype, before it is
- * added (Gemma 2, OLMo 2). */
+/* residual = sum_multiplier * (residual + multiplier * x); out = norm(residual). With a post norm x is normed, and
+ * rounded to dtype, before it is added (Gemma 2, OLMo 2). */
 struct fused_add_rms_norm_args {
     void *out; /* [num_tokens, size] dtype; may be x; NULL without `quantized`: only the addition, and `norm` is not
                   used */
@@ -199,7 +199,7 @@ struct fused_add_rms_norm_args {
     void *x;                                /* [num_tokens, size] dtype; with a post norm its contents are lost */
     struct left_out_scales x_scales;
     void *residual; /* [num_tokens, size] dtype */
-    float multiplier;
+    float multiplier, sum_multiplier;
     const struct norm_params *post_norm; /* host; NULL: none */
     struct norm_params norm;
     int32_t num_tokens, size;
@@ -210,12 +210,15 @@ struct fused_add_rms_norm_args {
  * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). */
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_ACTIVATIONS };
 
-/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. */
+/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With `up` its rows take the place
+ * of the second half of gate_up, which has gates only, and neither `quantized` nor scales are set. */
 struct act_and_mul_args {
     void *out;                              /* [num_tokens, size] dtype */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
     const void *gate_up;                    /* [num_tokens, 2 * size] dtype */
     struct left_out_scales gate_up_scales;
+    const void *up; /* [num_tokens, size] dtype; NULL: in gate_up */
+    int64_t up_stride;
     enum activation activation;
     int32_t num_tokens, size;
     enum dtype dtype;
@@ -235,6 +238,14 @@ struct xielu_args {
     const void *x; /* [num_tokens, size] dtype */
     struct xielu_params params;
     int32_t num_tokens, size;
+    enum dtype dtype;
+};
+
+/* Clips each element to -limit .. limit; NaN stays NaN. */
+struct clip_args {
+    void *x; /* [count] dtype, in place */
+    int64_t count;
+    float limit;
     enum dtype dtype;
 };
 
@@ -285,6 +296,111 @@ struct gate_up_args {
     enum activation activation;
 };
 
+/* ---- mixtures of experts ---- */
+
+/* How the logits of a router become the experts of a token and their weights (SPEC S15). For each token:
+ *
+ *   1. logits = soft_cap * tanh(logits / soft_cap), if there is a soft cap.
+ *   2. scores = the softmax over all experts, or the sigmoid of each.
+ *   3. choice = scores, + choice_bias if there is one.
+ *   4. With groups, the experts are in num_groups groups of equal size, one behind the other. The value of a group is
+ *      its largest choice, or the sum of its two largest. Only the experts of the top_groups groups of the largest
+ *      values remain.
+ *   5. The top_k experts of the largest choice are taken; of equal ones, the lower index.
+ *   6. weights = their scores; divided by their sum + 1e-20 if `normalize`; times `scaling`; times expert_scales.
+ *
+ * A choice that is NaN counts as -infinity. If a score is NaN, all weights of the token are NaN, and its experts are
+ * top_k different ones.
+ *
+ * ROUTER_SPARSEMIXER (Phi-3.5-MoE, arXiv 2409.12136) takes two experts, one after the other. The weight of each is its
+ * share of a softmax over the experts whose logits are less than 2 * jitter (relative to the larger magnitude of the
+ * two) below that of the expert taken; the second softmax leaves out the first expert. */
+enum router_kind { ROUTER_SOFTMAX, ROUTER_SIGMOID, ROUTER_SPARSEMIXER };
+
+struct router_params {
+    enum router_kind kind;
+    int32_t num_experts, top_k;     /* top_k <= num_experts */
+    int32_t num_groups, top_groups; /* num_groups 0 or 1: none */
+    bool group_sums;                /* the value of a group is the sum of its two largest */
+    bool normalize;
+    float scaling;  /* 1: none */
+    float soft_cap; /* 0: none */
+    float jitter;   /* of ROUTER_SPARSEMIXER */
+};
+
+enum { ROUTER_MAX_EXPERTS = 1024, ROUTER_MAX_TOP_K = 32 };
+#define ROUTER_SMALLEST_SUM 1e-20f
+
+/* Which tokens go to which expert. An *assignment* is a token and one of its experts; there are A = num_tokens * top_k.
+ * They are sorted by expert, and those of one expert by token: the rows of the matrices that experts read and write.
+ *
+ *     assignments   | rows of expert 0 | rows of expert 2       | ...
+ *                   starts[0] = 0      starts[1], starts[2]     starts[num_experts] = A */
+struct expert_plan {
+    int32_t *starts; /* [num_experts + 1]: the starts of row segments */
+    int32_t *tokens; /* [A] the token of a row */
+    int32_t *rows;   /* [num_tokens, top_k] a token's rows, experts ascending */
+    float *weights;  /* [num_tokens, top_k] their weights, in the same order */
+};
+
+struct route_experts_args {
+    struct expert_plan plan;    /* out, on the device */
+    const float *logits;        /* [num_tokens, num_experts] */
+    const float *choice_bias;   /* [num_experts] on the device; NULL: none */
+    const float *expert_scales; /* [num_experts] on the device; NULL: none */
+    struct router_params router;
+    int32_t num_tokens;
+};
+
+/* A matrix of each expert, all of the same shape and format. */
+struct expert_matrices {
+    /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
+     * [num_experts, num_parts], wherever they lie. */
+    const struct weight *weights;
+    bool stacked;
+    int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */
+};
+
+/* What experts, and gated MLPs, compute of gate g and up u, in float32. With a limit, g is at most the limit first, and
+ * u within +-limit. GATE_MULTIPLY: activation(g) * u. GATE_SWIGLU_OAI (gpt-oss): (u + 1) * g * sigmoid(1.702 g). */
+enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI };
+
+struct gate_params {
+    enum gate_kind kind;
+    enum activation activation; /* of GATE_MULTIPLY */
+    float limit;                /* 0: none */
+};
+
+/* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. */
+struct experts_gate_up_args {
+    void *out;                      /* [A, size] dtype */
+    const void *x;                  /* [num_tokens, in_features] dtype */
+    struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up */
+    struct gate_params gate;
+    struct expert_plan plan;
+    bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
+    int32_t num_tokens, num_experts, top_k;
+    int32_t size;
+    enum dtype dtype;
+};
+
+/* out[token] = base[token] * sigmoid(base_gate[token]) + the sum, in ascending order of expert, over the token's rows
+ * of weight * (x[row] * W^T + bias). Sums are float32, so an answer does not depend on the batch. */
+struct experts_down_args {
+    void *out;     /* [num_tokens, out_features] dtype; may be base */
+    const void *x; /* [A, size] dtype: what experts_gate_up has written */
+    struct expert_matrices down;
+    struct expert_plan plan;
+    bool weights_first;     /* the weights are in x: here they count as 1 */
+    const void *base;       /* [num_tokens, out_features] dtype: the shared experts' result; NULL: 0 */
+    const float *base_gate; /* [num_tokens]; NULL: base is added as it is */
+    void *scratch;          /* [A, out_features] dtype */
+    int32_t num_tokens, num_experts, top_k;
+    int32_t size;
+    enum dtype dtype;
+};
+
 /* ---- embedding and rows ---- */
 
 /* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
@@ -330,8 +446,12 @@ struct scale_logits_args {
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
+    int32_t chunk;             /* > 0: only to those of its own chunk: the tokens whose position / chunk is its own; no
+                                  window then */
     float soft_cap;            /* > 0: score = soft_cap * tanh(score / soft_cap) */
     const float *alibi_slopes; /* [num_heads] on the device; NULL: no ALiBi */
+    const float *sinks;        /* [num_heads] on the device: exp(sink) is added to the sum that divides the weights of a
+                                  head, as if it attended to one more key, whose value is 0; NULL: no sinks */
     /* Block-sparse attention; vertical_stride <= 1 turns it off. */
     int32_t sparse_block_size, sparse_local_blocks, sparse_vertical_stride, sparse_head_sliding_step;
     /* [2] on the device, of K and of V, positive. fp8 cache: real value = stored value * scale; others read none. */
@@ -382,7 +502,8 @@ struct rotary_args {
 
 /* Paged attention of the batch's sequences [first_seq, first_seq + num_seqs). Token t of sequence i lies in block
  * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j], or to
- * the window that ends there. Entries of blocks that no query of the sequence attends to are not read. */
+ * the part of the window or the chunk that ends there. Entries of blocks that no query of the sequence attends to are
+ * not read. */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */
@@ -558,7 +679,11 @@ typedef void calculate_kv_scales_function(struct backend *b, const struct reshap
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void xielu_function(struct backend *b, const struct xielu_args *args);
+typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
+typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
+typedef void experts_gate_up_function(struct backend *b, const struct experts_gate_up_args *args);
+typedef void experts_down_function(struct backend *b, const struct experts_down_args *args);
 typedef void gather_rows_function(struct backend *b, const struct gather_rows_args *args);
 typedef void scale_logits_function(struct backend *b, const struct scale_logits_args *args);
 typedef void update_block_tables_function(struct backend *b, const struct update_block_tables_args *args);
@@ -638,7 +763,13 @@ struct backend {
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
     xielu_function *xielu;
+    clip_function *clip;
     linear_function *linear;
+    /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:
+     * launches depend on num_tokens, num_experts and top_k. */
+    route_experts_function *route_experts;
+    experts_gate_up_function *experts_gate_up;
+    experts_down_function *experts_down;
     gather_rows_function *gather_rows;
     scale_logits_function *scale_logits;
     update_block_tables_function *update_block_tables;

@@ -11,6 +11,8 @@ static void embed(const struct residual_stream *s)
                                         .multiplier = d->embedding_multiplier,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
+    if (d->spec->names.embedding_norm)
+        layer_norm_in_place(s, s->residual, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
 }
 
 static void gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
@@ -88,9 +90,13 @@ static bool cancelled(const struct decoder *d)
 
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 {
-    struct residual_stream s = {
-        .d = d, .hidden = d->act.hidden, .residual = d->act.residual, .num_tokens = shape->num_tokens};
+    struct residual_stream s = {.d = d,
+                                .hidden = d->act.hidden,
+                                .residual = d->act.residual,
+                                .num_tokens = shape->num_tokens,
+                                .sum_multiplier = 1};
     embed(&s);
+    if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
         const bool parallel = d->spec->layers[layer].norm_placement == NORM_PARALLEL;
         const void *attention = d->act.attention;
@@ -106,6 +112,8 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (!parallel) mlp = mlp_inner(&s, layer);
         if (cancelled(d)) return false;
         mlp_output(&s, &mlp, layer);
+        if (d->spec->per_layer_size) per_layer_add(&s, shape, layer);
+        s.sum_multiplier = d->weights->layers[layer].scalar;
     }
     if (shape->num_targets == 0) {
         compute_logits(&s);
@@ -120,7 +128,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* Elements that a token takes at most in the buffers that layers share. */
 struct activation_sizes {
-    int64_t qkv, attention, inner;
+    int64_t qkv, attention, inner, gate_up;
 };
 
 static struct activation_sizes largest_sizes(const struct model_spec *c)
@@ -133,6 +141,9 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
         if (q > s.attention) s.attention = q;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
     }
+    const int64_t per_layer = (int64_t)c->num_layers * c->per_layer_size;
+    if (c->per_layer_size > s.inner) s.inner = c->per_layer_size;
+    s.gate_up = per_layer > 2 * s.inner ? per_layer : 2 * s.inner;
     return s;
 }
 
@@ -142,6 +153,26 @@ static int64_t quantized_bytes(const struct model_spec *c, int64_t num_tokens, i
     for (int32_t i = 0; i < c->num_schemes; i++)
         if (c->schemes[i].quantize_x) return num_tokens * (size + (size / 128 + 1) * (int64_t)sizeof(float));
     return 0;
+}
+
+static enum status allocate_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    const struct layer_sizes sizes = model_spec_largest(d->spec);
+    const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
+    const int64_t hidden = d->spec->hidden_size;
+    struct expert_activations *x = &d->act.experts;
+    const struct arena_request requests[] = {
+        {PURPOSE_ACTIVATIONS, T * sizes.num_experts, sizeof *x->logits, &x->logits},
+        {PURPOSE_ACTIVATIONS, T, sizeof *x->base_gate, &x->base_gate},
+        {PURPOSE_ACTIVATIONS, sizes.num_experts + 1, i32, &x->plan.starts},
+        {PURPOSE_ACTIVATIONS, A, i32, &x->plan.tokens},
+        {PURPOSE_ACTIVATIONS, A, i32, &x->plan.rows},
+        {PURPOSE_ACTIVATIONS, A, sizeof *x->plan.weights, &x->plan.weights},
+        {PURPOSE_ACTIVATIONS, A * sizes.expert_size, e, &x->gated},
+        {PURPOSE_ACTIVATIONS, A * (hidden > 2 * sizes.expert_size ? hidden : 2 * sizes.expert_size), e, &x->scratch},
+    };
+    if (sizes.num_experts == 0) return STATUS_OK;
+    return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }
 
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
@@ -158,12 +189,14 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->residual},
         {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
         {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
-        {PURPOSE_ACTIVATIONS, T * 2 * sizes.inner, e, &a->gate_up},
+        {PURPOSE_ACTIVATIONS, T * sizes.gate_up, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
+        {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
         {PURPOSE_ACTIVATIONS, S * c->vocab_size, sizeof(float), &a->logits},
     };
-    return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+    enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+    return status == STATUS_OK ? allocate_experts(d, arena, T, err) : status;
 }
 
 static float rounded(float value, enum dtype dtype)
@@ -180,8 +213,12 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
     if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
         const struct attention_spec *a = &d->spec->layers[i].attention;
-        d->attention[i] = (struct attention_params){
-            .scale = a->scale, .window = a->window, .soft_cap = a->soft_cap, .kv_scales = kv_cache_scales(d->cache, i)};
+        d->attention[i] = (struct attention_params){.scale = a->scale,
+                                                    .window = a->window,
+                                                    .chunk = a->chunk,
+                                                    .soft_cap = a->soft_cap,
+                                                    .kv_scales = kv_cache_scales(d->cache, i - a->shares_kv)};
+        if (!arena->planning) d->attention[i].sinks = d->weights->layers[i].sinks.data;
     }
     return allocate_activations(d, arena, limits, err);
 }

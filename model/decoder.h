@@ -14,6 +14,15 @@
 #include "model/model_spec.h"
 #include "model/weights.h"
 
+/* Those of a mixture of experts, with room for any layer's. A is T * top_k. */
+struct expert_activations {
+    float *logits;           /* [T, num_experts] of the router */
+    float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
+    struct expert_plan plan; /* of T tokens */
+    void *gated;             /* [A, intermediate_size of an expert] dtype */
+    void *scratch;           /* [A, the larger of hidden_size and 2 * intermediate_size] dtype */
+};
+
 /* Activations of a step, planned once for the largest batch. T = max_num_tokens, padded as quantized rows are; S =
  * max_num_seqs, at most T. */
 struct activations {
@@ -24,8 +33,10 @@ struct activations {
     void *attention; /* [T, num_heads * head_size] dtype */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
+    void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
     float *logits;   /* [S, vocab_size] */
+    struct expert_activations experts;
 };
 
 /* What the forward pass reads and writes. Everything that is pointed to outlives the decoder. */

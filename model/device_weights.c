@@ -51,8 +51,8 @@ static void choose_merging(struct placement *p)
     const struct tensor *first = NULL;
     for (int32_t i = 0; i < p->host->table.count; i++) {
         const struct tensor *t = &p->host->table.tensors[i];
-        if (t->kind != TENSOR_MATRIX || t->merged == MERGED_NONE) continue;
         struct projection *projection = model_weights_place(p->device, t).projection;
+        if (t->kind != TENSOR_MATRIX || !projection || t->merged == MERGED_NONE) continue;
         if (t->part == 0) {
             first = t;
             projection->num_parts = 1;
@@ -99,14 +99,27 @@ static enum status place_order(struct placement *p, const struct weight *from, s
     return STATUS_OK;
 }
 
+/* The rows of an expert begin with a row of scales, as those behind it do. */
+static enum status check_blocks(const struct tensor *t, const struct weight *from, struct error *err)
+{
+    if (t->num_experts == 0 || from->scale_rows <= 1 || t->out_features % from->scale_rows == 0) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the matrix \"%s\" of an expert has %lld output features, no multiple of the %lld that share a "
+                     "scale; quire computes such experts on the CPU only",
+                     t->name, (long long)t->out_features, (long long)from->scale_rows);
+}
+
 /* The first part of a merged matrix allocates all of it; each part is copied to its own rows. Of a quantized matrix,
  * what the host has as it is wanted is copied, the rest read by rows. */
 static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
                                 const struct weights_place *place, struct error *err)
 {
     struct weight *to = place->matrix;
-    enum status status = STATUS_OK;
-    if (place->first_row == 0) status = allocate_matrix(p, t, from, place->num_rows, to, err);
+    enum status status = check_blocks(t, from, err);
+    if (status == STATUS_OK && place->first_row == 0) {
+        status = allocate_matrix(p, t, from, place->num_rows, to, err);
+        to->out_features /= place->num_segments;
+    }
     if (status == STATUS_OK) status = place_order(p, from, to, err);
     if (status != STATUS_OK) return status;
     const bool quantized = t->scheme.is_quantized;
@@ -122,12 +135,15 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
         rows.at[i] = NULL;
     }
     if (read)
-        p->transfers[p->count++] =
-            (struct transfer){.matrix = model_weights_source(p->host, t), .rows = rows, .count = t->out_features};
+        p->transfers[p->count++] = (struct transfer){.matrix = model_weights_source(p->host, t),
+                                                     .rows = rows,
+                                                     .count = t->out_features,
+                                                     .from = from_dtype,
+                                                     .to = to_dtype};
     return STATUS_OK;
 }
 
-/* A bias is merged as its matrix is, and gets the type of the activations; a gain keeps its own. */
+/* A bias is merged as its matrix is, and gets the type of the activations; other vectors keep their own. */
 static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
                                 const struct weights_place *to, struct error *err)
 {
@@ -160,7 +176,11 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     if (status != STATUS_OK) return status;
     p->transfers = malloc((size_t)table->count * MAX_TRANSFERS * sizeof *p->transfers);
     if (!p->transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    for (int32_t i = 0; i < spec->num_layers; i++) p->device->layers[i].xielu = p->host->layers[i].xielu;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        p->device->layers[i].xielu = p->host->layers[i].xielu;
+        p->device->layers[i].experts.stacked = true;
+        p->device->layers[i].scalar = p->host->layers[i].scalar;
+    }
     choose_merging(p);
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);
     if (tied) p->device->lm_head = p->device->embedding;
@@ -185,7 +205,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
-    if (t->kind == TENSOR_GAIN) dtype = *place.vector_dtype;
+    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR) dtype = *place.vector_dtype;
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);
 }
@@ -197,6 +217,16 @@ int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
     return bytes;
 }
 
+int64_t device_weights_expert_bytes(const struct model_weights *host, enum dtype dtype)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < host->table.count; i++) {
+        const struct tensor *t = &host->table.tensors[i];
+        if (t->num_experts > 0) bytes += tensor_bytes(host, t, dtype);
+    }
+    return bytes;
+}
+
 void device_weights_prepare(struct backend *b, const struct model_weights *device)
 {
     if (!b->weight_prepare) return;
@@ -204,6 +234,8 @@ void device_weights_prepare(struct backend *b, const struct model_weights *devic
         const struct tensor *t = &device->table.tensors[i];
         if (t->kind != TENSOR_MATRIX) continue;
         const struct weights_place place = model_weights_place(device, t);
-        if (place.first_row == 0 && weight_is_quantized(place.matrix)) b->weight_prepare(b, place.matrix);
+        struct weight w = *place.matrix;
+        w.out_features *= place.num_segments;
+        if (place.first_row == 0 && weight_is_quantized(&w)) b->weight_prepare(b, &w);
     }
 }

@@ -1,6 +1,6 @@
 /* Weights on a device that has memory of its own. There matrices of floats, and biases, have the type of the
  * activations; gains and quantized matrices are what they are on the host. The parts of a projection are merged into
- * one matrix if they have the same scheme and no order of input features. */
+ * one matrix if they have the same scheme and no order of input features; experts are stacked. */
 #ifndef QUIRE_MODEL_DEVICE_WEIGHTS_H
 #define QUIRE_MODEL_DEVICE_WEIGHTS_H
 
@@ -18,7 +18,8 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
 /* Lets the backend reorder quantized matrices. Call it once, when the upload is finished and before the first use. */
 void device_weights_prepare(struct backend *b, const struct model_weights *device);
 
-/* Bytes that device_weights_begin will allocate. */
+/* Bytes that device_weights_begin will allocate; those of them that are matrices and biases of experts. */
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype);
+int64_t device_weights_expert_bytes(const struct model_weights *host, enum dtype dtype);
 
 #endif

@@ -169,8 +169,9 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, in
     w.input_order = order;
     if (t->scheme.is_quantized)
         fill_quantized(d, &w, t->scheme.has_zeros, seed);
-    else if (t->kind == TENSOR_GAIN)
-        for (int64_t i = 0; i < t->out_features; i++) dtype_store((void *)w.data, weight_dtype(&w), i, 1);
+    else if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
+        for (int64_t i = 0; i < t->out_features; i++)
+            dtype_store((void *)w.data, weight_dtype(&w), i, t->kind != TENSOR_VECTOR);
     else
         fill_random(d, (void *)w.data, tensor_elements(t), seed);
     model_weights_set(d->weights, t, &w);

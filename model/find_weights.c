@@ -21,20 +21,20 @@ static enum status out_of_memory(const struct finder *f)
 
 /* ---- tensors ---- */
 
-/* The gain is spec->gain_offset plus what the file holds, added in float32. */
-static enum status convert_gain(const struct opening *o, struct weight_source *s)
+/* The numbers in float32. A gain is spec->gain_offset plus what the file holds. */
+static enum status convert(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
+    const float offset = t->kind == TENSOR_GAIN ? (float)o->spec->gain_offset : 0;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
-    float *gain = s->owned = malloc((size_t)count * sizeof *gain);
+    float *numbers = s->owned = malloc((size_t)count * sizeof *numbers);
     void *stored = malloc(s->data->bytes + 1);
-    enum status status = gain && stored ? STATUS_OK : out_of_memory(&o->finder);
+    enum status status = numbers && stored ? STATUS_OK : out_of_memory(&o->finder);
     if (status == STATUS_OK) status = tensor_file_read(s->file, s->data->data, s->data->bytes, stored, o->finder.err);
-    for (int64_t i = 0; i < count && status == STATUS_OK; i++)
-        gain[i] = (float)o->spec->gain_offset + dtype_load(stored, dtype, i);
+    for (int64_t i = 0; i < count && status == STATUS_OK; i++) numbers[i] = offset + dtype_load(stored, dtype, i);
     free(stored);
     s->weight.format = WEIGHT_FLOAT32;
-    s->weight.data = gain;
+    s->weight.data = numbers;
     return status;
 }
 
@@ -73,14 +73,26 @@ static enum status find_cache_scale(const struct opening *o, const struct tensor
     return status;
 }
 
+static enum status make_ones(const struct opening *o, const struct tensor *t, struct weight_source *s)
+{
+    float *ones = s->owned = malloc((size_t)t->out_features * sizeof *ones);
+    if (!ones) return out_of_memory(&o->finder);
+    for (int64_t i = 0; i < t->out_features; i++) ones[i] = 1;
+    s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
+    s->weight.data = ones;
+    model_weights_set(o->weights, t, &s->weight);
+    return STATUS_OK;
+}
+
 static enum status find_tensor(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
     const struct finder *f = &o->finder;
     if (t->kind == TENSOR_CACHE_SCALE) return find_cache_scale(o, t);
+    if (t->kind == TENSOR_ONES) return make_ones(o, t, s);
     if (t->optional && !finder_find(f, t->name)) return STATUS_OK;
     enum status status = weight_source_find(f, t, s);
     if (status == STATUS_OK && t->kind == TENSOR_SCALAR) return set_scalar(o, t, s->data);
-    if (status == STATUS_OK && t->kind == TENSOR_GAIN && o->spec->gain_offset != 0) status = convert_gain(o, s);
+    if (status == STATUS_OK && model_weights_converts(o->spec, t)) status = convert(o, t, s);
     if (status != STATUS_OK) return status;
     model_weights_set(o->weights, t, &s->weight);
     return STATUS_OK;
@@ -196,7 +208,7 @@ static enum status fill(struct opening *o)
     for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++)
         status = find_tensor(o, &w->table.tensors[i], &w->sources[i]);
     if (tied) w->lm_head = w->embedding;
-    return status;
+    return status == STATUS_OK ? model_weights_check_experts(w, o->finder.err) : status;
 }
 
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,

@@ -45,7 +45,7 @@ enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const
                      (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
-/* Takes memory for what quantized matrices cannot use in the files, and adds the transfers that fill it unless the
+/* Takes memory for what matrices cannot use in the files, and adds the transfers that fill it unless the
  * memory is only counted. Returns how many there are. */
 static size_t place(const struct model_weights *w, struct weights_memory *memory, struct transfer *transfers)
 {
@@ -53,7 +53,7 @@ static size_t place(const struct model_weights *w, struct weights_memory *memory
     for (int32_t i = 0; w->sources && i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const int64_t before = memory->bytes;
-        if (!t->scheme.is_quantized) continue;
+        if (t->kind != TENSOR_MATRIX) continue;
         const struct weight_rows taken =
             weights_memory_take_parts(memory, model_weights_matrix(w, t), t->scheme.has_zeros);
         if (memory->bytes == before) continue;
@@ -79,7 +79,7 @@ enum status model_weights_pack(struct model_weights *w, struct error *err)
     if (count == 0) return STATUS_OK;
     struct transfer *transfers = malloc(count * sizeof *transfers);
     if (!transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
-    enum status status = model_weights_allocate(w, memory.bytes, "the quantized weights", err);
+    enum status status = model_weights_allocate(w, memory.bytes, "the weights that cannot be used in their files", err);
     if (status == STATUS_OK) {
         memory = (struct weights_memory){.at = w->memory};
         place(w, &memory, transfers);

@@ -37,7 +37,8 @@ int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_gro
     const int64_t room = tensor_block_bytes(spec, groups, limits, dtype);
     int64_t unused = 0;
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if (groups->group[i] == group) unused += 2 * (room - layer_block_bytes(spec, groups, limits, i, dtype));
+        if (groups->group[i] == group && !spec->layers[i].attention.shares_kv)
+            unused += 2 * (room - layer_block_bytes(spec, groups, limits, i, dtype));
     return unused;
 }
 

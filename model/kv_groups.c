@@ -36,7 +36,7 @@ static struct kind kind_of(const struct layer_cache *cache, const struct batch_l
     return (struct kind){cache->kind, cache->window, shift, 0};
 }
 
-/* Adds the kinds of the layers that keep all tokens, or those of a window. Returns how many kinds there are; more than
+/* Adds the kinds of the layers whose cache is of the kind `wanted`. Returns how many kinds there are; more than
  * KV_MAX_GROUPS are not told apart. */
 static int32_t add_kinds(const struct model_spec *spec, const struct batch_limits *limits, enum cache_kind wanted,
                          struct kind kinds[KV_MAX_GROUPS + 1], int32_t count)
@@ -47,7 +47,9 @@ static int32_t add_kinds(const struct model_spec *spec, const struct batch_limit
         const struct kind kind = kind_of(&cache, limits, most);
         int32_t k = 0;
         if (kind.kind != wanted) continue;
-        while (k < count && (kinds[k].window != kind.window || kinds[k].shift != kind.shift)) k++;
+        while (k < count &&
+               (kinds[k].kind != kind.kind || kinds[k].window != kind.window || kinds[k].shift != kind.shift))
+            k++;
         if (k > KV_MAX_GROUPS) return count;
         if (k == count) kinds[count++] = kind;
         kinds[k].num_layers++;
@@ -55,12 +57,13 @@ static int32_t add_kinds(const struct model_spec *spec, const struct batch_limit
     return count;
 }
 
-/* Full attention first, if a layer has it, then the windows as they come. */
+/* Full attention first, if a layer has it, then the windows as they come, then the chunks. */
 static int32_t find_kinds(const struct model_spec *spec, const struct batch_limits *limits,
                           struct kind kinds[KV_MAX_GROUPS + 1])
 {
     const int32_t full = add_kinds(spec, limits, CACHE_FULL, kinds, 0);
-    return add_kinds(spec, limits, CACHE_WINDOW, kinds, full);
+    const int32_t windows = add_kinds(spec, limits, CACHE_WINDOW, kinds, full);
+    return add_kinds(spec, limits, CACHE_CHUNKED, kinds, windows);
 }
 
 static int32_t count_groups(const struct kind *kinds, int32_t num_kinds, int32_t size)
@@ -88,24 +91,26 @@ void kv_groups_choose(const struct model_spec *spec, struct batch_limits *limits
     struct kind kinds[KV_MAX_GROUPS + 1];
     const int32_t num_kinds = find_kinds(spec, limits, kinds);
     limits->num_groups = 1;
-    limits->windows[0] = limits->block_shifts[0] = 0;
+    limits->windows[0] = limits->block_shifts[0] = limits->chunked[0] = 0;
     if (num_kinds == 0 || num_kinds > KV_MAX_GROUPS) return;
     const int32_t size = choose_size(kinds, num_kinds);
     limits->num_groups = 0;
     for (int32_t k = 0; k < num_kinds; k++)
         for (int32_t groups = count_groups(&kinds[k], 1, size); groups > 0; groups--) {
             limits->windows[limits->num_groups] = kinds[k].window;
+            limits->chunked[limits->num_groups] = kinds[k].kind == CACHE_CHUNKED;
             limits->block_shifts[limits->num_groups++] = kinds[k].shift;
         }
 }
 
-/* The groups of this window and shift are [first, first + the number returned): kv_groups_choose lays them side by
- * side. */
-static int32_t groups_with(const struct batch_limits *limits, int32_t window, int32_t shift, int32_t *first)
+/* The groups of this kind are [first, first + the number returned): kv_groups_choose lays them side by side. */
+static int32_t groups_with(const struct batch_limits *limits, int32_t window, bool chunked, int32_t shift,
+                           int32_t *first)
 {
     int32_t count = 0;
     for (int32_t g = limits->num_groups - 1; g >= 0; g--)
-        if (limits->windows[g] == window && limits->block_shifts[g] == shift) *first = g, count++;
+        if (limits->windows[g] == window && limits->chunked[g] == chunked && limits->block_shifts[g] == shift)
+            *first = g, count++;
     return count;
 }
 
@@ -115,9 +120,9 @@ static int32_t groups_for(const struct batch_limits *limits, const struct layer_
                           int32_t *first)
 {
     const int32_t shift = block_shift(cache, most, limits->block_size);
-    int32_t count = groups_with(limits, cache->window, shift, first);
-    if (count == 0) count = groups_with(limits, 0, shift, first);
-    return count > 0 ? count : groups_with(limits, 0, 0, first);
+    int32_t count = groups_with(limits, cache->window, cache->kind == CACHE_CHUNKED, shift, first);
+    if (count == 0) count = groups_with(limits, 0, false, shift, first);
+    return count > 0 ? count : groups_with(limits, 0, false, 0, first);
 }
 
 enum status kv_groups_assign(const struct model_spec *spec, const struct batch_limits *limits, struct kv_groups *out,
@@ -128,7 +133,12 @@ enum status kv_groups_assign(const struct model_spec *spec, const struct batch_l
     *out = (struct kv_groups){.count = limits->num_groups};
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        const int32_t shares = spec->layers[i].attention.shares_kv;
         int32_t first = 0;
+        if (shares) {
+            out->group[i] = out->group[i - shares], out->index[i] = out->index[i - shares];
+            continue;
+        }
         const int32_t count = groups_for(limits, &cache, most, &first);
         if (count == 0)
             return error_set(err, STATUS_INTERNAL, "no KV cache group keeps what layer %d reads, whose window is %d", i,

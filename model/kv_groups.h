@@ -20,16 +20,16 @@ struct kv_groups {
     int32_t num_tensors;               /* of K, and as many of V: the layers of the largest group */
     int32_t num_layers[KV_MAX_GROUPS]; /* [count] */
     /* [spec->num_layers] The group of each layer, and the tensor that serves it there. Of layers in one group, the
-     * later one has the higher index. */
+     * later one has the higher index. A layer that shares K and V has the place of the one that keeps them. */
     int16_t group[MODEL_MAX_LAYERS], index[MODEL_MAX_LAYERS];
 };
 
-/* Sets limits->num_groups, windows and block_shifts from the layers' caches (layer_cache.h), limits->max_model_len and
- * limits->block_size. The layers that have one window and as many tokens in a block are one kind; a window that no
- * sequence outgrows is as full attention, which comes first. Groups have as many layers as the smallest kind; as the
- * largest, where that has less than 1.25 times as many; more, where there would be more than KV_MAX_GROUPS groups. The
- * rule is that of vLLM's hybrid KV cache manager. A model with more kinds than KV_MAX_GROUPS is one group without a
- * window. */
+/* Sets limits->num_groups, windows, chunked and block_shifts from the layers' caches (layer_cache.h),
+ * limits->max_model_len and limits->block_size. The layers that have one window, or one chunk, and as many tokens in a
+ * block are one kind; a window or a chunk that no sequence outgrows is as full attention, which comes first. Groups
+ * have as many layers as the smallest kind; as the largest, where that has less than 1.25 times as many; more, where
+ * there would be more than KV_MAX_GROUPS groups. The rule is that of vLLM's hybrid KV cache manager. A model with more
+ * kinds than KV_MAX_GROUPS is one group without a window. */
 void kv_groups_choose(const struct model_spec *spec, struct batch_limits *limits);
 
 /* Which layers the groups of these limits have: those of the group's kind, dealt in turn where several groups have it.

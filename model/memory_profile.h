@@ -23,6 +23,7 @@ struct memory_profile {
     double utilization;     /* gpu_memory_utilization; 0 on the CPU */
     int64_t budget;         /* total * utilization; on the CPU the sum of everything below */
     int64_t weights;
+    int64_t experts;     /* of the weights, those of experts; 0: there are none */
     int64_t activations; /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;   /* of the kernels */
     int64_t graphs;      /* captured decode steps */

@@ -84,7 +84,7 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
     };
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
-        const int64_t elements = t->scheme.is_quantized ? t->merged_rows * t->in_features : 0;
+        const int64_t elements = t->scheme.is_quantized && t->num_experts == 0 ? t->merged_rows * t->in_features : 0;
         if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
         if (elements > query.max_quantized_elements) query.max_quantized_elements = elements;
     }
@@ -139,6 +139,11 @@ enum status model_plan(struct backend *backend, const struct model_spec *spec, c
     memcpy(bytes, m.arena.bytes, sizeof m.arena.bytes);
     bytes[PURPOSE_WEIGHTS] = options->copy_weights ? device_weights_bytes(weights, options->dtype) : weights->bytes;
     return status;
+}
+
+int64_t model_expert_bytes(const struct model_weights *weights, const struct model_options *options)
+{
+    return options->copy_weights ? device_weights_expert_bytes(weights, options->dtype) : weights->expert_bytes;
 }
 
 static enum status upload_rope_table(struct model *m, int32_t rope, struct error *err)

@@ -30,6 +30,9 @@ struct model_options {
 
 struct model;
 
+/* Of the weights, those of experts, as model_plan counts them. */
+int64_t model_expert_bytes(const struct model_weights *weights, const struct model_options *options);
+
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
 enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);

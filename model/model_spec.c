@@ -22,6 +22,16 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_kv_heads, l->attention.num_kv_heads);
         take_larger(&largest.head_size, l->attention.head_size);
         take_larger(&largest.intermediate_size, l->mlp.intermediate_size);
+        take_larger(&largest.num_experts, l->experts.router.num_experts);
+        take_larger(&largest.top_k, l->experts.router.top_k);
+        take_larger(&largest.expert_size, l->experts.intermediate_size);
     }
     return largest;
+}
+
+size_t model_spec_num_experts(const struct model_spec *spec)
+{
+    size_t count = 0;
+    for (int32_t i = 0; i < spec->num_layers; i++) count += (size_t)spec->layers[i].experts.router.num_experts;
+    return count;
 }

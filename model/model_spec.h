@@ -5,6 +5,7 @@
 #define QUIRE_MODEL_MODEL_SPEC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/pool.h"
@@ -16,13 +17,23 @@
 #define MODEL_MAX_ROPES 2
 #define MODEL_MAX_SCHEMES 8
 
-enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_YARN, ROPE_LLAMA3, ROPE_LONGROPE, NUM_ROPE_TYPES };
+enum rope_type {
+    ROPE_DEFAULT,
+    ROPE_LINEAR,
+    ROPE_DYNAMIC,
+    ROPE_YARN,
+    ROPE_LLAMA3,
+    ROPE_LONGROPE,
+    ROPE_PROPORTIONAL,
+    NUM_ROPE_TYPES
+};
 
 /* rope_theta and rope_scaling (transformers 4), or rope_parameters (5). Formulas: transformers' modeling_rope_utils. */
 struct rope_config {
     enum rope_type type;
     double theta;
-    double factor;                            /* linear, dynamic, yarn, llama3 */
+    double factor;     /* linear, dynamic, yarn, llama3, proportional */
+    double proportion; /* proportional: of the pairs, those before it rotate; the others are at angle 0 */
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn: 32, 1 */
     double attention_factor;                  /* yarn, longrope: <= 0: follows from the other values */
@@ -39,7 +50,7 @@ struct rope_config {
  * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021). */
 enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL };
 
-/* Norms of queries and keys, before rotation: none, over each head, or over all heads of a token at once. */
+/* Norms of queries and keys: none, over each head, or over all heads of a token at once. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
 
 /* GATED: down(activation(gate(x)) * up(x)). XIELU: down(xielu(up(x))), with alphas that the layer has learnt. RELU2:
@@ -58,7 +69,9 @@ enum weight_storage {
     STORED_AWQ,    /* NAME.qweight [in, out / 8] words, .qzeros [groups, out / 8] words, both in the order 0 2 4 6 1 3 5
                       7, .scales [groups, out] */
     STORED_MXFP4,  /* compressed-tensors: NAME.weight_packed [out, in / 2] bytes, .weight_scale [out, groups] e8m0 */
-    STORED_NVFP4   /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
+    STORED_NVFP4,  /* the same, but .weight_scale is e4m3, and is to be divided by .weight_global_scale [1] */
+    STORED_MXFP4_BLOCKS /* gpt-oss, all experts of a layer: NAME_blocks [num_experts, out, groups, 16] bytes,
+                           NAME_scales [num_experts, out, groups] e8m0, not transposed */
 };
 
 /* How a matrix is stored, and what format it gets in memory. */
@@ -81,12 +94,18 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
 /* What a tensor is in the model, or in each layer of it. */
 enum tensor_role {
     TENSOR_EMBEDDING,
+    TENSOR_EMBEDDING_NORM,
+    TENSOR_PER_LAYER_EMBEDDING,
+    TENSOR_PER_LAYER_PROJECTION,
+    TENSOR_PER_LAYER_NORM,
     TENSOR_ATTENTION_NORM,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
+    TENSOR_V_NORM,
+    TENSOR_SINKS,
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
@@ -97,7 +116,17 @@ enum tensor_role {
     TENSOR_XIELU_ALPHA_P,
     TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
+    TENSOR_ROUTER,
+    TENSOR_CHOICE_BIAS,
+    TENSOR_SHARED_GATE,
+    TENSOR_EXPERT_GATE,
+    TENSOR_EXPERT_UP,
+    TENSOR_EXPERT_DOWN,
     TENSOR_POST_MLP_NORM,
+    TENSOR_PER_LAYER_GATE,
+    TENSOR_PER_LAYER_DOWN,
+    TENSOR_POST_PER_LAYER_NORM,
+    TENSOR_LAYER_SCALAR,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
     TENSOR_K_SCALE,
@@ -109,15 +138,22 @@ struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
     int32_t head_size;               /* elements of a head */
     bool qkv_bias, o_bias;
+    bool sinks; /* each head has a learnt sink (struct attention_params) */
+    float clip; /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
+    bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
+    bool v_norm;              /* each head of v is normed, without a gain */
+    bool v_is_k;              /* v is computed by k's matrix: it is k before norm and rotation */
+    int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
     int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
     int32_t rope;       /* by which of the spec's ropes */
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
     int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;      /* to the tokens of its own chunk of so many; 0: to all */
 };
 
-/* Elements of a token's q, and of its k or v, all heads together. */
+/* Elements of a token's q, and of the k or v that the layer computes, all heads together. */
 static inline int64_t attention_q_size(const struct attention_spec *a)
 {
     return (int64_t)a->num_heads * a->head_size;
@@ -125,7 +161,7 @@ static inline int64_t attention_q_size(const struct attention_spec *a)
 
 static inline int64_t attention_kv_size(const struct attention_spec *a)
 {
-    return (int64_t)a->num_kv_heads * a->head_size;
+    return a->shares_kv ? 0 : (int64_t)a->num_kv_heads * a->head_size;
 }
 
 struct mlp_spec {
@@ -135,44 +171,74 @@ struct mlp_spec {
     enum activation activation; /* of a gated MLP */
 };
 
+/* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
+ * 2022). If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
+ */
+struct experts_spec {
+    struct router_params router; /* num_experts 0: the layer has no experts */
+    int32_t intermediate_size;   /* of an expert */
+    struct gate_params gate;
+    bool bias;          /* of gate, up and down */
+    bool router_bias;   /* of the router's logits */
+    bool choice_bias;   /* struct route_experts_args */
+    bool weights_first; /* struct experts_gate_up_args */
+    bool shared_gate;   /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+};
+
 /* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;
     struct attention_spec attention;
-    struct mlp_spec mlp;
+    struct mlp_spec mlp; /* intermediate_size 0: the layer has experts only */
+    struct experts_spec experts;
     /* a sublayer's output is multiplied by this before it is added to the residual stream */
     float residual_multiplier;
 };
 
 /* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
  * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
- * v_proj and `o`.
+ * v_proj, `o`, `q_norm` and `k_norm`.
+ *
+ * embedding_norm NULL: the embedding has no norm.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
  *
  * Matrices: qkv and gate_up are one tensor each, whose rows are q, k, v or gate, up; NULL where the file has q_proj,
- * k_proj, v_proj or gate, up. */
+ * k_proj, v_proj or gate, up.
+ *
+ * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or experts is
+ * NULL, and a layer has two tensors for all of them, expert_gate_up and expert_down, which are whole names, ".weight"
+ * included where they have it: [num_experts, rows, in_features] or, transposed, [num_experts, in_features, rows]. The
+ * rows of up follow those of gate, or, interleaved, each row that of gate. `shared` is the module of the MLP beside
+ * experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
-    const char *embedding, *final_norm;
+    const char *embedding, *embedding_norm, *final_norm;
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *attention, *o;
+    const char *attention, *o, *q_norm, *k_norm;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
+    const char *router, *choice_bias, *shared, *shared_gate;
+    const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
+    bool experts_transposed, experts_interleaved;
 };
-extern const struct tensor_names tensor_names_llama; /* and OLMo 2's for post norms */
+extern const struct tensor_names tensor_names_llama; /* OLMo 2's for post norms, and Qwen 3's for experts */
 
 struct model_spec {
     int32_t hidden_size, num_layers, vocab_size;
     int32_t max_position_embeddings;
     enum norm_type norm_type; /* of all norms */
     double norm_eps;
+    bool no_gains;                   /* norms have none: the gains in memory are 1 */
     double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
     double embedding_multiplier;     /* 1 where the family has none, as the next */
     bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
+    /* Per-layer embeddings (layers/per_layer.c): a token has this many elements for each layer; 0: there are none */
+    int32_t per_layer_size, per_layer_vocab_size;
+    bool layer_scalars; /* each layer multiplies the residual stream by a number; then it ends with a post norm */
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
@@ -180,6 +246,7 @@ struct model_spec {
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;
     bool rope_interleaved; /* pairs are neighbours (struct rotary_args) */
+    bool rope_reversed;    /* pairs are rotated by the negative angle */
     enum dtype dtype;      /* torch_dtype or dtype of the file; float32 if it is silent, as transformers takes it */
     struct weight_scheme schemes[MODEL_MAX_SCHEMES]; /* the first is that of floats */
     int32_t num_schemes;
@@ -189,9 +256,12 @@ struct model_spec {
 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
-    int32_t num_heads, num_kv_heads, head_size, intermediate_size;
+    int32_t num_heads, num_kv_heads, head_size, intermediate_size; /* intermediate_size: of MLPs */
+    int32_t num_experts, top_k, expert_size; /* expert_size: the intermediate size of an expert; 0: no layer has one */
 };
 struct layer_sizes model_spec_largest(const struct model_spec *spec);
+
+size_t model_spec_num_experts(const struct model_spec *spec); /* of all layers together */
 
 /* The most tokens of one sequence that the model is made for: max_position_embeddings, stretched by linear, dynamic or
  * yarn scaling (yarn: original_max_position x factor), as vLLM derives max_model_len. In files of models with two ropes

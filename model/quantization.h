@@ -30,6 +30,16 @@ void quantization_read_modelopt(struct json_reader *r, struct model_spec *spec);
  * INVALID: another name; the checkpoint is something else. */
 enum status quantization_apply(struct model_spec *spec, const char *name, struct error *err);
 
+/* A matrix of a checkpoint that is to be stored quantized. */
+struct quantized_module {
+    const char *name; /* of its floats, which ends in ".weight" */
+    uint8_t scheme;   /* of the spec's: 0, it stays in floats */
+};
+/* The quantization_config of compressed-tensors by which others, and quantization_read, know matrices that were
+ * quantized by a spec that quantization_apply has changed. `modules`: all of the files that may be linear layers; what
+ * is none of them must be no linear layer. NULL: memory ran out. */
+json_t *quantization_config_of(const struct model_spec *spec, const struct quantized_module *modules, size_t count);
+
 /* Makes all matrices floats again, as if nothing was said of quantization: for the sizes that they would have. */
 void quantization_remove(struct model_spec *spec);
 

@@ -6,8 +6,8 @@
 #include "model/model_spec.h"
 
 const char *const rope_type_names[NUM_ROPE_TYPES] = {
-    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear", [ROPE_DYNAMIC] = "dynamic",
-    [ROPE_YARN] = "yarn",       [ROPE_LLAMA3] = "llama3", [ROPE_LONGROPE] = "longrope"};
+    [ROPE_DEFAULT] = "default", [ROPE_LINEAR] = "linear",     [ROPE_DYNAMIC] = "dynamic",          [ROPE_YARN] = "yarn",
+    [ROPE_LLAMA3] = "llama3",   [ROPE_LONGROPE] = "longrope", [ROPE_PROPORTIONAL] = "proportional"};
 
 /* base ^ (2 * pair / dim), in float32. */
 static float pair_wavelength(double base, int pair, int dim)
@@ -113,6 +113,8 @@ static float pair_frequency(const struct rope_config *rope, int pair, int dim, b
         return llama3_frequency(rope, 1 / wavelength);
     case ROPE_LONGROPE:
         return 1 / ((is_long ? rope->long_factor : rope->short_factor)[pair] * wavelength);
+    case ROPE_PROPORTIONAL:
+        return pair < (int)(rope->proportion * dim / 2) ? 1 / wavelength / (float)rope->factor : 0;
     default:
         return 1 / wavelength;
     }
@@ -135,7 +137,7 @@ int32_t rope_table_rows(const struct model_spec *spec, int32_t max_length)
 struct angles {
     const float *frequencies; /* [pairs] */
     int pairs;
-    float scale;
+    float scale, sine_scale;
     float *table; /* [positions, 2 * pairs] */
 };
 
@@ -147,7 +149,7 @@ static void fill_row(void *angles, int64_t position, int thread)
     for (int pair = 0; pair < a->pairs; pair++) {
         const float angle = (float)position * a->frequencies[pair];
         row[pair] = cosf(angle) * a->scale;
-        row[a->pairs + pair] = sinf(angle) * a->scale;
+        row[a->pairs + pair] = sinf(angle) * a->sine_scale;
     }
 }
 
@@ -159,7 +161,8 @@ void rope_table(const struct model_spec *spec, int32_t rope, int32_t max_length,
     for (int half = 0; half < halves; half++, table += (int64_t)max_length * dim) {
         float frequencies[MODEL_MAX_HEAD_SIZE / 2];
         for (int pair = 0; pair < pairs; pair++) frequencies[pair] = pair_frequency(config, pair, dim, half == 1);
-        struct angles angles = {frequencies, pairs, attention_factor(config), table};
+        const float scale = attention_factor(config);
+        struct angles angles = {frequencies, pairs, scale, spec->rope_reversed ? -scale : scale, table};
         pool_run(pool, INT_MAX, max_length, fill_row, &angles);
     }
 }

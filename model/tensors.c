@@ -6,8 +6,10 @@
 #include <string.h>
 
 /* A layer has 13 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
- * 22 tensors; and two scales of its cache. Embedding, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 24, MOST_OF_NO_LAYER = 3 };
+ * 22 tensors; a norm of V; 4 tensors behind the MLP; sinks, and two scales of its cache; and, with experts, a router
+ * with two biases and a shared gate. An expert has 3 matrices and their biases. Embedding, its norm, 3 tensors of
+ * per-layer embeddings, final norm and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 34, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 7 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -19,9 +21,17 @@ const struct tensor_names tensor_names_llama = {
     .post_mlp_norm = "post_feedforward_layernorm",
     .attention = "self_attn",
     .o = "o_proj",
+    .q_norm = "q_norm",
+    .k_norm = "k_norm",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
+    .router = "mlp.gate",
+    .choice_bias = "mlp.gate.e_score_correction_bias",
+    .experts = "mlp.experts",
+    .expert_gate = "gate_proj",
+    .expert_up = "up_proj",
+    .expert_down = "down_proj",
 };
 
 static void add(struct tensor_table *table, const struct tensor *tensor, const char *format, ...)
@@ -45,12 +55,16 @@ static struct tensor_name in_attention(const struct model_spec *spec, const char
     return module;
 }
 
+/* The gain of a norm; of no layer: `name` is the whole name. */
 static void add_gain(struct tensor_table *table, const struct model_spec *spec, const struct tensor *gain,
                      const char *name)
 {
     struct tensor t = *gain;
-    t.kind = TENSOR_GAIN;
-    add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
+    t.kind = spec->no_gains ? TENSOR_ONES : TENSOR_GAIN;
+    if (t.layer >= 0)
+        add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
+    else
+        add(table, &t, "%s.weight", name);
 }
 
 /* A norm of the residual stream, or of what is added to it. */
@@ -81,31 +95,55 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
-    add_gain(table, spec, &gain, in_attention(spec, "q_norm").text);
+    add_gain(table, spec, &gain, in_attention(spec, spec->names.q_norm).text);
+    if (a->shares_kv) return;
     gain.role = TENSOR_K_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_kv_size(a);
-    add_gain(table, spec, &gain, in_attention(spec, "k_norm").text);
+    add_gain(table, spec, &gain, in_attention(spec, spec->names.k_norm).text);
 }
 
-static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+static void add_v_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct tensor ones = {.role = TENSOR_V_NORM,
+                                .kind = TENSOR_ONES,
+                                .layer = layer,
+                                .out_features = spec->layers[layer].attention.head_size};
+    add(table, &ones, "%s.%d.%s.weight", spec->names.layers, layer, in_attention(spec, "v_norm").text);
+}
+
+/* q, k and v; q alone where the layer reads another's K and V. */
+static void add_qkv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
-    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a), kv_size = attention_kv_size(a);
+    const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
     struct tensor qkv = {.layer = layer,
-                         .in_features = hidden,
+                         .in_features = spec->hidden_size,
                          .merged = MERGED_QKV,
                          .num_parts = 3,
                          .merged_rows = q_size + 2 * kv_size};
     const char *merged = spec->names.qkv;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
+    if (a->shares_kv) qkv.merged = MERGED_NONE;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
+    if (a->shares_kv) return;
     qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = kv_size, qkv.first_row = q_size;
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
     qkv.role = TENSOR_V, qkv.part = 2, qkv.first_row = q_size + kv_size;
-    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "v_proj").text, a->qkv_bias);
+    add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
+               a->qkv_bias);
+}
 
+static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct attention_spec *a = &spec->layers[layer].attention;
+    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a);
+    add_qkv(table, spec, layer);
     add_qk_norms(table, spec, layer);
+    if (a->v_norm) add_v_norm(table, spec, layer);
+    const struct tensor sinks = {
+        .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
+    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "sinks").text);
     const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = q_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
@@ -121,6 +159,17 @@ static void add_xielu(struct tensor_table *table, const struct model_spec *spec,
     }
 }
 
+/* The name of a matrix of a layer's MLP: `name`, or `part` of the module of shared experts. */
+static struct tensor_name in_mlp(const struct model_spec *spec, int32_t layer, const char *name, const char *part)
+{
+    struct tensor_name module;
+    if (spec->names.shared && spec->layers[layer].experts.router.num_experts > 0)
+        snprintf(module.text, sizeof module.text, "%s.%s", spec->names.shared, part);
+    else
+        snprintf(module.text, sizeof module.text, "%s", name);
+    return module;
+}
+
 static void add_gate_and_up(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct mlp_spec *m = &spec->layers[layer].mlp;
@@ -134,9 +183,10 @@ static void add_gate_and_up(struct tensor_table *table, const struct model_spec 
                              .merged_in_file = spec->names.gate_up != NULL};
     const char *merged = spec->names.gate_up;
     gate_up.role = TENSOR_GATE;
-    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.gate, m->bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : in_mlp(spec, layer, spec->names.gate, "gate_proj").text,
+               m->bias);
     gate_up.role = TENSOR_UP, gate_up.part = 1, gate_up.first_row = inner;
-    add_matrix(table, spec, &gate_up, merged ? merged : spec->names.up, m->bias);
+    add_matrix(table, spec, &gate_up, merged ? merged : in_mlp(spec, layer, spec->names.up, "up_proj").text, m->bias);
 }
 
 static void add_mlp(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -151,7 +201,77 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
     }
     if (m->kind == MLP_XIELU) add_xielu(table, spec, layer);
     const struct tensor down = {.role = TENSOR_DOWN, .layer = layer, .out_features = hidden, .in_features = inner};
-    add_matrix(table, spec, &down, spec->names.down, m->bias);
+    add_matrix(table, spec, &down, in_mlp(spec, layer, spec->names.down, "down_proj").text, m->bias);
+}
+
+/* A matrix of an expert, and its bias. */
+static void add_expert_matrix(struct tensor_table *table, const struct model_spec *spec, const struct tensor *matrix,
+                              const char *name, bool has_bias)
+{
+    char module[sizeof matrix->name];
+    struct tensor bias = *matrix;
+    if (!matrix->merged_in_file) {
+        snprintf(module, sizeof module, "%s.%d.%s", spec->names.experts, matrix->expert, name);
+        add_matrix(table, spec, matrix, module, has_bias);
+        return;
+    }
+    add(table, matrix, "%s.%d.%s", spec->names.layers, matrix->layer, name);
+    if (!has_bias) return;
+    bias.kind = TENSOR_BIAS;
+    bias.in_features = 0;
+    add(table, &bias, "%s.%d.%s_bias", spec->names.layers, matrix->layer, name);
+}
+
+static void add_expert(struct tensor_table *table, const struct model_spec *spec, int32_t layer, int32_t expert)
+{
+    const struct experts_spec *e = &spec->layers[layer].experts;
+    const struct tensor_names *names = &spec->names;
+    const int64_t hidden = spec->hidden_size, inner = e->intermediate_size, n = e->router.num_experts;
+    const bool merged = names->experts == NULL;
+    struct tensor t = {.role = TENSOR_EXPERT_GATE,
+                       .layer = layer,
+                       .expert = expert,
+                       .out_features = inner,
+                       .in_features = hidden,
+                       .merged = MERGED_EXPERTS,
+                       .num_parts = 2,
+                       .first_row = 2 * expert * inner,
+                       .merged_rows = 2 * n * inner,
+                       .merged_in_file = merged,
+                       .num_experts = (int32_t)n,
+                       .transposed = merged && names->experts_transposed,
+                       .interleaved = merged && names->experts_interleaved};
+    add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_gate, e->bias);
+    t.role = TENSOR_EXPERT_UP, t.part = 1, t.first_row += inner;
+    add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_up, e->bias);
+    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.interleaved = false;
+    t.out_features = hidden, t.in_features = inner, t.first_row = expert * hidden, t.merged_rows = n * hidden;
+    add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
+}
+
+static void add_experts(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct experts_spec *e = &spec->layers[layer].experts;
+    const int32_t n = e->router.num_experts;
+    struct tensor t = {.role = TENSOR_ROUTER, .layer = layer, .out_features = n, .in_features = spec->hidden_size};
+    add_matrix(table, spec, &t, spec->names.router, e->router_bias);
+    const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
+    if (e->choice_bias) add(table, &bias, "%s.%d.%s", spec->names.layers, layer, spec->names.choice_bias);
+    for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
+    t.role = TENSOR_SHARED_GATE, t.out_features = 1;
+    if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);
+}
+
+static void add_per_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const int64_t hidden = spec->hidden_size, size = spec->per_layer_size;
+    const struct tensor gate = {
+        .role = TENSOR_PER_LAYER_GATE, .layer = layer, .out_features = size, .in_features = hidden};
+    const struct tensor down = {
+        .role = TENSOR_PER_LAYER_DOWN, .layer = layer, .out_features = hidden, .in_features = size};
+    add_matrix(table, spec, &gate, "per_layer_input_gate", false);
+    add_matrix(table, spec, &down, "per_layer_projection", false);
+    add_norm(table, spec, layer, TENSOR_POST_PER_LAYER_NORM, "post_per_layer_input_norm");
 }
 
 static void add_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -163,8 +283,13 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     add_attention(table, spec, layer);
     if (after) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
     if (before && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
-    add_mlp(table, spec, layer);
+    if (spec->layers[layer].experts.router.num_experts > 0) add_experts(table, spec, layer);
+    if (spec->layers[layer].mlp.intermediate_size > 0) add_mlp(table, spec, layer);
     if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
+    if (spec->per_layer_size) add_per_layer(table, spec, layer);
+    const struct tensor scalar = {
+        .role = TENSOR_LAYER_SCALAR, .kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
+    if (spec->layer_scalars) add(table, &scalar, "%s.%d.layer_scalar", names->layers, layer);
 }
 
 static void add_cache_scales(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -184,18 +309,33 @@ static void set_scheme(struct tensor *t, const struct model_spec *spec)
     t->scheme = spec->schemes[scheme];
 }
 
+static void add_per_layer_inputs(struct tensor_table *table, const struct model_spec *spec)
+{
+    const int64_t all = (int64_t)spec->num_layers * spec->per_layer_size;
+    struct tensor t = {.role = TENSOR_PER_LAYER_EMBEDDING,
+                       .layer = -1,
+                       .out_features = spec->per_layer_vocab_size,
+                       .in_features = all};
+    add(table, &t, "model.embed_tokens_per_layer.weight");
+    t.role = TENSOR_PER_LAYER_PROJECTION, t.out_features = all, t.in_features = spec->hidden_size;
+    add(table, &t, "model.per_layer_model_projection.weight");
+    t.role = TENSOR_PER_LAYER_NORM, t.out_features = spec->per_layer_size, t.in_features = 0;
+    add_gain(table, spec, &t, "model.per_layer_projection_norm");
+}
+
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
 {
     struct tensor tokens = {
         .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
-    const struct tensor norm = {
-        .role = TENSOR_FINAL_NORM, .kind = TENSOR_GAIN, .layer = -1, .out_features = spec->hidden_size};
-    const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER;
+    const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER +
+                        model_spec_num_experts(spec) * MOST_OF_AN_EXPERT;
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     add(table, &tokens, "%s.weight", spec->names.embedding);
+    if (spec->names.embedding_norm) add_norm(table, spec, -1, TENSOR_EMBEDDING_NORM, spec->names.embedding_norm);
+    if (spec->per_layer_size) add_per_layer_inputs(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
-    add(table, &norm, "%s.weight", spec->names.final_norm);
+    add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
     tokens.role = TENSOR_LM_HEAD;
     if (!tied) add(table, &tokens, "lm_head.weight");
     for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);
@@ -225,7 +365,10 @@ int64_t tensor_elements(const struct tensor *t)
 
 struct tensor_name tensor_name_ending(const struct tensor *t, const char *end)
 {
+    static const char weight[] = ".weight";
+    const size_t length = strlen(t->name), cut = sizeof weight - 1;
+    const bool ends = length > cut && strcmp(t->name + length - cut, weight) == 0;
     struct tensor_name name;
-    snprintf(name.text, sizeof name.text, "%.*s%s", (int)(strlen(t->name) - strlen(".weight")), t->name, end);
+    snprintf(name.text, sizeof name.text, "%.*s%s", (int)(ends ? length - cut : length), t->name, end);
     return name;
 }

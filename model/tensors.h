@@ -10,18 +10,29 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-/* A scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an
- * fp8 KV cache: no weight, it has no elements here. */
-enum tensor_kind { TENSOR_MATRIX, TENSOR_BIAS, TENSOR_GAIN, TENSOR_SCALAR, TENSOR_CACHE_SCALE };
+/* ONES is a gain that no file holds, since all of it is 1. A vector is float32 in memory, whatever the file has. A
+ * scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an fp8
+ * KV cache: no weight, it has no elements here. */
+enum tensor_kind {
+    TENSOR_MATRIX,
+    TENSOR_BIAS,
+    TENSOR_GAIN,
+    TENSOR_ONES,
+    TENSOR_VECTOR,
+    TENSOR_SCALAR,
+    TENSOR_CACHE_SCALE
+};
 
-/* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. */
-enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP };
+/* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. The
+ * experts of a layer become one behind the other (struct row_segments): gate and up of each, and down of each. */
+enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP, MERGED_EXPERTS };
 
-/* Role and layer are what a tensor is found by; a bias has those of its matrix. */
+/* Role, layer and expert are what a tensor is found by; a bias has those of its matrix. */
 struct tensor {
     enum tensor_role role;
     enum tensor_kind kind;
     int32_t layer;                     /* -1: of no layer */
+    int32_t expert;                    /* 0 for all but matrices and biases of experts */
     int64_t out_features, in_features; /* the shape; in_features is 0 for all but matrices, [out_features] */
     struct weight_scheme scheme;       /* of a matrix: how the file stores it, and its format in memory */
     enum merged_matrix merged;
@@ -30,7 +41,9 @@ struct tensor {
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
-    bool optional;                  /* the file may lack it */
+    int32_t num_experts;            /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...] */
+    bool transposed, interleaved; /* as such a file has them (struct tensor_names); only gate and up are interleaved */
+    bool optional;                /* the file may lack it */
     char name[96]; /* in the file; of a quantized matrix, the name that it would have without quantization */
 };
 
@@ -44,13 +57,20 @@ struct tensor_table {
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err);
 void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct */
 
-/* The matrix, gain or scalar with that role; NULL if the layer has none. layer is -1 for what belongs to no layer. */
+/* The matrix, vector or scalar with that role, of experts the first's; NULL if the layer has none. layer is -1 for what
+ * belongs to no layer. */
 const struct tensor *tensor_table_find(const struct tensor_table *table, enum tensor_role role, int32_t layer);
 
-/* Whether it is a matrix, a bias or a gain, and not a number that the host reads. */
+/* Whether a backend reads it, and not the host: it is no scalar and no cache scale. */
 static inline bool tensor_is_weight(const struct tensor *t)
 {
-    return t->kind == TENSOR_MATRIX || t->kind == TENSOR_BIAS || t->kind == TENSOR_GAIN;
+    return t->kind != TENSOR_SCALAR && t->kind != TENSOR_CACHE_SCALE;
+}
+
+/* Whether it is a matrix that can be quantized. What chooses experts never is: it is small, and decides much. */
+static inline bool tensor_may_be_quantized(const struct tensor *t)
+{
+    return t->kind == TENSOR_MATRIX && t->role != TENSOR_ROUTER && t->role != TENSOR_SHARED_GATE;
 }
 
 int64_t tensor_elements(const struct tensor *t);
@@ -58,7 +78,7 @@ int64_t tensor_elements(const struct tensor *t);
 struct tensor_name {
     char text[128];
 };
-/* The name of a matrix, which ends in ".weight", with another end, such as ".qweight" or "". */
+/* The name of a matrix, without the ".weight" that it may end in, and with another end, such as ".qweight" or "". */
 struct tensor_name tensor_name_ending(const struct tensor *matrix, const char *end);
 
 #endif

@@ -143,6 +143,22 @@ static enum status send_band(struct backend *b, struct lane *lane, const struct 
     return status;
 }
 
+/* Rows of floats that are read as those of a quantized matrix are. */
+static enum status send_float_rows(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first,
+                                   int64_t count, struct error *err)
+{
+    const int64_t in_features = t->matrix->weight.in_features, elements = count * in_features;
+    const int64_t size = dtype_size(t->to), raw_bytes = elements * dtype_size(t->from);
+    const int64_t at = t->from == t->to ? 0 : (raw_bytes + 63) / 64 * 64; /* of the converted ones */
+    char *to = (char *)t->rows.at[WEIGHT_DATA] + first * in_features * size;
+    enum status status = reserve_raw(lane, at > 0 ? at + elements * size : raw_bytes, err);
+    if (status == STATUS_OK) status = weight_source_read_floats(t->matrix, first, count, lane->raw, err);
+    if (status != STATUS_OK) return status;
+    for (int64_t i = 0; at > 0 && i < elements; i++)
+        dtype_store(lane->raw + at, t->to, i, dtype_load(lane->raw, t->from, i));
+    return send_bytes(b, lane, to, lane->raw + at, elements * size, err);
+}
+
 /* ---- rows of floats that the device quantizes ---- */
 
 /* How many rows of a transfer a buffer holds for the device to quantize; 0 if the host quantizes them, or none fits. */
@@ -189,6 +205,7 @@ static enum status send(struct backend *b, struct lane *lane, const struct trans
 {
     if (!t->matrix) return send_piece(b, lane, t, first, count, err);
     if (rows_to_quantize(b, t) > 0) return send_rows(b, lane, t, first, count, err);
+    if (!t->matrix->scheme->is_quantized) return send_float_rows(b, lane, t, first, count, err);
     return send_band(b, lane, t, first, count, err);
 }
 

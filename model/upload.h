@@ -16,8 +16,8 @@ struct transfer {
     void *destination;              /* on the device */
     int64_t count;
     enum dtype from, to;
-    /* Where this is set, the transfer is of the `count` rows of a quantized matrix, and only this and `rows` are used:
-     * where the parts that are read go. */
+    /* Where this is set, the transfer is of the `count` rows of a matrix, and only this and `rows` are used: where the
+     * parts that are read go; and, for floats, `from` and `to`. */
     const struct weight_source *matrix;
     struct weight_rows rows;
 };

@@ -18,21 +18,36 @@ static struct xielu_params initial_xielu(enum mlp_kind mlp)
     return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
 }
 
+static enum status allocate_layers(const struct model_spec *spec, struct model_weights *w, struct error *err)
+{
+    enum { OF_AN_EXPERT = 3 };
+    w->layers = calloc((size_t)spec->num_layers, sizeof *w->layers);
+    w->experts = calloc(model_spec_num_experts(spec) * OF_AN_EXPERT + 1, sizeof *w->experts);
+    if (!w->layers || !w->experts)
+        return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights of %d layer%s",
+                         spec->num_layers, plural(spec->num_layers));
+    struct weight *next = w->experts;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const int32_t n = spec->layers[i].experts.router.num_experts;
+        w->layers[i].experts = (struct expert_weights){.gate_up = next, .down = next + 2 * n};
+        next += OF_AN_EXPERT * n;
+    }
+    return STATUS_OK;
+}
+
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *w, struct error *err)
 {
     *w = (struct model_weights){0};
     enum status status = tensor_table_make(spec, tied, &w->table, err);
-    if (status == STATUS_OK) {
-        w->layers = calloc((size_t)spec->num_layers, sizeof *w->layers);
-        if (!w->layers)
-            status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights of %d layer%s",
-                               spec->num_layers, plural(spec->num_layers));
-    }
+    if (status == STATUS_OK) status = allocate_layers(spec, w, err);
     if (status != STATUS_OK) {
         model_weights_close(w);
         return status;
     }
-    for (int32_t i = 0; i < spec->num_layers; i++) w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+        w->layers[i].scalar = 1;
+    }
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const struct weights_place place = model_weights_place(w, t);
@@ -43,47 +58,78 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
 }
 
 /* Where a role leads to: a place in struct layer_weights or, for what is in no layer, in struct model_weights. */
-enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_NORM };
+enum place_kind { NO_PLACE, PLACE_PROJECTION, PLACE_MATRIX, PLACE_EXPERTS, PLACE_NORM, PLACE_VECTOR };
 static const struct {
     enum place_kind kind;
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
+    [TENSOR_PER_LAYER_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, per_layer_embedding)},
+    [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
+    [TENSOR_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct model_weights, per_layer_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, q_norm)},
     [TENSOR_K_NORM] = {PLACE_NORM, offsetof(struct layer_weights, k_norm)},
+    [TENSOR_SINKS] = {PLACE_VECTOR, offsetof(struct layer_weights, sinks)},
+    [TENSOR_V_NORM] = {PLACE_NORM, offsetof(struct layer_weights, v_norm)},
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
     [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
+    [TENSOR_ROUTER] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.router)},
+    [TENSOR_CHOICE_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.choice_bias)},
+    [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
+    [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
+    [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
+    [TENSOR_EXPERT_DOWN] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.down)},
     [TENSOR_POST_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_mlp_norm)},
+    [TENSOR_PER_LAYER_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, per_layer_gate)},
+    [TENSOR_PER_LAYER_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, per_layer_down)},
+    [TENSOR_POST_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_per_layer_norm)},
     [TENSOR_FINAL_NORM] = {PLACE_NORM, offsetof(struct model_weights, final_norm)},
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
 };
 
-struct weights_place model_weights_place(const struct model_weights *w, const struct tensor *t)
+/* `place` with the vector of a norm, or another one. */
+static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found)
 {
-    struct weights_place place = {.num_rows = t->out_features};
-    void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
-    if (places[t->role].kind == PLACE_NORM) {
+    struct weight_vector *vector = found;
+    if (kind == PLACE_NORM) {
         place.norm = found;
         place.vector = &place.norm->gain;
         place.vector_dtype = &place.norm->gain_dtype;
-        return place;
+    } else {
+        place.vector = &vector->data;
+        place.vector_dtype = &vector->dtype;
     }
-    if (places[t->role].kind == NO_PLACE) return place;
+    return place;
+}
+
+struct weights_place model_weights_place(const struct model_weights *w, const struct tensor *t)
+{
+    const enum place_kind kind = places[t->role].kind;
+    struct weights_place place = {.num_rows = t->out_features, .num_segments = 1};
+    void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
+    bool merged = false;
+    if (kind == NO_PLACE) return place;
+    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found);
     place.matrix = found;
-    if (places[t->role].kind == PLACE_PROJECTION) {
+    if (kind == PLACE_PROJECTION) {
         place.projection = found;
-        const bool merged = place.projection->num_parts == 1;
-        if (merged) place.first_row = t->first_row, place.num_rows = t->merged_rows;
+        merged = place.projection->num_parts == 1;
         place.matrix = &place.projection->parts[merged ? 0 : t->part];
+    } else if (kind == PLACE_EXPERTS) {
+        merged = w->layers[t->layer].experts.stacked;
+        if (merged) place.num_segments = t->num_experts;
+        place.matrix = *(struct weight **)found + (merged ? 0 : t->expert * t->num_parts + t->part);
     }
+    if (merged) place.first_row = t->first_row, place.num_rows = t->merged_rows;
     place.vector = &place.matrix->bias;
     place.vector_dtype = &place.matrix->bias_dtype;
     return place;
@@ -103,6 +149,7 @@ void model_weights_set(struct model_weights *w, const struct tensor *t, const st
 {
     const struct weights_place to = model_weights_place(w, t);
     w->bytes += model_weights_tensor_bytes(t, from);
+    if (t->num_experts > 0) w->expert_bytes += model_weights_tensor_bytes(t, from);
     if (t->kind == TENSOR_MATRIX) {
         *to.matrix = *from;
     } else {
@@ -127,6 +174,9 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
     case TENSOR_V_SCALE:
         layer->kv_scales[1] = value;
         break;
+    case TENSOR_LAYER_SCALAR:
+        layer->scalar = value;
+        break;
     case TENSOR_XIELU_BETA:
         xielu->beta = value;
         break;
@@ -149,10 +199,14 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
     return w->sources ? &w->sources[t - w->table.tensors] : NULL;
 }
 
+bool model_weights_converts(const struct model_spec *spec, const struct tensor *t)
+{
+    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
+}
+
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    const bool converted = t->kind == TENSOR_GAIN && spec->gain_offset != 0; /* see model_weights_open */
-    return converted ? DTYPE_FLOAT32 : spec->dtype;
+    return t->kind == TENSOR_ONES || model_weights_converts(spec, t) ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)
@@ -167,6 +221,31 @@ enum status model_weights_sizes(const struct model_spec *spec, struct model_weig
         if (weight_is_ordered(t)) w->bytes += t->in_features * (int64_t)sizeof *weight.input_order;
     }
     return STATUS_OK;
+}
+
+static enum status check_expert(const struct model_weights *w, const struct tensor *t, struct error *err)
+{
+    const struct weight *m = model_weights_matrix(w, t), *first = m - (t->expert * t->num_parts + t->part);
+    if (m->input_order)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the matrix \"%s\" of an expert has an order of input features (GPTQ with desc_act), which "
+                         "quire does not compute; use a model that was quantized without desc_act",
+                         t->name);
+    if (m->format == first->format && m->scale_dtype == first->scale_dtype) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the matrix \"%s\" has another type than that of the layer's first expert; quire computes experts "
+                     "of one type only",
+                     t->name);
+}
+
+enum status model_weights_check_experts(const struct model_weights *w, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < w->table.count && status == STATUS_OK; i++) {
+        const struct tensor *t = &w->table.tensors[i];
+        if (t->num_experts > 0 && t->kind == TENSOR_MATRIX) status = check_expert(w, t, err);
+    }
+    return status;
 }
 
 /* Linux tells which pages of a file are in memory only to those who may write it; to others it says that all are. */
@@ -206,6 +285,7 @@ void model_weights_close(struct model_weights *w)
     free(w->sources);
     tensor_file_close(w->file);
     free(w->layers);
+    free(w->experts);
     tensor_table_free(&w->table);
     *w = (struct model_weights){0};
 }

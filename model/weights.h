@@ -20,28 +20,59 @@ struct projection {
     int num_parts;
 };
 
+/* A vector that the layer does not have has data NULL. */
+struct weight_vector {
+    const void *data;
+    enum dtype dtype;
+};
+
+/* The experts of a layer. In host memory, a matrix for each: gate_up [num_experts, 2], the gate and up of each, and
+ * down [num_experts]. Stacked, one for all: gate_up [1] and down [1] describe the first expert's, behind which the
+ * others lie (struct expert_matrices). */
+struct expert_weights {
+    struct weight router;             /* [num_experts, hidden_size] */
+    struct weight_vector choice_bias; /* [num_experts] */
+    struct weight *gate_up; /* [intermediate_size, hidden_size] each; stacked, [2 * intermediate_size, hidden_size] */
+    struct weight *down;    /* [hidden_size, intermediate_size] */
+    bool stacked;
+    struct weight shared_gate; /* [1, hidden_size] */
+};
+
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
     struct projection qkv;             /* [(num_heads + 2 * num_kv_heads) * head_size, hidden_size] of the layer */
+    struct norm_params v_norm;         /* [head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
+    struct weight_vector sinks;        /* [num_heads] */
     float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
     struct xielu_params xielu; /* of an MLP without a gate */
     struct weight down;        /* [hidden_size, intermediate_size] */
-    struct norm_params post_mlp_norm; /* [hidden_size] */
+    struct expert_weights experts;
+    struct norm_params post_mlp_norm;       /* [hidden_size] */
+    struct projection per_layer_gate;       /* [per_layer_size, hidden_size] */
+    struct weight per_layer_down;           /* [hidden_size, per_layer_size] */
+    struct norm_params post_per_layer_norm; /* [hidden_size] */
+    float scalar;                           /* what the layer multiplies the residual stream by; 1 where it does not */
 };
 
 struct model_weights {
-    struct tensor_table table;     /* what there is */
-    struct weight embedding;       /* [vocab_size, hidden_size] */
-    struct weight lm_head;         /* [vocab_size, hidden_size]; the embedding where they are tied */
-    struct norm_params final_norm; /* [hidden_size] */
-    struct layer_weights *layers;  /* [num_layers] */
-    int64_t bytes;                 /* of all weights, a tied one counted once */
-    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
+    struct tensor_table table;              /* what there is */
+    struct weight embedding;                /* [vocab_size, hidden_size] */
+    struct norm_params embedding_norm;      /* [hidden_size] */
+    struct weight per_layer_embedding;      /* [per_layer_vocab_size, num_layers * per_layer_size] */
+    struct projection per_layer_projection; /* [num_layers * per_layer_size, hidden_size] */
+    struct norm_params per_layer_norm;      /* [per_layer_size] */
+    struct weight lm_head;                  /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm;          /* [hidden_size] */
+    struct layer_weights *layers;           /* [num_layers] */
+    struct weight *experts;                 /* those of all layers, three for each expert */
+    int64_t bytes;                          /* of all weights, a tied one counted once */
+    int64_t expert_bytes;                   /* of these, those of matrices and biases of experts */
+    struct tensor_file *file;               /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
@@ -51,18 +82,18 @@ struct model_weights {
  * name the file, the tensor, the shape or dtype found and the one expected. A warning on `log` names each tensor that
  * nothing uses, except rotary inv_freq buffers and the copy of a tied lm_head.
  *
- * A quantized matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its
- * source: by model_weights_pack, or while it is uploaded. Each other tensor is float32, float16 or bfloat16 as the file
- * has it, whatever spec->dtype says. Gains to which a gain_offset is added are float32. An lm_head that the file holds
- * is used, as transformers 5 does, even if the spec ties it to the embedding; one whose bytes are the embedding's stays
- * tied.
+ * A matrix points to what the file has as struct weight wants it; the rest is NULL, and is read from its source: by
+ * model_weights_pack, or while it is uploaded. Each tensor that is not quantized is float32, float16 or bfloat16 as the
+ * file has it, whatever spec->dtype says. Gains to which a gain_offset is added, those that are 1, and vectors are
+ * float32. An lm_head that the file holds is used, as transformers 5 does, even if the spec ties it to the embedding;
+ * one whose bytes are the embedding's stays tied.
  *
  * Nothing is read but headers, scalars, the gains that are converted, an lm_head that the spec ties, and the order of
  * input features in a quantized matrix: other pages come in as they are touched. On failure *weights is zeroed. */
 enum status model_weights_open(const char *folder, const struct model_spec *spec, const struct log *log,
                                struct model_weights *weights, struct error *err);
 
-/* Reads into memory what quantized matrices cannot use in the files, so that weights can be used on the CPU; on
+/* Reads into memory what matrices cannot use in the files, so that weights can be used on the CPU; on
  * all processors. Does nothing where there is no such matrix, or if that is done already. OUT_OF_MEMORY, IO,
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
@@ -71,8 +102,9 @@ int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes tha
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
  * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
- * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Gains are
- * float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights is zeroed then.
+ * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Vectors
+ * are 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
+ * is zeroed then.
  */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
                                 struct error *err);
@@ -84,7 +116,8 @@ void model_weights_close(struct model_weights *weights); /* safe on a zeroed str
  * in its page cache, and dummy or packed weights. *resident is -1 where the system does not tell. */
 void model_weights_resident(const struct model_weights *weights, int64_t *bytes, int64_t *resident);
 
-/* Makes the table and zeroed layers, for functions that fill weights. On failure *weights is zeroed. */
+/* Makes the table and zeroed layers, for functions that fill weights. Experts are not stacked. On failure *weights is
+ * zeroed. */
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *weights,
                                struct error *err);
 /* Memory that parts of weights are taken from, one after the other. `at` NULL: they are only counted. */
@@ -101,6 +134,8 @@ struct weight_rows weights_memory_take_parts(struct weights_memory *memory, stru
 /* Allocates `memory` of that size. `what` is said in the error if there is too little: "dummy weights of this config"
  */
 enum status model_weights_allocate(struct model_weights *weights, int64_t bytes, const char *what, struct error *err);
+/* Whether the tensor is converted to float32 when it is read. */
+bool model_weights_converts(const struct model_spec *spec, const struct tensor *t);
 /* The type of a tensor that is not quantized, in weights without files. */
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t);
 /* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. */
@@ -110,18 +145,23 @@ const struct weight_source *model_weights_source(const struct model_weights *wei
 /* Sets a scalar, or a scale of the cache, to what the file holds. Those of a layer are set in the order of the table:
  * the alphas follow from beta and from what was learnt. Before, they have the values with which training begins. */
 void model_weights_set_scalar(struct model_weights *weights, const struct tensor *t, float value);
-/* Where a tensor's role and layer lead to. A bias has its matrix's role. Only who may change the weights may write to
- * what the place points to. */
+/* Where a tensor's role, layer and expert lead to. A bias has its matrix's role. Only who may change the weights may
+ * write to what the place points to. */
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
     struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
     struct norm_params *norm;      /* that the gain belongs to; NULL: none */
-    const void **vector;           /* the data of a bias or a gain, and their type */
+    const void **vector;           /* the data of a bias, a gain or a vector, and their type */
     enum dtype *vector_dtype;
-    int64_t first_row, num_rows; /* where the tensor begins in the matrix or its bias, and how many rows these have */
+    /* where the tensor begins in the matrix or its bias, and how many rows these have, of all segments together */
+    int64_t first_row, num_rows;
+    int32_t num_segments; /* matrices one behind the other, of which `matrix` describes the first: stacked experts; 1 */
 };
 struct weights_place model_weights_place(const struct model_weights *weights, const struct tensor *t);
 struct weight *model_weights_matrix(const struct model_weights *weights, const struct tensor *t);
+/* UNSUPPORTED, with the name of a matrix, unless the experts of each layer are what struct expert_matrices describes:
+ * of one type, without input_order. */
+enum status model_weights_check_experts(const struct model_weights *weights, struct error *err);
 /* Bytes of the tensor's weight, which may lack its zeros yet, with its input_order and without the bias. */
 int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w);
 

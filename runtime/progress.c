@@ -56,20 +56,21 @@ static double fraction_of(const struct progress_facts *f)
 
 static void add_done(struct line *l, const struct progress_facts *f)
 {
-    char part[160], bar[BAR_WIDTH + 1] = "";
+    char part[160], unit[16] = "", bar[BAR_WIDTH + 1] = "";
     const double fraction = fraction_of(f);
+    if (f->unit) snprintf(unit, sizeof unit, " %s", f->unit);
     if (f->total <= 0) {
         snprintf(part, sizeof part, "%s done", grouped(f->done).text);
     } else if (l->width == 0) {
-        snprintf(part, sizeof part, "%s of %s%s", grouped(f->done).text, f->total_estimated ? "about " : "",
-                 grouped(f->total).text);
+        snprintf(part, sizeof part, "%s of %s%s%s", grouped(f->done).text, f->total_estimated ? "about " : "",
+                 grouped(f->total).text, unit);
     } else {
         const int full = (int)(fraction * BAR_WIDTH);
         memset(bar, ' ', BAR_WIDTH);
         memset(bar, '=', (size_t)full);
         if (full < BAR_WIDTH) bar[full] = '>';
-        snprintf(part, sizeof part, "[%s] %s/%s%s", bar, grouped(f->done).text, f->total_estimated ? "~" : "",
-                 grouped(f->total).text);
+        snprintf(part, sizeof part, "[%s] %s/%s%s%s", bar, grouped(f->done).text, f->total_estimated ? "~" : "",
+                 grouped(f->total).text, unit);
     }
     add(l, part);
 }
@@ -94,20 +95,25 @@ static void add_left(struct line *l, const struct progress_facts *f, double seco
     add(l, part);
 }
 
+static void add_requests(struct line *l, const struct progress *p, const struct progress_facts *f)
+{
+    char part[96];
+    snprintf(part, sizeof part, "%.0f + %.0f tokens/s", p->prompt_rate, p->output_rate);
+    add(l, part);
+    snprintf(part, sizeof part, "%d running, %d waiting", f->running, f->waiting);
+    add(l, part);
+    snprintf(part, sizeof part, "KV %.0f %%, %.0f %% hits", 100 * f->cache_used, 100 * f->hit_rate);
+    add(l, part);
+}
+
 bool progress_line(const struct progress *p, const struct progress_facts *f, double seconds, int width,
                    struct text *out)
 {
     struct line l = {.out = out, .start = out->length, .width = width, .ok = true};
-    char part[96];
     add_done(&l, f);
     add_reading(&l, f);
     add_left(&l, f, seconds);
-    snprintf(part, sizeof part, "%.0f + %.0f tokens/s", p->prompt_rate, p->output_rate);
-    add(&l, part);
-    snprintf(part, sizeof part, "%d running, %d waiting", f->running, f->waiting);
-    add(&l, part);
-    snprintf(part, sizeof part, "KV %.0f %%, %.0f %% hits", 100 * f->cache_used, 100 * f->hit_rate);
-    add(&l, part);
+    if (!f->unit) add_requests(&l, p, f);
     return l.ok;
 }
 

@@ -5,8 +5,8 @@
  *   quire generate: 1,204 of 3,000, 0:02:31 left, 812 + 340 tokens/s, 64 running, 128 waiting, KV 43 %, 12 % hits
  *
  * Until the first token of an answer, "reading 12 %" behind the count says how much of the prompts is computed. Tokens
- * per second are those of prompts and of answers, of late. A line that is wider than the terminal loses what
- * stands last. */
+ * per second are those of prompts and of answers, of late. Where something else than requests is counted, the line ends
+ * with the time that is left. A line that is wider than the terminal loses what stands last. */
 #ifndef QUIRE_RUNTIME_PROGRESS_H
 #define QUIRE_RUNTIME_PROGRESS_H
 
@@ -19,6 +19,7 @@
 /* How things stand. */
 struct progress_facts {
     int64_t done, total;         /* requests; total 0: not known */
+    const char *unit;            /* "MB": they count this in place of requests, and nothing below done_before is set */
     bool total_estimated;        /* ... and only about so many */
     int64_t done_before;         /* of done: by an earlier run, so that they say nothing of the speed */
     int64_t prompt_tokens;       /* computed, or found in the cache */

@@ -303,9 +303,10 @@ static int32_t writable_tokens(const struct block_manager *m, const struct seque
     int64_t count = INT32_MAX;
     for (int32_t g = 0; g < m->limits.num_groups; g++) {
         const int64_t size = block_size_of(m, g), all = blocks_for(m, g, num_tokens) * size;
-        const int64_t kept = (seq->tables[g].first + 1) * size + m->limits.windows[g] - 1;
         if (all < count) count = all;
-        if (m->limits.windows[g] > 0 && kept < count) count = kept;
+        if (m->limits.windows[g] == 0) continue;
+        const int64_t kept = batch_position_after(&m->limits, g, seq->tables[g].first);
+        if (kept < count) count = kept;
     }
     return (int32_t)count;
 }

@@ -758,16 +758,19 @@ static void test_later_ends_when_the_prefix_is_computed(void **state)
 
 /* ---- Windows ---- */
 
-/* Required: at most what the window and one step's tokens touch. Held: in steady state ceil(W / block_size) + 1. */
+/* The same for a chunk. Required: at most what the window and one step's tokens touch. Held: in steady state ceil(W /
+ * block_size) + 1. */
 static void test_a_window_bounds_what_is_needed_and_held(void **state)
 {
     (void)state;
-    for (int32_t window = 1; window < 3 * SIZE; window++) {
+    for (int32_t i = 2; i < 6 * SIZE; i++) {
+        const int32_t window = i / 2;
         struct fixture f;
         struct error err;
         struct block_pair copies[2];
         const int32_t chunk = 4 * SIZE, length = 60 * SIZE + 3;
         open_groups(&f, 100, false, chunk, 2, (int32_t[]){window, 0});
+        f.m.limits.chunked[0] = i % 2;
         struct request *request = add(&f, 0, length, 1);
         struct sequence *seq = &request->sequences[0];
         const int32_t most = (window - 1 + chunk + SIZE - 2) / SIZE + 1;
@@ -783,7 +786,7 @@ static void test_a_window_bounds_what_is_needed_and_held(void **state)
             assert_int_equal(seq->tables[0].first, batch_first_block(&f.m.limits, 0, seq->num_computed));
             compute_to(&f, seq, end);
         }
-        for (int32_t i = 0; i < 30; i++) {
+        for (int32_t k = 0; k < 30; k++) {
             append(&f, seq, 7);
             assert_in_range(seq->tables[0].num_blocks - seq->tables[0].first, 1, (window + SIZE - 1) / SIZE + 1);
             assert_int_equal(seq->tables[1].first, 0);

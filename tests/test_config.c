@@ -141,7 +141,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs apertus, arcee, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and smollm3");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and vaultgemma");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of apertus, arcee, ");
@@ -173,8 +173,6 @@ static void test_several_architectures(void **state)
 static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
-        {"mixtral", "a mixture of experts"},
-        {"qwen3_moe", "a mixture of experts"},
         {"gpt_oss", "a mixture of experts"},
         {"phimoe", "a mixture of experts"},
         {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
@@ -195,7 +193,7 @@ static void test_unsupported(void **state)
         {"gpt2", "learned positions, ALiBi, or norms with biases"},
         {"gptj", "learned positions, ALiBi, or norms with biases"},
         {"patchtst", "time series in place of text"},
-        {"granite_swa", "layers of a kind of its own"},
+        {"bitnet", "layers of a kind of its own"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char keys[128], words[256];
@@ -288,7 +286,8 @@ static void test_llama_window(void **state)
 /* These read sliding_window without use_sliding_window, as transformers does. */
 static void test_use_sliding_window_is_ignored(void **state)
 {
-    static const char *const model_types[] = {"cohere2", "exaone4", "gemma2", "gemma3_text", "ministral", "olmo3"};
+    static const char *const model_types[] = {"cohere2",     "vaultgemma", "exaone4", "gemma2",
+                                              "gemma3_text", "ministral",  "olmo3"};
     for (size_t i = 0; i < sizeof model_types / sizeof *model_types; i++)
         for (int use = 0; use < 2; use++) {
             char extra[128];
@@ -361,6 +360,8 @@ static void test_refused_by_a_family(void **state)
         {"cohere2", "\"sliding_window_pattern\":0", STATUS_INVALID, "sliding_window_pattern must be an integer"},
         {"cohere2", "\"layer_types\":[\"full_attention\",\"chunked_attention\"]", STATUS_UNSUPPORTED,
          "layer_types[1] is \"chunked_attention\""},
+        {"cwm", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
+        {"cwm", "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true"},
         {"ernie4_5", "\"moe_num_experts\":64", STATUS_UNSUPPORTED, "moe_num_experts is 64"},
         {"exaone4", "\"sliding_window_pattern\":\"LG\"", STATUS_INVALID, "sliding_window_pattern must be an integer"},
         {"exaone4", "\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
@@ -386,7 +387,15 @@ static void test_refused_by_a_family(void **state)
         {"granite", "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number"},
         {"granite", "\"logit_scale\":2", STATUS_UNSUPPORTED, "logit_scale is 2"},
         {"helium", "\"use_bias\":true", STATUS_UNSUPPORTED, "use_bias is true"},
+        {"hunyuan_v1_dense", "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8"},
+        {"hunyuan_v1_dense", "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1,\"alpha\":-1}", STATUS_INVALID,
+         "rope_scaling.alpha must be"},
+        {"hyperclovax", "\"logits_scaling\":0", STATUS_INVALID, "logits_scaling must be a number"},
+        {"llama", "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":1,\"alpha\":9}", STATUS_UNSUPPORTED,
+         "rope_scaling.alpha is set, a key that quire does not know"},
         {"ministral", "\"attention_bias\":true", STATUS_UNSUPPORTED, "attention_bias is true"},
+        {"nanochat", "\"hidden_act\":\"silu\"", STATUS_UNSUPPORTED, "quire computes \"relu2\""},
+        {"olmo", "\"clip_qkv\":0", STATUS_INVALID, "clip_qkv must be a number"},
         {"olmo2", "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8"},
         {"olmo2", "\"sliding_window\":8", STATUS_UNSUPPORTED, "sliding_window is 8"},
         {"olmo3", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
@@ -402,6 +411,7 @@ static void test_refused_by_a_family(void **state)
         {"smollm3", "\"no_rope_layers\":[1]", STATUS_INVALID, "no_rope_layers must be an array"},
         {"smollm3", "\"no_rope_layers\":[0,2]", STATUS_INVALID, "an element of no_rope_layers must be"},
         {"smollm3", "\"no_rope_layer_interval\":0", STATUS_INVALID, "no_rope_layer_interval must be"},
+        {"vaultgemma", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char base[256];
@@ -423,7 +433,7 @@ static void test_arithmetic_of_families(void **state)
 {
     static const struct {
         const char *model_type;
-        bool interleaved, layer_norm, gemma;
+        bool interleaved, layer_norm, gemma, reversed, norm_last, no_gains;
     } cases[] = {
         {"cohere", .interleaved = true, .layer_norm = true},
         {"cohere2", .interleaved = true, .layer_norm = true},
@@ -435,12 +445,19 @@ static void test_arithmetic_of_families(void **state)
         {"glm4", .interleaved = true},
         {"granite"},
         {"helium", .interleaved = true},
+        {"hunyuan_v1_dense", .norm_last = true},
         {"llama"},
+        {"nanochat", .reversed = true, .norm_last = true, .no_gains = true},
+        {"olmo", .layer_norm = true, .no_gains = true},
+        {"vaultgemma", .gemma = true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char base[256];
         snprintf(base, sizeof base, SIZES ",\"num_key_value_heads\":2,\"model_type\":\"%s\"", cases[i].model_type);
         const struct model_config c = accept(*state, base, "");
+        assert_int_equal(c.spec.rope_reversed, cases[i].reversed);
+        assert_int_equal(c.spec.layers[0].attention.norm_after_rotation, cases[i].norm_last);
+        assert_int_equal(c.spec.no_gains, cases[i].no_gains);
         assert_int_equal(c.spec.rope_interleaved, cases[i].interleaved);
         assert_int_equal(c.spec.norm_type, cases[i].layer_norm ? NORM_LAYER : NORM_RMS);
         assert_true(c.spec.gain_offset == cases[i].gemma);
@@ -564,10 +581,66 @@ static void test_granite4(void **state)
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\"]", STATUS_INVALID, "layer_types must be an array of num_");
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"mamba\"]", STATUS_UNSUPPORTED,
            "layer_types[1] is \"mamba\"; quire computes layers of attention only");
-    refuse(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention, STATUS_UNSUPPORTED,
-           "num_local_experts is 8: a mixture of experts");
-    refuse(*state, "\"model_type\":\"granitemoehybrid\",\"num_local_experts\":62," SIZES, attention, STATUS_UNSUPPORTED,
-           "num_local_experts is 62");
+    c = accept(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention);
+    assert_int_equal(c.spec.layers[1].experts.router.num_experts, 8);
+    assert_int_equal(c.spec.layers[1].experts.intermediate_size, 96);
+    assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 1024);
+}
+
+/* --- Mixtures of experts --- */
+
+#define QWEN3_MOE "\"model_type\":\"qwen3_moe\"," SIZES ",\"moe_intermediate_size\":24"
+#define QWEN2_MOE "\"model_type\":\"qwen2_moe\"," SIZES ",\"num_key_value_heads\":2"
+
+static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
+{
+    const struct experts_spec *e = &c->spec.layers[layer].experts;
+    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
+}
+
+static void test_qwen_experts(void **state)
+{
+    struct model_config c = accept(*state, QWEN3_MOE, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 0, 128, 8, 24) && routes(&c, 1, 128, 8, 24));
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 0);
+    assert_false(c.spec.layers[0].experts.router.normalize || c.spec.layers[0].experts.shared_gate);
+    assert_true(c.spec.layers[0].experts.router.kind == ROUTER_SOFTMAX && c.spec.layers[0].experts.router.scaling == 1);
+    c = accept(*state, QWEN3_MOE,
+               "\"num_local_experts\":6,\"num_experts_per_tok\":2,\"norm_topk_prob\":true,\"mlp_only_layers\":[0]");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 6, 2, 24));
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 96);
+    assert_true(c.spec.layers[1].experts.router.normalize);
+    c = accept(*state, QWEN3_MOE, "\"decoder_sparse_step\":2,\"use_sliding_window\":true,\"sliding_window\":9");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 128, 8, 24));
+    assert_true(c.spec.layers[0].attention.window == 9 && c.spec.layers[1].attention.window == 9);
+    refuse(*state, QWEN3_MOE, "\"mlp_only_layers\":0", STATUS_INVALID,
+           "mlp_only_layers must be an array of numbers of");
+    refuse(*state, QWEN3_MOE, "\"num_experts\":4", STATUS_INVALID,
+           "num_experts_per_tok (8) is larger than num_experts");
+    refuse(*state, QWEN3_MOE, "\"num_experts\":4096", STATUS_INVALID, "num_experts");
+
+    c = accept(*state, QWEN2_MOE, "\"use_sliding_window\":true,\"max_window_layers\":1");
+    assert_true(routes(&c, 1, 60, 4, 1408) && c.spec.layers[1].mlp.intermediate_size == 5632);
+    assert_true(c.spec.layers[1].experts.shared_gate && c.spec.layers[1].attention.qkv_bias);
+    assert_true(c.spec.layers[0].attention.window == 4096 && c.spec.layers[1].attention.window == 0);
+    assert_string_equal(c.spec.names.shared, "mlp.shared_expert");
+}
+
+static void test_experts(void **state)
+{
+    struct model_config c = accept(*state, "\"model_type\":\"mixtral\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].experts.router.normalize && c.spec.ropes[0].theta == 1e6 && c.spec.norm_eps == 1e-5);
+    assert_string_equal(c.spec.names.expert_up, "w3");
+    c = accept(*state, "\"model_type\":\"olmoe\"," SIZES, "\"num_experts\":16,\"clip_qkv\":null");
+    assert_true(routes(&c, 1, 16, 8, 96) && c.spec.layers[1].attention.qk_norm == QK_NORM_PROJECTION);
+    assert_false(c.spec.layers[1].experts.router.normalize);
+    refuse(*state, "\"model_type\":\"olmoe\"," SIZES, "\"clip_qkv\":8", STATUS_UNSUPPORTED, "clip_qkv is 8");
+    c = accept(*state, "\"model_type\":\"granitemoe\"," SIZES, "\"shared_intermediate_size\":40");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].experts.router.normalize && c.spec.names.experts == NULL);
+    c = accept(*state, "\"model_type\":\"granitemoeshared\"," SIZES, "\"shared_intermediate_size\":40");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 40);
 }
 
 /* The factors of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
@@ -1234,6 +1307,8 @@ int main(void)
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
         TEST(test_granite4),
+        TEST(test_qwen_experts),
+        TEST(test_experts),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),

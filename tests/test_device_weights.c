@@ -71,7 +71,7 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
         assert_memory_equal(&host->xielu, &device->xielu, sizeof host->xielu);
         return;
     }
-    if (t->kind == TENSOR_GAIN) {
+    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES) {
         const struct norm_params *host = model_weights_place(&c->host, t).norm,
                                  *device = model_weights_place(&c->device, t).norm;
         from = host->gain, to = device->gain;

@@ -115,31 +115,49 @@ static float *spread_columns(struct weight *w, const struct spread *s, float *ou
     return out + w->out_features * s->count;
 }
 
-/* Gives each KV head of a layer one more head of queries, and its MLP more elements, all of which the last matmul
- * multiplies by 0. A norm of the whole projection would see the heads, so there they stay. Returns the matrices. */
+/* Gives `parts`, gate and up, more rows, which down multiplies by 0; `size` rows become more. */
+static float *widen_mlp(struct weight *parts, int num_parts, struct weight *down, int32_t *size, float *out)
+{
+    enum { MOST = 1024, MORE = 40 };
+    static int32_t inner[MOST];
+    const struct spread up = {inner, *size + MORE};
+    assert_true(up.count <= MOST);
+    for (int32_t i = 0; i < up.count; i++) inner[i] = i < *size ? i : -1;
+    for (int i = 0; i < num_parts; i++) out = spread_rows(&parts[i], &up, out);
+    *size += MORE;
+    return spread_columns(down, &up, out);
+}
+
+/* Gives each KV head of a layer one more head of queries, and its MLP and experts more elements, all of which the last
+ * matmul multiplies by 0. A norm of the whole projection would see the heads, so there they stay. Returns the matrices.
+ */
 static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
 {
-    enum { MOST = 4096, MORE = 40 };
-    static int32_t heads[MOST], inner[MOST];
+    enum { MOST = 4096, MOST_NUMBERS = 1 << 20 };
+    static int32_t heads[MOST];
     struct attention_spec *a = &spec->attention;
     const int32_t shared = a->num_heads / a->num_kv_heads, more = a->qk_norm != QK_NORM_PROJECTION;
     const struct spread q = {heads, (int64_t)a->num_kv_heads * (shared + more) * a->head_size};
-    const struct spread up = {inner, spec->mlp.intermediate_size + MORE};
-    const int64_t hidden = w->o.out_features;
-    assert_true(q.count <= MOST && up.count <= MOST);
+    const int32_t num_experts = spec->experts.router.num_experts;
+    int32_t expert_size = spec->experts.intermediate_size;
+    assert_true(q.count <= MOST);
     for (int32_t i = 0; i < q.count; i++) {
         const int32_t head = i / a->head_size, kv_head = head / (shared + more), k = head % (shared + more);
         heads[i] = k < shared ? (kv_head * shared + k) * a->head_size + i % a->head_size : -1;
     }
-    for (int32_t i = 0; i < up.count; i++) inner[i] = i < spec->mlp.intermediate_size ? i : -1;
-    float *data = malloc((size_t)((2 * q.count + 3 * up.count) * (hidden + 1)) * sizeof *data);
+    float *data = malloc(MOST_NUMBERS * sizeof *data);
     assert_non_null(data);
     float *next = spread_rows(&w->qkv.parts[0], &q, data);
     next = spread_columns(&w->o, &q, next);
-    for (int i = 0; i < w->gate_up.num_parts; i++) next = spread_rows(&w->gate_up.parts[i], &up, next);
-    spread_columns(&w->down, &up, next);
+    if (spec->mlp.intermediate_size > 0)
+        next = widen_mlp(w->gate_up.parts, w->gate_up.num_parts, &w->down, &spec->mlp.intermediate_size, next);
+    for (int32_t i = 0; i < num_experts; i++) {
+        expert_size = spec->experts.intermediate_size;
+        next = widen_mlp(w->experts.gate_up + 2 * i, 2, w->experts.down + i, &expert_size, next);
+    }
+    assert_true(next - data <= MOST_NUMBERS);
     a->num_heads = a->num_kv_heads * (shared + more);
-    spec->mlp.intermediate_size += MORE;
+    spec->experts.intermediate_size = expert_size;
     return data;
 }
 
@@ -355,16 +373,16 @@ static void place_in_groups(struct fixture *f, int32_t first, int32_t end)
     give_back_passed(f, first);
     if (f->host_blocks) swap_grouped(f);
     for (int32_t g = 0; g < step.num_groups; g++) {
-        const int32_t shared = blocks->tables[g][first / 16];
+        const int32_t size = batch_block_size(&step, g), shared = blocks->tables[g][first / size];
         if (shared && first % 2) {
-            take(f, g, first / 16);
-            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / 16]};
+            take(f, g, first / size);
+            b->copies[b->num_copies++] = (struct block_pair){shared, blocks->tables[g][first / size]};
             blocks->copied[blocks->num_copied++] = shared;
         }
         for (int32_t t = first; t < end; t++) {
-            if (!blocks->tables[g][t / 16]) take(f, g, t / 16);
+            if (!blocks->tables[g][t / size]) take(f, g, t / size);
             b->slot_mapping[g * b->limits.max_num_tokens + t - first] =
-                (int64_t)blocks->tables[g][t / 16] * 16 + t % 16;
+                (int64_t)blocks->tables[g][t / size] * size + t % size;
         }
         int32_t held = 0;
         for (int32_t i = 0; i < MAX_BLOCKS; i++) held += blocks->tables[g][i] != 0;

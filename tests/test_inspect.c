@@ -303,6 +303,12 @@ static void rows_of_every_kind_of_layer(void **state)
     check_rows(GOLDEN "/apertus", ARGUMENTS("MLP xielu without a gate"));
     check_rows(GOLDEN "/arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
     check_rows(GOLDEN "/qwen2", ARGUMENTS("biases qkv"));
+    check_rows(GOLDEN "/nanochat",
+               ARGUMENTS("parameters 51200, 51.20 thousand", "rotation reversed, 64 of 64 elements of a head",
+                         "norms RMSNorm without gains, eps 1e-05, before each sublayer",
+                         "QK norm of each head, after the rotation"));
+    check_rows(GOLDEN "/olmo",
+               ARGUMENTS("norms LayerNorm without gains, eps 1e-05, before each sublayer", "q, k and v clipped to 2"));
 }
 
 /* Copies model.safetensors from one folder to another, and adds a tensor of one float32. Returns how many tensors there

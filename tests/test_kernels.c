@@ -1093,6 +1093,28 @@ static void moves_blocks(struct test_backend *tb, struct random *random)
     tensor_free(&pairs_on);
 }
 
+/* A number, NaN and the infinities stay what they are, or become a limit. */
+static void clips(struct test_backend *tb, struct random *random)
+{
+    static const int32_t counts[] = {1, 5, 64, 700, 3001};
+    for (int i = 0; i < 15; i++) {
+        const enum dtype dtype = types[i % 3];
+        struct tensor x = tensor_random(tb->b, dtype, counts[i / 3], 4, random);
+        dtype_store(x.host, dtype, 0, NAN);
+        if (x.count > 4) dtype_store(x.host, dtype, 3, INFINITY), dtype_store(x.host, dtype, 4, -INFINITY);
+        tensor_upload(&x);
+        double *expected = tensor_doubles(&x);
+        tb->b->clip(tb->b, &(struct clip_args){.x = x.data, .count = x.count, .limit = 1.5f, .dtype = dtype});
+        tensor_download(&x);
+        for (int64_t k = 0; k < x.count; k++) {
+            const double value = dtype_load(x.host, dtype, k), limited = fmax(-1.5, fmin(1.5, expected[k]));
+            assert_true(isnan(expected[k]) ? isnan(value) : value == limited);
+        }
+        free(expected);
+        tensor_free(&x);
+    }
+}
+
 /* Calls with no tokens write nothing. */
 static void empty_calls(struct test_backend *tb, struct random *random)
 {
@@ -1108,6 +1130,7 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     tb->b->rms_norm(tb->b, &norm);
     tb->b->act_and_mul(tb->b, &act);
     tb->b->xielu(tb->b, &xielu);
+    tb->b->clip(tb->b, &(struct clip_args){.x = t.data, .limit = 0.5f});
     tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
     tb->b->embedding(tb->b, &(struct embedding_args){.out = t.data, .table = &weight, .multiplier = 1});
     tb->b->scale_logits(tb->b, &(struct scale_logits_args){.logits = t.data, .vocab_size = 8, .multiplier = 2});
@@ -1140,6 +1163,7 @@ EVERY_BACKEND_TEST(rotates)
 EVERY_BACKEND_TEST(norms_heads)
 EVERY_BACKEND_TEST(activates)
 EVERY_BACKEND_TEST(computes_xielu)
+EVERY_BACKEND_TEST(clips)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
 EVERY_BACKEND_TEST(scales_logits)
@@ -1173,6 +1197,7 @@ int main(void)
         cmocka_unit_test(test_norms_heads),
         cmocka_unit_test(test_activates),
         cmocka_unit_test(test_computes_xielu),
+        cmocka_unit_test(test_clips),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),
         cmocka_unit_test(test_scales_logits),

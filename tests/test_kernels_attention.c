@@ -1,6 +1,6 @@
 /* Paged attention against float64, on caches whose unused slots are all NaN: decode (v1 and v2), prefill, chunks and
- * mixed batches, every head size, block size and element type, ALiBi, block-sparse attention, sliding windows and soft
- * caps. decode_attention, where a backend has it, against the operations that it replaces. */
+ * mixed batches, every head size, block size and element type, ALiBi, block-sparse attention, sliding windows, soft
+ * caps, sinks, chunks. decode_attention, where a backend has it, against the operations that it replaces. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +21,9 @@ enum { MAX_SEQS = 256, NO_BLOCK = 1 << 30 };
 
 enum route { ROUTE_V1 = 1, ROUTE_V2 = 2, ROUTE_PREFILL = 4, ROUTE_MIXED = 8 };
 
+/* Beside scores of about 1: no sinks, some that weigh as much as a few keys, or some far above and below any score. */
+enum sinks { SINKS_NONE, SINKS_EVEN, SINKS_FAR };
+
 struct attention_case {
     int32_t num_seqs;
     int32_t query_lens[MAX_SEQS], seq_lens[MAX_SEQS]; /* decodes first */
@@ -29,8 +32,9 @@ struct attention_case {
     struct attention_params params; /* scale may be left 0: 1/sqrt(head_size) */
     float kv_scales[2];             /* of an fp8 cache; 0: 1 */
     bool alibi;
-    bool poison_before_window; /* tokens before every window are NaN; for their blocks the table has the null block,
-                                  which is NaN too, or numbers of no block */
+    enum sinks sinks;
+    bool poison_before_window; /* tokens before every window or chunk are NaN; for their blocks the table has the null
+                                  block, which is NaN too, or numbers of no block */
     double amplitude;          /* of queries and keys; 0: 1 */
     double grain;              /* queries and keys are multiples of it; 0: any number */
     int routes;                /* the entries to call; 0: all that apply */
@@ -48,8 +52,8 @@ struct fixture {
     double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
     double *expected;                          /* [num_tokens, num_heads, head_size] */
     double *query_host;
-    float slopes[128], kv_scales[2];
-    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi, kv_scales_on;
+    float slopes[128], sinks[128], kv_scales[2];
+    struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi, sinks_on, kv_scales_on;
     bool is_copy; /* keys, values, expected and query_host are another fixture's */
 };
 
@@ -74,6 +78,8 @@ static double put(struct tensor *cache, int64_t index, double value, float scale
 static bool is_hidden(const struct fixture *f, int32_t seq, int32_t token)
 {
     const int32_t first_position = f->c->seq_lens[seq] - f->c->query_lens[seq];
+    const int32_t chunk = f->params.chunk;
+    if (chunk > 0) return f->c->poison_before_window && token / chunk < first_position / chunk;
     return f->c->poison_before_window && token <= first_position - f->params.window;
 }
 
@@ -180,6 +186,7 @@ static void attend_head(void *fixture, int64_t index, int thread)
     const int32_t h = (int32_t)(index % c->num_heads), kv_head = h / (c->num_heads / c->num_kv_heads);
     int32_t i = 0;
     while (token >= f->query_start[i + 1]) i++;
+    const double sink = (double)f->sinks[h];
     const struct reference_query q = {.query = f->query_host + token * f->query_stride + h * c->head_size,
                                       .keys = f->keys[i] + kv_head * c->head_size,
                                       .values = f->values[i] + kv_head * c->head_size,
@@ -189,7 +196,8 @@ static void attend_head(void *fixture, int64_t index, int thread)
                                       .kv_head = kv_head,
                                       .head_size = c->head_size,
                                       .params = &f->params,
-                                      .alibi_slope = c->alibi ? (double)f->slopes[h] : 0};
+                                      .alibi_slope = c->alibi ? (double)f->slopes[h] : 0,
+                                      .sink = c->sinks ? &sink : NULL};
     reference_attention(f->expected + index * c->head_size, &q);
 }
 
@@ -215,6 +223,10 @@ static void fixture_make(struct fixture *f, const struct attention_case *c, cons
     for (int h = 0; h < c->num_heads; h++) f->slopes[h] = powf(2, -8.0f * (float)(h + 1) / (float)c->num_heads);
     f->alibi = tensor_bytes(tb->b, f->slopes, (int64_t)sizeof *f->slopes * c->num_heads);
     if (c->alibi) f->params.alibi_slopes = f->alibi.data;
+    for (int h = 0; h < c->num_heads; h++)
+        f->sinks[h] = c->sinks == SINKS_FAR ? (h % 2 ? -200 : 200) : (float)random_uniform(random) * 6 - 1;
+    f->sinks_on = tensor_bytes(tb->b, f->sinks, (int64_t)sizeof *f->sinks * c->num_heads);
+    if (c->sinks) f->params.sinks = f->sinks_on.data;
     make_cache(f, random);
     make_query(f, random);
     make_expected(f);
@@ -238,10 +250,11 @@ static void fixture_copy(struct fixture *f, const struct fixture *from, const st
     *f = *from;
     f->tb = tb;
     f->is_copy = true;
-    struct tensor *const tensors[] = {&f->query,  &f->k_cache,          &f->v_cache, &f->tables,      &f->seq_lens,
-                                      &f->starts, &f->state_indices_on, &f->alibi,   &f->kv_scales_on};
+    struct tensor *const tensors[] = {&f->query,  &f->k_cache,          &f->v_cache, &f->tables,   &f->seq_lens,
+                                      &f->starts, &f->state_indices_on, &f->alibi,   &f->sinks_on, &f->kv_scales_on};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) *tensors[i] = copy_of(tensors[i], tb->b);
     if (f->params.alibi_slopes) f->params.alibi_slopes = f->alibi.data;
+    if (f->params.sinks) f->params.sinks = f->sinks_on.data;
     if (f->params.kv_scales) f->params.kv_scales = f->kv_scales_on.data;
 }
 
@@ -251,7 +264,7 @@ static void fixture_free(struct fixture *f)
     if (!f->is_copy) free(f->expected), free(f->query_host);
     tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
     tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_indices_on), tensor_free(&f->alibi);
-    tensor_free(&f->kv_scales_on);
+    tensor_free(&f->sinks_on), tensor_free(&f->kv_scales_on);
 }
 
 static struct attention_args arguments(const struct fixture *f, void *out)
@@ -1005,6 +1018,50 @@ static void windows_of_chunks(void **state)
     }
 }
 
+/* Sinks beside every kernel: decodes whose context is whole or cut into parts, chunks, all types and head sizes, with
+ * and without windows; few and many sequences. */
+static void sinks(void **state)
+{
+    static const int32_t head_sizes[] = {64, 72, 128, 256};
+    static const enum dtype types[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16, DTYPE_FLOAT32};
+    int32_t many[40];
+    for (int i = 0; i < 40; i++) many[i] = 1 + i * 17;
+    for (int i = 0; i < 24; i++) {
+        struct attention_case c = i % 4 == 3 ? decode_case(many, 40, 18, 2, 64, block_sizes[i % 5])
+                                             : decode_case((const int32_t[]){2100, 3, 700, 130}, 4, 4, 2,
+                                                           head_sizes[i / 3 % 4], block_sizes[i % 5]);
+        c.sinks = i % 5 == 4 ? SINKS_FAR : SINKS_EVEN;
+        c.dtype = c.cache_dtype = types[i % 3];
+        if (i % 7 == 0 && c.head_size % 16 == 0) c.cache_dtype = i % 2 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+        c.params.window = i % 2 ? 100 : 0;
+        c.params.soft_cap = i % 6 == 5 ? 3 : 0;
+        c.poison_before_window = c.params.window > 0;
+        check_case(*state, &c);
+        c.query_lens[1] = i % 4 == 3 ? 1 : 3, c.query_lens[2] = 140 < c.seq_lens[2] ? 140 : 1;
+        if (c.num_seqs == 4) check_case(*state, &c);
+    }
+}
+
+/* Chunks of tokens that attend to themselves alone: decodes at the edges of chunks, prefills that begin in one chunk
+ * and end in another, and what lies in earlier chunks is NaN or in freed blocks. */
+static void chunked(void **state)
+{
+    static const int32_t chunks[] = {1, 24, 64, 100, 128, 1024, 5000}, head_sizes[] = {64, 128, 256};
+    static const enum dtype types[] = {DTYPE_BFLOAT16, DTYPE_FLOAT32, DTYPE_FLOAT16};
+    for (int i = 0; i < 21; i++) {
+        struct attention_case c = decode_case((const int32_t[]){2100, 64, 65, 130, 1024, 1025}, 6, 4, 2,
+                                              head_sizes[i / 2 % 3], block_sizes[i % 5]);
+        c.params.chunk = chunks[i % 7];
+        c.dtype = c.cache_dtype = types[i % 3];
+        if (i % 4 == 3) c.cache_dtype = i % 8 == 3 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+        c.sinks = i % 6 == 5 ? SINKS_EVEN : SINKS_NONE;
+        c.poison_before_window = i % 5 != 4;
+        check_case(*state, &c);
+        c.query_lens[2] = 65, c.query_lens[3] = 17, c.query_lens[4] = 3, c.query_lens[5] = 300;
+        check_case(*state, &c);
+    }
+}
+
 static void block_sparse(void **state)
 {
     static const int32_t strides[] = {2, 3, 8}, steps[] = {0, 1, 3, -1, -2}, sizes[] = {16, 32, 64};
@@ -1074,10 +1131,12 @@ static void random_cases(void **state)
                                    .block_size = block_sizes[random_between(r, 0, 4)],
                                    .dtype = (enum dtype)random_between(r, 0, 2),
                                    .cache_dtype = (enum dtype)random_between(r, 0, 2),
-                                   .alibi = random_between(r, 0, 3) == 0};
+                                   .alibi = random_between(r, 0, 3) == 0,
+                                   .sinks = (enum sinks)random_between(r, 0, 2)};
         if (random_between(r, 0, 2) == 0) c.params.window = (int32_t)random_between(r, 1, 200);
+        if (random_between(r, 0, 3) == 0) c.params.chunk = (int32_t)random_between(r, 1, 300), c.params.window = 0;
         if (random_between(r, 0, 3) == 0) c.params.soft_cap = 5;
-        c.poison_before_window = c.params.window > 0;
+        c.poison_before_window = c.params.window + c.params.chunk > 0;
         const int32_t decodes = (int32_t)random_between(r, 0, c.num_seqs);
         for (int32_t s = 0; s < c.num_seqs; s++) {
             c.query_lens[s] = s < decodes ? 1 : (int32_t)random_between(r, 2, 60);
@@ -1125,6 +1184,8 @@ int main(void)
         cmocka_unit_test(sliding_window),
         cmocka_unit_test(windows_of_decodes),
         cmocka_unit_test(windows_of_chunks),
+        cmocka_unit_test(sinks),
+        cmocka_unit_test(chunked),
         cmocka_unit_test(block_sparse),
         cmocka_unit_test(no_live_key_gives_zero),
         cmocka_unit_test(variants_combine),

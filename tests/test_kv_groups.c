@@ -111,6 +111,38 @@ static void groups_are_as_large_as_the_smallest_kind(void **state)
     check(7, three, 7, 64, &(struct expected){3, 3, {0, 0, 8}}); /* the 64 counts as full: 4 and 3 */
 }
 
+/* Llama 4: three of four layers read chunks. A window of the same length is another kind. */
+static void chunks_are_a_kind(void **state)
+{
+    (void)state;
+    struct batch_limits limits = {.max_model_len = 8193, .block_size = 16};
+    const int32_t none = 0, windows[] = {8192, 0};
+    make_spec(8, &none, 1);
+    for (int32_t i = 0; i < 8; i++) spec.layers[i].attention.chunk = i % 4 == 3 ? 0 : 8192;
+    kv_groups_choose(&spec, &limits);
+    const struct kv_groups groups = assign(&limits);
+    assert_int_equal(limits.num_groups, 4);
+    assert_int_equal(groups.num_tensors, 2);
+    for (int32_t g = 0; g < 4; g++) {
+        assert_int_equal(limits.windows[g], g == 0 ? 0 : 8192);
+        assert_int_equal(limits.chunked[g], g != 0);
+    }
+    for (int32_t i = 0; i < 8; i++) assert_int_equal(groups.group[i] == 0, i % 4 == 3);
+    limits.max_model_len = 8192; /* no sequence outgrows a chunk */
+    kv_groups_choose(&spec, &limits);
+    assert_int_equal(limits.num_groups, 1);
+    assert_false(limits.chunked[0]);
+
+    limits.max_model_len = 8193;
+    make_spec(4, windows, 2);
+    spec.layers[1].attention.chunk = spec.layers[3].attention.chunk = 8192;
+    kv_groups_choose(&spec, &limits);
+    assert_int_equal(limits.num_groups, 2);
+    assert_false(limits.chunked[0]);
+    assert_true(limits.chunked[1]);
+    assert_int_equal(assign(&limits).group[3], 1);
+}
+
 /* Fewer than 1.25 times as many: the groups are of the largest kind's size. */
 static void kinds_of_nearly_one_size_are_not_cut(void **state)
 {
@@ -402,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_kind_is_one_group),
         cmocka_unit_test(groups_are_as_large_as_the_smallest_kind),
+        cmocka_unit_test(chunks_are_a_kind),
         cmocka_unit_test(kinds_of_nearly_one_size_are_not_cut),
         cmocka_unit_test(groups_are_never_too_many),
         cmocka_unit_test(random_models),

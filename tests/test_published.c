@@ -117,12 +117,14 @@ static void check_ropes(const char *name, const struct model_spec *spec, const j
     {
         const int32_t dim = rope_rotary_dim(spec, (int32_t)rope), pairs = dim / 2;
         const double scale = element(golden, "rope_scale", (int32_t)rope);
+        const double sine_scale = spec->rope_reversed ? -scale : scale;
         float *row = &table[0][0] + dim;
         same(name, "the number of frequencies", pairs, (double)json_array_size(frequencies));
         rope_table(spec, (int32_t)rope, 2, &table[0][0], NULL);
         for (int32_t i = 0; i < pairs; i++) {
             const double frequency = json_number_value(json_array_get(frequencies, (size_t)i));
-            if (fabs(row[i] - scale * cos(frequency)) > 1e-6 || fabs(row[pairs + i] - scale * sin(frequency)) > 1e-6)
+            if (fabs(row[i] - scale * cos(frequency)) > 1e-6 ||
+                fabs(row[pairs + i] - sine_scale * sin(frequency)) > 1e-6)
                 fail_msg("%s: rope %d, pair %d: %.9g and %.9g, expected the frequency %.9g and the scale %.9g", name,
                          (int)rope, i, row[i], row[pairs + i], frequency, scale);
         }
@@ -144,7 +146,7 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
     assert_int_equal(tensor_table_make(spec, spec->tie_word_embeddings, &table, &err), STATUS_OK);
     int32_t in_file = 0;
     for (int32_t i = 0; i < table.count; i++)
-        in_file += table.tensors[i].kind != TENSOR_CACHE_SCALE &&
+        in_file += table.tensors[i].kind != TENSOR_CACHE_SCALE && table.tensors[i].kind != TENSOR_ONES &&
                    (!table.tensors[i].merged_in_file || table.tensors[i].first_row == 0);
     same(name, "the number of tensors", in_file, number(golden, "num_tensors"));
     const char *key;

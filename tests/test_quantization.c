@@ -359,7 +359,7 @@ static void test_mutations(void **state)
             struct model_config config;
             struct error err = {""};
             if (model_config_load(((const struct temp_folder *)*state)->path, NULL, NULL, &config, &err) == STATUS_OK)
-                read += find_scheme(&config.spec, "model.layers.0.mlp.down_proj").is_quantized;
+                read += find_scheme(&config.spec, "model.layers.0.self_attn.o_proj").is_quantized;
             else
                 assert_non_null(strstr(err.text, "config.json"));
             text[at] = kept;

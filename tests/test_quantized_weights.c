@@ -236,6 +236,29 @@ static void test_every_element(void **state)
     }
 }
 
+/* All experts of a layer in one tensor, rows of gate and up in turn. */
+static void test_blocks_of_experts(void **state)
+{
+    static const struct quantized_form form = {
+        "mxfp4, experts",
+        {.storage = STORED_MXFP4_BLOCKS, .is_quantized = true, .format = WEIGHT_MXFP4, .group_size = 32},
+        DTYPE_E8M0,
+        .experts = true};
+    const struct temp_folder *folder = *state;
+    struct model_spec *spec = malloc(sizeof *spec);
+    struct model_weights w;
+    struct error err;
+    assert_non_null(spec);
+    for (int sharded = 0; sharded < 2; sharded++) {
+        quantized_spec(&form, false, spec);
+        quantized_write(folder, &form, spec, sharded, NULL);
+        must(model_weights_open(folder->path, spec, NULL, &w, &err), &err);
+        check_host(&form, &w);
+        model_weights_close(&w);
+    }
+    free(spec);
+}
+
 /* ---- quantizing while loading ---- */
 
 static void check_quantized(const struct tensor *t, const struct weight *w, int64_t first, const struct weight *floats)
@@ -583,9 +606,10 @@ static void test_random_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_every_element),        TEST(test_quantizing),        TEST(test_dummy),
-        TEST(test_missing_and_reshaped), TEST(test_unknown_to_config), TEST(test_damaged_numbers),
-        TEST(test_parts_across_blocks),  TEST(test_no_warnings),       TEST(test_random_damage),
+        TEST(test_every_element),     TEST(test_quantizing),           TEST(test_dummy),
+        TEST(test_blocks_of_experts), TEST(test_missing_and_reshaped), TEST(test_unknown_to_config),
+        TEST(test_damaged_numbers),   TEST(test_parts_across_blocks),  TEST(test_no_warnings),
+        TEST(test_random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

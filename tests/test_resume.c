@@ -1146,6 +1146,9 @@ static void test_progress_line(void **state)
                     "3,000 done, reading 12 %, 812 + 340 tokens/s, 64 running, 128 waiting, KV 43 %, 12 % hits");
     facts.output_tokens = 1;
     expect_progress(&facts, 25, "3,000 done");
+    facts = (struct progress_facts){.done = 1204, .total = 3000, .done_before = 204, .unit = "MB"};
+    expect_progress(&facts, 0, "1,204 of 3,000 MB, 0:01:48 left");
+    expect_progress(&facts, 200, "[========>           ] 1,204/3,000 MB  0:01:48 left");
 }
 
 /* A bar while it runs, and nothing of it afterwards. */

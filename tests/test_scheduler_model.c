@@ -168,6 +168,7 @@ static void random_windows(struct generator *g, int32_t *v)
 {
     v[CONFIG_GROUPS] = chance(g, 45) ? 1 : between(g, 2, 4);
     for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) v[CONFIG_WINDOW + i] = chance(g, 50) ? 0 : between(g, 1, 12);
+    if (chance(g, 40)) v[CONFIG_CHUNKS] = between(g, 1, 15);
     if (chance(g, 50)) return; /* blocks of one size */
     for (int32_t i = 0; i < v[CONFIG_GROUPS]; i++) v[CONFIG_SHIFT + i] = between(g, 0, 2);
 }
@@ -344,6 +345,13 @@ static const struct universe universes[] = {
     {{"config blocks=3 size=1 tokens=3 seqs=3 length=6 window=2 caching=1 hashes=1 host=3 mode=2",
       "add request=0 length=2 shared=2 max=3", "add request=1 length=4 shared=4 max=2",
       "add request=2 length=1 shared=1 max=2 salt=1", "abort request=0", EACH}},
+    /* Chunks, which end inside blocks and at their edges, beside full attention and alone. */
+    {{"config blocks=5 size=2 tokens=2 seqs=2 length=7 groups=2 window2=3 chunks=2 caching=1",
+      "add request=0 length=4 shared=4 max=3", "add request=1 length=5 shared=4 max=2", "add request=2 length=1 max=2",
+      "abort request=0", "abort request=1", EACH}},
+    {{"config blocks=4 size=1 tokens=3 seqs=3 length=6 window=2 chunks=1 caching=1 hashes=1 host=3 mode=2",
+      "add request=0 length=2 shared=2 max=3", "add request=1 length=4 shared=4 max=2",
+      "add request=2 length=1 shared=1 max=2 salt=1", "abort request=0", EACH}},
     /* Blocks of two sizes: the larger ones in a window, and with full attention. */
     {{"config blocks=5 host=3 size=1 tokens=3 seqs=2 length=6 groups=2 window2=3 shift2=1 caching=1",
       "add request=0 length=5 shared=6 max=1", "add request=1 length=3 shared=6 n=2 max=2",
@@ -486,7 +494,7 @@ static void test_random_operations(void **state)
     const struct scheduler_model_totals *t = &r->totals;
     assert_true(t->copies > 100 && t->collect_first > 100 && t->recomputed > 100 && t->swapped > 100);
     assert_true(t->swapped_in > 100 && t->hits > 100 && t->evictions > 100 && t->forks > 100 && t->beams > 100);
-    assert_true(t->mixed_hits > 40 && t->mixed_swapped_in > 200);
+    assert_true(t->mixed_hits > 40 && t->mixed_swapped_in > 100);
     assert_true(t->window_blocks > 100 && t->namespace_changes > 50 && t->host_failures > 5);
     assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);

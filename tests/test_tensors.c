@@ -32,7 +32,8 @@ static struct model_spec small(void)
 /* One tensor as text: name shape [first row/rows of the merged matrix]. */
 static void describe(const struct tensor *t, char *out, size_t size)
 {
-    static const char *const merged[] = {[MERGED_NONE] = "", [MERGED_QKV] = "qkv", [MERGED_GATE_UP] = "gate_up"};
+    static const char *const merged[] = {
+        [MERGED_NONE] = "", [MERGED_QKV] = "qkv", [MERGED_GATE_UP] = "gate_up", [MERGED_EXPERTS] = "experts"};
     char shape[64], part[64] = "";
     if (t->kind == TENSOR_MATRIX)
         snprintf(shape, sizeof shape, "%dx%d", (int)t->out_features, (int)t->in_features);
@@ -42,8 +43,12 @@ static void describe(const struct tensor *t, char *out, size_t size)
         snprintf(part, sizeof part, " %s %d/%d", merged[t->merged], (int)t->first_row, (int)t->merged_rows);
     else
         assert_true(t->first_row == 0 && t->merged_rows == t->out_features && t->num_parts == 1);
-    assert_int_equal(t->part, t->role == TENSOR_V ? 2 : t->role == TENSOR_K || t->first_row > 0);
-    if (t->merged != MERGED_NONE) assert_int_equal(t->num_parts, t->merged == MERGED_QKV ? 3 : 2);
+    const bool down = t->role == TENSOR_EXPERT_DOWN;
+    if (t->merged == MERGED_EXPERTS)
+        assert_int_equal(t->part, t->role == TENSOR_EXPERT_UP);
+    else
+        assert_int_equal(t->part, t->role == TENSOR_V ? 2 : t->role == TENSOR_K || t->first_row > 0);
+    if (t->merged != MERGED_NONE) assert_int_equal(t->num_parts, t->merged == MERGED_QKV ? 3 : down ? 1 : 2);
     if (t->kind != TENSOR_MATRIX) assert_int_equal(t->in_features, 0);
     snprintf(out, size, "%s %s%s", t->name, shape, part);
 }
@@ -307,6 +312,68 @@ static void test_mlp_without_a_gate(void **state)
     expect(&spec, true, lines);
 }
 
+/* Experts alone, each with tensors of its own; and all in two tensors, with everything that there can be beside them.
+ */
+static void test_experts(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    spec.layers[0].norm_placement = NORM_PARALLEL;
+    spec.layers[0].mlp.intermediate_size = 0;
+    spec.layers[0].experts = (struct experts_spec){.router = {.num_experts = 2, .top_k = 1}, .intermediate_size = 5};
+    static const char *const alone[] = {
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.mlp.gate.weight 2x8",
+        "model.layers.0.mlp.experts.0.gate_proj.weight 5x8 experts 0/20",
+        "model.layers.0.mlp.experts.0.up_proj.weight 5x8 experts 5/20",
+        "model.layers.0.mlp.experts.0.down_proj.weight 8x5 experts 0/16",
+        "model.layers.0.mlp.experts.1.gate_proj.weight 5x8 experts 10/20",
+        "model.layers.0.mlp.experts.1.up_proj.weight 5x8 experts 15/20",
+        "model.layers.0.mlp.experts.1.down_proj.weight 8x5 experts 8/16",
+        "model.norm.weight 8 gain",
+        NULL,
+    };
+    expect(&spec, true, alone);
+    spec.layers[0].mlp.intermediate_size = 12;
+    spec.layers[0].experts.bias = spec.layers[0].experts.router_bias = spec.layers[0].experts.choice_bias = true;
+    spec.layers[0].experts.shared_gate = true;
+    spec.layers[0].experts.router.num_experts = 1;
+    spec.names.shared = "mlp.shared";
+    spec.names.shared_gate = "mlp.shared_gate";
+    spec.names.experts = NULL;
+    spec.names.expert_gate_up = "mlp.experts.in";
+    spec.names.expert_down = "mlp.experts.out";
+    static const char *const together[] = {
+        "model.embed_tokens.weight 10x8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.self_attn.q_proj.weight 24x8 qkv 0/48",
+        "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
+        "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.mlp.gate.weight 1x8",
+        "model.layers.0.mlp.gate.bias 1",
+        "model.layers.0.mlp.gate.e_score_correction_bias 1",
+        "model.layers.0.mlp.experts.in 5x8 experts 0/10",
+        "model.layers.0.mlp.experts.in_bias 5 experts 0/10",
+        "model.layers.0.mlp.experts.in 5x8 experts 5/10",
+        "model.layers.0.mlp.experts.in_bias 5 experts 5/10",
+        "model.layers.0.mlp.experts.out 8x5 experts 0/8",
+        "model.layers.0.mlp.experts.out_bias 8 experts 0/8",
+        "model.layers.0.mlp.shared_gate.weight 1x8",
+        "model.layers.0.mlp.shared.gate_proj.weight 12x8 gate_up 0/24",
+        "model.layers.0.mlp.shared.up_proj.weight 12x8 gate_up 12/24",
+        "model.layers.0.mlp.shared.down_proj.weight 8x12",
+        "model.norm.weight 8 gain",
+        NULL,
+    };
+    expect(&spec, true, together);
+}
+
 static void test_find(void **state)
 {
     (void)state;
@@ -364,14 +431,17 @@ static void test_golden(void **state)
         for (int32_t k = 0; k < table.count; k++) {
             const struct tensor *t = &table.tensors[k];
             const struct stored_tensor *found = tensor_file_find(file, t->name);
-            if (t->kind == TENSOR_CACHE_SCALE) continue;
+            if (t->kind == TENSOR_CACHE_SCALE || t->kind == TENSOR_ONES) continue;
             if (!found) fail_msg("%s: there is no %s", golden_checkpoints[i], t->name);
             elements += tensor_elements(t);
             in_file += !t->merged_in_file || t->first_row == 0;
             if (t->kind == TENSOR_SCALAR) continue; /* [] or [1] */
-            assert_int_equal(found->num_dims, t->kind == TENSOR_MATRIX ? 2 : 1);
-            assert_int_equal(found->shape[0], t->merged_in_file ? t->merged_rows : t->out_features);
-            if (t->kind == TENSOR_MATRIX) assert_int_equal(found->shape[1], t->in_features);
+            const int64_t rows = t->merged_in_file ? t->merged_rows : t->out_features;
+            const int of_experts = t->merged_in_file && t->num_experts > 0;
+            assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts);
+            assert_int_equal(found->shape[0], of_experts ? t->num_experts : rows);
+            assert_int_equal(found->bytes / (uint64_t)found->type->bytes,
+                             rows * (t->kind == TENSOR_MATRIX ? t->in_features : 1));
         }
         for (int64_t k = 0; k < tensor_file_count(file); k++)
             stored += (int64_t)tensor_file_at(file, k)->bytes / tensor_file_at(file, k)->type->bytes;
@@ -391,6 +461,7 @@ int main(void)
         cmocka_unit_test(test_sizes_differ),
         cmocka_unit_test(test_merged_in_the_file),
         cmocka_unit_test(test_mlp_without_a_gate),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_largest),
         cmocka_unit_test(test_golden),

@@ -27,6 +27,23 @@ static void act_and_mul(const struct cpu_kernels *kernels, enum activation activ
     }
 }
 
+void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *params, float *gate, float *up,
+              int64_t count)
+{
+    const float limit = params->limit, sharpness = 1.702f;
+    for (int64_t i = 0; i < count && limit > 0; i++) {
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    }
+    if (params->kind == GATE_MULTIPLY) {
+        act_and_mul(kernels, params->activation, gate, gate, up, count);
+        return;
+    }
+    /* g sigmoid(c g) = silu(c g) / c */
+    for (int64_t i = 0; i < count; i++) gate[i] *= sharpness, up[i] = (up[i] + 1) / sharpness;
+    kernels->silu_and_mul(gate, gate, up, count);
+}
+
 static void act_token(const struct cpu_state *s, const void *act_args, int64_t t, int thread)
 {
     (void)thread;
@@ -34,17 +51,18 @@ static void act_token(const struct cpu_state *s, const void *act_args, int64_t t
     const struct cpu_kernels *kernels = s->kernels;
     const enum dtype dtype = args->dtype;
     const int64_t size = args->size;
-    const void *row = cpu_element(args->gate_up, dtype, 2 * t * size);
+    const void *row = cpu_element(args->gate_up, dtype, (args->up ? 1 : 2) * t * size);
+    const void *ups = args->up ? cpu_element(args->up, dtype, t * args->up_stride) : cpu_element(row, dtype, size);
     void *out = cpu_element_out(args->out, dtype, t * size);
     if (dtype == DTYPE_FLOAT32) {
-        act_and_mul(kernels, args->activation, out, row, (const float *)row + size, size);
+        act_and_mul(kernels, args->activation, out, row, ups, size);
         return;
     }
     float gate[CPU_PIECE], up[CPU_PIECE];
     for (int64_t i = 0; i < size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, size - i);
         kernels->to_float(gate, cpu_element(row, dtype, i), dtype, n);
-        kernels->to_float(up, cpu_element(row, dtype, size + i), dtype, n);
+        kernels->to_float(up, cpu_element(ups, dtype, i), dtype, n);
         act_and_mul(kernels, args->activation, gate, gate, up, n);
         kernels->from_float(cpu_element_out(out, dtype, i), gate, dtype, n);
     }

@@ -92,12 +92,19 @@ static void load_query(struct tile *tile, int32_t row)
     for (int32_t d = 0; d < args->head_size; d++) query[d] *= factor;
 }
 
+/* The first token that the query at `position` attends to. */
+static int32_t first_token(const struct attention_params *params, int32_t position)
+{
+    if (params->chunk > 0) return position / params->chunk * params->chunk;
+    return params->window > 0 && position >= params->window ? position - params->window + 1 : 0;
+}
+
 /* Takes rows [first_row, first_row + rows per tile) of sequence `seq` and a KV head; row r is head r % group of token
  * r / group. Returns false if there are no such rows. */
 static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t first_row)
 {
     const struct attention_args *args = tile->args;
-    int32_t group = args->num_heads / args->num_kv_heads, window = args->params->window;
+    int32_t group = args->num_heads / args->num_kv_heads;
     int64_t query_start = args->query_start[seq], query_len = args->query_start[seq + 1] - query_start;
     int64_t rows = min_i64(rows_per_tile(args), query_len * group - first_row);
     if (rows <= 0) return false;
@@ -115,7 +122,7 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
     }
     memset(tile->out, 0, sizeof(float) * (size_t)(rows * args->head_size));
     tile->end = tile->position[rows - 1] + 1;
-    tile->first = window > 0 && tile->position[0] - window + 1 > 0 ? tile->position[0] - window + 1 : 0;
+    tile->first = first_token(args->params, tile->position[0]);
     return true;
 }
 
@@ -203,8 +210,8 @@ static bool sparse_reads(const struct tile *tile, int32_t row, int32_t token)
 static void mask_row(const struct tile *tile, int32_t row, float *scores, int32_t start, int32_t width)
 {
     const struct attention_params *params = tile->args->params;
-    int32_t position = tile->position[row], from = 0, to = position + 1 - start;
-    if (params->window > 0 && position - params->window + 1 > start) from = position - params->window + 1 - start;
+    int32_t position = tile->position[row], from = first_token(params, position) - start, to = position + 1 - start;
+    if (from < 0) from = 0;
     if (to < 0) to = 0;
     if (to > width) to = width;
     if (from > to) from = to;
@@ -284,6 +291,12 @@ static void tile_attend(struct tile *tile, int32_t from, int32_t to)
     }
 }
 
+/* What a head's sink adds to a sum of weights relative to `max`. */
+static float sink_weight(const struct attention_args *args, int64_t head, float max)
+{
+    return args->params->sinks ? expf(args->params->sinks[head] - max) : 0;
+}
+
 /* The row's result, normalised in place; 0 if it attended to nothing. */
 static float *tile_result(const struct tile *tile, int32_t row)
 {
@@ -306,9 +319,11 @@ static void attend_tile(const struct cpu_state *s, const struct attention_args *
     tile_scratch(&tile, s, args, thread);
     if (!tile_begin(&tile, seq, kv_head, tile_index * rows_per_tile(args))) return;
     tile_attend(&tile, 0, tile.end);
-    for (int32_t r = 0; r < tile.rows; r++)
+    for (int32_t r = 0; r < tile.rows; r++) {
+        tile.sum[r] += sink_weight(args, tile.head[r], tile.max[r]);
         s->kernels->from_float(out_row(args, tile.token[r], tile.head[r]), tile_result(&tile, r), args->dtype,
                                args->head_size);
+    }
 }
 
 /* Tiles of the longest query. */
@@ -400,6 +415,7 @@ static void reduce_partitions(const struct cpu_state *s, const void *parts, int6
     for (int64_t j = 0; j < num_partitions; j++)
         if (first[j * size] > max) max = first[j * size];
     for (int64_t j = 0; j < num_partitions; j++) sum += first[j * size + 1] * expf(first[j * size] - max);
+    sum += sink_weight(args, head, max);
     float inverse = sum == 0 ? 0 : 1 / sum;
     for (int64_t start = 0; start < head_size; start += CPU_PIECE) {
         int64_t n = min_i64(CPU_PIECE, head_size - start);

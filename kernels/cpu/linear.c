@@ -41,7 +41,8 @@ enum {
     STRETCH_FLOATS = 1 << 23,
     MAX_TILE_TOKENS = 32,
     MAX_TILE_FEATURES = 64,
-    MAX_TILE = 1024 /* tokens x features */
+    MAX_TILE = 1024, /* tokens x features */
+    GATED_PIECE_FEATURES = PIECE_FEATURES / 2
 };
 
 /* ---- few tokens ---- */
@@ -60,7 +61,8 @@ static const float *float_tokens(const struct matmul *m, int64_t first, int coun
 }
 
 /* Does what cpu_kernels.dot does, with quantized weights: `count` output features from `first` on. */
-static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot, int64_t first, int64_t count)
+static void dot_quantized(const struct cpu_state *s, const struct weight *w, const struct cpu_dot_args *dot,
+                          int64_t first, int64_t count)
 {
     float panel[PANEL_ROWS * PANEL_DEPTH], sums[FEW_TOKENS * PANEL_ROWS];
     for (int64_t o = 0; o < count; o += PANEL_ROWS) {
@@ -69,11 +71,11 @@ static void dot_quantized(const struct matmul *m, const struct cpu_dot_args *dot
         part.out_stride = PANEL_ROWS;
         part.weights = panel;
         part.out_features = min_i64(PANEL_ROWS, count - o);
-        for (int64_t start = 0; start < m->in_features; start += PANEL_DEPTH) {
-            part.in_features = min_i64(PANEL_DEPTH, m->in_features - start);
+        for (int64_t start = 0; start < w->in_features; start += PANEL_DEPTH) {
+            part.in_features = min_i64(PANEL_DEPTH, w->in_features - start);
             part.x = dot->x + start;
-            cpu_dequantize(m->s, panel, m->w, first + o, part.out_features, start, part.in_features);
-            m->s->kernels->dot(&part);
+            cpu_dequantize(s, panel, w, first + o, part.out_features, start, part.in_features);
+            s->kernels->dot(&part);
             for (int t = 0; t < dot->num_tokens; t++)
                 for (int64_t i = 0; i < part.out_features; i++) {
                     float *out = &dot->out[t * dot->out_stride + o + i];
@@ -101,14 +103,14 @@ static void few_features(const struct cpu_state *s, const void *few, int64_t i, 
     dot.out = sums;
     dot.out_stride = FEW_FEATURES;
     if (m->plan.few == CPU_FEW_DEQUANTIZED) {
-        dot_quantized(m, &dot, piece.first, piece.count);
+        dot_quantized(s, m->w, &dot, piece.first, piece.count);
     } else {
         dot.weights = cpu_element(m->w->data, m->w_dtype, piece.first * m->in_features);
         dot.out_features = piece.count;
         s->kernels->dot(&dot);
     }
     for (int t = 0; t < dot.num_tokens; t++)
-        matmul_finish(m, f->token + t, piece.first, sums + t * FEW_FEATURES, piece.count);
+        matmul_finish(m, f->token + t, piece.first, sums + t * FEW_FEATURES, NULL, piece.count);
 }
 
 static void few_tokens_at_once(const struct matmul_parts *parts, int64_t token, int count)
@@ -136,19 +138,60 @@ static void few_tokens(const struct matmul_parts *parts)
         few_tokens_at_once(parts, token, (int)min_i64(each, num_tokens - token));
 }
 
-/* ---- many tokens ---- */
+int64_t matmul_few_x_room(const struct matmul *m)
+{
+    if (m->plan.few == CPU_FEW_QUANTIZED) return matmul_quantized_x_room(m);
+    return m->s->workspace_bytes / (m->in_features * (int64_t)sizeof(float));
+}
 
-/* Tokens [token, token + num_tokens) against all weights. */
-struct stretch {
-    const struct matmul *m;
-    int64_t token, num_tokens;
-    int64_t across, down;         /* pieces that cover the output features, and the strips */
-    int64_t strips, strip_tokens; /* x is cut into strips of equal height, at most tile_tokens */
-    int64_t piece_features;       /* of a piece: a multiple of tile_features, */
-    int64_t piece_strips;         /* by so many strips */
-    uint8_t *packed;              /* x: for each DEPTH input features, [strips] of tile_tokens * x_bytes() */
-    uint8_t *scratch;             /* [threads] of thread_bytes() */
-};
+struct few_x matmul_few_x(const struct matmul *m, int count)
+{
+    if (m->plan.few == CPU_FEW_QUANTIZED) return matmul_quantized_x(m, count);
+    return (struct few_x){
+        .m = m, .x_bytes = m->in_features * (int64_t)sizeof(float), .x = m->s->workspace, .count = count};
+}
+
+struct few_x matmul_few_x_part(const struct few_x *x, int64_t first, int count)
+{
+    struct few_x part = *x;
+    part.x += first * x->x_bytes;
+    if (x->sums) part.sums += first * x->groups;
+    part.count = count;
+    return part;
+}
+
+void matmul_few_x_set(const struct few_x *x, const struct matmul *m, int64_t index, int64_t token, int thread)
+{
+    if (x->kernels) {
+        matmul_quantized_x_set(x, m, index, token, thread);
+    } else {
+        matmul_gather_x(m, (float *)(x->x + index * x->x_bytes), token, 0, m->in_features);
+    }
+}
+
+void matmul_few_sums(const struct few_x *x, const struct weight *w, enum cpu_few_kernel kernel, float *sums,
+                     int64_t first, int64_t count, int thread)
+{
+    const struct cpu_state *s = x->m->s;
+    struct cpu_dot_args dot = {.out = sums,
+                               .out_stride = FEW_FEATURES,
+                               .x = (const float *)x->x,
+                               .x_stride = x->x_bytes / (int64_t)sizeof(float),
+                               .dtype = x->m->w_dtype,
+                               .num_tokens = x->count,
+                               .out_features = count,
+                               .in_features = w->in_features};
+    if (kernel == CPU_FEW_QUANTIZED) {
+        matmul_quantized_sums(x, w, sums, first, count, thread);
+    } else if (kernel == CPU_FEW_DEQUANTIZED) {
+        dot_quantized(s, w, &dot, first, count);
+    } else {
+        dot.weights = cpu_element(w->data, dot.dtype, first * w->in_features);
+        s->kernels->dot(&dot);
+    }
+}
+
+/* ---- many tokens ---- */
 
 /* What a thread computes at once: output features [first, first + count) of strips [first_strip, end_strip). */
 struct piece {
@@ -201,41 +244,55 @@ static bool gathers(const struct matmul *m)
 {
     const enum cpu_tile_kind kind = m->plan.tiles->kind;
     const bool takes_others = kind == CPU_TILES_FLOAT || kind == CPU_TILES_BF16_X;
-    return m->w->input_order || (m->args->dtype != DTYPE_FLOAT32 && !takes_others);
+    return m->w->input_order || m->tokens || (m->args->dtype != DTYPE_FLOAT32 && !takes_others);
 }
 
-static void pack_strip(const struct cpu_state *s, const void *args, int64_t strip, int thread)
+/* Columns [start, start + depth) of tokens from `first` on, in the type that the tiles take. */
+static const void *gather_strip(const struct matmul *m, float *out, uint16_t *rounded, int64_t first, int tokens,
+                                int64_t start, int64_t depth)
 {
-    (void)s, (void)thread;
-    const struct stretch *stretch = args;
+    for (int t = 0; t < tokens; t++) matmul_gather_x(m, out + t * depth, first + t, start, depth);
+    if (m->plan.tiles->kind != CPU_TILES_BF16_X) return out;
+    m->s->kernels->from_float(rounded, out, DTYPE_BFLOAT16, tokens * depth);
+    return rounded;
+}
+
+void matmul_pack_strip(const struct stretch *stretch, int64_t strip)
+{
     const struct matmul *m = stretch->m;
     const int64_t first = strip * stretch->strip_tokens;
     const int tokens = (int)min_i64(stretch->strip_tokens, stretch->num_tokens - first);
-    const enum dtype dtype = gathers(m) ? DTYPE_FLOAT32 : m->args->dtype;
+    const bool takes_x = !gathers(m) || m->plan.tiles->kind == CPU_TILES_BF16_X;
+    const enum dtype dtype = takes_x ? m->args->dtype : DTYPE_FLOAT32;
     for (int64_t start = 0; start < m->in_features; start += DEPTH) {
         const int64_t depth = min_i64(DEPTH, m->in_features - start), stride = gathers(m) ? depth : m->args->x_stride;
         const void *x = matmul_x(m, stretch->token + first, start);
         uint8_t *packed = packed_strip(stretch, strip, start, depth);
         float gathered[MAX_TILE_TOKENS * DEPTH];
-        for (int t = 0; t < tokens && gathers(m); t++)
-            matmul_gather_x(m, gathered + t * depth, stretch->token + first + t, start, depth);
-        if (gathers(m)) x = gathered;
+        uint16_t rounded[MAX_TILE_TOKENS * DEPTH];
+        if (gathers(m)) x = gather_strip(m, gathered, rounded, stretch->token + first, tokens, start, depth);
         m->plan.tiles->pack_x(packed, x, dtype, stride, tokens, depth);
     }
 }
 
-/* Packs output features [first, first + count), count <= tile_features. */
-static void pack_features(const struct matmul *m, uint8_t *panel, int64_t first, int count, int64_t start,
-                          int64_t depth)
+static void pack_strip(const struct cpu_state *s, const void *stretch, int64_t strip, int thread)
+{
+    (void)s, (void)thread;
+    matmul_pack_strip(stretch, strip);
+}
+
+/* Packs output features [first, first + count) of w, count <= tile_features. */
+static void pack_features(const struct matmul *m, const struct weight *w, uint8_t *panel, int64_t first, int count,
+                          int64_t start, int64_t depth)
 {
     float decoded[MAX_TILE_FEATURES * DEPTH];
     const struct cpu_tiles *tiles = m->plan.tiles;
-    if (tiles->kind == CPU_TILES_FLOAT && weight_is_quantized(m->w)) {
+    if (tiles->kind == CPU_TILES_FLOAT && weight_is_quantized(w)) {
         const struct weight floats = {.format = WEIGHT_FLOAT32, .data = decoded, .in_features = depth};
-        cpu_dequantize(m->s, decoded, m->w, first, count, start, depth);
+        cpu_dequantize(m->s, decoded, w, first, count, start, depth);
         tiles->pack_w(panel, &floats, 0, count, 0, depth);
     } else {
-        tiles->pack_w(panel, m->w, first, count, start, depth);
+        tiles->pack_w(panel, w, first, count, start, depth);
     }
 }
 
@@ -269,58 +326,88 @@ static void compute_tiles(const struct stretch *stretch, const struct piece *pie
             sums[t * stride + n + i] = (start > 0 ? sums[t * stride + n + i] : 0) + piece->edge[t * width + i];
 }
 
-static void compute_piece(const struct stretch *stretch, struct piece *piece, uint8_t *scratch)
+/* The sums of the piece by output features of w, of which `first` is the piece's first. */
+static void multiply_piece(const struct stretch *stretch, const struct piece *piece, const struct weight *w,
+                           int64_t first)
 {
     const struct matmul *m = stretch->m;
     const struct cpu_tiles *tiles = m->plan.tiles;
     const int width = tiles->tile_features;
+    for (int64_t start = 0; start < m->in_features; start += DEPTH) {
+        const int64_t depth = min_i64(DEPTH, m->in_features - start);
+        for (int64_t n = 0; n < piece->count; n += width)
+            pack_features(m, w, piece->panel + n * w_bytes(tiles, depth), first + n,
+                          (int)min_i64(width, piece->count - n), start, depth);
+        for (int64_t strip = piece->first_strip; strip < piece->end_strip; strip++)
+            compute_tiles(stretch, piece, strip, start, depth);
+    }
+}
+
+/* The sums of gate and up lie side by side. */
+static void compute_gated_piece(const struct stretch *stretch, struct piece *piece, int64_t token, int64_t tokens)
+{
+    const struct matmul *m = stretch->m;
+    struct piece up = *piece;
+    up.sums += GATED_PIECE_FEATURES;
+    multiply_piece(stretch, piece, m->w, piece->first);
+    multiply_piece(stretch, &up, m->up->w, m->up->first + piece->first);
+    for (int64_t t = 0; t < tokens; t++)
+        matmul_finish(m, token + t, piece->first, piece->sums + t * piece->sums_stride,
+                      up.sums + t * piece->sums_stride, piece->count);
+}
+
+static void compute_piece(const struct stretch *stretch, struct piece *piece, uint8_t *scratch)
+{
+    const struct matmul *m = stretch->m;
+    const enum cpu_tile_kind kind = m->plan.tiles->kind;
     /* Rows that lie far apart are slow to load into registers of tiles. */
     const bool direct =
-        m->args->out_dtype == DTYPE_FLOAT32 && (tiles->kind == CPU_TILES_FLOAT || tiles->kind == CPU_TILES_INT8);
+        m->args->out_dtype == DTYPE_FLOAT32 && (kind == CPU_TILES_FLOAT || kind == CPU_TILES_INT8) && !m->up;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
     piece->panel = scratch;
     piece->edge = (float *)(scratch + panel_bytes());
     piece->sums = direct ? (float *)m->args->out + token * m->args->out_stride + piece->first : piece->edge + MAX_TILE;
     piece->sums_stride = direct ? m->args->out_stride : PIECE_FEATURES;
-    for (int64_t start = 0; start < m->in_features; start += DEPTH) {
-        const int64_t depth = min_i64(DEPTH, m->in_features - start);
-        for (int64_t n = 0; n < piece->count; n += width)
-            pack_features(m, piece->panel + n * w_bytes(tiles, depth), piece->first + n,
-                          (int)min_i64(width, piece->count - n), start, depth);
-        for (int64_t strip = piece->first_strip; strip < piece->end_strip; strip++)
-            compute_tiles(stretch, piece, strip, start, depth);
+    if (m->up) {
+        compute_gated_piece(stretch, piece, token, tokens);
+        return;
     }
+    multiply_piece(stretch, piece, m->w, piece->first);
     for (int64_t t = 0; t < tokens && (m->w->bias || !direct); t++) {
         float *sums = piece->sums + t * piece->sums_stride;
         if (direct) {
-            matmul_add_bias(m, sums, piece->first, piece->count);
+            matmul_add_bias(m, m->w, sums, piece->first, piece->count);
         } else {
-            matmul_finish(m, token + t, piece->first, sums, piece->count);
+            matmul_finish(m, token + t, piece->first, sums, NULL, piece->count);
         }
     }
 }
 
-static void compute_piece_of(const struct cpu_state *s, const void *args, int64_t i, int thread)
+void matmul_compute_piece(const struct stretch *stretch, int64_t index, int thread)
 {
-    (void)s;
-    const struct stretch *stretch = args;
-    struct piece piece = {.first = i % stretch->across * stretch->piece_features,
-                          .first_strip = i / stretch->across * stretch->piece_strips};
+    struct piece piece = {.first = index % stretch->across * stretch->piece_features,
+                          .first_strip = index / stretch->across * stretch->piece_strips};
     piece.count = min_i64(stretch->piece_features, stretch->m->out_features - piece.first);
     piece.end_strip = min_i64(piece.first_strip + stretch->piece_strips, stretch->strips);
     compute_piece(stretch, &piece, stretch->scratch + thread * thread_bytes());
 }
 
-/* Small matmuls are cut finer, so that every thread has something to do. */
-static void choose_pieces(struct stretch *stretch, int threads)
+static void compute_piece_of(const struct cpu_state *s, const void *stretch, int64_t i, int thread)
 {
-    const int64_t n = stretch->m->out_features, wanted = threads > 1 ? 4 * threads : 1;
+    (void)s;
+    matmul_compute_piece(stretch, i, thread);
+}
+
+/* Small matmuls are cut finer, so that every thread has something to do. */
+void matmul_choose_pieces(struct stretch *stretch, int64_t wanted)
+{
+    const int64_t n = stretch->m->out_features;
     const int64_t width = stretch->m->plan.tiles->tile_features;
     stretch->strips = divide_up(stretch->num_tokens, stretch->m->plan.tiles->tile_tokens);
     stretch->strip_tokens = divide_up(stretch->num_tokens, stretch->strips);
     stretch->strips = divide_up(stretch->num_tokens, stretch->strip_tokens);
-    stretch->piece_features = PIECE_FEATURES / width * width;
+    stretch->piece_features = (stretch->m->up ? GATED_PIECE_FEATURES : PIECE_FEATURES) / width * width;
     while (stretch->piece_features > width && n < wanted * stretch->piece_features) stretch->piece_features -= width;
     stretch->across = divide_up(n, stretch->piece_features);
     const int64_t down = max_i64(1, min_i64(wanted / stretch->across, stretch->strips / 4));
@@ -332,25 +419,44 @@ static void compute_stretch(struct stretch *stretch)
 {
     const struct matmul *m = stretch->m;
     const int64_t multiplications = matmul_work(m, m->num_tokens);
-    choose_pieces(stretch, cpu_threads_for(m->s, multiplications));
+    const int threads = cpu_threads_for(m->s, multiplications);
+    matmul_choose_pieces(stretch, threads > 1 ? 4 * threads : 1);
     cpu_for(m->s, multiplications, stretch->strips, pack_strip, stretch);
     cpu_for(m->s, multiplications, stretch->across * stretch->down, compute_piece_of, stretch);
+}
+
+uint8_t *matmul_packed(const struct cpu_state *s)
+{
+    return s->workspace + s->threads * thread_bytes();
+}
+
+int64_t matmul_packed_bytes(const struct matmul *m, int64_t num_tokens)
+{
+    const int64_t height = m->plan.tiles->tile_tokens;
+    return cpu_align(divide_up(num_tokens, height) * height * x_bytes(m->plan.tiles, m->in_features));
+}
+
+int64_t matmul_longest_stretch(const struct matmul *m)
+{
+    const struct cpu_state *s = m->s;
+    const int64_t height = m->plan.tiles->tile_tokens;
+    const int64_t bytes = s->workspace + s->workspace_bytes - matmul_packed(s);
+    const int64_t room = bytes / x_bytes(m->plan.tiles, m->in_features) / height * height;
+    return max_i64(0, min_i64(stretch_tokens(m->plan.tiles->tile_tokens, m->in_features), room));
 }
 
 /* Returns false, having done nothing, if the workspace has no room for a strip of x. */
 static bool many_tokens(const struct matmul *m)
 {
     const struct cpu_state *s = m->s;
-    const int64_t scratch = s->threads * thread_bytes(), height = m->plan.tiles->tile_tokens;
-    const int64_t room = (s->workspace_bytes - scratch) / x_bytes(m->plan.tiles, m->in_features) / height * height;
-    const int64_t longest = min_i64(stretch_tokens(m->plan.tiles->tile_tokens, m->in_features), room);
+    const int64_t longest = matmul_longest_stretch(m);
     if (longest <= 0) return false;
     const int64_t each = divide_up(m->num_tokens, divide_up(m->num_tokens, longest));
     for (int64_t token = 0; token < m->num_tokens; token += each) {
         struct stretch stretch = {.m = m,
                                   .token = token,
                                   .num_tokens = min_i64(each, m->num_tokens - token),
-                                  .packed = s->workspace + scratch,
+                                  .packed = matmul_packed(s),
                                   .scratch = s->workspace};
         compute_stretch(&stretch);
     }

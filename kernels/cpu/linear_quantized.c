@@ -13,7 +13,7 @@
 #include "kernels/cpu/linear.h"
 
 enum {
-    ROWS = 16,        /* output features whose scales are converted at once */
+    ROWS = FEW_PIECE, /* output features whose scales are converted at once */
     MAX_SPLIT = 4,    /* groups that share a vector of weights */
     CACHE_WAY = 4096, /* bytes: addresses so far apart share a set of the L1 cache, which has few places */
     ROUNDING_WORK = 8 /* multiplications that take as long as to round an element of x */
@@ -21,15 +21,9 @@ enum {
 
 struct few {
     const struct matmul_parts *parts;
-    const struct matmul *m; /* the first; what is said of x and of groups holds for all */
-    const struct cpu_quantized_kernels *kernels;
+    struct few_x x;
     int64_t token;
-    int count;
     int64_t features; /* at once */
-    int64_t x_bytes, groups, scale_stride;
-    uint8_t *x;     /* [count] of x_bytes */
-    float *sums;    /* [count, groups] of x over the weight's groups; only if it has zeros */
-    float *scratch; /* [threads] of thread_floats() */
 };
 
 /* ---- the workspace ---- */
@@ -65,27 +59,46 @@ int64_t matmul_quantized_workspace(const struct cpu_state *s, int64_t in_feature
 
 /* ---- x ---- */
 
-static float *thread_scratch(const struct few *f, int thread)
+static float *thread_scratch(const struct few_x *f, int thread)
 {
     return f->scratch + thread * thread_floats(f->m->in_features);
 }
 
-/* Token t as the kernels read it. */
-static void prepare_x(const struct cpu_state *s, const void *few, int64_t t, int thread)
+int64_t matmul_quantized_x_room(const struct matmul *m)
 {
-    (void)s;
-    const struct few *f = few;
-    const struct matmul *m = f->m;
+    const struct cpu_state *s = m->s;
+    const int64_t floats = s->threads * thread_floats(m->in_features);
+    const int64_t bytes =
+        token_bytes(s->tables->quantized, m->w->format, m->in_features) + weight_groups(m->w) * (int64_t)sizeof(float);
+    return (s->workspace_bytes - floats * (int64_t)sizeof(float)) / bytes;
+}
+
+struct few_x matmul_quantized_x(const struct matmul *m, int count)
+{
+    const struct cpu_state *s = m->s;
+    struct few_x f = {.m = m, .kernels = s->tables->quantized, .x = s->workspace, .count = count};
+    const int64_t split = cpu_groups_of_vector(s->tables, m->w);
+    f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
+    f.groups = weight_groups(m->w);
+    f.scale_stride = divide_up(f.groups, split) * split;
+    f.sums = (float *)(f.x + count * f.x_bytes);
+    f.scratch = f.sums + count * f.groups;
+    assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);
+    return f;
+}
+
+void matmul_quantized_x_set(const struct few_x *f, const struct matmul *m, int64_t t, int64_t token, int thread)
+{
     float *row = thread_scratch(f, thread), *parts = row + m->in_features;
     const float *x = row;
     if (m->w->format == WEIGHT_FP8) {
-        matmul_gather_x(m, (float *)(f->x + t * f->x_bytes), f->token + t, 0, m->in_features);
+        matmul_gather_x(m, (float *)(f->x + t * f->x_bytes), token, 0, m->in_features);
         return;
     }
-    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order) {
-        x = matmul_x(m, f->token + t, 0);
+    if (m->args->dtype == DTYPE_FLOAT32 && !m->w->input_order && !m->x_weights) {
+        x = matmul_x(m, token, 0);
     } else {
-        matmul_gather_x(m, row, f->token + t, 0, m->in_features);
+        matmul_gather_x(m, row, token, 0, m->in_features);
     }
     f->kernels->round_x(f->x + t * f->x_bytes, parts, x, m->w->format, m->in_features);
     if (!m->w->zeros) return;
@@ -94,10 +107,17 @@ static void prepare_x(const struct cpu_state *s, const void *few, int64_t t, int
     for (int64_t i = 0; i < m->in_features; i += CPU_X_GROUP) sums[i / m->w->group_size] += parts[i / CPU_X_GROUP];
 }
 
+static void prepare_x(const struct cpu_state *s, const void *few, int64_t t, int thread)
+{
+    (void)s;
+    const struct few *f = few;
+    matmul_quantized_x_set(&f->x, f->x.m, t, f->token + t, thread);
+}
+
 /* ---- output features ---- */
 
 /* The scales of output features [first, first + count), in rows of scale_stride. */
-static void load_scales(const struct few *f, const struct weight *w, float *out, int64_t first, int64_t count)
+static void load_scales(const struct few_x *f, const struct weight *w, float *out, int64_t first, int64_t count)
 {
     const struct cpu_kernels *kernels = f->m->s->kernels;
     if (w->scale_rows == 1 && f->scale_stride == f->groups) {
@@ -112,7 +132,7 @@ static void load_scales(const struct few *f, const struct weight *w, float *out,
     }
 }
 
-static void add_zeros(const struct few *f, const struct weight *w, float *sums, const float *scales, float *terms,
+static void add_zeros(const struct few_x *f, const struct weight *w, float *sums, const float *scales, float *terms,
                       int64_t first, int64_t count)
 {
     float products[FEW_TOKENS * ROWS];
@@ -135,7 +155,7 @@ static void add_zeros(const struct few *f, const struct weight *w, float *sums, 
 }
 
 /* Sums of up to ROWS output features. scales: the thread's scratch. */
-static void few_rows(const struct few *f, const struct weight *w, float *sums, float *scales, int64_t first,
+static void few_rows(const struct few_x *f, const struct weight *w, float *sums, float *scales, int64_t first,
                      int64_t count)
 {
     load_scales(f, w, scales, first, count);
@@ -156,31 +176,31 @@ static void few_rows(const struct few *f, const struct weight *w, float *sums, f
     if (w->zeros) add_zeros(f, w, sums, scales, scales + ROWS * most_groups(w->in_features), first, count);
 }
 
+void matmul_quantized_sums(const struct few_x *f, const struct weight *w, float *sums, int64_t first, int64_t count,
+                           int thread)
+{
+    float *scratch = thread_scratch(f, thread);
+    for (int64_t o = 0; o < count; o += ROWS) few_rows(f, w, sums + o, scratch, first + o, min_i64(ROWS, count - o));
+}
+
 static void few_features(const struct cpu_state *s, const void *few, int64_t i, int thread)
 {
     (void)s;
     const struct few *f = few;
     const struct few_piece p = matmul_few_piece(f->parts, f->features, i);
-    float sums[FEW_TOKENS * FEW_FEATURES], *scratch = thread_scratch(f, thread);
-    for (int64_t o = 0; o < p.count; o += ROWS)
-        few_rows(f, p.m->w, sums + o, scratch, p.first + o, min_i64(ROWS, p.count - o));
-    for (int t = 0; t < f->count; t++) matmul_finish(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, p.count);
+    float sums[FEW_TOKENS * FEW_FEATURES];
+    matmul_quantized_sums(&f->x, p.m->w, sums, p.first, p.count, thread);
+    for (int t = 0; t < f->x.count; t++)
+        matmul_finish(p.m, f->token + t, p.first, sums + t * FEW_FEATURES, NULL, p.count);
 }
 
 void matmul_few_quantized(const struct matmul_parts *parts, int64_t token, int count)
 {
     const struct matmul *m = parts->m;
-    const struct cpu_state *s = m->s;
-    struct few f = {.parts = parts, .m = m, .token = token, .count = count, .x = s->workspace};
-    f.kernels = s->tables->quantized;
-    const int64_t split = cpu_groups_of_vector(s->tables, m->w);
-    f.features = few_features_of(weight_row_bytes(m->w), ROWS);
-    f.x_bytes = token_bytes(f.kernels, m->w->format, m->in_features);
-    f.groups = weight_groups(m->w);
-    f.scale_stride = divide_up(f.groups, split) * split;
-    f.sums = (float *)(f.x + count * f.x_bytes);
-    f.scratch = f.sums + count * f.groups;
-    assert((uint8_t *)thread_scratch(&f, s->threads) <= s->workspace + s->workspace_bytes);
-    cpu_for(s, ROUNDING_WORK * count * m->in_features, count, prepare_x, &f);
-    cpu_for(s, matmul_few_work(parts, count), matmul_few_pieces(parts, f.features), few_features, &f);
+    const struct few f = {.parts = parts,
+                          .x = matmul_quantized_x(m, count),
+                          .token = token,
+                          .features = few_features_of(weight_row_bytes(m->w), ROWS)};
+    cpu_for(m->s, ROUNDING_WORK * count * m->in_features, count, prepare_x, &f);
+    cpu_for(m->s, matmul_few_work(parts, count), matmul_few_pieces(parts, f.features), few_features, &f);
 }

@@ -1,21 +1,45 @@
 /* What matmuls of few and of many tokens share. */
 #include "kernels/cpu/linear.h"
 
-void matmul_add_bias(const struct matmul *m, float *sums, int64_t first, int64_t count)
+void matmul_add_bias(const struct matmul *m, const struct weight *w, float *sums, int64_t first, int64_t count)
 {
     float bias[PIECE_FEATURES];
-    const struct weight *w = m->w;
     if (!w->bias) return;
     m->s->kernels->to_float(bias, cpu_element(w->bias, w->bias_dtype, first), w->bias_dtype, count);
     for (int64_t i = 0; i < count; i++) sums[i] += bias[i];
 }
 
-void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, int64_t count)
+void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *sums, float *ups, int64_t count)
 {
     const struct linear_args *args = m->args;
-    matmul_add_bias(m, sums, first, count);
+    matmul_add_bias(m, m->w, sums, first, count);
+    if (m->up) {
+        matmul_add_bias(m, m->up->w, ups, m->up->first + first, count);
+        cpu_gate(m->s->kernels, &m->up->gate, sums, ups, count);
+    }
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
+}
+
+/* The weight of an expert's row. */
+static float weight_of_row(const struct matmul *m, int64_t row)
+{
+    const int64_t first = (int64_t)m->tokens[row] * m->top_k;
+    for (int32_t j = 0; j < m->top_k; j++)
+        if (m->x_weights->rows[first + j] == row) return m->x_weights->weights[first + j];
+    return 0;
+}
+
+static void multiply_x(const struct matmul *m, float *x, float factor, int64_t count)
+{
+    uint32_t rounded[CPU_PIECE];
+    for (int64_t i = 0; i < count; i++) x[i] *= factor;
+    if (m->args->dtype == DTYPE_FLOAT32) return;
+    for (int64_t i = 0; i < count; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, count - i);
+        m->s->kernels->from_float(rounded, x + i, m->args->dtype, n);
+        m->s->kernels->to_float(x + i, rounded, m->args->dtype, n);
+    }
 }
 
 void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t start, int64_t count)
@@ -29,6 +53,7 @@ void matmul_gather_x(const struct matmul *m, float *out, int64_t token, int64_t 
     } else {
         for (int64_t i = 0; i < count; i++) out[i] = dtype_load(x, m->args->dtype, order[start + i]);
     }
+    if (m->x_weights) multiply_x(m, out, weight_of_row(m, token), count);
 }
 
 int64_t matmul_few_pieces(const struct matmul_parts *parts, int64_t features)

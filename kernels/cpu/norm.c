@@ -14,16 +14,19 @@ static const float *as_floats(const struct cpu_kernels *kernels, float *piece, c
     return piece;
 }
 
-/* residual += multiplier * x. */
-static void add_row(const struct cpu_kernels *kernels, void *residual, const void *x, float multiplier,
-                    enum dtype dtype, int64_t size)
+/* residual = sum_multiplier * (residual + multiplier * x). */
+static void add_row(const struct cpu_kernels *kernels, void *residual, const void *x,
+                    const struct fused_add_rms_norm_args *args)
 {
+    const enum dtype dtype = args->dtype;
+    const int64_t size = args->size;
+    const float multiplier = args->multiplier, sum_multiplier = args->sum_multiplier;
     float left[CPU_PIECE], right[CPU_PIECE];
     for (int64_t i = 0; i < size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, size - i);
         const float *a = as_floats(kernels, left, residual, dtype, i, n),
                     *c = as_floats(kernels, right, x, dtype, i, n);
-        for (int64_t j = 0; j < n; j++) left[j] = a[j] + multiplier * c[j];
+        for (int64_t j = 0; j < n; j++) left[j] = sum_multiplier * (a[j] + multiplier * c[j]);
         kernels->from_float(cpu_element_out(residual, dtype, i), left, dtype, n);
     }
 }
@@ -120,7 +123,7 @@ static void add_norm_token(const struct cpu_state *s, const void *add_norm_args,
     void *out = args->out ? cpu_element_out(args->out, dtype, t * size) : NULL;
     void *x = cpu_element_out(args->x, dtype, t * size);
     if (args->post_norm) cpu_norm_row(kernels, args->post_norm, x, x, size, dtype);
-    add_row(kernels, residual, x, args->multiplier, dtype, size);
+    add_row(kernels, residual, x, args);
     if (out) cpu_norm_row(kernels, &args->norm, out, residual, size, dtype);
 }
 

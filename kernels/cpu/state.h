@@ -104,6 +104,15 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
 rotary_embedding_function cpu_rotary_embedding;
 act_and_mul_function cpu_act_and_mul;
 xielu_function cpu_xielu;
+/* gate = what `params` make of gate and up; up's contents are lost. */
+void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *params, float *gate, float *up,
+              int64_t count);
+
+/* route.c, experts.c */
+route_experts_function cpu_route_experts;
+experts_gate_up_function cpu_experts_gate_up;
+experts_down_function cpu_experts_down;
+clip_function cpu_clip;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;

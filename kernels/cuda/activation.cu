@@ -66,10 +66,29 @@ static void launch_quantize(const struct cuda_state *s, const struct act_and_mul
                           quantize_call_of(args->quantized, args->num_tokens, args->size), from);
 }
 
+/* Gates and ups in buffers of their own. Grid: x the token. */
+template <class T, enum activation activation>
+static __global__ void __launch_bounds__(MAX_THREADS)
+    act_and_mul_apart_kernel(T *out, const T *gates, const T *ups, int64_t up_stride, int size)
+{
+    let_next_start();
+    wait_for_previous();
+    const int64_t row = (int64_t)blockIdx.x * size;
+    for (int i = threadIdx.x; i < size; i += blockDim.x)
+        out[row + i] = from_float<T>(activate<T>(activation, to_float(gates[row + i])) *
+                                     to_float(ups[(int64_t)blockIdx.x * up_stride + i]));
+}
+
 template <class T, enum activation activation>
 static void launch(const struct cuda_state *s, const struct act_and_mul_args *args)
 {
     constexpr int N = 16 / sizeof(T);
+    if (args->up) {
+        cuda_launch_dependent(s, act_and_mul_apart_kernel<T, activation>,
+                              {dim3(args->num_tokens), cuda_threads_for(args->size, MAX_THREADS)}, (T *)args->out,
+                              (const T *)args->gate_up, (const T *)args->up, args->up_stride, args->size);
+        return;
+    }
     const gate_up<T> from = {(const T *)args->gate_up, args->gate_up_scales, args->size};
     if (args->quantized) {
         launch_quantize<T, activation>(s, args, from);

@@ -116,6 +116,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) rms_norm_kernel(const __gr
 template <class T> struct any_norm_call {
     norm_call<T> of;              /* residual NULL: rms_norm; out and quantized NULL: only the addition */
     struct norm_params post_norm; /* of x before the addition; gain NULL: none */
+    float sum_multiplier;
 };
 
 /* A row of x or of the residual stream: the pieces that a thread keeps, and where it reads the others. */
@@ -205,7 +206,8 @@ static __device__ __forceinline__ void scale_x(norm_row<T, N> &row, const left_o
     });
 }
 
-/* residual += multiplier * post_norm(x). `row` is that of x before, and of the residual stream after. */
+/* residual = sum_multiplier * (residual + multiplier * post_norm(x)). `row` is that of x before, and of the residual
+ * stream after. */
 template <class T, int N>
 static __device__ __forceinline__ void add_row(norm_row<T, N> &row, const any_norm_call<T> &call,
                                                const norm_gains<N> &gains, struct warp_sums sums[2])
@@ -224,7 +226,8 @@ static __device__ __forceinline__ void add_row(norm_row<T, N> &row, const any_no
         const piece<T, N> r = k < KEPT ? kept[k] : residual[i];
 #pragma unroll
         for (int j = 0; j < N; j++)
-            p.values[j] = from_float<T>(fmaf(call.of.multiplier, to_float(p.values[j]), to_float(r.values[j])));
+            p.values[j] = from_float<T>(call.sum_multiplier *
+                                        fmaf(call.of.multiplier, to_float(p.values[j]), to_float(r.values[j])));
         residual[i] = p;
     });
     row.from = residual;
@@ -293,22 +296,22 @@ static int threads_for(const struct cuda_state *s, int64_t pieces, int32_t num_t
 struct addition {
     void *residual; /* NULL: nothing is added */
     left_out_scales scales;
-    float multiplier;
+    float multiplier, sum_multiplier;
     const struct norm_params *post_norm;
 };
 
 template <class T, int N, bool ADD>
-static void launch_norm(const struct cuda_state *s, const norm_call<T> &call, const struct norm_params *post_norm,
+static void launch_norm(const struct cuda_state *s, const norm_call<T> &call, const struct addition &add,
                         int32_t num_tokens)
 {
     const struct cuda_launch shape = {dim3(num_tokens), threads_for(s, call.size / N, num_tokens)};
-    const bool is_plain = call.norm.type == NORM_RMS && !post_norm;
+    const bool is_plain = call.norm.type == NORM_RMS && !add.post_norm && add.sum_multiplier == 1;
     if (is_plain && N > 1 && call.quantized.data) {
         cuda_launch_dependent(s, rms_norm_kernel<T, N, ADD, (N > 1)>, shape, call);
     } else if (is_plain && call.out) {
         cuda_launch_dependent(s, rms_norm_kernel<T, N, ADD, false>, shape, call);
     } else {
-        const any_norm_call<T> any = {call, post_norm ? *post_norm : norm_params()};
+        const any_norm_call<T> any = {call, add.post_norm ? *add.post_norm : norm_params(), add.sum_multiplier};
         cuda_launch_dependent(s, any_norm_kernel<T, N>, shape, any);
     }
 }
@@ -339,11 +342,11 @@ static void norm(struct backend *b, const char *operation, const struct rms_norm
                              (!(args->out || q) || gains_are_aligned<N>(&args->norm)) &&
                              (!add.post_norm || gains_are_aligned<N>(add.post_norm));
         if (vectors) {
-            launch_norm<T, N, ADD>(s, call, add.post_norm, args->num_tokens);
+            launch_norm<T, N, ADD>(s, call, add, args->num_tokens);
         } else if (q) {
             cuda_fail(b, "%s: what is to be quantized is not aligned to 16 bytes", operation);
         } else {
-            launch_norm<T, 1, ADD>(s, call, add.post_norm, args->num_tokens);
+            launch_norm<T, 1, ADD>(s, call, add, args->num_tokens);
         }
     });
     cuda_check_launch(b, operation);
@@ -351,7 +354,7 @@ static void norm(struct backend *b, const char *operation, const struct rms_norm
 
 void cuda_rms_norm(struct backend *b, const struct rms_norm_args *args)
 {
-    norm<false>(b, "rms_norm", args, {NULL, {}, 1, NULL});
+    norm<false>(b, "rms_norm", args, {NULL, {}, 1, 1, NULL});
 }
 
 void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_args *args)
@@ -365,5 +368,6 @@ void cuda_fused_add_rms_norm(struct backend *b, const struct fused_add_rms_norm_
                                        .num_tokens = args->num_tokens,
                                        .size = args->size,
                                        .dtype = args->dtype};
-    norm<true>(b, "fused_add_rms_norm", &rows, {args->residual, args->x_scales, args->multiplier, args->post_norm});
+    norm<true>(b, "fused_add_rms_norm", &rows,
+               {args->residual, args->x_scales, args->multiplier, args->sum_multiplier, args->post_norm});
 }

@@ -78,6 +78,7 @@ static void fill_table(struct backend *b)
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
     b->xielu = cuda_xielu;
+    b->clip = cuda_clip;
     b->linear = cuda_linear;
     b->takes_quantized_rows = cuda_takes_quantized_rows;
     b->quantize_rows = cuda_quantize_rows;
@@ -90,6 +91,9 @@ static void fill_table(struct backend *b)
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
     b->gate_up = cuda_gate_up;
+    b->route_experts = cuda_route_experts;
+    b->experts_gate_up = cuda_experts_gate_up;
+    b->experts_down = cuda_experts_down;
     b->decode_attention = cuda_decode_attention;
     b->destroy = destroy;
 }

@@ -43,6 +43,7 @@ fused_add_rms_norm_function cuda_fused_add_rms_norm;
 rotary_embedding_function cuda_rotary_embedding;
 act_and_mul_function cuda_act_and_mul;
 xielu_function cuda_xielu;
+clip_function cuda_clip;
 scale_logits_function cuda_scale_logits;
 
 /* quantize.cu */
@@ -79,6 +80,11 @@ weight_quantize_function cuda_weight_quantize;
 norm_linear_function cuda_norm_linear;
 linear_residual_function cuda_linear_residual;
 gate_up_function cuda_gate_up;
+
+/* experts/route.cu, experts/experts.cu */
+route_experts_function cuda_route_experts;
+experts_gate_up_function cuda_experts_gate_up;
+experts_down_function cuda_experts_down;
 
 /* sampling/sample.cu */
 sample_function cuda_sample;

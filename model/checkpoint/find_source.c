@@ -112,18 +112,40 @@ static enum status check_floats(const struct finder *f, const struct stored_tens
                      found->path, found->name, found->type->name);
 }
 
+static enum status check_float_shape(const struct finder *f, const struct tensor *t, const struct stored_tensor *found)
+{
+    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
+    int64_t shape[3] = {t->num_experts, file_rows(t), t->in_features};
+    const int64_t line[2] = {1, t->out_features};
+    if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
+    if (!t->merged_in_file || t->num_experts == 0) return check_shape(f, found, shape + 1, num_dims);
+    shape[1] /= t->num_experts;
+    if (t->kind == TENSOR_MATRIX && t->transposed) shape[2] = shape[1], shape[1] = t->in_features;
+    return check_shape(f, found, shape, num_dims + 1);
+}
+
+/* A vector of a tensor in which other rows lie between its own. */
+static enum status copy_vector(const struct finder *f, struct weight_source *s)
+{
+    const int64_t count = s->weight.out_features;
+    s->owned = malloc((size_t)count * sizeof(float));
+    s->weight.data = s->owned;
+    if (!s->owned) return out_of_memory(f);
+    return weight_source_read_floats(s, 0, count, s->owned, f->err);
+}
+
 static enum status find_floats(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct stored_tensor *found = finder_find(f, t->name);
-    const int64_t shape[2] = {file_rows(t), t->in_features};
     if (!found) return missing(f, t);
     s->data = found;
-    const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
-    enum status status = check_shape(f, found, shape, num_dims);
+    enum status status = check_float_shape(f, t, found);
     if (status == STATUS_OK) status = check_floats(f, found);
     if (status != STATUS_OK || t->scheme.quantize) return status;
     s->weight = weight_of_tensor(t, found->type->dtype);
-    s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
+    if (s->row_step > 1 && t->kind != TENSOR_MATRIX) return copy_vector(f, s);
+    if (s->row_step == 1 && !s->transposed)
+        s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
 }
 
@@ -361,15 +383,47 @@ static void use_in_place(struct weight_source *s)
 {
     struct weight *w = &s->weight;
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
-    if (s->storage->transposed) return;
+    if (s->storage->transposed || s->row_step > 1) return;
     if ((!s->storage->in_words || weight_is_packed(w->format)) && !w->input_order)
         w->data = (const char *)s->data->data + before.of[WEIGHT_DATA];
     if (s->one_scale < 0 && s->scale_dtype == w->scale_dtype)
         w->scales = (const char *)s->scales->data + before.of[WEIGHT_SCALES];
 }
 
+/* A tensor of all experts of a layer: [num_experts, rows, groups] of elements that are no words. */
+static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
+                                   int64_t group_bytes, const struct stored_tensor **out)
+{
+    const int64_t shape[4] = {t->num_experts, file_rows(t) / t->num_experts, t->in_features / t->scheme.group_size,
+                              group_bytes};
+    const struct stored_tensor *found = *out = find_ending(f, t, name);
+    if (!found) return missing_part(f, t, name);
+    enum status status = check_shape(f, found, shape, group_bytes > 1 ? 4 : 3);
+    return status == STATUS_OK ? check_type(f, found, type) : status;
+}
+
+static enum status find_blocks(const struct finder *f, const struct tensor *t, struct weight_source *s)
+{
+    const struct storage *storage = s->storage;
+    const int64_t group_bytes = s->weight.group_size / 2;
+    enum status status = find_of_experts(f, t, storage->data, storage->data_type, group_bytes, &s->data);
+    if (status == STATUS_OK) status = find_of_experts(f, t, storage->scales, storage->scale_type, 1, &s->scales);
+    if (status != STATUS_OK) return status;
+    s->scale_dtype = storage->scale_dtype;
+    s->transposed = false;
+    use_in_place(s);
+    return STATUS_OK;
+}
+
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
+    if (t->merged_in_file && t->num_experts > 0 && s->storage->of_experts) return find_blocks(f, t, s);
+    if (t->merged_in_file && t->num_experts > 0)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: \"%s\" is to hold all experts of a layer, quantized, which quire does not read; use a "
+                         "model that has a tensor for each expert, or one in bfloat16 or float16, which quire can "
+                         "quantize to fp8, int8 or int4 while it loads it",
+                         f->folder, t->name);
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK && s->storage->global_scale) status = find_global_scale(f, t, s);
@@ -381,12 +435,21 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
     return STATUS_OK;
 }
 
+/* Where the tensor begins in the stored one. */
+static int64_t first_stored_row(const struct tensor *t)
+{
+    if (!t->merged_in_file) return 0;
+    return t->interleaved ? t->first_row - t->part * t->out_features + t->part : t->first_row;
+}
+
 enum status weight_source_find(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     *s = (struct weight_source){.scheme = &t->scheme,
                                 .storage = &storages[t->scheme.storage],
                                 .file = f->file,
-                                .first_row = t->merged_in_file ? t->first_row : 0,
+                                .first_row = first_stored_row(t),
+                                .row_step = t->interleaved ? t->num_parts : 1,
+                                .transposed = t->transposed && t->kind == TENSOR_MATRIX,
                                 .one_scale = -1};
     if (!t->scheme.is_quantized) return find_floats(f, t, s);
     s->weight = weight_of_tensor(t, DTYPE_FLOAT32);

@@ -160,7 +160,7 @@ enum status tensor_file_read(const struct tensor_file *f, const void *data, uint
 enum status tensor_file_read_strips(const struct tensor_file *f, const struct stored_tensor *t, int64_t first,
                                     int64_t count, int64_t offset, int64_t bytes, void *out, struct error *err)
 {
-    const int64_t stored = (int64_t)t->bytes / t->shape[0];
+    const int64_t stored = (t->num_dims > 1 ? t->shape[t->num_dims - 1] : 1) * t->type->bytes;
     const char *from = (const char *)t->data + first * stored + offset;
     enum status status = STATUS_OK;
     if (bytes == stored) return tensor_file_read(f, from, (uint64_t)(count * bytes), out, err);

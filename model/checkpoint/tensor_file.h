@@ -87,7 +87,7 @@ enum status tensor_file_read(const struct tensor_file *f, const void *data, uint
                              struct error *err);
 
 /* Copies to `out`, [count, bytes], of each of the `count` rows from `first` on the `bytes` from `offset` on: rows of a
- * matrix, or some of its columns. */
+ * matrix, or some of its columns. A tensor of more dimensions has the rows of all its matrices. */
 enum status tensor_file_read_strips(const struct tensor_file *f, const struct stored_tensor *t, int64_t first,
                                     int64_t count, int64_t offset, int64_t bytes, void *out, struct error *err);
 

@@ -21,6 +21,8 @@ const struct storage storages[] = {
                       .scale_dtype = DTYPE_E8M0},
     [STORED_NVFP4] = {".weight_packed", ".weight_scale", .data_type = "U8", .scale_type = "F8_E4M3",
                       .scale_dtype = DTYPE_FP8_E4M3, .global_scale = ".weight_global_scale"},
+    [STORED_MXFP4_BLOCKS] = {"_blocks", "_scales", .data_type = "U8", .scale_type = "U8", .scale_dtype = DTYPE_E8M0,
+                             .of_experts = true},
 };
 
 void weight_source_close(struct weight_source *s)
@@ -137,8 +139,7 @@ static enum status read_data(const struct weight_source *s, int64_t first, int64
 {
     const int64_t bytes = weight_row_bytes(&s->weight);
     enum status status = s->storage->transposed ? read_transposed(s, first, count, out, err)
-                                                : tensor_file_read_strips(s->file, s->data, s->first_row + first, count,
-                                                                          0, bytes, out, err);
+                                                : weight_source_read_rows(s, s->data, first, count, bytes, out, err);
     if (s->weight.format == WEIGHT_INT8 && s->storage->in_words)
         for (int64_t i = 0; i < count * bytes && status == STATUS_OK; i++) ((uint8_t *)out)[i] ^= 0x80;
     return status == STATUS_OK && s->weight.input_order ? permute(&s->weight, count, out, err) : status;
@@ -190,7 +191,9 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
     if (!raw) return out_of_memory(err);
-    enum status status = read_grid(s, s->scales, row, rows, size, raw, err);
+    enum status status = s->storage->of_experts
+                             ? weight_source_read_rows(s, s->scales, first, count, groups * size, raw, err)
+                             : read_grid(s, s->scales, row, rows, size, raw, err);
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
@@ -258,26 +261,20 @@ struct weight_quantize_args weight_source_quantizing(const struct weight_source 
                                          .zeros = out->at[WEIGHT_ZEROS]};
 }
 
-enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
-                                      struct error *err)
-{
-    return tensor_file_read_strips(s->file, s->data, s->first_row + first, count, 0,
-                                   (int64_t)s->data->bytes / s->data->shape[0], out, err);
-}
-
-/* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. */
+/* Rows are read, and quantized, a few at a time, so that they stay in a processor's cache. Of a transposed matrix few
+ * rows take as many reads as more. */
 static enum status quantize_band(const struct weight_source *s, int64_t first, int64_t count,
                                  const struct weight_rows *out, struct error *err)
 {
-    enum { ROWS = 8 };
+    const int64_t step = s->transposed ? WEIGHT_SOURCE_ROWS : 8;
     const struct weight *w = &s->weight;
-    char *rows = malloc((size_t)(ROWS * w->in_features) * sizeof(float));
+    char *rows = malloc((size_t)(step * w->in_features) * sizeof(float));
     enum status status = rows ? STATUS_OK : out_of_memory(err);
-    for (int64_t row = 0; row < count && status == STATUS_OK; row += ROWS) {
+    for (int64_t row = 0; row < count && status == STATUS_OK; row += step) {
         const struct weight_rows to = weight_rows_at(w, out, row);
         struct weight_quantize_args args = weight_source_quantizing(s, &to);
         args.rows = rows;
-        args.num_rows = count - row < ROWS ? count - row : ROWS;
+        args.num_rows = count - row < step ? count - row : step;
         status = weight_source_read_floats(s, first + row, args.num_rows, rows, err);
         if (status == STATUS_OK) quantize_rows(&args);
     }
@@ -291,6 +288,7 @@ enum status weight_source_read(const struct weight_source *s, int64_t first, int
     void *const *to = out->at;
     enum status status = STATUS_OK;
     if (s->scheme->quantize) return quantize_band(s, first, count, out, err);
+    if (!s->scheme->is_quantized) return weight_source_read_floats(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_DATA]) status = read_data(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_SCALES] && status == STATUS_OK) status = read_scales(s, first, count, to[WEIGHT_SCALES], err);
     if (to[WEIGHT_ZEROS] && status == STATUS_OK) status = read_zeros(s, first, count, to[WEIGHT_ZEROS], err);

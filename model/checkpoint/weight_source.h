@@ -19,6 +19,7 @@ struct storage {
     const char *data, *scales, *other_scales, *zeros, *input_order, *global_scale;
     const char *data_type, *scale_type; /* as safetensors calls it; NULL: that of the scheme, and any floats */
     enum dtype scale_dtype;             /* with scale_type: what it stands for */
+    bool of_experts;                    /* the tensors hold all experts of a layer: [num_experts, out, groups, ...] */
     bool in_words;         /* data lies in words; 8 bits of one are a number from 0 to 255 whose zero is 128 */
     bool words_of_rows;    /* a word of data holds several output features; else several input features */
     bool transposed;       /* data is [in, out], scales and zeros are [groups, out]; else [out, in] and [out, groups] */
@@ -30,15 +31,16 @@ struct weight_source {
     const struct weight_scheme *scheme; /* the tensor's, and its storage */
     const struct storage *storage;
     /* What is read. Its data, scales and zeros point into the file, or are NULL where they must be read by rows. Floats
-     * of a matrix that is not to be quantized, a bias or a gain always point into the file. */
+     * are read so if they are transposed or have other rows between them, or are to be quantized. */
     struct weight weight;
     const struct tensor_file *file;                    /* not owned */
     const struct stored_tensor *data, *scales, *zeros; /* NULL: none there */
     enum dtype scale_dtype;                            /* of stored scales */
     float global_scale;                                /* by which they are divided */
-    int64_t first_row;                                 /* of the stored tensors: where the tensor begins */
+    int64_t first_row, row_step; /* row i of the tensor is row first_row + i * row_step of the stored ones */
+    bool transposed;             /* floats lie as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
-    void *owned;       /* the weight's input_order, or a gain that was converted; NULL: there is none */
+    void *owned;       /* the weight's input_order, or a vector that was copied or made; NULL: there is none */
 };
 
 /* ---- finding ---- */
@@ -72,6 +74,11 @@ int64_t weight_source_band(const struct weight_source *s);
  * except at the end. Any thread. IO: the file cannot be read. INVALID: zero points where the scheme has none. */
 enum status weight_source_read(const struct weight_source *s, int64_t first, int64_t count,
                                const struct weight_rows *out, struct error *err);
+
+/* Reads rows [first, first + count) of s, of `bytes` each in the stored tensor *t, which is not transposed. Any thread.
+ * IO: the file cannot be read. */
+enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,
+                                    int64_t count, int64_t bytes, void *out, struct error *err);
 
 /* How a matrix is quantized while it is loaded, into what `out` points to; the caller sets `rows` and `num_rows`. */
 struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out);

@@ -135,6 +135,11 @@ void family_read_qwen_windows(struct json_reader *r, struct model_spec *spec)
     family_read_layer_types(r, window, spec);
 }
 
+float family_read_soft_cap(struct json_reader *r, const char *key, double absent)
+{
+    return (float)json_reader_number(r, key, json_reader_has(r, key) ? 0 : absent, 1e-6, 1e6);
+}
+
 void family_check_activation(struct json_reader *r, const char *expected)
 {
     const char *name = json_reader_string(r, "hidden_act", expected);

@@ -7,11 +7,30 @@
 #include "model/families/known_keys.h"
 
 static const struct family *const families[] = {
-    &family_apertus,   &family_arcee,    &family_cohere,  &family_cohere2,   &family_ernie4_5,    &family_exaone,
-    &family_exaone4,   &family_gemma,    &family_gemma2,  &family_gemma3,    &family_glm,         &family_glm4,
-    &family_granite,   &family_granite4, &family_helium,  &family_internlm3, &family_iquestcoder, &family_llama,
-    &family_ministral, &family_mistral,  &family_olmo2,   &family_olmo3,     &family_phi3,        &family_qwen2,
-    &family_qwen3,     &family_seed_oss, &family_smollm3,
+    &family_apertus,     &family_arcee,
+    &family_cohere,      &family_cohere2,
+    &family_cwm,         &family_dots1,
+    &family_ernie4_5,    &family_ernie4_5_moe,
+    &family_exaone,      &family_exaone4,
+    &family_exaone_moe,  &family_flex_olmo,
+    &family_gemma,       &family_gemma2,
+    &family_gemma3,      &family_gemma4,
+    &family_glm,         &family_glm4,
+    &family_glm4_moe,    &family_granite,
+    &family_granite4,    &family_granite_swa,
+    &family_granitemoe,  &family_granitemoeshared,
+    &family_helium,      &family_hunyuan_v1_dense,
+    &family_hyperclovax, &family_internlm3,
+    &family_iquestcoder, &family_llama,
+    &family_minimax_m2,  &family_ministral,
+    &family_mistral,     &family_mixtral,
+    &family_nanochat,    &family_olmo,
+    &family_olmo2,       &family_olmo3,
+    &family_olmoe,       &family_phi3,
+    &family_qwen2,       &family_qwen2_moe,
+    &family_qwen3,       &family_qwen3_moe,
+    &family_seed_oss,    &family_smollm3,
+    &family_solar_open,  &family_vaultgemma,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -19,7 +38,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[768];
+    char text[1024];
 };
 
 static struct family_names list_families(void)

@@ -22,17 +22,21 @@ struct family {
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
     int32_t original_max_position;  /* where the file gives none; 0: max_position_embeddings */
+    bool reads_alpha;               /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
      * nothing in this family. NULL: none. A file that gives another one of them is refused. */
     const char *reads, *ignores;
 };
 
-extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_ernie4_5, family_exaone,
-    family_exaone4, family_gemma, family_gemma2, family_gemma3, family_glm, family_glm4, family_granite,
-    family_granite4, family_helium, family_internlm3, family_iquestcoder, family_llama, family_ministral,
-    family_mistral, family_olmo2, family_olmo3, family_phi3, family_qwen2, family_qwen3, family_seed_oss,
-    family_smollm3;
+extern const struct family family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm, family_dots1,
+    family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_flex_olmo,
+    family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4, family_glm4_moe, family_granite,
+    family_granite4, family_granite_swa, family_granitemoe, family_granitemoeshared, family_helium,
+    family_hunyuan_v1_dense, family_hyperclovax, family_internlm3, family_iquestcoder, family_llama, family_minimax_m2,
+    family_ministral, family_mistral, family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3,
+    family_olmoe, family_phi3, family_qwen2, family_qwen2_moe, family_qwen3, family_qwen3_moe, family_seed_oss,
+    family_smollm3, family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -94,9 +98,35 @@ void family_set_gemma(struct model_spec *spec);
 struct layer_spec family_read_gemma2(struct json_reader *r, int32_t max_position, struct model_spec *spec);
 /* All of OLMo 2's spec, which OLMo 3 extends. */
 void family_read_olmo2(struct json_reader *r, struct model_spec *spec);
+/* What a family calls the keys of its experts, and what it takes where they are absent. */
+struct experts_keys {
+    const char *num_experts[2];                            /* either of the two; the second may be NULL */
+    const char *top_k;                                     /* NULL: num_experts_per_tok */
+    const char *size;                                      /* of the intermediate size of an expert */
+    int32_t absent_num_experts, absent_top_k, absent_size; /* 0: the file must have it */
+};
+/* Reads these; the router is a softmax over all experts, whose weights are used as they are. */
+struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys);
+/* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
+void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
+                        int32_t shared_size);
+/* The same with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which those
+ * count whose two best experts have the largest sum. normalize: where the file does not say. */
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
+                                                 bool normalize);
+/* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
+void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
+                                 int32_t shared);
+/* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
+void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                             int32_t shared_size);
+/* Granite's: sets their names, too, and those of the MLP beside them. */
+struct experts_spec family_read_granite_experts(struct json_reader *r, struct model_spec *spec);
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */
 void family_read_granite_multipliers(struct json_reader *r, struct model_spec *spec);
 
+/* A soft cap; null turns it off. */
+float family_read_soft_cap(struct json_reader *r, const char *key, double absent);
 /* Fails unless hidden_act is absent or the one that the family's layers compute. */
 void family_check_activation(struct json_reader *r, const char *expected);
 enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent);

@@ -1,5 +1,7 @@
 /* Granite 3, dense (IBM, 2024): Llama whose embeddings, attention scores, residuals and logits are scaled by constants.
- */
+ * HyperCLOVA X (Naver, 2025): the same with norms after sublayers, too. */
+#include <math.h>
+
 #include "model/families/families.h"
 
 static double read_multiplier(struct json_reader *r, const char *key)
@@ -28,8 +30,25 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_read_granite_multipliers(r, spec);
 }
 
+/* logits_scaling multiplies here. */
+static void read_hyperclovax(struct json_reader *r, struct model_spec *spec)
+{
+    read(r, spec);
+    spec->logits_multiplier = read_multiplier(r, "logits_scaling");
+    spec->names.post_attention_norm = "post_norm1";
+    spec->names.post_mlp_norm = "post_norm2";
+    const bool post_norms = json_reader_bool(r, "use_post_norm", true);
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        struct layer_spec *layer = &spec->layers[i];
+        layer->norm_placement = post_norms ? NORM_AROUND : NORM_BEFORE;
+        if (!json_reader_get(r, "attention_multiplier"))
+            layer->attention.scale = (float)(1 / sqrt(layer->attention.head_size));
+    }
+}
+
+#define READS "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling"
+
 const struct family family_granite = {
-    .model_type = "granite",
-    .architecture = "GraniteForCausalLM",
-    .read = read,
-    .reads = "attention_bias mlp_bias attention_multiplier residual_multiplier embedding_multiplier logits_scaling"};
+    .model_type = "granite", .architecture = "GraniteForCausalLM", .read = read, .reads = READS};
+const struct family family_hyperclovax = {
+    .model_type = "hyperclovax", .architecture = "HyperCLOVAXForCausalLM", .read = read_hyperclovax, .reads = READS};

@@ -1,16 +1,8 @@
-/* Granite 4, dense (IBM, 2025): Granite 3 whose gate and up are one tensor. Of its model_type there are also mixtures
- * of experts and models with recurrent layers (Mamba 2), which are refused. */
+/* Granite 4 (IBM, 2025): Granite 3 whose gate and up are one tensor, dense or with a mixture of experts beside its MLP.
+ * Of its model_type there are also models with recurrent layers (Mamba 2), which are refused. */
 #include <string.h>
 
 #include "model/families/families.h"
-
-static void refuse_experts(struct json_reader *r)
-{
-    const int32_t experts = json_reader_int(r, "num_local_experts", 8, 0, INT32_MAX);
-    if (experts > 0)
-        json_reader_fail(r, STATUS_UNSUPPORTED,
-                         "num_local_experts is %d: a mixture of experts, which quire does not compute", experts);
-}
 
 /* Layers of attention are called "attention" by transformers 4. */
 static void refuse_recurrent_layers(struct json_reader *r, const struct model_spec *spec)
@@ -36,8 +28,9 @@ static void refuse_recurrent_layers(struct json_reader *r, const struct model_sp
 static void read(struct json_reader *r, struct model_spec *spec)
 {
     struct layer_spec layer = family_read_llama(r, &(struct size_defaults){.max_position = 2048}, spec);
-    refuse_experts(r);
     refuse_recurrent_layers(r, spec);
+    if (json_reader_int(r, "num_local_experts", 8, 0, INT32_MAX) > 0)
+        layer.experts = family_read_granite_experts(r, spec);
     layer.mlp.intermediate_size = json_reader_int(r, "shared_intermediate_size", 1024, 1, 1 << 22);
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     if (strcmp(json_reader_string(r, "position_embedding_type", "none"), "rope") != 0) layer.attention.rotary_dim = 0;

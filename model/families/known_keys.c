@@ -47,6 +47,7 @@ static const struct known_key {
     {"no_rope_layer_interval", OFF, "layers without rotation"},
     {"rope_local_base_freq", OFF, "layers of several kinds"},
     {"sliding_window_pattern", OFF, "layers of several kinds"},
+    {"layer_rope_theta", OFF, "layers of several kinds"},
     {"per_layer_config", OFF, "layers of several kinds"},
     {"block_configs", OFF, "layers of several kinds"},
     {"cross_attention_layers", OFF, "cross-attention"},

@@ -1,4 +1,5 @@
 /* Rotary positions from config.json: rope_theta and rope_scaling (transformers 4), or rope_parameters (5). */
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "model/families/families.h"
 
 /* A key that is neither read here nor known to change nothing may matter, so it is refused. */
-static void check_keys(struct json_reader *r)
+static void check_keys(struct json_reader *r, const struct family *family)
 {
     static const char known[] = "rope_type type rope_theta factor low_freq_factor high_freq_factor beta_fast beta_slow "
                                 "attention_factor mscale mscale_all_dim truncate short_factor long_factor "
@@ -16,6 +17,7 @@ static void check_keys(struct json_reader *r)
     json_t *value;
     json_object_foreach((json_t *)r->object, key, value)
     {
+        if (family->reads_alpha && strcmp(key, "alpha") == 0) continue;
         if (!json_is_null(value) && !words_have(known, key))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
                              show_string(key).text);
@@ -51,8 +53,8 @@ static enum rope_type read_type(struct json_reader *r, enum rope_type absent, bo
     for (size_t i = 0; i < NUM_ROPE_TYPES; i++)
         if (strcmp(name, rope_type_names[i]) == 0) return (enum rope_type)i;
     json_reader_fail(r, STATUS_UNSUPPORTED,
-                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn, llama3 and "
-                     "longrope are)",
+                     "%srope_type \"%s\" is not supported (default, linear, dynamic, yarn, llama3, "
+                     "longrope and proportional are)",
                      r->prefix, show_string(name).text);
     return ROPE_DEFAULT;
 }
@@ -65,6 +67,16 @@ static void read_llama3(struct json_reader *r, struct rope_config *rope)
     if (rope->high_freq_factor <= rope->low_freq_factor)
         json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must be greater than low_freq_factor (%g)",
                          r->prefix, rope->high_freq_factor, rope->low_freq_factor);
+}
+
+/* Hunyuan's: one theta for all lengths. 0 is none, as in transformers. */
+static void read_alpha(struct json_reader *r, const struct model_spec *spec, struct rope_config *rope)
+{
+    const double dim = spec->layers[0].attention.head_size;
+    const double alpha = json_reader_number(r, "alpha", 0, 0, 1e9);
+    if (alpha == 0) return;
+    rope->theta *= pow(alpha, dim / (dim - 2));
+    rope->type = ROPE_DEFAULT;
 }
 
 static void read_yarn(struct json_reader *r, const struct model_spec *spec, struct rope_config *rope)
@@ -150,9 +162,14 @@ static bool reads_partial_rotary_factor(const struct family *family)
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
                          struct rope_config *rope)
 {
-    check_keys(r);
+    check_keys(r, outer->family);
     rope->type = read_type(r, rope->type, outer->family->longrope_only);
     rope->theta = json_reader_number(r, "rope_theta", rope->theta, 2, 1e15);
+    if (rope->type == ROPE_PROPORTIONAL) {
+        rope->proportion = json_reader_number(r, "partial_rotary_factor", 1, 0, 1);
+        rope->factor = json_reader_number(r, "factor", 1, 1e-3, 1e6);
+        return;
+    }
     const double partial = json_reader_number(r, "partial_rotary_factor", outer->partial_rotary_factor, -1e9, 1e9);
     if (partial != outer->partial_rotary_factor && !reads_partial_rotary_factor(outer->family))
         json_reader_fail(r, STATUS_UNSUPPORTED, "%spartial_rotary_factor is %s, but quire rotates whole heads",
@@ -165,6 +182,7 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
         rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
     if (rope->type == ROPE_DYNAMIC && spec->layers[0].attention.head_size <= 2)
         json_reader_fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
+    if (rope->type == ROPE_DYNAMIC && outer->family->reads_alpha) read_alpha(r, spec, rope);
     if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
     if (rope->type == ROPE_LONGROPE) read_longrope(r, spec, partial, rope);
@@ -257,6 +275,7 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     }
     spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", family->rope_theta, 2, 1e15));
     spec->ropes[1] = unscaled(spec, json_reader_number(r, "rope_local_base_freq", family->rope_local_theta, 2, 1e15));
+    if (family->rope && !both) spec->ropes[0] = *family->rope;
     struct json_reader parameters = *r;
     parameters.object = both;
     parameters.prefix = "rope_parameters.";
@@ -269,11 +288,47 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &outer, &spec->ropes[1]);
 }
 
+/* layer_rope_theta: a theta for each layer, of which there may be as many as a model has ropes. 0: the layer is not
+ * rotated. */
+static void read_layer_thetas(struct json_reader *r, struct model_spec *spec)
+{
+    const json_t *list = json_reader_get(r, "layer_rope_theta");
+    const struct rope_config rope = spec->ropes[0];
+    int32_t count = 0;
+    if (!list) return;
+    if (!json_is_array(list) || json_array_size(list) != (size_t)spec->num_layers) {
+        json_reader_fail(r, STATUS_INVALID,
+                         "layer_rope_theta must be an array of num_hidden_layers (%d) numbers, found %s",
+                         spec->num_layers, show_value(list).text);
+        return;
+    }
+    for (int32_t i = 0; i < spec->num_layers && r->status == STATUS_OK; i++) {
+        struct attention_spec *a = &spec->layers[i].attention;
+        const double theta =
+            json_reader_to_number(r, "an element of layer_rope_theta", json_array_get(list, (size_t)i), 0, 1e15);
+        if (theta == 0) {
+            a->rotary_dim = 0;
+            continue;
+        }
+        for (a->rope = 0; a->rope < count && spec->ropes[a->rope].theta != theta;) a->rope++;
+        if (a->rope == MODEL_MAX_ROPES) {
+            json_reader_fail(r, STATUS_UNSUPPORTED, "layer_rope_theta has more than %d numbers beside 0, in layer %d",
+                             MODEL_MAX_ROPES, i);
+            return;
+        }
+        if (a->rope < count) continue;
+        spec->ropes[count] = rope;
+        spec->ropes[count++].theta = theta;
+    }
+    if (count > 0) spec->num_ropes = count;
+}
+
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     if (spec->num_ropes > 1) {
         read_two_ropes(r, family, spec);
     } else {
         read_one_rope(r, family, spec);
+        if (words_have(family->reads, "layer_rope_theta")) read_layer_thetas(r, spec);
     }
 }

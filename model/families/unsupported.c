@@ -38,10 +38,10 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text dots1 ernie4_5_moe ernie4_5_vl_moe_text exaone_moe "
-              "flex_olmo glm4_moe glm4v_moe_text gpt_oss granitemoe granitemoe_swa granitemoeshared hunyuan_v1_moe "
-              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m2 minimax_m3_vl_text mixtral "
-              "olmoe phimoe qwen2_moe qwen3_moe qwen3_omni_moe_text qwen3_vl_moe_text solar_open step3p5"},
+    {EXPERTS, "afmoe aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
+              "glm4v_moe_text gpt_oss granitemoe_swa hunyuan_v1_moe "
+              "hy_v3 inkling_text jetmoe laguna llama4_text mellum mimo_v2_flash minimax_m3_vl_text "
+              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},
@@ -50,11 +50,11 @@ static const struct {
      "xlstm zamba zamba2"},
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
-    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text gemma4_text"},
+    {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
-            "cohere_compass_text cwm diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
-            "gemma4_unified_text granite_swa hrm_text hunyuan_v1_dense hyperclovax ministral3 "
-            "muse_glimmer_assistant muse_glimmer_text nanochat olmo reformer vaultgemma voxtral_realtime_text xlnet"},
+            "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
+            "gemma4_unified_text hrm_text ministral3 "
+            "muse_glimmer_assistant muse_glimmer_text reformer voxtral_realtime_text xlnet"},
     {OLDER, "biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj "
             "jais2 modernbert-decoder mpt nemotron openai-gpt opt persimmon phi stablelm starcoder2 xglm"},
     {ENCODER, "EvollaModel albert bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small bros "

@@ -2,22 +2,6 @@
  * head; and o, back to the residual stream. */
 #include "model/layers/layers.h"
 
-/* x = norm(x), where tokens are `stride` elements apart. */
-static void norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
-                          const struct norm_params *norm)
-{
-    struct backend *b = s->d->backend;
-    const struct rms_norm_args args = {.out = x,
-                                       .x = x,
-                                       .out_stride = stride,
-                                       .x_stride = stride,
-                                       .norm = *norm,
-                                       .num_tokens = s->num_tokens,
-                                       .size = (int32_t)size,
-                                       .dtype = s->d->dtype};
-    b->rms_norm(b, &args);
-}
-
 /* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
 struct qkv {
     char *q, *k, *v;
@@ -47,7 +31,7 @@ static struct rotary_args rotary_of(const struct residual_stream *s, const struc
                                 .key_norm = norms_heads ? &w->k_norm : NULL,
                                 .num_tokens = s->num_tokens,
                                 .num_heads = a->num_heads,
-                                .num_kv_heads = a->num_kv_heads,
+                                .num_kv_heads = a->shares_kv ? 0 : a->num_kv_heads,
                                 .head_size = a->head_size,
                                 .rotary_dim = a->rotary_dim,
                                 .interleaved = d->spec->rope_interleaved,
@@ -103,6 +87,36 @@ static struct attention_args attention_of(const struct decoder *d, const struct 
                                    .params = &d->attention[layer]};
 }
 
+/* Rotates q and k, and leaves their norms to the next operation. */
+static void rotate_first(struct backend *b, struct rotary_args *rotary)
+{
+    struct rotary_args rotation = *rotary;
+    rotation.query_norm = rotation.key_norm = NULL;
+    if (rotation.rotary_dim > 0) b->rotary_embedding(b, &rotation);
+    rotary->rotary_dim = 0;
+}
+
+/* Norms each head of v, as those of queries are normed. */
+static void norm_values(struct backend *b, const struct rotary_args *rotary, void *v, const struct norm_params *norm)
+{
+    struct rotary_args args = *rotary;
+    args.query = args.key = v;
+    args.query_norm = args.key_norm = norm;
+    args.num_heads = rotary->num_kv_heads;
+    args.num_kv_heads = args.rotary_dim = 0;
+    b->rotary_embedding(b, &args);
+}
+
+static void clip(const struct residual_stream *s, const struct attention_spec *a)
+{
+    struct backend *b = s->d->backend;
+    const struct clip_args args = {.x = s->d->act.qkv,
+                                   .count = s->num_tokens * (attention_q_size(a) + 2 * attention_kv_size(a)),
+                                   .limit = a->clip,
+                                   .dtype = s->d->dtype};
+    b->clip(b, &args);
+}
+
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
 {
     const struct decoder *d = s->d;
@@ -110,22 +124,25 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     const struct attention_spec *a = &d->spec->layers[layer].attention;
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct qkv qkv = split_qkv(d, a);
-    const struct decode_attention_args args = {
+    struct decode_attention_args args = {
         .rotary = rotary_of(s, &qkv, layer),
         .cache = caching_of(s, &qkv, layer),
         .attention = attention_of(d, &qkv, shape, layer),
     };
 
     residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    if (a->clip > 0) clip(s, a);
     if (a->qk_norm == QK_NORM_PROJECTION) {
-        norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
-        norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
+        layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
+        layer_norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
     }
+    if (a->v_norm) norm_values(b, &args.rotary, qkv.v, &w->v_norm);
+    if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
-    if (!shape->measures_scales && fused_decode_attention(d, shape, &args)) return;
+    if (!a->shares_kv && !shape->measures_scales && fused_decode_attention(d, shape, &args)) return;
     if (args.rotary.rotary_dim > 0 || args.rotary.query_norm) b->rotary_embedding(b, &args.rotary);
-    if (shape->measures_scales) b->calculate_kv_scales(b, &args.cache);
-    b->reshape_and_cache(b, &args.cache);
+    if (shape->measures_scales && !a->shares_kv) b->calculate_kv_scales(b, &args.cache);
+    if (!a->shares_kv) b->reshape_and_cache(b, &args.cache);
     if (layer_is_read(d, shape, layer)) paged_attention(b, &args.attention, shape->num_decodes, shape->num_seqs);
 }
 

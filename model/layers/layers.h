@@ -18,8 +18,9 @@ struct residual_stream {
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
-    float multiplier;                    /* of the pending output */
-    struct left_out_scales scales;       /* of the pending output */
+    float multiplier;              /* of the pending output */
+    float sum_multiplier;          /* of the residual stream with the pending output; 1 where nothing is pending */
+    struct left_out_scales scales; /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
     int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
@@ -63,6 +64,11 @@ void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype
 void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
                   const struct norm_params *post_norm, float multiplier);
 
+/* For a sublayer whose last operation is no single matmul: the first makes s->hidden free for its output; the second
+ * says that it is there, pending. */
+void residual_begin(struct residual_stream *s);
+void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier);
+
 /* out = p(in), the parts side by side for each token. If left_out is not NULL, scales of a p of one part may be left
  * out. */
 void layer_project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
@@ -76,6 +82,10 @@ struct quantized_rows layer_rows_for(const struct residual_stream *s, const stru
 /* Writes these rows of x now, which an operation has computed that cannot quantize. */
 struct matmul_input layer_quantize_for(const struct residual_stream *s, const void *x, const struct weight *w,
                                        void *buffer);
+
+/* x = norm(x), where tokens are `stride` elements apart. */
+void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
+                         const struct norm_params *norm);
 
 /* Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
  *
@@ -94,8 +104,17 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
 /* Adds o of x [num_tokens, num_heads * head_size]: act.attention, or some of its rows. */
 void attention_output(struct residual_stream *s, const void *x, int32_t layer);
 
-/* All of the MLP but down, whose input it returns. */
+/* All of the MLP but down, whose input it returns; and, of a layer with experts, experts_inner. */
 struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer);
 void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer);
+
+/* The experts' share of mlp_inner, whose input is norm(residual stream): the plan, and gate and up. */
+void experts_inner(struct residual_stream *s, const struct norm_params *norm, int32_t layer);
+/* Adds down of the experts, and of the MLP beside them, whose input is `in`. */
+void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer);
+/* What all layers get from the tokens, in act.per_layer. The residual stream is that of the embedding. */
+void per_layer_inputs(const struct residual_stream *s);
+/* Adds the layer's part of them, behind its MLP. */
+void per_layer_add(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 
 #endif

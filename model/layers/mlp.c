@@ -53,11 +53,18 @@ static struct matmul_input up_and_xielu(struct residual_stream *s, int32_t layer
 
 struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer)
 {
-    return s->d->spec->layers[layer].mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
+    const struct layer_spec *l = &s->d->spec->layers[layer];
+    if (l->experts.router.num_experts > 0) experts_inner(s, input_norm(s, layer), layer);
+    if (l->mlp.intermediate_size == 0) return (struct matmul_input){0};
+    return l->mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
 }
 
 void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct layer_weights *w = &s->d->weights->layers[layer];
-    residual_add(s, in, &w->down, &w->post_mlp_norm, s->d->spec->layers[layer].residual_multiplier);
+    const struct layer_spec *l = &s->d->spec->layers[layer];
+    if (l->experts.router.num_experts > 0)
+        experts_output(s, in, layer);
+    else
+        residual_add(s, in, &w->down, &w->post_mlp_norm, l->residual_multiplier);
 }

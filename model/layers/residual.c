@@ -100,6 +100,21 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
     return b->decode_attention && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
 }
 
+void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
+                         const struct norm_params *norm)
+{
+    struct backend *b = s->d->backend;
+    const struct rms_norm_args args = {.out = x,
+                                       .x = x,
+                                       .out_stride = stride,
+                                       .x_stride = stride,
+                                       .norm = *norm,
+                                       .num_tokens = s->num_tokens,
+                                       .size = (int32_t)size,
+                                       .dtype = s->d->dtype};
+    b->rms_norm(b, &args);
+}
+
 /* ---- From the residual stream into a sublayer, and back ---- */
 
 /* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. With `rows` they are written
@@ -113,6 +128,7 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .x_scales = s->scales,
                                                  .residual = s->residual,
                                                  .multiplier = s->multiplier,
+                                                 .sum_multiplier = s->sum_multiplier,
                                                  .post_norm = s->post_norm,
                                                  .norm = norm ? *norm : (struct norm_params){0},
                                                  .num_tokens = s->num_tokens,
@@ -120,6 +136,7 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .dtype = d->dtype};
     d->backend->fused_add_rms_norm(d->backend, &args);
     s->pending = false;
+    s->sum_multiplier = 1;
 }
 
 struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,
@@ -154,20 +171,31 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
     return in;
 }
 
+void residual_begin(struct residual_stream *s)
+{
+    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    s->normed = NULL;
+    s->scales = (struct left_out_scales){0};
+}
+
+void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier)
+{
+    s->pending = true;
+    s->multiplier = multiplier;
+    s->post_norm = post_norm->gain ? post_norm : NULL;
+}
+
 void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
                   const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
     s->normed = NULL;
     if (fused_linear_residual(s, in, w, post_norm, multiplier)) return;
-    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    residual_begin(s);
     struct linear_args args = linear_of(s, s->hidden, in, w);
-    s->scales = (struct left_out_scales){0};
     args.left_out = &s->scales;
     b->linear(b, &args);
-    s->pending = true;
-    s->multiplier = multiplier;
-    s->post_norm = post_norm->gain ? post_norm : NULL;
+    residual_pend(s, post_norm, multiplier);
 }
 
 static int64_t projection_size(const struct projection *p)

@@ -16,7 +16,8 @@ static bool is_named(const struct weight_scheme *s, const char *name)
 {
     if (strcmp(name, "awq") == 0) return s->storage == STORED_AWQ;
     if (strcmp(name, "gptq") == 0) return s->storage == STORED_GPTQ;
-    if (strcmp(name, "compressed-tensors") == 0) return s->storage != STORED_AWQ && s->storage != STORED_GPTQ;
+    if (strcmp(name, "compressed-tensors") == 0)
+        return s->storage != STORED_AWQ && s->storage != STORED_GPTQ && s->storage != STORED_MXFP4_BLOCKS;
     for (int i = 0; i < NUM_FORMATS; i++)
         if (strcmp(name, formats[i].name) == 0) return s->format == formats[i].format;
     return false;
@@ -72,7 +73,7 @@ static enum status set_format(struct model_spec *spec, enum weight_format format
     enum status status = tensor_table_make(spec, true, &table, err);
     for (int32_t i = 0; i < table.count; i++) {
         const struct tensor *t = &table.tensors[i];
-        if (t->kind != TENSOR_MATRIX || t->layer < 0) continue;
+        if (!tensor_may_be_quantized(t) || t->layer < 0) continue;
         const struct weight_scheme scheme = scheme_of(format, t->in_features);
         spec->layers[t->layer].schemes[t->role] = add_scheme(spec, &scheme);
     }

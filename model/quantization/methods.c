@@ -1,4 +1,5 @@
-/* The formats that give all matrices of the layers one scheme: fp8 and its relatives, GPTQ, AWQ and AutoRound. */
+/* The formats that give all matrices of the layers one scheme: fp8 and its relatives, MXFP4, GPTQ, AWQ and AutoRound.
+ */
 #include <string.h>
 
 #include "model/quantization/reader.h"
@@ -58,6 +59,24 @@ void modelopt_read(struct quantization_reader *q)
     modules_skip(q, "ignore", MATCH_GLOB);
     modules_skip(q, "exclude_modules", MATCH_GLOB);
     quantization_set_layers(q, &scheme);
+}
+
+/* --- MXFP4 --- */
+
+/* gpt-oss: the experts, which are in one tensor for a layer. */
+void mxfp4_read(struct quantization_reader *q)
+{
+    const struct weight_scheme scheme = {
+        .storage = STORED_MXFP4_BLOCKS, .is_quantized = true, .format = WEIGHT_MXFP4, .group_size = 32};
+    bool any = false;
+    modules_skip(q, "modules_to_not_convert", MATCH_GLOB);
+    for (int32_t i = 0; i < q->num_modules; i++) {
+        const struct tensor *t = q->modules[i].tensor;
+        if (t->num_experts == 0 || !t->merged_in_file || q->modules[i].skipped) continue;
+        q->modules[i].scheme = quantization_add(q, &scheme);
+        any = true;
+    }
+    if (!any) quantization_refuse(q, "MXFP4 of other matrices than all experts of a layer in one tensor");
 }
 
 /* --- int4 --- */

@@ -22,6 +22,7 @@ static const struct method {
     {"fp8", fp8_read},
     {"gptq", gptq_read},
     {"modelopt", modelopt_read},
+    {"mxfp4", mxfp4_read},
 };
 
 /* Values of quant_method that quire does not read, and what they stand for. */
@@ -39,7 +40,6 @@ static const struct refused_method {
     {"hqq", "HQQ"},
     {"marlin", "Marlin's layout"},
     {"modelopt_fp4", "NVFP4"},
-    {"mxfp4", "MXFP4"},
     {"nvfp4", "NVFP4"},
     {"quanto", "Quanto"},
     {"quark", "AMD Quark"},
@@ -160,11 +160,22 @@ static void check_shape(struct quantization_reader *q, const struct module *m)
                             (long long)out);
 }
 
+/* Of a layer, gate and up of all experts have one scheme, and down of all. They follow each other in the table. */
+static void check_expert(struct quantization_reader *q, const struct module *m)
+{
+    const struct tensor *t = m->tensor;
+    const uint8_t *schemes = q->spec->layers[t->layer].schemes;
+    const enum tensor_role first = t->role == TENSOR_EXPERT_UP ? TENSOR_EXPERT_GATE : t->role;
+    if ((t->expert > 0 || t->role != first) && m->scheme != schemes[first])
+        quantization_refuse(q, "a mix of formats among the experts of a layer (%s)", m->name.text);
+}
+
 static void store_schemes(struct quantization_reader *q)
 {
     for (int32_t i = 0; i < q->num_modules; i++) {
         const struct module *m = &q->modules[i];
         if (m->scheme != 0) check_shape(q, m);
+        if (m->tensor->num_experts > 0) check_expert(q, m);
         if (m->tensor->role == TENSOR_LM_HEAD)
             q->spec->lm_head_scheme = m->scheme;
         else if (m->tensor->layer >= 0)
@@ -182,7 +193,7 @@ static enum status list_modules(struct quantization_reader *q, struct error *err
     if (!q->modules) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     for (int32_t i = 0; i < q->table.count; i++) {
         const struct tensor *t = &q->table.tensors[i];
-        if (t->kind != TENSOR_MATRIX) continue;
+        if (!tensor_may_be_quantized(t)) continue;
         struct module *m = &q->modules[q->num_modules++];
         m->tensor = t;
         m->name = tensor_name_ending(t, "");

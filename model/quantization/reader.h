@@ -61,6 +61,6 @@ void quantization_set_lm_head(struct quantization_reader *q, const struct weight
  * a scheme for the shape of a matrix is checked after them. */
 typedef void quantization_method(struct quantization_reader *q);
 quantization_method auto_round_read, awq_read, compressed_tensors_read, fbgemm_fp8_read, fp8_read, gptq_read,
-    modelopt_read;
+    modelopt_read, mxfp4_read;
 
 #endif

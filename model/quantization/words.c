@@ -17,8 +17,9 @@ struct quantization_words weight_scheme_words(const struct weight_scheme *s)
     static const char *const formats[] = {
         [WEIGHT_FP8] = "fp8", [WEIGHT_INT8] = "int8", [WEIGHT_INT4] = "int4", [WEIGHT_MXFP4] = "mxfp4"};
     static const char *const storages[] = {
-        [STORED_ROWS] = "",     [STORED_PACKED] = ", compressed-tensors", [STORED_GPTQ] = ", GPTQ",
-        [STORED_AWQ] = ", AWQ", [STORED_MXFP4] = ", compressed-tensors",  [STORED_NVFP4] = ", compressed-tensors"};
+        [STORED_ROWS] = "",        [STORED_PACKED] = ", compressed-tensors", [STORED_GPTQ] = ", GPTQ",
+        [STORED_AWQ] = ", AWQ",    [STORED_MXFP4] = ", compressed-tensors",  [STORED_NVFP4] = ", compressed-tensors",
+        [STORED_MXFP4_BLOCKS] = ""};
     struct quantization_words words = {"not quantized"};
     char scales[32] = "per channel";
     if (!s->is_quantized) return words;

@@ -72,6 +72,16 @@ static const struct tensor *largest_matrix(const struct tensor_table *table, enu
     return largest;
 }
 
+/* Where no layer has another MLP, the experts of a token count as one. */
+static void add_active_experts(const struct model_spec *spec, struct bench_matmuls *out)
+{
+    const struct layer_sizes s = model_spec_largest(spec);
+    const int64_t size = (int64_t)s.top_k * s.expert_size;
+    out->out_features[MATMUL_GATE_UP] = 2 * size;
+    out->in_features[MATMUL_GATE_UP] = out->out_features[MATMUL_DOWN] = spec->hidden_size;
+    out->in_features[MATMUL_DOWN] = size;
+}
+
 enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls *out, struct error *err)
 {
     static const enum tensor_role first_parts[NUM_MATMULS] = {[MATMUL_QKV] = TENSOR_Q,
@@ -80,13 +90,16 @@ enum status bench_matmuls_of(const struct model_spec *spec, struct bench_matmuls
                                                               [MATMUL_DOWN] = TENSOR_DOWN,
                                                               [MATMUL_LM_HEAD] = TENSOR_LM_HEAD};
     struct tensor_table table;
+    *out = (struct bench_matmuls){{0}};
     enum status status = tensor_table_make(spec, false, &table, err);
     for (int i = 0; i < NUM_MATMULS && status == STATUS_OK; i++) {
         const struct tensor *t = largest_matrix(&table, first_parts[i]);
         if (!t) t = largest_matrix(&table, TENSOR_UP); /* of MLPs without a gate */
+        if (!t) continue;
         out->out_features[i] = t->merged_rows;
         out->in_features[i] = t->in_features;
     }
+    if (status == STATUS_OK && out->out_features[MATMUL_DOWN] == 0) add_active_experts(spec, out);
     tensor_table_free(&table);
     return status;
 }

@@ -1,3 +1,4 @@
+#include <math.h>
 #include "runtime/bench/bench.h"
 
 #include "model/layer_cache.h"
@@ -27,18 +28,26 @@ static void add_requests(struct latency *l, const struct bench_run *run)
     samples_add(&l->first_run, 1e3 * first / run->count);
 }
 
-/* Bytes that a decode step must read: the weights once, as they are in memory, and the K and V of what each layer
- * attends to. The sequences have `context` tokens together. */
+/* The share of its experts that the layers of a model read for so many tokens, if each expert is as likely as another.
+ */
+static double experts_read(const struct model_spec *c, int32_t num_tokens)
+{
+    const struct layer_sizes s = model_spec_largest(c);
+    return s.num_experts > 0 ? 1 - pow(1 - (double)s.top_k / s.num_experts, num_tokens) : 0;
+}
+
+/* Bytes that a decode step must read: the weights once, as they are in memory, of experts those that tokens go to, and
+ * the K and V of what each layer attends to. The sequences have `context` tokens together. */
 static double bytes_read(const struct engine_info *info, int64_t context, int32_t num_seqs)
 {
     const struct model_spec *c = &info->config->spec;
     double cached = 0; /* of all layers */
     for (int32_t i = 0; i < c->num_layers; i++) {
-        const struct layer_cache cache = layer_cache_of(&c->layers[i]);
+        const struct layer_cache cache = layer_cache_of(&c->layers[i - c->layers[i].attention.shares_kv]);
         cached += (double)(layer_cache_tokens_read(&cache, context, num_seqs) *
                            layer_cache_token_bytes(&cache, info->memory->cache_dtype));
     }
-    return (double)info->decode_weight_bytes + cached;
+    return (double)info->decode_weight_bytes - (1 - experts_read(c, num_seqs)) * (double)info->memory->experts + cached;
 }
 
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)

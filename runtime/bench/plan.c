@@ -189,6 +189,7 @@ static bool call_fused_norm(struct backend *b, const struct bench_call *call)
                                                  .x = part(call, 0),
                                                  .residual = part(call, 1),
                                                  .multiplier = 1,
+                                                 .sum_multiplier = 1,
                                                  .norm = norm_params(call, 2),
                                                  .num_tokens = call->c->count,
                                                  .size = s->hidden_size,

@@ -188,6 +188,7 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
+    p->experts = model_expert_bytes(&l->weights, w->model_options);
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
     p->host = bytes[PURPOSE_HOST_STAGING];

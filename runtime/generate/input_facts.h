@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "runtime/generate/fingerprint.h"
+#include "runtime/fingerprint.h"
 #include "runtime/inputs.h"
 
 bool input_facts_are_files(const struct input_list *list); /* all inputs are regular files */

@@ -1,11 +1,7 @@
 #include "runtime/generate/journal.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -145,50 +141,18 @@ static json_t *journal_json(const struct journal *j)
     return object;
 }
 
-/* The folder's entry of a file is on the disk only once the folder is. */
-static void sync_folder_of(const char *path)
-{
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash == folder) slash++;
-    if (slash) *slash = '\0';
-    const int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
-}
-
-static bool write_text(const char *path, const char *text)
-{
-    const size_t length = strlen(text) + 1; /* a newline for the NUL */
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return false;
-    errno = ENOSPC; /* a write that is short without an error */
-    const struct iovec parts[] = {{(void *)(uintptr_t)text, length - 1}, {(char[]){'\n'}, 1}};
-    const bool written = writev(fd, parts, 2) == (ssize_t)length && fsync(fd) == 0;
-    const int why = errno;
-    const bool closed = close(fd) == 0;
-    if (!written) errno = why;
-    return written && closed;
-}
-
 enum status journal_write(const struct journal *j, const char *output, struct error *err)
 {
-    char path[4096], temporary[4096];
+    char path[4096];
+    struct text text = {0};
     path_of(path, sizeof path, output, JOURNAL_SUFFIX);
-    path_of(temporary, sizeof temporary, output, JOURNAL_SUFFIX ".new");
     json_t *object = j->no_memory ? NULL : journal_json(j);
-    char *text = object ? json_dumps(object, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) : NULL;
+    const bool ok = object && json_append(&text, object, JSON_INDENT(1) | JSON_REAL_PRECISION(17)) &&
+                    text_append_string(&text, "\n");
     json_decref(object);
-    if (!text) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %s", path);
-    enum status status = STATUS_OK;
-    if (!write_text(temporary, text) || rename(temporary, path) != 0) {
-        status = error_set(err, STATUS_IO, "%s: cannot write: %s", path, strerror(errno));
-        unlink(temporary);
-    }
-    free(text);
-    if (status == STATUS_OK) sync_folder_of(path);
+    enum status status = ok ? file_replace(path, text.data, text.length, err)
+                            : error_set(err, STATUS_OUT_OF_MEMORY, "no memory for %s", path);
+    text_free(&text);
     return status;
 }
 

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "runtime/generate/fingerprint.h"
+#include "runtime/fingerprint.h"
 #include "runtime/options/sampling_flags.h"
 
 #define JOURNAL_SUFFIX ".quire"

@@ -33,6 +33,8 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_object_set_new(json, "architectures", json_pack("[s]", config->architecture));
     json_put_integer(json, "num_parameters", i->num_parameters);
     json_put_integer(json, "num_embedding_parameters", i->num_embedding_parameters);
+    json_put_integer(json, "num_active_parameters", i->num_active_parameters);
+    json_put_integer(json, "token_bytes", i->token_bytes);
     json_object_set_new(json, "tie_word_embeddings", json_boolean(i->tied));
     json_put_string(json, "dtype", dtype_name(config->spec.dtype));
     const struct quantization_words quantization = quantization_words(&config->spec);
@@ -48,8 +50,11 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
-    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : "full_attention");
+    const char *whole = l->attention.chunk ? "chunked_attention" : "full_attention";
+    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : whole);
     json_object_set_new(json, "sliding_window", l->attention.window ? json_integer(l->attention.window) : json_null());
+    if (l->attention.chunk) json_put_integer(json, "attention_chunk_size", l->attention.chunk);
+    json_object_set_new(json, "sinks", json_boolean(l->attention.sinks));
     json_put_integer(json, "rotary_dim", l->attention.rotary_dim);
     json_put_integer(json, "rope", l->attention.rope);
     json_put_real(json, "scaling", (double)l->attention.scale);
@@ -58,7 +63,11 @@ static json_t *layer_json(const struct layer_spec *l)
     json_object_set_new(json, "qkv_bias", json_boolean(l->attention.qkv_bias));
     json_object_set_new(json, "o_bias", json_boolean(l->attention.o_bias));
     json_object_set_new(json, "mlp_bias", json_boolean(l->mlp.bias));
+    json_object_set_new(json, "clip_qkv", l->attention.clip > 0 ? json_real((double)l->attention.clip) : json_null());
+    json_put_integer(json, "num_experts", l->experts.router.num_experts);
+    json_put_integer(json, "num_experts_per_tok", l->experts.router.top_k);
     json_put_string(json, "qk_norm", inspect_qk_norm(l->attention.qk_norm));
+    json_object_set_new(json, "qk_norm_after_rotation", json_boolean(l->attention.norm_after_rotation));
     json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
     json_put_string(json, "hidden_act", inspect_activation(l));
     json_put_real(json, "residual_multiplier", (double)l->residual_multiplier);
@@ -105,6 +114,7 @@ static void set_ropes(json_t *json, const struct model_spec *spec)
     }
     json_object_set_new(json, "ropes", ropes);
     json_object_set_new(json, "rope_interleaved", json_boolean(spec->rope_interleaved));
+    json_object_set_new(json, "rope_reversed", json_boolean(spec->rope_reversed));
 }
 
 /* What is the same in all layers, or in none of them. */
@@ -112,6 +122,7 @@ static void set_arithmetic(json_t *json, const struct model_spec *spec)
 {
     json_put_string(json, "norm_type", inspect_norm_type(spec->norm_type));
     json_put_real(json, "norm_eps", spec->norm_eps);
+    json_object_set_new(json, "norm_gains", json_boolean(!spec->no_gains));
     json_put_real(json, "embedding_multiplier", spec->embedding_multiplier);
     json_put_real(json, "logits_multiplier", spec->logits_multiplier);
     json_object_set_new(json, "final_logit_softcapping",
@@ -127,6 +138,8 @@ static void set_sizes(json_t *json, const struct inspection *i)
     const struct memory_profile *p = i->info.memory;
     json_put_integer(json, "hidden_size", spec->hidden_size);
     json_put_integer(json, "intermediate_size", largest.intermediate_size);
+    json_put_integer(json, "moe_intermediate_size", largest.expert_size);
+    json_put_integer(json, "num_experts", largest.num_experts);
     json_put_integer(json, "num_attention_heads", largest.num_heads);
     json_put_integer(json, "num_key_value_heads", largest.num_kv_heads);
     json_put_integer(json, "head_dim", largest.head_size);

@@ -140,6 +140,9 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
     row(t, "checkpoint", "%s", i->options->model);
     row(t, "family", "%s (%s)", config->model_type, config->architecture);
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
+    if (i->num_active_parameters < i->num_parameters)
+        row(t, "  active", "%lld, %s, of which a token reads %s", (long long)i->num_active_parameters,
+            count_words(i->num_active_parameters).text, size_words(i->token_bytes).text);
     row(t, "  embedding", "%lld%s", (long long)i->num_embedding_parameters,
         i->tied ? ", which is lm_head too" : ", and as many in lm_head");
     dtype_rows(t, i);
@@ -164,9 +167,11 @@ static void attention_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int32_t window = spec->layers[i].attention.window;
-        if (window)
-            tally_add(&kinds, "sliding window %d", window);
+        const struct attention_spec *a = &spec->layers[i].attention;
+        if (a->window)
+            tally_add(&kinds, "sliding window %d", a->window);
+        else if (a->chunk)
+            tally_add(&kinds, "chunks of %d", a->chunk);
         else
             tally_add(&kinds, "full attention");
     }
@@ -184,7 +189,11 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
         else
             tally_add(&kinds, "none");
     }
-    tally_row(t, "  rotation", spec->rope_interleaved ? "interleaved, " : "", &kinds);
+    tally_row(t, "  rotation",
+              spec->rope_interleaved ? "interleaved, "
+              : spec->rope_reversed  ? "reversed, "
+                                     : "",
+              &kinds);
 }
 
 static void norm_row(struct table *t, const struct model_spec *spec)
@@ -196,7 +205,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
-    snprintf(before, sizeof before, "%s, eps %g, ", inspect_norm_type(spec->norm_type), spec->norm_eps);
+    snprintf(before, sizeof before, "%s%s, eps %g, ", inspect_norm_type(spec->norm_type),
+             spec->no_gains ? " without gains" : "", spec->norm_eps);
     tally_row(t, "  norms", before, &kinds);
 }
 
@@ -213,23 +223,40 @@ static struct words scaling_words(double multiplier, double soft_cap)
     return out;
 }
 
+/* "silu with a gate", "8 of 128 experts", "4 of 60 experts beside silu with a gate" */
+static struct words mlp_words(const struct layer_spec *l)
+{
+    struct words mlp = {""}, out = {""};
+    const struct router_params *router = &l->experts.router;
+    if (l->mlp.intermediate_size > 0)
+        snprintf(mlp.text, sizeof mlp.text, "%s %s a gate", inspect_activation(l),
+                 l->mlp.kind == MLP_GATED ? "with" : "without");
+    if (router->num_experts == 0) return mlp;
+    snprintf(out.text, sizeof out.text, "%d of %d experts%s%.40s", router->top_k, router->num_experts,
+             mlp.text[0] ? " beside " : "", mlp.text);
+    return out;
+}
+
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
-                 outputs = qk_norms;
+                 outputs = qk_norms, clips = qk_norms;
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->attention.qk_norm);
-        tally_add(&qk_norms, qk_norm ? "of each %s" : "none", qk_norm);
+        tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
+                  l->attention.norm_after_rotation ? ", after the rotation" : "");
+        if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
         tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
-        tally_add(&mlps, "%s %s a gate", inspect_activation(l), l->mlp.kind == MLP_GATED ? "with" : "without");
+        tally_add(&mlps, "%s", mlp_words(l).text);
         if (l->attention.qkv_bias) tally_add(&biases, "qkv");
         if (l->attention.o_bias) tally_add(&biases, "o");
         if (l->mlp.bias) tally_add(&biases, "MLP");
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
     }
+    if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  scores", "", &scores);
     tally_row(t, "  MLP", "", &mlps);
@@ -275,7 +302,8 @@ static void model_rows(struct table *t, const struct inspection *i)
     sublayer_rows(t, spec);
     merged_row(t, &spec->names);
     row(t, "hidden size", "%d", spec->hidden_size);
-    row(t, "intermediate", "%d", largest.intermediate_size);
+    if (largest.intermediate_size > 0) row(t, "intermediate", "%d", largest.intermediate_size);
+    if (largest.expert_size > 0) row(t, "  of an expert", "%d", largest.expert_size);
     row(t, "heads", "%d of %d elements, %d of K and V", largest.num_heads, largest.head_size, largest.num_kv_heads);
     row(t, "vocabulary", "%d", spec->vocab_size);
     if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);

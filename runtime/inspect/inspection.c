@@ -78,15 +78,31 @@ struct shown inspect_token(const struct inspection *i, int32_t id)
 
 /* ---- reading ---- */
 
+/* The bytes that a forward pass of one token reads of a tensor that it uses. */
+static int64_t bytes_read(const struct inspection *i, const struct tensor *t)
+{
+    const struct weights_place place = model_weights_place(i->info.weights, t);
+    if (!tensor_is_weight(t)) return 0;
+    if (t->kind != TENSOR_MATRIX) return tensor_elements(t) * dtype_size(*place.vector_dtype);
+    if (t->role == TENSOR_EMBEDDING && !i->tied) return weight_row_bytes(place.matrix);
+    return model_weights_tensor_bytes(t, place.matrix);
+}
+
+/* The experts of a layer have the same sizes: the first top_k ones stand for those that a token goes to. */
 static void count_parameters(struct inspection *i)
 {
     const struct tensor_table *table = &i->info.weights->table;
-    for (int32_t t = 0; t < table->count; t++) {
-        const int64_t count = tensor_elements(&table->tensors[t]);
-        i->num_parameters += count;
-        if (table->tensors[t].role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
-    }
     i->tied = !tensor_table_find(table, TENSOR_LM_HEAD, -1);
+    for (int32_t k = 0; k < table->count; k++) {
+        const struct tensor *t = &table->tensors[k];
+        const int64_t count = tensor_elements(t);
+        if (t->kind == TENSOR_ONES) continue;
+        i->num_parameters += count;
+        if (t->role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;
+        if (t->num_experts > 0 && t->expert >= i->info.config->spec.layers[t->layer].experts.router.top_k) continue;
+        i->num_active_parameters += count;
+        i->token_bytes += bytes_read(i, t);
+    }
 }
 
 static enum status count_float_bytes(struct inspection *i, struct error *err)

@@ -24,8 +24,11 @@ struct inspection {
     struct error memory_error;   /* "": the weights and a request of info.limits->max_model_len tokens fit */
     bool tied;                   /* lm_head is the embedding */
     int64_t num_parameters, num_embedding_parameters; /* tied ones counted once */
-    int64_t float_bytes;                              /* of the weights, if they were floats of config.json's type */
-    int64_t file_bytes;                               /* of the files with the weights; 0: there are none */
+    /* without the experts that a token does not go to; and the bytes that a forward pass of one token reads of these:
+     * of an embedding that is not lm_head, one row */
+    int64_t num_active_parameters, token_bytes;
+    int64_t float_bytes; /* of the weights, if they were floats of config.json's type */
+    int64_t file_bytes;  /* of the files with the weights; 0: there are none */
     int32_t num_files;
 };
 

@@ -76,6 +76,7 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     memory_row(t, gpu ? "to be used" : "for quire", p->budget, note);
     if (gpu) context_rows(t, p);
     memory_row(t, "  weights", p->weights, weights_note);
+    if (p->experts) memory_row(t, "    experts", p->experts, "of the weights");
     snprintf(note, sizeof note, "of the largest step, %d tokens", limits->max_num_tokens);
     memory_row(t, "  activations", p->activations, note);
     memory_row(t, "  workspace", p->workspace, "");
@@ -94,8 +95,8 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
 /* Whether the groups g and h are alike in all that is said of them. */
 static bool are_alike(const struct memory_profile *p, const struct batch_limits *limits, int32_t g, int32_t h)
 {
-    return limits->windows[g] == limits->windows[h] && limits->block_shifts[g] == limits->block_shifts[h] &&
-           p->group_layers[g] == p->group_layers[h];
+    return limits->windows[g] == limits->windows[h] && limits->chunked[g] == limits->chunked[h] &&
+           limits->block_shifts[g] == limits->block_shifts[h] && p->group_layers[g] == p->group_layers[h];
 }
 
 bool memory_report_groups(struct text *out, const struct memory_profile *p, const struct batch_limits *limits)
@@ -106,7 +107,8 @@ bool memory_report_groups(struct text *out, const struct memory_profile *p, cons
         for (same = 1; g + same < limits->num_groups && are_alike(p, limits, g, g + same);) same++;
         ok = text_printf(out, "%s%d of %d layer%s, ", g ? "; " : "", same, p->group_layers[g],
                          plural(p->group_layers[g])) &&
-             (window ? text_printf(out, "window %d", window) : text_append_string(out, "no window")) &&
+             (window ? text_printf(out, "%s %d", limits->chunked[g] ? "chunks of" : "window", window)
+                     : text_append_string(out, "no window")) &&
              (limits->block_shifts[g] == 0 || text_printf(out, ", %d tokens in a block", batch_block_size(limits, g)));
     }
     return ok;
@@ -179,6 +181,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_real(json, "gpu_memory_utilization", p->utilization);
     json_put_integer(json, "budget_memory", p->budget);
     json_put_integer(json, "weights_memory", p->weights);
+    json_put_integer(json, "experts_memory", p->experts);
     json_put_integer(json, "activation_memory", p->activations);
     json_put_integer(json, "workspace_memory", p->workspace);
     json_put_integer(json, "graph_memory", p->graphs);
@@ -200,8 +203,9 @@ static json_t *groups_json(const struct memory_profile *p, const struct batch_li
     for (int32_t g = 0; g < limits->num_groups; g++) {
         json_t *group = json_object();
         json_put_integer(group, "num_layers", p->group_layers[g]);
-        json_object_set_new(group, "sliding_window",
-                            limits->windows[g] ? json_integer(limits->windows[g]) : json_null());
+        const int32_t window = limits->chunked[g] ? 0 : limits->windows[g];
+        json_object_set_new(group, "sliding_window", window ? json_integer(window) : json_null());
+        if (limits->chunked[g]) json_put_integer(group, "attention_chunk_size", limits->windows[g]);
         if (limits->block_shifts[g] > 0) json_put_integer(group, "block_size", batch_block_size(limits, g));
         if (p->group_unused[g] > 0) json_put_integer(group, "unused_block_bytes", p->group_unused[g]);
         json_put_integer(group, "max_request_blocks", batch_group_blocks(limits, g, limits->max_model_len));

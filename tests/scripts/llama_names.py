@@ -67,7 +67,9 @@ def rename(folder, model_type):
 
 
 def load(folder, **options):
-    """transformers' model of a checkpoint of these families, or of any other."""
+    """transformers' model of a checkpoint of these families, or of any other. Experts are computed one by one, which is
+    all that transformers can do in float64."""
+    options["experts_implementation"] = "eager"
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] not in FAMILIES:
         return transformers.AutoModelForCausalLM.from_pretrained(folder, **options)

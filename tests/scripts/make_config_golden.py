@@ -18,6 +18,7 @@ of dynamic ropes are those of the longest context.
 A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
 
+import copy
 import json
 import pathlib
 import sys
@@ -36,10 +37,12 @@ NEEDED = {
     "exaone": dict(num_layers=8),
     "granitemoehybrid": dict(num_local_experts=0, layer_types=["attention"] * 8),
     "helium": dict(hidden_size=2560, num_attention_heads=20),
+    "hunyuan_v1_dense": dict(head_dim=64),
     "ministral": dict(head_dim=64),
 }
-FAMILIES = ("apertus arcee cohere cohere2 ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
-            "granitemoehybrid helium internlm3 iquestcoder llama ministral mistral olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3").split()
+FAMILIES = ("apertus arcee cohere cohere2 cwm ernie4_5 exaone exaone4 gemma gemma2 gemma3_text glm glm4 granite "
+            "granite_swa granitemoehybrid helium hunyuan_v1_dense hyperclovax internlm3 iquestcoder llama ministral mistral nanochat olmo olmo2 olmo3 phi3 qwen2 qwen3 seed_oss smollm3 "
+            "vaultgemma").split()
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LINEAR = dict(rope_type="linear", factor=8.0)
@@ -54,6 +57,7 @@ FURTHER = (
     ("cohere", dict(attention_bias=True, layer_norm_eps=0.01)),
     ("cohere2", dict(sliding_window=24, sliding_window_pattern=3)),
     ("cohere2", dict(sliding_window=24, layer_types=[FULL, SLIDING] * 4)),
+    ("cwm", dict(mlp_bias=True, sliding_window=24, layer_types=[FULL, SLIDING] * 4, rope_theta=500.0)),
     ("ernie4_5", dict(use_bias=True)),
     ("ernie4_5", dict(head_dim=None, num_key_value_heads=None)),
     ("exaone", dict(num_key_value_heads=None, layer_norm_epsilon=0.01, tie_word_embeddings=False)),
@@ -70,9 +74,16 @@ FURTHER = (
     ("glm4", dict(attention_bias=False, partial_rotary_factor=0.25,
                   rope_parameters=dict(rope_type="default", partial_rotary_factor=0.75))),
     ("granite", dict(attention_bias=True, mlp_bias=True, **MULTIPLIERS)),
+    ("granite_swa", dict(attention_bias=True, mlp_bias=True, sliding_window=24, layer_types=[FULL, SLIDING] * 4,
+                         layer_rope_theta=[0, 500.0, 0, 1e6] * 2, rope_scaling=LINEAR, **MULTIPLIERS)),
     ("granitemoehybrid", dict(attention_bias=True, position_embedding_type="rope", shared_intermediate_size=80,
                               **MULTIPLIERS)),
     ("helium", dict(attention_bias=True, mlp_bias=True)),
+    ("hunyuan_v1_dense", dict(attention_bias=True, head_dim=128, use_qk_norm=True, rope_theta=500.0, rope_scaling=dict(
+        alpha=1000.0, beta_fast=32, beta_slow=1, factor=1.0, mscale=1.0, mscale_all_dim=1.0, type="dynamic"))),
+    ("hunyuan_v1_dense", dict(rope_scaling=dict(factor=2.0, type="dynamic"))),
+    ("hyperclovax", dict(attention_bias=True, mlp_bias=True, use_post_norm=False, **MULTIPLIERS)),
+    ("hyperclovax", dict(attention_multiplier=None, head_dim=128, rope_theta=1e8)),
     ("internlm3", dict(qkv_bias=True, bias=True, head_dim=128)),
     ("iquestcoder", dict(attention_bias=True, mlp_bias=True, head_dim=None)),
     ("llama", dict(attention_bias=True, mlp_bias=True)),
@@ -82,6 +93,8 @@ FURTHER = (
     ("mistral", dict(head_dim=64, sliding_window=24, layer_types=[SLIDING, FULL] * 4)),
     ("mistral", dict(head_dim=64, sliding_window=24, layer_types=None)),
     ("mistral", dict(head_dim=64, layer_types=[FULL] * 8, architectures=["MistralForCausalLM"])),
+    ("nanochat", dict(attention_bias=True, final_logit_softcapping=None, rope_theta=500.0)),
+    ("olmo", dict(attention_bias=True, clip_qkv=8.0, rope_theta=500.0)),
     ("olmo2", dict(attention_bias=True)),
     ("olmo3", dict(rope_theta=500.0, rope_scaling=LINEAR)),
     ("phi3", dict(attention_bias=True, sliding_window=24, partial_rotary_factor=0.5)),
@@ -114,7 +127,14 @@ def window_of(config, attention):
     return getattr(attention, "sliding_window", None) or 0
 
 
-def rotates(config, attention):
+def rope_of(config, i):
+    """What stands for the rope of a layer: its theta, or its type."""
+    return config.layer_rope_theta[i] if hasattr(config, "layer_rope_theta") else config.layer_types[i]
+
+
+def rotates(config, attention, i):
+    if hasattr(config, "layer_rope_theta"):
+        return config.layer_rope_theta[i] != 0
     if config.model_type == "cohere2":
         return attention.sliding_window is not None
     if config.model_type == "exaone4":
@@ -123,12 +143,21 @@ def rotates(config, attention):
 
 
 def ropes_of(config, model):
-    """(frequencies, scale) by layer type; the key None stands for all types."""
+    """(frequencies, scale) by rope_of; the key None stands for all layers."""
     meta = getattr(model.model, "rotary_emb", None)
     if meta is None:
         return {}
+    if hasattr(config, "layer_rope_theta"):
+        ropes = {}
+        for theta in config.layer_rope_theta:
+            if theta:
+                own = copy.deepcopy(config)
+                own.rope_parameters["rope_theta"] = theta
+                rope = type(meta)(own)
+                ropes[theta] = rope.inv_freq, rope.attention_scaling
+        return ropes
     rope = type(meta)(config)
-    if getattr(rope, "rope_type", None) == "dynamic":
+    if getattr(rope, "rope_type", None) == "dynamic" and not config.rope_parameters.get("alpha"):
         longest = int(config.max_position_embeddings * config.rope_parameters["factor"])
         rope.inv_freq, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=longest)
     if hasattr(rope, "inv_freq"):
@@ -142,9 +171,10 @@ def layers_of(config, model, ropes):
     windows, dims, used = [], [], []
     for i, layer in enumerate(model.model.layers):
         attention = layer.self_attn
-        rope = 0 if None in ropes or not ropes else names.index(config.layer_types[i])
+        rotated = bool(ropes) and rotates(config, attention, i)
+        rope = names.index(rope_of(config, i)) if rotated and None not in ropes else 0
         windows.append(window_of(config, attention))
-        dims.append(2 * len(ropes[names[rope]][0]) if ropes and rotates(config, attention) else 0)
+        dims.append(2 * len(ropes[names[rope]][0]) if rotated else 0)
         used.append(rope)
     return windows, dims, used
 
@@ -159,11 +189,12 @@ def tensors_of(model, family, last):
 
 
 def multipliers_of(config, model):
-    granite = config.model_type.startswith("granite")
+    granite = config.model_type.startswith("granite") or config.model_type == "hyperclovax"
+    scaling = getattr(config, "logits_scaling", 1.0)
     embedding = getattr(model.model.embed_tokens, "scalar_embed_scale", 1.0)
     return {"embedding": config.embedding_multiplier if granite else embedding,
             "residual": config.residual_multiplier if granite else 1.0,
-            "logits": 1 / config.logits_scaling if granite else getattr(config, "logit_scale", 1.0)}
+            "logits": scaling if config.model_type == "hyperclovax" else 1 / scaling if granite else getattr(config, "logit_scale", 1.0)}
 
 
 def activation_of(mlp):
@@ -183,13 +214,13 @@ def describe(path):
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(model.model.layers),
         "num_heads": config.num_attention_heads, "num_kv_heads": config.num_key_value_heads,
         "head_size": attention.head_dim, "max_position": config.max_position_embeddings,
-        "norm_eps": norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps,
+        "norm_eps": getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 1e-5),  # OLMo's is a constant
         "tied": model.config.tie_word_embeddings,
         "activation": type(activation_of(mlp)).__name__,
         "multipliers": multipliers_of(config, model),
         "windows": windows, "rotary_dims": dims, "ropes": used,
         "scale": attention.scaling,
-        "soft_cap": (config.attn_logit_softcapping or 0) if config.model_type == "gemma2" else 0,
+        "soft_cap": (config.attn_logit_softcapping or 0) if config.model_type in ("gemma2", "vaultgemma") else 0,
         "logits_soft_cap": getattr(config, "final_logit_softcapping", None) or 0,
         "frequencies": [[float(f"{value:.9g}") for value in frequencies.tolist()]
                         for frequencies, _ in ropes.values()],

@@ -18,7 +18,9 @@ may part. rope.json holds the rotation tables of every rope type for small confi
 
 Families that transformers does not have are Llama under other names (llama_names.py): a Llama is saved under them.
 
-A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens.
+A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens. Where
+rounding makes a router choose another expert the logits jump: of mixtures of experts only seeds with small jumps are
+taken.
 """
 
 import json
@@ -38,6 +40,7 @@ ALL_POSITIONS_UP_TO = 33  # longer prompts: the last position only
 STEPS = 64
 SMALLEST_GAP = 2e-3
 FEWEST_DISTINCT = 20  # of the 64 greedy tokens
+LARGEST_ERRORS = 0.04, 3e-6  # of a mixture of experts in bfloat16 and in float32
 
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=64)
@@ -115,6 +118,13 @@ CHECKPOINTS = {
         embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=0,
         num_experts_per_tok=0, layer_types=["attention", "attention"], position_embedding_type="rope",
         mamba_n_heads=8)),
+    # a window, and a theta of its own, in the second layer only; no rotation in the third
+    "granite_swa": ("granite_swa", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5, sliding_window=24,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        layer_rope_theta=[10000.0, 500.0, 0])),
     "cohere": ("cohere", "float16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=True, attention_bias=True, layer_norm_eps=1e-3, logit_scale=0.5)),
@@ -164,21 +174,120 @@ CHECKPOINTS = {
     "iquestcoder": ("iquestcoder", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False)),
+    # windows in all layers but the first
+    "cwm": ("cwm", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, rope_parameters=LLAMA3)),
+    "vaultgemma": ("vaultgemma", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, sliding_window=24, query_pre_attn_scalar=48,
+        attn_logit_softcapping=5.0, final_logit_softcapping=10.0)),
+    # QK norm after the rotation
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=1.0, alpha=100.0))),
+    # norms without gains; a clip that many elements meet
+    "olmo": ("olmo", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, clip_qkv=2.0)),
+    "nanochat": ("nanochat", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, final_logit_softcapping=10.0)),
+    "hyperclovax": ("hyperclovax", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=0.5)),
+    # two head sizes, V of K's matrix in the second layer
+    "gemma4": ("gemma4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        head_dim=32, global_head_dim=64, num_global_key_value_heads=1, attention_k_eq_v=True,
+        hidden_size_per_layer_input=0, tie_word_embeddings=False, sliding_window=24, final_logit_softcapping=10.0,
+        layer_types=["sliding_attention", "full_attention"])),
+    # per-layer embeddings; the last two layers read K and V of the first two, and have larger MLPs
+    "gemma4_e": ("gemma4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=32, num_hidden_layers=4, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, global_head_dim=64, hidden_size_per_layer_input=8, vocab_size_per_layer_input=VOCAB,
+        num_kv_shared_layers=2, use_double_wide_mlp=True, tie_word_embeddings=False, sliding_window=24,
+        layer_types=["sliding_attention", "full_attention"] * 2)),
     "apertus": ("apertus", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, rope_parameters=LLAMA3)),
+    # mixtures of experts
+    "mixtral": ("mixtral", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_local_experts=4, num_experts_per_tok=2, sliding_window=24)),
+    "qwen2_moe": ("qwen2_moe", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=16,
+        shared_expert_intermediate_size=24, mlp_only_layers=[0])),
+    "qwen3_moe": ("qwen3_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16,
+        norm_topk_prob=True)),
+    "olmoe": ("olmoe", "float16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2)),
+    # all experts of a layer in one tensor
+    "granitemoe": ("granitemoe", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2)),
+    "granitemoeshared": ("granitemoeshared", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0, shared_intermediate_size=24,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2)),
+    "granite4_moe": ("granitemoehybrid", "bfloat16", "4", None, dict(
+        hidden_size=64, intermediate_size=16, shared_intermediate_size=24, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1, tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
+        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2,
+        layer_types=["attention", "attention"], position_embedding_type="rope", mamba_n_heads=8)),
+    # DeepSeek V3's router; a dense layer, then experts and shared ones
+    "glm4_moe": ("glm4_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, use_qk_norm=True, attention_bias=True, n_routed_experts=8, n_group=4,
+        topk_group=2, num_experts_per_tok=3, moe_intermediate_size=16, routed_scaling_factor=1.5, num_mtp_layers=0)),
+    "dots1": ("dots1", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=2,
+        moe_intermediate_size=16, routed_scaling_factor=2.5, first_k_dense_replace=1, norm_topk_prob=True,
+        sliding_window=24, max_window_layers=1)),
+    "solar_open": ("solar_open", "bfloat16", "5", None, dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)),
+    "exaone_moe": ("exaone_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        sliding_window=24, sliding_window_pattern=2)),
+    "flex_olmo": ("flex_olmo", "float16", "5", None, dict(
+        hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=False, num_experts=5, num_experts_per_tok=3)),
+    "minimax_m2": ("minimax_m2", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, num_local_experts=6, num_experts_per_tok=2,
+        rope_parameters=dict(rope_type="default", rope_theta=5000000.0, partial_rotary_factor=0.5))),
+    "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
+        tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
     "granite": "Granite", "gemma": "Gemma", "gemma3": "Gemma3", "olmo3": "Olmo3", "smollm3": "SmolLM3",
-    "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid",
+    "ministral": "Ministral", "granitemoehybrid": "GraniteMoeHybrid", "granite_swa": "GraniteSWA",
     "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm", "glm4": "Glm4", "helium": "Helium",
     "ernie4_5": "Ernie4_5", "exaone4": "Exaone4", "seed_oss": "SeedOss", "phi3": "Phi3",
-    "arcee": "Arcee", "apertus": "Apertus",
+    "arcee": "Arcee", "apertus": "Apertus", "mixtral": "Mixtral", "qwen2_moe": "Qwen2Moe", "qwen3_moe": "Qwen3Moe",
+    "olmoe": "Olmoe", "granitemoe": "GraniteMoe", "granitemoeshared": "GraniteMoeShared", "cwm": "Cwm",
+    "vaultgemma": "VaultGemma", "hunyuan_v1_dense": "HunYuanDenseV1", "olmo": "Olmo", "nanochat": "NanoChat",
+    "hyperclovax": "HyperCLOVAX",
+    "glm4_moe": "Glm4Moe", "dots1": "Dots1", "solar_open": "SolarOpen", "exaone_moe": "ExaoneMoe",
+    "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
+    "ernie4_5_moe": "Ernie4_5_Moe",
+    "gemma4": "Gemma4",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
-CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig"}  # where the name is not CLASSES' + "Config"
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1}  # a gain is this plus what the file holds
+CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}  # where the name is not CLASSES' + "Config"
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "vaultgemma": 1}  # a gain is this plus what the file holds
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
@@ -199,15 +308,23 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(1 - gain_offset + 0.2 * noise)
             elif name.endswith("bias"):
                 tensor.copy_(0.2 * noise)
+            elif name.endswith("sinks"):
+                tensor.copy_(2 * noise)
             elif "embed" in name or "lm_head" in name:
                 tensor.copy_(0.4 * noise)
+            elif ".experts." in name:
+                tensor.copy_(0.15 * noise)
             else:
                 tensor.copy_(0.35 * noise)
         for name, tensor in model.named_buffers():  # of xIELU; one that bounds many values shows if it is forgotten
             if name.endswith("act_fn.beta"):
                 tensor.fill_(0.375)
+            elif name.endswith("layer_scalar"):
+                tensor.copy_(0.5 + torch.rand(1, generator=generator))
             elif name.endswith("act_fn.eps"):
                 tensor.fill_(-0.25)
+            elif name.endswith("e_score_correction_bias"):  # of a router
+                tensor.copy_(0.2 * torch.randn(tensor.shape, generator=generator))
 
 
 def to_transformers_4(config):
@@ -222,7 +339,7 @@ def to_transformers_4(config):
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.57.1"
     layer_types = config.pop("layer_types", None)
-    if "num_local_experts" in config:
+    if config["model_type"] == "granitemoehybrid":
         config["layer_types"] = [name.removeprefix("full_") for name in layer_types]
     return config
 
@@ -272,8 +389,8 @@ def make_cases(model, seed):
     return cases, numpy.concatenate([block.ravel() for block in blocks])
 
 
-def bfloat16_error(folder, cases, logits):
-    model = llama_names.load(folder, dtype=torch.bfloat16, attn_implementation="eager").eval()
+def error_in(dtype, folder, cases, logits):
+    model = llama_names.load(folder, dtype=dtype, attn_implementation="eager").eval()
     difference = size = 0
     for case in cases:
         ours = logits_of(model, case["prompt"])[case["positions"]].to(torch.float32).numpy().ravel()
@@ -283,9 +400,17 @@ def bfloat16_error(folder, cases, logits):
     return (difference / size) ** 0.5
 
 
+def is_steady(folder, model, cases, logits):
+    """The error in float32 is that against float64."""
+    if not any("experts" in name for name, _ in model.named_parameters()):
+        return True
+    errors = [error_in(dtype, folder, cases, logits) for dtype in (torch.bfloat16, torch.float64)]
+    return all(error < largest for error, largest in zip(errors, LARGEST_ERRORS))
+
+
 def write_golden(folder, cases, logits):
     lines = ",\n".join(json.dumps(case) for case in cases)
-    error = bfloat16_error(folder, cases, logits)
+    error = error_in(torch.bfloat16, folder, cases, logits)
     (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "cases": [\n%s\n]}\n' %
                                         (VOCAB, error, lines))
     (folder / "golden.bin").write_bytes(logits.tobytes())
@@ -301,14 +426,14 @@ def make_checkpoint(root, name):
     family, dtype, layout, shard_size, keys = CHECKPOINTS[name]
     config_class, model_class = classes(family)
     folder = root / name
-    for seed in range(400):
+    for seed in range(1000):
         model = model_class(config_class(**COMMON, **keys)).eval()
         randomize(model, seed, GAIN_OFFSETS.get(family, 0))
         save(folder, family, model.to(getattr(torch, dtype)), layout, shard_size)
         # read back what was written: the reference is the checkpoint, not the model that it came from
         model = llama_names.load(folder, dtype=torch.float32, attn_implementation="eager").eval()
         made = make_cases(model, seed)
-        if made:
+        if made and is_steady(folder, model, *made):
             write_golden(folder, *made)
             gaps = [gap for case in made[0] for gap in case["gaps"]]
             size = sum(path.stat().st_size for path in folder.iterdir())

@@ -68,7 +68,7 @@ MUTATIONS = [
     ("a window's blocks become free one step before they do", MANAGER, "gain += ++b->note == b->ref_count;", "gain += (++b->note, 1);"),
     ("a hit needs a block less than the window reads", MANAGER, "run[g] < last + 1 - first_read", "run[g] < last - first_read"),
     ("a fork forgets where the window begins", MANAGER, "        to->first = from->first;\n", "        to->first = 0;\n"),
-    ("what leaves the window does not end what is writable", MANAGER, "if (m->limits.windows[g] > 0 && kept < count)", "if (m->limits.windows[g] < 0 && kept < count)"),
+    ("what leaves the window does not end what is writable", MANAGER, "if (kept < count)", "if (kept < 0)"),
     # The prefix cache
     ("a hit may be the whole prompt", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq), request_most_cached(seq->request)) / size : 0"),
     ("a hit is a block shorter than it could be", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size - 1 : 0"),

@@ -8,10 +8,33 @@
 #include "base/file.h"
 
 const char *const golden_checkpoints[] = {
-    "apertus",   "arcee",       "cohere", "cohere2",   "ernie4_5", "exaone",  "exaone4",  "gemma",
-    "gemma2",    "gemma3",      "glm",    "glm4",      "gqa",      "granite", "granite4", "helium",
-    "internlm3", "iquestcoder", "mha",    "ministral", "mqa",      "olmo2",   "olmo3",    "phi3",
-    "phi4",      "qwen2",       "qwen3",  "seed_oss",  "sliding",  "smollm3", "yarn",
+    "apertus",      "arcee",
+    "cohere",       "cohere2",
+    "cwm",          "dots1",
+    "ernie4_5",     "exaone",
+    "exaone4",      "exaone_moe",
+    "flex_olmo",    "gemma",
+    "gemma2",       "gemma3",
+    "gemma4",       "gemma4_e",
+    "glm",          "glm4",
+    "glm4_moe",     "gqa",
+    "granite",      "granite4",
+    "granite4_moe", "granite_swa",
+    "granitemoe",   "granitemoeshared",
+    "helium",       "hunyuan_v1_dense",
+    "hyperclovax",  "internlm3",
+    "iquestcoder",  "mha",
+    "minimax_m2",   "ministral",
+    "mixtral",      "mqa",
+    "nanochat",     "olmo",
+    "olmo2",        "olmo3",
+    "olmoe",        "phi3",
+    "phi4",         "qwen2",
+    "qwen2_moe",    "qwen3",
+    "qwen3_moe",    "seed_oss",
+    "sliding",      "smollm3",
+    "solar_open",   "vaultgemma",
+    "yarn",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 

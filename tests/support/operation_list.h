@@ -49,7 +49,8 @@ enum {
     CONFIG_NAMESPACE, /* first_namespace_len */
     CONFIG_WATERMARK, /* blocks that stay free; 0: the scheduler's own choice, which is none of less than 100 */
     CONFIG_SHIFT,     /* block_shifts of the first group, and of the three after it */
-    NUM_CONFIG_VALUES = CONFIG_SHIFT + 4
+    CONFIG_CHUNKS = CONFIG_SHIFT + 4, /* bit i: the window of group i is a chunk */
+    NUM_CONFIG_VALUES
 };
 enum {
     ADD_REQUEST, /* the number by which later operations name it */

@@ -76,6 +76,7 @@ struct fused_add_rms_norm_args fused_add_rms_norm_of(const struct tensor *out, c
                                             .x = x->data,
                                             .residual = residual->data,
                                             .multiplier = 1,
+                                            .sum_multiplier = 1,
                                             .norm = norm_of(gain),
                                             .num_tokens = (int32_t)(x->count / gain->count),
                                             .size = (int32_t)gain->count,

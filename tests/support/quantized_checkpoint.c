@@ -29,6 +29,15 @@ void quantized_spec(const struct quantized_form *form, bool wide, struct model_s
     spec->layers[0].attention =
         (struct attention_spec){.num_heads = 4, .num_kv_heads = wide ? 4 : 2, .head_size = 32, .qkv_bias = true};
     spec->layers[0].mlp.intermediate_size = 384;
+    if (!form->experts) return;
+    spec->names.experts = NULL;
+    spec->names.expert_gate_up = "mlp.experts.gate_up_proj";
+    spec->names.expert_down = "mlp.experts.down_proj";
+    spec->names.experts_transposed = spec->names.experts_interleaved = true; /* of floats; blocks are not transposed */
+    for (int i = 0; i < NUM_TENSOR_ROLES; i++) spec->layers[0].schemes[i] = i >= TENSOR_EXPERT_GATE;
+    spec->layers[0].mlp.intermediate_size = 0;
+    spec->layers[0].experts.router = (struct router_params){.num_experts = 5, .top_k = 2};
+    spec->layers[0].experts.intermediate_size = 160;
 }
 
 /* ---- the numbers ---- */
@@ -45,6 +54,7 @@ static uint64_t hash(const struct tensor *t, int64_t row, int64_t i, int kind)
 
 static int64_t file_row(const struct tensor *t, int64_t row)
 {
+    if (t->interleaved) return t->first_row - t->part * t->out_features + t->part + 2 * row;
     return t->merged_in_file ? t->first_row + row : row;
 }
 
@@ -173,6 +183,22 @@ static void finish(struct file *f, const struct temp_folder *folder, const char 
 
 /* ---- the tensors of a matrix ---- */
 
+/* Adds a tensor of bytes, [num_experts, rows, groups] or, with a size of groups, [num_experts, rows, groups, size]. */
+static void add_of_experts(struct file *f, const struct tensor *t, const char *end, int64_t groups, int64_t size,
+                           const void *data, uint64_t bytes)
+{
+    const struct tensor_name name = tensor_name_ending(t, end);
+    const uint64_t first = f->data.length;
+    char last[32] = "";
+    if (names(f->change->skip, name.text)) return;
+    assert_true(text_append(&f->data, data, bytes));
+    if (size > 0) snprintf(last, sizeof last, ",%lld", (long long)size);
+    assert_true(text_printf(
+        &f->header, "%s\"%s\":{\"dtype\":\"U8\",\"shape\":[%d,%lld,%lld%s],\"data_offsets\":[%llu,%llu]}",
+        f->header.length ? "," : "", name.text, t->num_experts, (long long)(t->merged_rows / t->num_experts),
+        (long long)groups, last, (unsigned long long)first, (unsigned long long)f->data.length));
+}
+
 /* Numbers of `bits` in an array of int32 words. */
 static void put(uint32_t *words, int64_t word, int place, int bits, int value)
 {
@@ -205,6 +231,8 @@ static void add_data(struct file *f, const struct quantized_form *form, const st
         add(f, t->name, form->scheme.format == WEIGHT_FP8 ? "F8_E4M3" : "I8", rows, columns, words, bytes);
     else if (storage == STORED_PACKED)
         add(f, tensor_name_ending(t, ".weight_packed").text, "I32", rows, columns / n, words, bytes);
+    else if (form->experts)
+        add_of_experts(f, t, "_blocks", columns / 32, 16, words, bytes);
     else if (form->scheme.format == WEIGHT_MXFP4)
         add(f, tensor_name_ending(t, ".weight_packed").text, "U8", rows, columns / 2, words, bytes);
     else if (storage == STORED_GPTQ)
@@ -240,7 +268,9 @@ static void add_scales(struct file *f, const struct quantized_form *form, const 
                         scale(form, t, row, g));
     const uint64_t bytes = (uint64_t)(rows * groups * size);
     const char *type = dtype_text(form->scale_dtype);
-    if (is_transposed(form))
+    if (form->experts)
+        add_of_experts(f, t, "_scales", groups, 0, out, bytes);
+    else if (is_transposed(form))
         add(f, tensor_name_ending(t, word).text, type, groups, rows, out, bytes);
     else
         add(f, tensor_name_ending(t, word).text, type, as == SCALE_SCALAR ? 0 : rows,

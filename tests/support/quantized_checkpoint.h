@@ -20,7 +20,8 @@ struct quantized_form {
     bool merged;      /* the file has qkv_proj and gate_up_proj */
     bool zeros_are_7; /* stored zero points of a symmetric GPTQ file are less one, though the scheme does not say so */
     bool no_sorting;  /* there is a g_idx, but it changes nothing */
-    bool own_orders;  /* k and up have another g_idx than q, v and gate */
+    bool experts; /* the layer has experts alone, which are quantized; the file has them in one tensor, interleaved */
+    bool own_orders; /* k and up have another g_idx than q, v and gate */
 };
 
 /* What is wrong with the file. */

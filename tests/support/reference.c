@@ -167,6 +167,7 @@ static bool attends(const struct reference_query *q, int32_t token)
     const struct attention_params *p = q->params;
     if (token > q->position) return false;
     if (p->window > 0 && token <= q->position - p->window) return false;
+    if (p->chunk > 0 && token / p->chunk != q->position / p->chunk) return false;
     if (p->sparse_vertical_stride <= 1) return true;
     int32_t query_block = q->position / p->sparse_block_size, key_block = token / p->sparse_block_size;
     int32_t step = p->sparse_head_sliding_step, offset = step >= 0 ? q->head * step : q->kv_head * -step;
@@ -202,6 +203,7 @@ void reference_attention(double *out, const struct reference_query *q)
 #pragma omp simd
         for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
     }
+    if (q->sink) sum += exp(*q->sink - max);
     for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;
     free(scores);
 }

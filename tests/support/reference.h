@@ -40,6 +40,7 @@ struct reference_query {
     int32_t position, head, kv_head, head_size;
     const struct attention_params *params;
     double alibi_slope; /* of this head; 0: none */
+    const double *sink; /* of this head; NULL: none */
 };
 void reference_attention(double *out, const struct reference_query *q); /* out [head_size] */
 

@@ -68,6 +68,7 @@ static struct scheduler_config config_of(const int32_t *v)
     };
     for (int32_t g = 0; g < c.limits.num_groups; g++) {
         c.limits.windows[g] = model_clamp(v[CONFIG_WINDOW + g], 0, 64);
+        c.limits.chunked[g] = c.limits.windows[g] > 0 && v[CONFIG_CHUNKS] >> g & 1;
         c.limits.block_shifts[g] = model_clamp(v[CONFIG_SHIFT + g], 0, 3);
     }
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < c.limits.max_model_len)

@@ -86,7 +86,8 @@ bool model_awaits_its_end(const struct sequence *seq)
 int32_t model_first_read(const struct scheduler_model *m, int32_t group, int32_t position)
 {
     const int32_t window = m->config.limits.windows[group];
-    return window == 0 || position < window ? 0 : position - window + 1;
+    if (window == 0 || position < window) return 0;
+    return m->config.limits.chunked[group] ? position / window * window : position - window + 1;
 }
 
 /* Blocks that the request holds, a shared one counted once. */

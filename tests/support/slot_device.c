@@ -323,8 +323,9 @@ static enum status gather(struct slot_device *d, const struct batch *b, int32_t 
     const int32_t start = end - (b->query_start[i + 1] - b->query_start[i]);
     const int32_t *table = table_of(d, group, b->state_indices[i]);
     enum status status = STATUS_OK;
-    for (int32_t p = window > 0 && start >= window ? start - window + 1 : 0, last; p < end && status == STATUS_OK;
-         p = last) {
+    int32_t p = window > 0 && start >= window ? start - window + 1 : 0;
+    if (d->limits.chunked[group]) p = start / window * window;
+    for (int32_t last; p < end && status == STATUS_OK; p = last) {
         last = p - p % size + size < end ? p - p % size + size : end;
         status = slot_device_check(d, seq, group, table[p / size], p, last, err);
         for (int32_t t = p; i < b->num_decodes && t < last && t < end - 1 && status == STATUS_OK; t++)

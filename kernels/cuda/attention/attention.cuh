@@ -67,6 +67,7 @@ static __device__ __forceinline__ struct attention_seq attention_seq_load(const 
 /* The first token that the query at `position` attends to. */
 static __device__ __forceinline__ int32_t attention_first(const struct attention_params *params, int32_t position)
 {
+    if (params->chunk > 0) return position - position % params->chunk;
     return params->window > 0 ? max(position - params->window + 1, 0) : 0;
 }
 

@@ -93,6 +93,13 @@ static __device__ __forceinline__ float attention_modify_fast(const struct atten
 
 #define ATTENTION_LOG2E 1.4426950408889634f
 
+/* What a head's sink adds to a sum of weights relative to 2^max_log2. */
+static __device__ __forceinline__ float attention_sink_weight(const struct attention_params *params, int32_t head,
+                                                              float max_log2)
+{
+    return params->sinks ? exp2_fast(params->sinks[head] * ATTENTION_LOG2E - max_log2) : 0;
+}
+
 /* Whether there is a soft cap or ALiBi. */
 static inline bool attention_modifies_scores(const struct attention_params *params)
 {

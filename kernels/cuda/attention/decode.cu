@@ -545,10 +545,13 @@ static __device__ __forceinline__ void join_add(struct decode_join *join, float 
     add_scaled(join->out, weight, out);
 }
 
+/* Stores 4 elements of the result of a head. */
 template <class D>
-static __device__ __forceinline__ void store_result(const struct decode_join &join, float v_scale, typename D::T *out)
+static __device__ __forceinline__ void store_result(const struct attention_call &call, float v_scale, int32_t head,
+                                                    const struct decode_join &join, typename D::T *out)
 {
-    const float inverse = join.sum == 0 ? 0 : v_scale / join.sum;
+    const float sum = join.sum + attention_sink_weight(&call.params, head, join.max);
+    const float inverse = sum == 0 ? 0 : v_scale / sum;
     *(uint2 *)out = make_uint2(pack_pair<typename D::T>(join.out.x * inverse, join.out.y * inverse),
                                pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
 }
@@ -603,11 +606,11 @@ static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_b
 /* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, head_size]. */
 template <class D>
 static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
-                                                  const struct attention_call &call, float v_scale, int32_t heads,
-                                                  typename D::T *out)
+                                                  const struct attention_call &call, float v_scale,
+                                                  const struct decode_unit &unit, typename D::T *out)
 {
     const int32_t head_size = call.args.head_size;
-    for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
+    for (int32_t index = threadIdx.x * 4; index < unit.heads * D::HEAD; index += DECODE_THREADS * 4) {
         const int32_t head = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
         struct decode_join join = {-INFINITY, 0, {}};
@@ -621,7 +624,7 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
             const float2 stats = __ldcg((const float2 *)(plan.stats + place * 2));
             join_add(&join, stats.x, stats.y, __ldcg((const float4 *)(plan.partials + place * D::HEAD + d)));
         }
-        store_result<D>(join, v_scale, out + head * head_size + d);
+        store_result<D>(call, v_scale, unit.head + head, join, out + head * head_size + d);
     }
 }
 
@@ -629,14 +632,14 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
  * the unit's result, or the part's partial. `out` [heads, head_size]. */
 template <class D>
 static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
-                                   const struct attention_call &call, float v_scale, int32_t heads, uint8_t *rings,
-                                   struct decode_merge *merge, typename D::T *out)
+                                   const struct attention_call &call, float v_scale, const struct decode_unit &unit,
+                                   uint8_t *rings, struct decode_merge *merge, typename D::T *out)
 {
-    const int32_t head_size = call.args.head_size, cluster = plan.cluster, slice = heads * D::HEAD / cluster;
+    const int32_t head_size = call.args.head_size, cluster = plan.cluster, slice = unit.heads * D::HEAD / cluster;
     const int32_t ring_bytes = plan.stages * D::STAGE_BYTES;
     const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
     if (cluster > 1) {
-        join_block<D>(rings, ring_bytes, merge, heads);
+        join_block<D>(rings, ring_bytes, merge, unit.heads);
         cluster_arrive();
         cluster_wait();
     }
@@ -646,7 +649,7 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
         const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d)
                                                     : join_warps<D>(rings, ring_bytes, merge, head, d);
         if (work.parts == 1) {
-            store_result<D>(join, v_scale, out + head * head_size + d);
+            store_result<D>(call, v_scale, unit.head + head, join, out + head * head_size + d);
             continue;
         }
         const int64_t place = (int64_t)(work.first_partial + work.part) * UNIT_HEADS + head;
@@ -663,7 +666,7 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
         __syncthreads();
         if (merge->is_last) {
             __threadfence();
-            join_parts<D>(work, plan, call, v_scale, heads, out);
+            join_parts<D>(work, plan, call, v_scale, unit, out);
         }
     }
     if (cluster > 1) cluster_wait();
@@ -708,7 +711,7 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     attend_chunks<D>(state, source, copies, call, scales, unit, has_fresh ? rows->values[heads] : NULL, slot);
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
-    finish_work<D>(work, plan, call, scales.v, heads, rings, merge,
+    finish_work<D>(work, plan, call, scales.v, unit, rings, merge,
                    (typename D::T *)args.out + (token * args.num_heads + head) * args.head_size);
 }
 

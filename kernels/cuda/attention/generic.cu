@@ -139,6 +139,7 @@ static __global__ void __launch_bounds__(WARPS *LANES)
         weights[w] = maxima[w] == -INFINITY ? 0 : expf(maxima[w] - max);
         sum += sums[w] * weights[w];
     }
+    if (call.params.sinks) sum += expf(call.params.sinks[head] - max);
     const float inverse = sum == 0 ? 0 : scales.v / sum;
     T *out_row = (T *)args.out + (row * args.num_heads + head) * head_size;
     for (int d = threadIdx.x; d < head_size; d += WARPS * LANES) {

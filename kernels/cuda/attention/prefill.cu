@@ -228,7 +228,7 @@ static __device__ __forceinline__ void consume(const attention_call &call, int32
             join_parts(c);
             if (cluster_rank() > 0) return;
         }
-        store_rows<P>(call, tile, c.out, c.rows, q_rows + warp_row * 16, group * 64 + warp_row);
+        store_rows<P>(call, tile, c.out, c.rows, c.scale_log2, q_rows + warp_row * 16, group * 64 + warp_row);
         if (P::SPLIT) return; /* a cluster has one tile */
         prefill_stage_return(&c.q_stage);
         if (!AHEAD) begin_first_scores<P>(c.s, more, next_q, q, c.k_stage, k);
@@ -320,8 +320,10 @@ template <class P> static bool map_caches(struct backend *b, struct prefill_call
  * nothing in a step, unless the tiles are few. */
 template <class P> static int32_t num_parts(const struct cuda_state *s, const struct attention_args *args)
 {
-    const int64_t needed = (int64_t)args->params->window + args->max_query_len, tiles = prefill_tiles<P>(args);
-    const int64_t tokens = args->params->window > 0 && needed < args->max_seq_len ? needed : args->max_seq_len;
+    const struct attention_params *params = args->params;
+    const int32_t reach = params->chunk > 0 ? params->chunk : params->window;
+    const int64_t needed = (int64_t)reach + args->max_query_len, tiles = prefill_tiles<P>(args);
+    const int64_t tokens = reach > 0 && needed < args->max_seq_len ? needed : args->max_seq_len;
     if (tiles * 4 <= s->num_sms * 3 / 4 && tokens >= 4 * MIN_PART) return 4;
     const bool gains = tiles * 4 <= s->num_sms || tokens < 8 * MIN_PART;
     return gains && tiles * 2 <= s->num_sms && tokens >= 2 * MIN_PART ? 2 : 1;

@@ -247,7 +247,7 @@ static __device__ __forceinline__ void attend(const attention_call &call, token_
     }
 #pragma unroll
     for (int m = 0; m < P::ROW_TILES; m++)
-        store_rows<P>(call, tile, tiles[m].out, tiles[m].rows, q_rows + m * 256, warp_row + m * 16);
+        store_rows<P>(call, tile, tiles[m].out, tiles[m].rows, scale_log2, q_rows + m * 256, warp_row + m * 16);
 }
 
 template <class P>

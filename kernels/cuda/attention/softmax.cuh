@@ -103,8 +103,8 @@ static __device__ __forceinline__ void store_pair(uint32_t to, uint32_t pair)
  * shared memory, which is not needed any more, so that each row is written in one piece. */
 template <class P>
 static __device__ __forceinline__ void store_rows(const attention_call &call, const prefill_tile &tile,
-                                                  const float (&out)[P::HEAD / 2], const row_state rows[2], uint32_t q,
-                                                  int32_t first_row)
+                                                  const float (&out)[P::HEAD / 2], const row_state rows[2],
+                                                  float scale_log2, uint32_t q, int32_t first_row)
 {
     constexpr int GROUPS = P::HEAD / 8, STEP = 32 / GROUPS;
     const struct attention_args &args = call.args;
@@ -114,6 +114,9 @@ static __device__ __forceinline__ void store_rows(const attention_call &call, co
         float sum = rows[r].sum;
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
+        if (call.params.sinks)
+            sum += attention_sink_weight(&call.params, prefill_row_of(&tile, first_row + lane / 4 + r * 8).head,
+                                         rows[r].max * scale_log2);
         const float inverse = sum == 0 ? 0 : kv_scales_load(&call.params, P::FP8).v / sum;
 #pragma unroll
         for (int b = 0; b < GROUPS; b++)

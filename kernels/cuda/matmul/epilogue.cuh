@@ -4,7 +4,7 @@
  *     y   = round(sum + bias)                  to the type of out
  *     out = y                                  MATMUL_STORE
  *     out = round(out + y)                     MATMUL_ADD
- *     out = round(activation(gate) * up)       MATMUL_GATE: gate and up are both such a y
+ *     out = round(gate(gate, up))              MATMUL_GATE: gate and up are both such a y
  *
  * A sum is complete: the kernel has added its parts, and multiplied it by scales that belong to a whole row of the
  * weight or to a token. T is the type of the matmul (struct matmul: dtype), Out that of out, which is float instead of
@@ -108,12 +108,25 @@ static __device__ __forceinline__ piece<T, N> add_rounded(const piece<T, N> &bef
     return out;
 }
 
+/* Gates with a limit, or of a kind of their own. */
+template <class T, int N>
+static __device__ __noinline__ piece<T, N> gate_rounded_special(const gate_params params, const piece<T, N> gate,
+                                                                const piece<T, N> up)
+{
+    piece<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        out.values[i] = from_float<T>(gate_value<T>(params, to_float(gate.values[i]), to_float(up.values[i])));
+    return out;
+}
+
 /* The exact GELU is long and behind a branch. One branch for all elements, not one for each, lets the compiler compute
  * those of another activation side by side. */
 template <class T, int N>
-static __device__ __forceinline__ piece<T, N> gate_rounded(enum activation activation, const piece<T, N> &gate,
+static __device__ __forceinline__ piece<T, N> gate_rounded(const gate_params &params, const piece<T, N> &gate,
                                                            const piece<T, N> &up)
 {
+    const enum activation activation = params.activation;
     auto gate_all = [&](enum activation a) {
         piece<T, N> out;
 #pragma unroll
@@ -121,6 +134,7 @@ static __device__ __forceinline__ piece<T, N> gate_rounded(enum activation activ
             out.values[i] = from_float<T>(activate<T>(a, to_float(gate.values[i])) * to_float(up.values[i]));
         return out;
     };
+    if (gate_is_special(params)) return gate_rounded_special<T, N>(params, gate, up);
     return N > 1 && activation == ACTIVATION_GELU ? gate_all(ACTIVATION_GELU) : gate_all(activation);
 }
 
@@ -142,7 +156,7 @@ template <class T, class Y, int N>
 static __device__ __forceinline__ void finish_gated(const matmul &m, const out_run<T> &run, const piece<Y, N> &gates,
                                                     const piece<Y, N> &ups, const biases<T, N> &bias)
 {
-    store_run(run, gate_rounded(m.activation, round_sums<T>(gates, bias.own), round_sums<T>(ups, bias.up)));
+    store_run(run, gate_rounded(m.gate, round_sums<T>(gates, bias.own), round_sums<T>(ups, bias.up)));
 }
 
 /* ---- one element ---- */

@@ -600,7 +600,8 @@ static __device__ __forceinline__ void find_norms(const few_call &c, const float
 static __device__ __forceinline__ void read_parameters(const few_call &c)
 {
     const matmul &m = c.matmul;
-    asm volatile("" ::"l"(m.out), "l"(m.gain), "l"(m.in_features), "r"((int)m.activation), "r"((int)m.out_is_float));
+    asm volatile("" ::"l"(m.out), "l"(m.gain), "l"(m.in_features), "r"((int)m.gate.activation),
+                 "r"((int)m.out_is_float));
     asm volatile("" ::"r"(c.factors_at), "r"(c.slot_bytes), "r"(c.stages), "r"(c.scales_at), "f"(m.eps));
 }
 

@@ -25,10 +25,10 @@
 #include "kernels/cuda/operations.h"
 
 static bool run(struct backend *b, const char *operation, const struct linear_args *args, enum matmul_result result,
-                const struct norm_params *norm, enum activation activation)
+                const struct norm_params *norm, const struct gate_params *gate)
 {
     const struct matmul_device device = matmul_device_of(b);
-    const struct matmul_question q = matmul_question_of(args, result, norm, activation, true);
+    const struct matmul_question q = matmul_question_of(args, result, norm, gate, true);
     const enum matmul_kernel kernel = matmul_plan(&device, &q);
     if (kernel == MATMUL_DECLINED) return false;
     matmul_run(b, operation, kernel, &q.matmul);
@@ -37,15 +37,16 @@ static bool run(struct backend *b, const char *operation, const struct linear_ar
 
 bool cuda_norm_linear(struct backend *b, const struct norm_linear_args *args)
 {
-    return run(b, "norm_linear", &args->linear, MATMUL_STORE, &args->norm, ACTIVATION_SILU);
+    return run(b, "norm_linear", &args->linear, MATMUL_STORE, &args->norm, NULL);
 }
 
 bool cuda_linear_residual(struct backend *b, const struct linear_args *args)
 {
-    return run(b, "linear_residual", args, MATMUL_ADD, NULL, ACTIVATION_SILU);
+    return run(b, "linear_residual", args, MATMUL_ADD, NULL, NULL);
 }
 
 bool cuda_gate_up(struct backend *b, const struct gate_up_args *args)
 {
-    return run(b, "gate_up", &args->linear, MATMUL_GATE, args->norm, args->activation);
+    const struct gate_params gate = {GATE_MULTIPLY, args->activation, 0};
+    return run(b, "gate_up", &args->linear, MATMUL_GATE, args->norm, &gate);
 }

@@ -45,6 +45,9 @@ matmul_function linear_mma_quantized;
 /* Writes x, normed if there is a gain, to `out` [num_tokens, in_features] in the order of m->input_order. */
 void input_order_gather(struct backend *b, const char *operation, const struct matmul *m, void *out);
 
+/* linear_mixed.cu: linear, where row i of x is x[x_rows[i]] (on the device). */
+void linear_mixed_rows(struct backend *b, const struct linear_args *args, const int32_t *x_rows);
+
 /* linear.cu: by one of these kernels, or MATMUL_IN_ORDER by several. */
 void matmul_run(struct backend *b, const char *operation, enum matmul_kernel kernel, const struct matmul *m);
 

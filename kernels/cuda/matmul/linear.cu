@@ -132,7 +132,7 @@ void cuda_linear(struct backend *b, const struct linear_args *args)
 {
     if (args->num_tokens <= 0 || args->weight->out_features <= 0) return;
     const struct matmul_device device = matmul_device_of(b);
-    const struct matmul_question q = matmul_question_of(args, MATMUL_STORE, NULL, ACTIVATION_SILU, false);
+    const struct matmul_question q = matmul_question_of(args, MATMUL_STORE, NULL, NULL, false);
     const enum matmul_kernel kernel = matmul_plan(&device, &q);
     if (args->quantized_x && args->left_out) *args->left_out = left_out_scales();
     switch (kernel) {

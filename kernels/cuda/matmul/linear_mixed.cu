@@ -2,6 +2,7 @@
  * those of row segments that no other kernel takes, of quantized weights as well. The operands are converted to float32
  * on the way into shared memory. This is correct for every case, but slow. */
 #include "kernels/cuda/matmul/dequantize.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/matmul/tile.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
@@ -40,7 +41,8 @@ struct mixed_operand {
 
 struct mixed_call {
     mixed_operand x, weight;
-    stored_weight stored; /* with segments: the weight, if it is quantized */
+    const int32_t *x_rows; /* NULL, or the row of x that a row of out is of */
+    stored_weight stored;  /* with segments: the weight, if it is quantized */
     struct row_segments segments;
     const void *bias; /* may be NULL */
     enum dtype bias_dtype;
@@ -81,7 +83,7 @@ static __global__ void __launch_bounds__(SIDE *SIDE, 5) linear_mixed_kernel(cons
     if (first_token >= end_token) return;
     for (int64_t column = 0; column < call.x.columns; column += DEPTH) {
         load_tile(x_tile, first_token, end_token, column, call.x.columns,
-                  [&](int64_t row, int64_t i) { return load(call.x, row, i); });
+                  [&](int64_t row, int64_t i) { return load(call.x, call.x_rows ? call.x_rows[row] : row, i); });
         load_tile(w_tile, first_feature, call.weight.rows, column, call.x.columns, [&](int64_t row, int64_t i) {
             return SEGMENTS && call.stored.weight.data ? load_element(call.stored, first_row + row, i)
                                                        : load(call.weight, first_row + row, i);
@@ -114,6 +116,11 @@ static bool is_activation(enum dtype dtype)
 
 void cuda_linear_mixed(struct backend *b, const struct linear_args *args)
 {
+    linear_mixed_rows(b, args, NULL);
+}
+
+void linear_mixed_rows(struct backend *b, const struct linear_args *args, const int32_t *x_rows)
+{
     const struct weight *w = args->weight;
     const bool is_quantized = weight_is_quantized(w); /* only with segments */
     const enum dtype w_dtype = is_quantized ? DTYPE_FLOAT32 : weight_dtype(w);
@@ -126,6 +133,7 @@ void cuda_linear_mixed(struct backend *b, const struct linear_args *args)
     }
     const mixed_call call = {{args->x, args->dtype, args->x_stride, args->num_tokens, w->in_features},
                              {w->data, w_dtype, w->in_features, w->out_features, w->in_features},
+                             x_rows,
                              is_quantized ? stored_weight_of(w) : stored_weight(),
                              args->segments,
                              w->bias,

@@ -196,7 +196,8 @@ template <class E, class T> static bool launch_tokens(struct backend *b, const c
     return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, &call)
            : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, &call)
            : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, &call)
-                          : launch_rows<E, T, 64>(b, operation, &call);
+           : tokens <= 64 ? launch_rows<E, T, 64>(b, operation, &call)
+                          : launch<E, T, 128, 2>(b, operation, &call); /* of row segments */
 }
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)

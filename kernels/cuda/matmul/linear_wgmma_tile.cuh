@@ -30,10 +30,16 @@ struct wgmma_call : tiled_matmul {
 
 /* ---- the part of a block ---- */
 
-/* N: the tokens of a tile. Tiles of the same output features follow each other, because they read the same weights. */
+/* N: the tokens of a tile. Tiles of the same output features follow each other, because they read the same weights; but
+ * tiles of the same tokens do with row segments, because there is more of x than the L2 cache holds, and the weights of
+ * a segment fit into it. */
 template <int N> static __device__ __forceinline__ tile_part find_part(const tiled_matmul &call)
 {
     const int index = blockIdx.x / call.splits;
+    if (call.matmul.segments.count > 0) {
+        const int tiles = gridDim.x / (call.token_tiles * call.splits);
+        return find_part<N>(call, index % tiles, index / tiles, blockIdx.x % call.splits);
+    }
     return find_part<N>(call, index / call.token_tiles, index % call.token_tiles, blockIdx.x % call.splits);
 }
 

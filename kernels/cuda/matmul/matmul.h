@@ -15,7 +15,7 @@ enum {
 enum matmul_result {
     MATMUL_STORE, /* out = y */
     MATMUL_ADD,   /* out += y; y is rounded to dtype before the addition, the sum after it */
-    MATMUL_GATE   /* out[t][i] = activation(y[t][i]) * y[t][out_features / 2 + i], both y rounded to dtype before */
+    MATMUL_GATE   /* out[t][i] = gate(y[t][i], y[t][out_features / 2 + i]), both y rounded to dtype before */
 };
 
 /* y[t][o] = sum over i of z[t][i] * weight[o][i], + bias[o], where z is x, or rms_norm(x) if there is a gain. */
@@ -35,7 +35,7 @@ struct matmul {
     int64_t out_stride;
     bool out_is_float; /* out is float32, otherwise dtype; only for MATMUL_STORE */
     enum matmul_result result;
-    enum activation activation; /* of MATMUL_GATE */
+    struct gate_params gate; /* of MATMUL_GATE */
     /* As in struct weight; only FP8, INT8, INT4 and MXFP4 are quantized. */
     enum weight_format format;
     const void *scales;

@@ -279,7 +279,7 @@ bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct wei
 /* ---- questions ---- */
 
 struct matmul_question matmul_question_of(const struct linear_args *args, enum matmul_result result,
-                                          const struct norm_params *norm, enum activation activation, bool is_fused)
+                                          const struct norm_params *norm, const struct gate_params *gate, bool is_fused)
 {
     const struct weight *w = args->weight;
     const struct matmul matmul = {.weight = w->data,
@@ -298,7 +298,7 @@ struct matmul_question matmul_question_of(const struct linear_args *args, enum m
                                   .out_stride = args->out_stride,
                                   .out_is_float = args->out_dtype == DTYPE_FLOAT32,
                                   .result = result,
-                                  .activation = activation,
+                                  .gate = gate ? *gate : (struct gate_params){0},
                                   .format = w->format,
                                   .scales = w->scales,
                                   .scale_dtype = w->scale_dtype,

@@ -1,4 +1,4 @@
-#include "runtime/generate/fingerprint.h"
+#include "runtime/fingerprint.h"
 
 #include <dirent.h>
 #include <errno.h>

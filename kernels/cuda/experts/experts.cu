@@ -1,0 +1,211 @@
+/* The matmuls of a mixture of experts. Few tokens have kernels of their own (few_experts.cu). Otherwise the rows of a
+ * plan are row segments, which the kernels of matmul/ take:
+ *
+ *     experts_gate_up    the tokens of the rows are gathered, and multiplied with the gate as epilogue; where no kernel
+ *                        has that epilogue for segments, by linear_mixed, which gathers, and by gate_kernel
+ *     experts_down       the rows are multiplied, and those of each token are added by add_rows_kernel
+ *
+ * The counts of rows stay on the device: grids have room for what there can be at most. */
+#include <type_traits>
+
+#include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/experts/few_experts.cuh"
+#include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/operations.h"
+
+enum { MAX_THREADS = 256 };
+
+/* N elements of T that lie together. */
+template <class T, int N> static __device__ __forceinline__ piece<T, N> &piece_at(const T *x, int64_t i)
+{
+    return ((piece<T, N> *)x)[i];
+}
+
+/* out[row] = x[tokens[row]], times the row's weight if there are weights first. Grid: x the row, y the part of its
+ * elements. */
+template <class T, int N>
+static __global__ void __launch_bounds__(MAX_THREADS)
+    gather_kernel(T *out, const T *x, const expert_plan plan, int pieces, int top_k, bool weights_first)
+{
+    const int i = blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
+    let_next_start();
+    wait_for_previous();
+    if (i >= pieces) return;
+    piece<T, N> values = piece_at<T, N>(x, (int64_t)plan.tokens[row] * pieces + i);
+    if (weights_first) {
+        const float weight = weight_of_row(plan, row, top_k);
+#pragma unroll
+        for (int k = 0; k < N; k++) values.values[k] = from_float<T>(weight * to_float(values.values[k]));
+    }
+    piece_at<T, N>(out, (int64_t)row * pieces + i) = values;
+}
+
+/* out[row] = gate(gate_up[row]). With weights first gate_up is multiplied by the row's weight, which the matmul of x
+ * left out. Grid: x the row, y the part of its elements. */
+template <class T>
+static __global__ void __launch_bounds__(MAX_THREADS)
+    gate_kernel(T *out, const T *gate_up, const expert_plan plan, gate_params gate, int size, int top_k,
+                bool weights_first)
+{
+    const int i = blockIdx.y * blockDim.x + threadIdx.x, row = blockIdx.x;
+    let_next_start();
+    wait_for_previous();
+    if (i >= size) return;
+    const T *from = gate_up + (int64_t)row * 2 * size;
+    const float weight = weights_first ? weight_of_row(plan, row, top_k) : 1.0f;
+    out[(int64_t)row * size + i] =
+        from_float<T>(gate_value<T>(gate, weight * to_float(from[i]), weight * to_float(from[size + i])));
+}
+
+struct addition {
+    void *out;
+    const void *base, *rows; /* [num_tokens, size], [A, size]; base may be NULL */
+    const float *base_gate;
+    expert_plan plan;
+    int pieces, top_k;
+    bool weights_first;
+};
+
+/* out[token] = base[token] * sigmoid(base_gate[token]) + the token's rows times their weights, in their order. Grid: x
+ * the token, y the part of its elements. */
+template <class T, int N>
+static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __grid_constant__ addition call)
+{
+    const int i = blockIdx.y * blockDim.x + threadIdx.x;
+    const int64_t token = blockIdx.x, first = token * call.top_k;
+    float sums[N] = {};
+    let_next_start();
+    wait_for_previous();
+    if (i >= call.pieces) return;
+    if (call.base) {
+        const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + i);
+        const float factor = call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f;
+#pragma unroll
+        for (int k = 0; k < N; k++) sums[k] = factor * to_float(base.values[k]);
+    }
+#pragma unroll 4
+    for (int j = 0; j < call.top_k; j++) {
+        const float weight = call.weights_first ? 1.0f : call.plan.weights[first + j];
+        const piece<T, N> row =
+            piece_at<T, N>((const T *)call.rows, (int64_t)call.plan.rows[first + j] * call.pieces + i);
+#pragma unroll
+        for (int k = 0; k < N; k++) sums[k] += weight * to_float(row.values[k]);
+    }
+    piece<T, N> out;
+#pragma unroll
+    for (int k = 0; k < N; k++) out.values[k] = from_float<T>(sums[k]);
+    piece_at<T, N>((T *)call.out, token * call.pieces + i) = out;
+}
+
+/* ---- the host's side ---- */
+
+/* Calls f with pieces of 16 bytes if all of them lie so, else with single elements; and with a launch for `rows` rows
+ * of `size` elements. */
+template <class Function>
+static void for_pieces(struct backend *b, enum dtype dtype, bool aligned, int32_t rows, int64_t size, Function f)
+{
+    cuda_dispatch(b, "experts", dtype, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int N = 16 / sizeof(T);
+        auto launch_of = [&](int64_t pieces) {
+            const int threads = cuda_threads_for(pieces, MAX_THREADS);
+            return cuda_launch{dim3((unsigned)rows, (unsigned)cuda_div_up(pieces, threads)), threads};
+        };
+        if (aligned && size % N == 0) {
+            f(zero, std::integral_constant<int, N>(), launch_of(size / N));
+        } else {
+            f(zero, std::integral_constant<int, 1>(), launch_of(size));
+        }
+    });
+}
+
+static void gather(struct backend *b, const struct experts_gate_up_args *args, int64_t size)
+{
+    const struct cuda_state *s = cuda_use(b);
+    const bool aligned = cuda_is_aligned(args->x) && cuda_is_aligned(args->scratch);
+    for_pieces(b, args->dtype, aligned, args->num_tokens * args->top_k, size,
+               [&](auto zero, auto width, const cuda_launch &launch) {
+                   using T = decltype(zero);
+                   constexpr int N = decltype(width)::value;
+                   cuda_launch_dependent(s, gather_kernel<T, N>, launch, (T *)args->scratch, (const T *)args->x,
+                                         args->plan, (int)(size / N), (int)args->top_k, args->weights_first);
+               });
+    cuda_check_launch(b, "experts_gate_up");
+}
+
+static void gate(struct backend *b, const struct experts_gate_up_args *args)
+{
+    const struct cuda_state *s = cuda_use(b);
+    for_pieces(b, args->dtype, false, args->num_tokens * args->top_k, args->size,
+               [&](auto zero, auto, const cuda_launch &launch) {
+                   using T = decltype(zero);
+
+                   cuda_launch_dependent(s, gate_kernel<T>, launch, (T *)args->out, (const T *)args->scratch,
+                                         args->plan, args->gate, (int)args->size, (int)args->top_k,
+                                         args->weights_first);
+               });
+    cuda_check_launch(b, "experts_gate_up");
+}
+
+/* Rows of `in` by the matrices of their experts. */
+static struct linear_args linear_of_rows(void *out, const void *in, const struct weight *w,
+                                         const struct expert_plan *plan, int32_t num_experts, int32_t num_rows,
+                                         enum dtype dtype)
+{
+    struct linear_args args = {};
+    args.out = out;
+    args.out_stride = w->out_features;
+    args.out_dtype = dtype;
+    args.x = in;
+    args.x_stride = w->in_features;
+    args.dtype = dtype;
+    args.num_tokens = num_rows;
+    args.weight = w;
+    args.segments = {plan->starts, num_experts};
+    return args;
+}
+
+void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *args)
+{
+    const struct weight *w = args->gate_up.weights;
+    const int32_t rows = args->num_tokens * args->top_k;
+    if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_quantized_gate_up(b, args)) return;
+    struct linear_args linear =
+        linear_of_rows(args->out, args->scratch, w, &args->plan, args->num_experts, rows, args->dtype);
+    linear.out_stride = args->size;
+    const struct matmul_device device = matmul_device_of(b);
+    const struct matmul_question q = matmul_question_of(&linear, MATMUL_GATE, NULL, &args->gate, true);
+    const enum matmul_kernel kernel = matmul_plan(&device, &q);
+    if (kernel != MATMUL_DECLINED) {
+        gather(b, args, w->in_features);
+        matmul_run(b, "experts_gate_up", kernel, &q.matmul);
+        return;
+    }
+    linear = linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, rows, args->dtype);
+    linear_mixed_rows(b, &linear, args->plan.tokens);
+    gate(b, args);
+}
+
+void cuda_experts_down(struct backend *b, const struct experts_down_args *args)
+{
+    const struct weight *w = args->down.weights;
+    const int32_t rows = args->num_tokens * args->top_k;
+    if (rows <= 0 || few_experts_down(b, args) || few_experts_quantized_down(b, args)) return;
+    const struct linear_args linear =
+        linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, rows, args->dtype);
+    cuda_linear(b, &linear);
+    const struct cuda_state *s = cuda_use(b);
+    const bool aligned =
+        cuda_is_aligned(args->out) && cuda_is_aligned(args->scratch) && (!args->base || cuda_is_aligned(args->base));
+    for_pieces(b, args->dtype, aligned, args->num_tokens, w->out_features,
+               [&](auto zero, auto width, const cuda_launch &launch) {
+                   using T = decltype(zero);
+                   constexpr int N = decltype(width)::value;
+                   const addition call = {args->out,        args->base,         args->scratch,
+                                          args->base_gate,  args->plan,         (int)(w->out_features / N),
+                                          (int)args->top_k, args->weights_first};
+                   cuda_launch_dependent(s, add_rows_kernel<T, N>, launch, call);
+               });
+    cuda_check_launch(b, "experts_down");
+}

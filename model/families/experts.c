@@ -1,0 +1,77 @@
+/* What the files of families with mixtures of experts share. */
+#include "model/families/families.h"
+
+/* The first of the two keys, unless the file has the second one only. */
+static const char *find_key(const struct json_reader *r, const char *const keys[2])
+{
+    return keys[1] && !json_reader_get(r, keys[0]) && json_reader_get(r, keys[1]) ? keys[1] : keys[0];
+}
+
+static int32_t read_size(struct json_reader *r, const char *key, int32_t absent, int32_t most)
+{
+    return absent > 0 ? json_reader_int(r, key, absent, 1, most) : json_reader_require_int(r, key, 1, most);
+}
+
+struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys)
+{
+    const char *top_k_key = keys->top_k ? keys->top_k : "num_experts_per_tok";
+    struct experts_spec e = {.router = {.kind = ROUTER_SOFTMAX, .scaling = 1}};
+    e.router.num_experts = read_size(r, find_key(r, keys->num_experts), keys->absent_num_experts, ROUTER_MAX_EXPERTS);
+    e.router.top_k = read_size(r, top_k_key, keys->absent_top_k, ROUTER_MAX_TOP_K);
+    e.intermediate_size = read_size(r, keys->size, keys->absent_size, 1 << 22);
+    if (e.router.top_k > e.router.num_experts)
+        json_reader_fail(r, STATUS_INVALID, "%s (%d) is larger than %s (%d)", top_k_key, e.router.top_k,
+                         find_key(r, keys->num_experts), e.router.num_experts);
+    return e;
+}
+
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
+{
+    struct experts_spec e = family_read_experts(r, keys);
+    const int32_t n = e.router.num_experts;
+    e.router.kind = ROUTER_SIGMOID;
+    e.router.group_sums = true;
+    e.router.num_groups = json_reader_int(r, "n_group", 1, 1, n);
+    e.router.top_groups = json_reader_int(r, "topk_group", 1, 1, e.router.num_groups);
+    e.router.normalize = json_reader_bool(r, "norm_topk_prob", normalize);
+    e.router.scaling = (float)json_reader_number(r, "routed_scaling_factor", 1, 1e-6, 1e6);
+    e.choice_bias = true;
+    if (n % e.router.num_groups != 0)
+        json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,
+                         e.router.num_groups);
+    return e;
+}
+
+void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts, int32_t shared_size)
+{
+    spec->layers[layer].experts = *experts;
+    spec->layers[layer].mlp.intermediate_size = shared_size;
+}
+
+void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
+                                 int32_t shared)
+{
+    for (int32_t i = first; i < spec->num_layers; i++)
+        family_set_experts(spec, i, experts, shared * experts->intermediate_size);
+    spec->names.shared = "mlp.shared_experts";
+}
+
+/* Whether mlp_only_layers names the layer. */
+static bool is_mlp_only(struct json_reader *r, const json_t *list, int32_t layer)
+{
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        found |=
+            json_reader_to_int64(r, "an element of mlp_only_layers", json_array_get(list, i), 0, INT32_MAX) == layer;
+    return found;
+}
+
+void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                             int32_t shared_size)
+{
+    const int32_t step = json_reader_int(r, "decoder_sparse_step", 1, 1, INT32_MAX);
+    const json_t *list = json_reader_get(r, "mlp_only_layers");
+    if (list && !json_is_array(list)) json_reader_expected(r, "mlp_only_layers", "an array of numbers of layers", list);
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if ((i + 1) % step == 0 && !is_mlp_only(r, list, i)) family_set_experts(spec, i, experts, shared_size);
+}

@@ -1,0 +1,42 @@
+/* MiniMax-M2 (MiniMax, 2025): norms of all heads of queries and of keys at once, a part of each head rotated, and
+ * experts in every layer, chosen by sigmoids with a bias. */
+#include "model/families/families.h"
+
+/* Files as published say how many elements of a head are rotated, files of transformers which part. */
+static void read_rotation(struct json_reader *r, struct attention_spec *attention)
+{
+    attention->rotary_dim = json_reader_int(r, "rotary_dim", attention->head_size, 2, attention->head_size);
+    if (attention->rotary_dim % 2 != 0)
+        json_reader_fail(r, STATUS_INVALID, "rotary_dim is %d, but must be even", attention->rotary_dim);
+}
+
+static void read(struct json_reader *r, struct model_spec *spec)
+{
+    static const struct experts_keys keys = {.num_experts = {"num_local_experts", "num_experts"},
+                                             .size = "intermediate_size",
+                                             .absent_num_experts = 256,
+                                             .absent_top_k = 8};
+    const struct size_defaults defaults = {.max_position = 196608, .num_kv_heads = 8, .head_size = 128};
+    struct layer_spec layer = family_read_llama(r, &defaults, spec);
+    layer.experts = family_read_experts(r, &keys);
+    layer.experts.router.kind = ROUTER_SIGMOID;
+    layer.experts.router.normalize = true;
+    layer.experts.choice_bias = true;
+    layer.mlp.intermediate_size = 0;
+    layer.attention.qk_norm = QK_NORM_PROJECTION;
+    read_rotation(r, &layer.attention);
+    family_set_layers(spec, &layer);
+    spec->names.router = "block_sparse_moe.gate";
+    spec->names.choice_bias = "block_sparse_moe.e_score_correction_bias";
+    spec->names.experts = "block_sparse_moe.experts";
+    spec->names.expert_gate = "w1";
+    spec->names.expert_up = "w3";
+    spec->names.expert_down = "w2";
+}
+
+const struct family family_minimax_m2 = {.model_type = "minimax_m2",
+                                         .architecture = "MiniMaxM2ForCausalLM",
+                                         .read = read,
+                                         .rope_theta = 5e6,
+                                         .reads = "partial_rotary_factor num_experts num_local_experts",
+                                         .ignores = "use_qk_norm"};

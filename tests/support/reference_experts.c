@@ -1,0 +1,117 @@
+#include "tests/support/reference_experts.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "tests/support/reference.h"
+
+struct place {
+    double value;
+    int32_t index;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->value != y->value) return x->value > y->value ? -1 : 1;
+    return x->index - y->index;
+}
+
+/* The indices of values [count], from the largest to the smallest. */
+static void sort_places(struct place *places, const double *values, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) places[i] = (struct place){values[i], i};
+    qsort(places, (size_t)count, sizeof *places, compare_places);
+}
+
+static void scores_of(double *scores, const double *logits, const struct router_params *router)
+{
+    double most = -INFINITY, sum = 0;
+    for (int32_t e = 0; e < router->num_experts; e++) {
+        scores[e] = router->soft_cap > 0 ? router->soft_cap * tanh(logits[e] / router->soft_cap) : logits[e];
+        most = fmax(most, scores[e]);
+    }
+    for (int32_t e = 0; e < router->num_experts; e++) {
+        if (router->kind == ROUTER_SIGMOID) scores[e] = 1 / (1 + exp(-scores[e]));
+        if (router->kind == ROUTER_SOFTMAX) sum += scores[e] = exp(scores[e] - most);
+    }
+    for (int32_t e = 0; e < router->num_experts && router->kind == ROUTER_SOFTMAX; e++) scores[e] /= sum;
+}
+
+static void keep_groups(double *choice, const struct router_params *router)
+{
+    struct place places[ROUTER_MAX_EXPERTS];
+    double values[ROUTER_MAX_EXPERTS];
+    const int32_t size = router->num_experts / router->num_groups;
+    for (int32_t g = 0; g < router->num_groups; g++) {
+        sort_places(places, choice + g * size, size);
+        values[g] = places[0].value + (router->group_sums && size > 1 ? places[1].value : 0);
+    }
+    sort_places(places, values, router->num_groups);
+    for (int32_t i = router->top_groups; i < router->num_groups; i++)
+        for (int32_t e = 0; e < size; e++) choice[places[i].index * size + e] = -INFINITY;
+}
+
+/* The share of `expert` in the softmax over the experts close to it, without `other`. */
+static double sparsemixer_share(const double *logits, int32_t expert, int32_t other, const struct router_params *router)
+{
+    double sum = 0;
+    for (int32_t e = 0; e < router->num_experts; e++) {
+        const double distance = logits[expert] - logits[e];
+        const bool close = distance <= 2 * (double)router->jitter * fmax(fabs(logits[e]), logits[expert]);
+        if (e != other && close) sum += exp(-distance);
+    }
+    return 1 / sum;
+}
+
+void reference_route(int32_t *experts, double *weights, const double *logits, const double *choice_bias,
+                     const double *expert_scales, const struct router_params *router)
+{
+    double scores[ROUTER_MAX_EXPERTS], choice[ROUTER_MAX_EXPERTS], sum = 0;
+    struct place places[ROUTER_MAX_EXPERTS];
+    scores_of(scores, logits, router);
+    for (int32_t e = 0; e < router->num_experts; e++) choice[e] = scores[e] + (choice_bias ? choice_bias[e] : 0);
+    if (router->num_groups > 1) keep_groups(choice, router);
+    sort_places(places, choice, router->num_experts);
+    const int32_t first = places[0].index;
+    bool taken[ROUTER_MAX_EXPERTS] = {false};
+    for (int32_t k = 0; k < router->top_k; k++) {
+        taken[places[k].index] = true;
+        sum += scores[places[k].index];
+    }
+    for (int32_t e = 0, k = 0; e < router->num_experts; e++) {
+        if (!taken[e]) continue;
+        double weight = router->normalize ? scores[e] / sum : scores[e];
+        if (router->kind == ROUTER_SPARSEMIXER) weight = sparsemixer_share(scores, e, e == first ? -1 : first, router);
+        experts[k] = e;
+        weights[k++] = weight * (double)router->scaling * (expert_scales ? expert_scales[e] : 1);
+    }
+}
+
+void reference_plan(int32_t *starts, int32_t *tokens, int32_t *rows, const int32_t *experts, int32_t num_tokens,
+                    const struct router_params *router)
+{
+    int32_t row = 0;
+    for (int32_t e = 0; e < router->num_experts; e++) {
+        starts[e] = row;
+        for (int32_t i = 0; i < num_tokens * router->top_k; i++) {
+            if (experts[i] != e) continue;
+            tokens[row] = i / router->top_k;
+            rows[i] = row++;
+        }
+    }
+    starts[router->num_experts] = row;
+}
+
+double reference_gate(double gate, double up, const struct gate_params *params)
+{
+    if (params->limit > 0) {
+        gate = fmin(gate, (double)params->limit);
+        up = fmax(fmin(up, (double)params->limit), -(double)params->limit);
+    }
+    if (params->kind == GATE_SWIGLU_OAI) return (up + 1) * gate / (1 + exp(-1.702 * gate));
+    const double pair[2] = {gate, up};
+    double out;
+    reference_act_and_mul(&out, pair, 1, 1, params->activation);
+    return out;
+}

@@ -1,0 +1,694 @@
+/* The operations of a mixture of experts, against float64, on each backend of this machine that has them. The matmuls
+ * are given plans that the test makes, so that they do not depend on the router. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/operations.h"
+#include "tests/support/reference_experts.h"
+
+static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+
+/* ---- plans ---- */
+
+/* The device's plan, full of poison or of what the host has. */
+struct plan_tensors {
+    struct tensor starts, tokens, rows, weights;
+};
+
+static struct plan_tensors plan_poison(struct backend *b, int32_t num_experts, int64_t assignments)
+{
+    return (struct plan_tensors){
+        tensor_poison(b, DTYPE_FLOAT32, num_experts + 1), tensor_poison(b, DTYPE_FLOAT32, assignments),
+        tensor_poison(b, DTYPE_FLOAT32, assignments), tensor_poison(b, DTYPE_FLOAT32, assignments)};
+}
+
+static void plan_free(struct plan_tensors *p)
+{
+    tensor_free(&p->starts), tensor_free(&p->tokens), tensor_free(&p->rows), tensor_free(&p->weights);
+}
+
+static struct expert_plan plan_of(const struct plan_tensors *p)
+{
+    return (struct expert_plan){p->starts.data, p->tokens.data, p->rows.data, p->weights.data};
+}
+
+/* ---- the router ---- */
+
+struct route_case {
+    struct router_params router;
+    int32_t num_tokens;
+    bool choice_bias, expert_scales;
+};
+
+/* Multiples of 1/64, so that there are ties, and what is no tie is none for floats either. */
+static struct tensor random_logits(struct test_backend *tb, const struct route_case *c)
+{
+    struct tensor logits = tensor_poison(tb->b, DTYPE_FLOAT32, (int64_t)c->num_tokens * c->router.num_experts);
+    const bool ties = c->router.kind != ROUTER_SPARSEMIXER;
+    for (int64_t i = 0; i < logits.count; i++)
+        tensor_set(&logits, i,
+                   ties ? (double)random_between(tb->random, -256, 256) / 64 : 8 * random_uniform(tb->random) - 4);
+    tensor_upload(&logits);
+    return logits;
+}
+
+/* Runs the operation with poison in the plan. */
+static struct plan_tensors route(struct test_backend *tb, const struct route_case *c, const struct tensor *logits,
+                                 const struct tensor *bias, const struct tensor *scales)
+{
+    const struct router_params *r = &c->router;
+    struct plan_tensors plan = plan_poison(tb->b, r->num_experts, (int64_t)c->num_tokens * r->top_k);
+    const struct route_experts_args args = {.plan = plan_of(&plan),
+                                            .logits = logits->data,
+                                            .choice_bias = c->choice_bias ? bias->data : NULL,
+                                            .expert_scales = c->expert_scales ? scales->data : NULL,
+                                            .router = *r,
+                                            .num_tokens = c->num_tokens};
+    tb->b->route_experts(tb->b, &args);
+    tensor_download(&plan.starts), tensor_download(&plan.tokens);
+    tensor_download(&plan.rows), tensor_download(&plan.weights);
+    check_workspace(tb);
+    return plan;
+}
+
+static void check_integers(const struct test_backend *tb, const char *what, const struct tensor *out,
+                           const int32_t *expected)
+{
+    const int32_t *found = (const int32_t *)out->host;
+    for (int64_t i = 0; i < out->count; i++)
+        if (found[i] != expected[i])
+            fail_msg("%s: %s: element %lld is %d instead of %d", tb->name, what, (long long)i, found[i], expected[i]);
+}
+
+static void check_plan(const struct test_backend *tb, const char *what, const struct plan_tensors *plan,
+                       const int32_t *experts, const double *weights, const struct route_case *c)
+{
+    char text[300];
+    const int64_t count = plan->rows.count;
+    int32_t *starts = malloc(sizeof *starts * (size_t)plan->starts.count);
+    int32_t *tokens = malloc(sizeof *tokens * (size_t)count), *rows = malloc(sizeof *rows * (size_t)count);
+    reference_plan(starts, tokens, rows, experts, c->num_tokens, &c->router);
+    snprintf(text, sizeof text, "starts of %s", what);
+    check_integers(tb, text, &plan->starts, starts);
+    snprintf(text, sizeof text, "tokens of %s", what);
+    check_integers(tb, text, &plan->tokens, tokens);
+    snprintf(text, sizeof text, "rows of %s", what);
+    check_integers(tb, text, &plan->rows, rows);
+    snprintf(text, sizeof text, "weights of %s", what);
+    check_close(tb, text, &plan->weights, weights, count, DTYPE_FLOAT32);
+    free(starts), free(tokens), free(rows);
+}
+
+static void check_route(struct test_backend *tb, const struct route_case *c)
+{
+    char what[200];
+    const int32_t n = c->router.num_experts, k = c->router.top_k;
+    struct tensor logits = random_logits(tb, c), bias = tensor_random(tb->b, DTYPE_FLOAT32, n, 0.3, tb->random);
+    struct tensor scales = tensor_random(tb->b, DTYPE_FLOAT32, n, 2, tb->random);
+    struct plan_tensors plan = route(tb, c, &logits, &bias, &scales);
+    double *l = tensor_doubles(&logits), *bs = tensor_doubles(&bias), *ss = tensor_doubles(&scales);
+    int32_t *experts = malloc(sizeof *experts * (size_t)(c->num_tokens * k));
+    double *weights = malloc(sizeof *weights * (size_t)(c->num_tokens * k));
+    for (int64_t t = 0; t < c->num_tokens; t++)
+        reference_route(experts + t * k, weights + t * k, l + t * n, c->choice_bias ? bs : NULL,
+                        c->expert_scales ? ss : NULL, &c->router);
+    snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
+             (int)c->router.kind, c->router.top_groups, c->router.num_groups);
+    check_plan(tb, what, &plan, experts, weights, c);
+    free(l), free(bs), free(ss), free(experts), free(weights);
+    plan_free(&plan);
+    tensor_free(&logits), tensor_free(&bias), tensor_free(&scales);
+}
+
+static void routes(struct test_backend *tb)
+{
+    static const struct router_params routers[] = {
+        {.kind = ROUTER_SOFTMAX, .num_experts = 128, .top_k = 8, .normalize = true},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 60, .top_k = 4},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 8, .top_k = 2, .normalize = true, .soft_cap = 3},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 32, .top_k = 32},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 64, .top_k = 6, .num_groups = 8, .top_groups = 3},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 1, .top_k = 1},
+        {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 1},
+        {.kind = ROUTER_SIGMOID,
+         .num_experts = 256,
+         .top_k = 8,
+         .num_groups = 8,
+         .top_groups = 4,
+         .group_sums = true,
+         .normalize = true},
+        {.kind = ROUTER_SIGMOID, .num_experts = 512, .top_k = 22, .normalize = true},
+        {.kind = ROUTER_SIGMOID, .num_experts = 1024, .top_k = 10, .num_groups = 32, .top_groups = 1},
+        {.kind = ROUTER_SIGMOID, .num_experts = 6, .top_k = 3, .num_groups = 6, .top_groups = 2, .group_sums = true},
+        {.kind = ROUTER_SPARSEMIXER, .num_experts = 16, .top_k = 2, .jitter = 0.0123f},
+    };
+    static const int32_t counts[] = {1, 2, 7, 16, 17, 33, 64, 200, 1000, 4097};
+    for (size_t r = 0; r < sizeof routers / sizeof *routers; r++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            struct route_case c = {.router = routers[r], .num_tokens = counts[i]};
+            c.router.scaling = i % 2 ? 2.5f : 1;
+            c.choice_bias = c.router.kind != ROUTER_SPARSEMIXER && (i + r) % 3 == 0;
+            c.expert_scales = (i + r) % 4 == 1;
+            if (kernel_test_takes(tb)) check_route(tb, &c);
+        }
+}
+
+/* Whatever the logits are, the plan is one: each assignment has a row of its own. */
+static void check_is_plan(const struct test_backend *tb, const struct plan_tensors *plan, const struct route_case *c)
+{
+    const int32_t *starts = (const int32_t *)plan->starts.host, *tokens = (const int32_t *)plan->tokens.host;
+    const int32_t *rows = (const int32_t *)plan->rows.host, k = c->router.top_k;
+    assert_int_equal(starts[0], 0);
+    assert_int_equal(starts[c->router.num_experts], plan->rows.count);
+    for (int32_t e = 0; e < c->router.num_experts; e++) {
+        assert_true(starts[e] <= starts[e + 1]);
+        for (int32_t row = starts[e] + 1; row < starts[e + 1]; row++) assert_true(tokens[row - 1] < tokens[row]);
+    }
+    for (int64_t i = 0; i < plan->rows.count; i++) {
+        assert_in_range(rows[i], 0, plan->rows.count - 1);
+        if (tokens[rows[i]] != i / k) fail_msg("%s: row %d is not of token %lld", tb->name, rows[i], (long long)i / k);
+        if (i % k > 0) assert_true(rows[i - 1] < rows[i]);
+    }
+}
+
+static void damaged_logits(struct test_backend *tb)
+{
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 3 * 3 * 3; i++) {
+        struct route_case c = {.router = {.num_experts = 64, .top_k = 6, .normalize = true, .scaling = 1},
+                               .num_tokens = i / 9 == 0   ? 3
+                                             : i / 9 == 1 ? 40
+                                                          : 900,
+                               .choice_bias = i % 2};
+        c.router.kind = i % 3 == 0 ? ROUTER_SOFTMAX : i % 3 == 1 ? ROUTER_SIGMOID : ROUTER_SPARSEMIXER;
+        if (i % 3 == 2) c.router.top_k = 2;
+        if (i % 2) c.router.num_groups = 4, c.router.top_groups = 1;
+        struct tensor logits = random_logits(tb, &c);
+        struct tensor bias = tensor_random(tb->b, DTYPE_FLOAT32, 64, 0.3, tb->random);
+        const double value = values[i / 3 % 3];
+        for (int e = 0; e < 64; e++) tensor_set(&logits, 64 + e, value); /* all of token 1, one of token 2 */
+        tensor_set(&logits, 2 * 64 + 5, value);
+        tensor_upload(&logits);
+        struct plan_tensors plan = route(tb, &c, &logits, &bias, NULL);
+        check_is_plan(tb, &plan, &c);
+        for (int32_t j = 0; j < c.num_tokens * c.router.top_k; j++) {
+            const bool is_damaged = isnan(value) && j / c.router.top_k >= 1 && j / c.router.top_k <= 2;
+            const bool may_be = j / c.router.top_k >= 1 && j / c.router.top_k <= 2;
+            if (is_damaged) assert_true(isnan(tensor_get(&plan.weights, j)));
+            if (!may_be) assert_true(isfinite(tensor_get(&plan.weights, j)));
+        }
+        plan_free(&plan);
+        tensor_free(&logits), tensor_free(&bias);
+    }
+}
+
+/* ---- the matmuls ---- */
+
+enum routing { ROUTING_RANDOM, ROUTING_ONE_EXPERT, ROUTING_SKEWED };
+
+struct experts_case {
+    int32_t num_tokens, num_experts, top_k;
+    int64_t size, hidden;
+    enum weight_format format;
+    int64_t group_size; /* 0: the whole row */
+    int64_t scale_rows; /* 0: 1 */
+    enum dtype dtype;
+    bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate;
+    struct gate_params gate;
+    enum routing routing;
+};
+
+/* A matrix of each expert, on the device and on the host. */
+struct matrices {
+    int count; /* of weights */
+    struct weight *weights, *host;
+    struct tensor *tensors; /* [5 * number of allocations] */
+    int num_tensors;
+};
+
+static const void *keep(struct matrices *m, struct tensor t, const void **host)
+{
+    m->tensors[m->num_tensors++] = t;
+    *host = t.host;
+    return t.data;
+}
+
+static struct tensor random_order(struct test_backend *tb, int64_t n)
+{
+    int32_t *order = malloc(sizeof *order * (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t j = random_between(tb->random, 0, i);
+        order[i] = order[j], order[j] = (int32_t)i;
+    }
+    struct tensor t = tensor_bytes(tb->b, order, n * (int64_t)sizeof *order);
+    free(order);
+    return t;
+}
+
+static struct tensor random_scales(struct test_backend *tb, const struct weight *w)
+{
+    const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
+    struct tensor scales = tensor_poison(tb->b, w->scale_dtype, weight_scale_count(w));
+    for (int64_t i = 0; i < scales.count; i++)
+        tensor_set(&scales, i, (0.5 + random_uniform(tb->random)) / largest * (i % 17 ? 0.2 : 0.01));
+    tensor_upload(&scales);
+    return scales;
+}
+
+static struct tensor random_data(struct test_backend *tb, const struct weight *w)
+{
+    if (!weight_is_quantized(w))
+        return tensor_random(tb->b, weight_dtype(w), w->out_features * w->in_features, 0.2, tb->random);
+    struct tensor data = tensor_random_bytes(tb->b, w->out_features * weight_row_bytes(w), 255, tb->random);
+    for (int64_t i = 0; i < data.count && w->format == WEIGHT_FP8; i++)
+        if ((data.host[i] & 0x7f) == 0x7f) data.host[i] ^= 0x10;
+    tensor_upload(&data);
+    return data;
+}
+
+/* One allocation: a matrix, or those of all experts. */
+static void make_weight(struct matrices *m, struct test_backend *tb, const struct experts_case *c, int index,
+                        int64_t rows, int64_t in_features)
+{
+    struct weight w = {.format = c->format,
+                       .out_features = rows,
+                       .in_features = in_features,
+                       .scale_dtype = c->format == WEIGHT_INT4 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
+                       .scale_rows = c->scale_rows ? c->scale_rows : 1,
+                       .group_size = c->group_size ? c->group_size : in_features};
+    struct weight host = w;
+    const void *zeros = NULL, *order = NULL;
+    w.data = keep(m, random_data(tb, &w), &host.data);
+    if (weight_is_quantized(&w)) w.scales = keep(m, random_scales(tb, &w), &host.scales);
+    if (c->zeros) {
+        w.zeros = keep(m, tensor_random_bytes(tb->b, rows * weight_groups(&w), 15, tb->random), &zeros);
+        host.zeros = zeros;
+    }
+    if (c->ordered) {
+        w.input_order = keep(m, random_order(tb, in_features), &order);
+        host.input_order = order;
+    }
+    if (c->bias) {
+        w.bias = keep(m, tensor_random(tb->b, c->dtype, rows, 1, tb->random), &host.bias);
+        w.bias_dtype = host.bias_dtype = c->dtype;
+    }
+    if (tb->b->weight_prepare) tb->b->weight_prepare(tb->b, &w);
+    m->weights[index] = w, m->host[index] = host;
+}
+
+/* Matrices [rows, in_features], or two parts of half as many rows each. */
+static struct matrices make_matrices(struct test_backend *tb, const struct experts_case *c, int64_t rows,
+                                     int64_t in_features, int parts)
+{
+    struct matrices m = {.count = c->stacked ? 1 : c->num_experts * parts};
+    m.weights = malloc(sizeof *m.weights * (size_t)m.count);
+    m.host = malloc(sizeof *m.host * (size_t)m.count);
+    m.tensors = malloc(5 * sizeof *m.tensors * (size_t)m.count);
+    for (int i = 0; i < m.count; i++)
+        make_weight(&m, tb, c, i, c->stacked ? c->num_experts * rows : rows / parts, in_features);
+    if (c->stacked) m.weights[0].out_features = m.host[0].out_features = rows;
+    return m;
+}
+
+static void free_matrices(struct matrices *m)
+{
+    for (int i = 0; i < m->num_tensors; i++) tensor_free(&m->tensors[i]);
+    free(m->weights), free(m->host), free(m->tensors);
+}
+
+/* The elements and the biases of an expert: w [rows, in_features] by input feature. */
+static void expert_elements(double *w, double *bias, const struct matrices *m, const struct experts_case *c,
+                            int32_t expert, int parts)
+{
+    for (int p = 0; p < parts; p++) {
+        struct weight host = m->host[c->stacked ? 0 : expert * parts + p];
+        if (c->stacked) host = weight_of_segment(&host, expert);
+        for (int64_t o = 0; o < host.out_features; o++) {
+            *bias++ = host.bias ? dtype_load(host.bias, host.bias_dtype, o) : 0;
+            for (int64_t i = 0; i < host.in_features; i++)
+                w[host.input_order ? host.input_order[i] : i] = weight_element(&host, o, i);
+            w += host.in_features;
+        }
+    }
+}
+
+/* out[row] = x[row] * W^T + bias for all rows of the plan. */
+static void reference_experts(double *out, const double *x, const struct matrices *m, const struct experts_case *c,
+                              const int32_t *starts, int64_t rows, int64_t in_features, int parts)
+{
+    double *w = malloc(sizeof *w * (size_t)(rows * in_features)), *bias = malloc(sizeof *bias * (size_t)rows);
+    for (int32_t e = 0; e < c->num_experts; e++) {
+        if (starts[e] == starts[e + 1]) continue;
+        expert_elements(w, bias, m, c, e, parts);
+        reference_linear(out + starts[e] * rows, x + starts[e] * in_features, w, bias, starts[e + 1] - starts[e], rows,
+                         in_features);
+    }
+    free(w), free(bias);
+}
+
+/* A plan on the device and on the host. */
+struct test_plan {
+    struct plan_tensors device;
+    const int32_t *starts, *tokens, *rows;
+};
+
+static struct test_plan make_plan(struct test_backend *tb, const struct experts_case *c)
+{
+    const int64_t count = (int64_t)c->num_tokens * c->top_k;
+    const struct router_params router = {.num_experts = c->num_experts, .top_k = c->top_k};
+    struct test_plan p = {.device = plan_poison(tb->b, c->num_experts, count)};
+    int32_t *experts = malloc(sizeof *experts * (size_t)count);
+    for (int64_t t = 0; t < c->num_tokens; t++) {
+        const int32_t range = c->num_experts - c->top_k; /* they are ascending and different */
+        int32_t first = (int32_t)random_between(tb->random, 0, range);
+        if (c->routing == ROUTING_ONE_EXPERT) first = range / 2;
+        if (c->routing == ROUTING_SKEWED && t % 5) first = 0;
+        for (int32_t k = 0; k < c->top_k; k++) experts[t * c->top_k + k] = first + k;
+    }
+    p.starts = (const int32_t *)p.device.starts.host;
+    p.tokens = (const int32_t *)p.device.tokens.host;
+    p.rows = (const int32_t *)p.device.rows.host;
+    reference_plan((int32_t *)p.device.starts.host, (int32_t *)p.device.tokens.host, (int32_t *)p.device.rows.host,
+                   experts, c->num_tokens, &router);
+    for (int64_t i = 0; i < count; i++) tensor_set(&p.device.weights, i, 0.2 + random_uniform(tb->random));
+    tensor_upload(&p.device.starts), tensor_upload(&p.device.tokens);
+    tensor_upload(&p.device.rows), tensor_upload(&p.device.weights);
+    free(experts);
+    return p;
+}
+
+static void describe(char *text, size_t size, const char *operation, const struct experts_case *c)
+{
+    snprintf(
+        text, size,
+        "%s: %d tokens, %d of %d experts, size %lld, hidden %lld, format %d, group %lld, %s%s%s%s%s%s%s, routing %d",
+        operation, c->num_tokens, c->top_k, c->num_experts, (long long)c->size, (long long)c->hidden, (int)c->format,
+        (long long)c->group_size, dtype_name(c->dtype), c->zeros ? ", zeros" : "", c->ordered ? ", ordered" : "",
+        c->bias ? ", bias" : "", c->stacked ? ", stacked" : "", c->two_parts ? ", two parts" : "",
+        c->weights_first ? ", weights first" : "", (int)c->routing);
+}
+
+/* Quantized weights may be multiplied by x in 8 bits. */
+static double tolerance_of(const struct experts_case *c)
+{
+    if (c->format >= WEIGHT_FP8) return 2e-2;
+    return c->dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2;
+}
+
+static double rounded(enum dtype dtype, double x)
+{
+    return reference_decode(dtype, reference_encode(dtype, x));
+}
+
+static void check_gate_up(struct test_backend *tb, const struct experts_case *c, struct test_plan *p)
+{
+    char what[300];
+    const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, size = c->size;
+    const int parts = c->two_parts ? 2 : 1;
+    struct matrices m = make_matrices(tb, c, 2 * size, n, parts);
+    struct tensor x = tensor_random(tb->b, c->dtype, c->num_tokens * n, 1, tb->random);
+    struct tensor out = tensor_poison(tb->b, c->dtype, rows * size);
+    struct tensor scratch = tensor_poison(tb->b, c->dtype, rows * (n > 2 * size ? n : 2 * size));
+    const struct experts_gate_up_args args = {.out = out.data,
+                                              .x = x.data,
+                                              .gate_up = {m.weights, c->stacked, parts},
+                                              .gate = c->gate,
+                                              .plan = plan_of(&p->device),
+                                              .weights_first = c->weights_first,
+                                              .scratch = scratch.data,
+                                              .num_tokens = c->num_tokens,
+                                              .num_experts = c->num_experts,
+                                              .top_k = c->top_k,
+                                              .size = (int32_t)size,
+                                              .dtype = c->dtype};
+    tb->b->experts_gate_up(tb->b, &args);
+    tensor_download(&out);
+    check_workspace(tb);
+    double *xs = malloc(sizeof *xs * (size_t)(rows * n)), *sums = malloc(2 * sizeof *sums * (size_t)(rows * size));
+    double *expected = malloc(sizeof *expected * (size_t)(rows * size));
+    for (int64_t j = 0; j < rows; j++)
+        for (int64_t i = 0; i < n; i++) {
+            const double weight = tensor_get(&p->device.weights, j), element = tensor_get(&x, j / c->top_k * n + i);
+            xs[p->rows[j] * n + i] = c->weights_first ? rounded(c->dtype, weight * element) : element;
+        }
+    reference_experts(sums, xs, &m, c, p->starts, 2 * size, n, parts);
+    for (int64_t i = 0; i < rows * size; i++) {
+        const double *row = sums + i / size * 2 * size;
+        expected[i] = reference_gate(row[i % size], row[size + i % size], &c->gate);
+    }
+    describe(what, sizeof what, "gate_up", c);
+    check_within(tb, what, &out, expected, rows * size, 2 * tolerance_of(c));
+    free(xs), free(sums), free(expected);
+    free_matrices(&m);
+    tensor_free(&x), tensor_free(&out), tensor_free(&scratch);
+}
+
+static void check_down(struct test_backend *tb, const struct experts_case *c, struct test_plan *p)
+{
+    char what[300];
+    const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, count = c->num_tokens * n;
+    struct matrices m = make_matrices(tb, c, n, c->size, 1);
+    struct tensor x = tensor_random(tb->b, c->dtype, rows * c->size, 1, tb->random);
+    struct tensor base = tensor_random(tb->b, c->dtype, count, 1, tb->random);
+    struct tensor base_gate = tensor_random(tb->b, DTYPE_FLOAT32, c->num_tokens, 2, tb->random);
+    struct tensor out = tensor_poison(tb->b, c->dtype, count), scratch = tensor_poison(tb->b, c->dtype, rows * n);
+    const bool in_place = c->base && c->num_tokens % 2;
+    const struct experts_down_args args = {.out = in_place ? base.data : out.data,
+                                           .x = x.data,
+                                           .down = {m.weights, c->stacked, 1},
+                                           .plan = plan_of(&p->device),
+                                           .weights_first = c->weights_first,
+                                           .base = c->base ? base.data : NULL,
+                                           .base_gate = c->base_gate ? base_gate.data : NULL,
+                                           .scratch = scratch.data,
+                                           .num_tokens = c->num_tokens,
+                                           .num_experts = c->num_experts,
+                                           .top_k = c->top_k,
+                                           .size = (int32_t)c->size,
+                                           .dtype = c->dtype};
+    double *bases = tensor_doubles(&base), *xs = tensor_doubles(&x);
+    double *results = malloc(sizeof *results * (size_t)(rows * n));
+    double *expected = calloc((size_t)count, sizeof *expected);
+    tb->b->experts_down(tb->b, &args);
+    tensor_download(&scratch);
+    tensor_download(in_place ? &base : &out);
+    check_workspace(tb);
+    reference_experts(results, xs, &m, c, p->starts, n, c->size, 1);
+    for (int64_t t = 0; t < c->num_tokens; t++) {
+        const double factor = c->base_gate ? 1 / (1 + exp(-tensor_get(&base_gate, t))) : 1;
+        for (int64_t i = 0; i < n && c->base; i++) expected[t * n + i] = factor * bases[t * n + i];
+        for (int64_t j = t * c->top_k; j < (t + 1) * c->top_k; j++)
+            for (int64_t i = 0; i < n; i++)
+                expected[t * n + i] +=
+                    (c->weights_first ? 1 : tensor_get(&p->device.weights, j)) * results[p->rows[j] * n + i];
+    }
+    describe(what, sizeof what, c->base_gate ? "down, gated base" : c->base ? "down, base" : "down", c);
+    check_within(tb, what, in_place ? &base : &out, expected, count, tolerance_of(c));
+    free(bases), free(xs), free(results), free(expected);
+    free_matrices(&m);
+    tensor_free(&x), tensor_free(&base), tensor_free(&base_gate), tensor_free(&out), tensor_free(&scratch);
+}
+
+static void check_experts(struct test_backend *tb, const struct experts_case *c)
+{
+    if (!kernel_test_takes(tb)) return;
+    struct experts_case own = *c;
+    if (tb->b->discrete) own.stacked = true, own.two_parts = own.ordered = false;
+    struct test_plan p = make_plan(tb, &own);
+    check_gate_up(tb, &own, &p);
+    own.two_parts = false;
+    check_down(tb, &own, &p);
+    plan_free(&p.device);
+}
+
+static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
+{
+    const struct workspace_query query = {.max_num_tokens = num_tokens,
+                                          .max_num_seqs = 1,
+                                          .max_model_len = 16,
+                                          .num_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_in_features = in_features,
+                                          .vocab_size = 16,
+                                          .max_quantized_elements = in_features * out_features};
+    use_workspace(tb, &query);
+}
+
+static const int32_t token_counts[] = {1, 2, 3, 5, 8, 12, 16, 17, 31, 40, 64, 100, 257};
+enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts };
+
+static void experts_of_floats(struct test_backend *tb)
+{
+    workspace_for(tb, 257, 256, 256);
+    for (int i = 0; i < 3 * TOKEN_COUNTS; i++) {
+        const enum dtype dtype = types[i % 3];
+        const struct experts_case c = {.num_tokens = token_counts[i / 3],
+                                       .num_experts = i % 2 ? 8 : 12,
+                                       .top_k = 1 + i % 4,
+                                       .size = i % 4 ? 96 : 160,
+                                       .hidden = i % 5 ? 128 : 256,
+                                       .format = weight_format_of(i % 7 ? dtype : DTYPE_BFLOAT16),
+                                       .dtype = dtype,
+                                       .bias = i % 3 == 1,
+                                       .stacked = i % 2,
+                                       .two_parts = i % 4 == 0,
+                                       .weights_first = i % 6 == 5,
+                                       .base = i % 3 > 0,
+                                       .base_gate = i % 3 == 2,
+                                       .gate = {.activation = i % NUM_ACTIVATIONS},
+                                       .routing = i % 3 ? ROUTING_RANDOM : ROUTING_SKEWED};
+        check_experts(tb, &c);
+    }
+}
+
+static void experts_of_every_format(struct test_backend *tb)
+{
+    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+    workspace_for(tb, 257, 256, 512);
+    for (int i = 0; i < 3 * TOKEN_COUNTS; i++) {
+        const enum weight_format format = formats[i % 3];
+        const bool is_int4 = format == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = token_counts[i / 3],
+                                       .num_experts = 8,
+                                       .top_k = 1 + i % 4,
+                                       .size = 128,
+                                       .hidden = 256,
+                                       .format = format,
+                                       .group_size = is_int4                ? (i % 2 ? 32 : 128)
+                                                     : format == WEIGHT_FP8 ? 128
+                                                                            : 0,
+                                       .scale_rows = format == WEIGHT_FP8 && i % 2 ? 128 : 1,
+                                       .dtype = types[i % 5 ? 2 : i % 3],
+                                       .zeros = is_int4 && i % 4 < 2,
+                                       .ordered = is_int4 && i % 4 == 2,
+                                       .bias = i % 4 == 1,
+                                       .stacked = i % 2,
+                                       .two_parts = i % 4 == 2,
+                                       .base = i % 3 > 0,
+                                       .routing = i % 5 ? ROUTING_RANDOM : ROUTING_ONE_EXPERT};
+        check_experts(tb, &c);
+    }
+}
+
+static void gates(struct test_backend *tb)
+{
+    workspace_for(tb, 40, 128, 256);
+    for (int i = 0; i < 12; i++) {
+        const struct experts_case c = {
+            .num_tokens = i % 3 == 0   ? 1
+                          : i % 3 == 1 ? 9
+                                       : 40,
+            .num_experts = 4,
+            .top_k = 2,
+            .size = 64,
+            .hidden = 128,
+            .format = i % 2 ? WEIGHT_BFLOAT16 : WEIGHT_FLOAT32,
+            .dtype = i % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT32,
+            .bias = true,
+            .stacked = true,
+            .gate = {.kind = i % 4 < 2 ? GATE_SWIGLU_OAI : GATE_MULTIPLY, .limit = i % 4 == 1 ? 0 : 0.5f}};
+        check_experts(tb, &c);
+    }
+}
+
+/* Many experts of which most have no tokens, or one has them all. */
+static void empty_experts(struct test_backend *tb)
+{
+    workspace_for(tb, 600, 128, 128);
+    for (int i = 0; i < 8; i++) {
+        const struct experts_case c = {.num_tokens = i % 4 == 0   ? 1
+                                                     : i % 4 == 1 ? 4
+                                                     : i % 4 == 2 ? 50
+                                                                  : 600,
+                                       .num_experts = 128,
+                                       .top_k = i < 4 ? 8 : 1,
+                                       .size = 32,
+                                       .hidden = 64,
+                                       .format = WEIGHT_BFLOAT16,
+                                       .dtype = DTYPE_BFLOAT16,
+                                       .stacked = i % 3 > 0,
+                                       .routing = i < 4 ? ROUTING_RANDOM : ROUTING_ONE_EXPERT};
+        check_experts(tb, &c);
+    }
+}
+
+static void thousands_of_tokens(struct test_backend *tb)
+{
+    workspace_for(tb, 3000, 128, 128);
+    for (int i = 0; i < 4; i++) {
+        const struct experts_case c = {.num_tokens = 3000,
+                                       .num_experts = 16,
+                                       .top_k = 2,
+                                       .size = 64,
+                                       .hidden = 128,
+                                       .format = i == 0 ? WEIGHT_BFLOAT16 : WEIGHT_FP8 + i - 1,
+                                       .group_size = 32,
+                                       .dtype = DTYPE_BFLOAT16,
+                                       .stacked = true,
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
+/* Results are right even if the workspace was made for fewer tokens. */
+static void small_workspace(struct test_backend *tb)
+{
+    workspace_for(tb, 1, 128, 128);
+    for (int i = 0; i < 4; i++) {
+        const struct experts_case c = {.num_tokens = 150,
+                                       .num_experts = 3,
+                                       .top_k = 2,
+                                       .size = 64,
+                                       .hidden = 128,
+                                       .format = i == 0 ? WEIGHT_FLOAT32 : WEIGHT_FP8 + i - 1,
+                                       .ordered = i == 3,
+                                       .two_parts = true,
+                                       .dtype = DTYPE_FLOAT32};
+        check_experts(tb, &c);
+    }
+}
+
+static void on_every_backend(void **state, void (*test)(struct test_backend *tb))
+{
+    struct kernel_test *all = *state;
+    for (int i = 0; i < all->num_backends; i++)
+        if (all->backends[i].b->experts_gate_up) test(&all->backends[i]);
+}
+
+#define EVERY_BACKEND_TEST(name)                                                                                       \
+    static void test_##name(void **state)                                                                              \
+    {                                                                                                                  \
+        on_every_backend(state, name);                                                                                 \
+    }
+EVERY_BACKEND_TEST(routes)
+EVERY_BACKEND_TEST(damaged_logits)
+EVERY_BACKEND_TEST(experts_of_floats)
+EVERY_BACKEND_TEST(experts_of_every_format)
+EVERY_BACKEND_TEST(gates)
+EVERY_BACKEND_TEST(empty_experts)
+EVERY_BACKEND_TEST(thousands_of_tokens)
+EVERY_BACKEND_TEST(small_workspace)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_routes),
+        cmocka_unit_test(test_damaged_logits),
+        cmocka_unit_test(test_experts_of_floats),
+        cmocka_unit_test(test_experts_of_every_format),
+        cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_empty_experts),
+        cmocka_unit_test(test_thousands_of_tokens),
+        cmocka_unit_test(test_small_workspace),
+    };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
+    return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
+}
