@@ -15,6 +15,12 @@ static __device__ __forceinline__ uint4 shared_load_4(uint32_t address)
                  : "r"(address));
     return x;
 }
+static __device__ __forceinline__ uint2 shared_load_2(uint32_t address)
+{
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(address));
+    return x;
+}
 static __device__ __forceinline__ uint32_t shared_load(uint32_t address)
 {
     uint32_t x;
@@ -22,8 +28,8 @@ static __device__ __forceinline__ uint32_t shared_load(uint32_t address)
     return x;
 }
 
-/* A thread's encoded elements of a step, from two rows that are 8 apart. INT4: a piece of 16 bytes of each, which is
- * all of them. INT8 and FP8 are read when they are decoded. */
+/* A thread's encoded elements of a step, from two rows that are 8 apart. INT4 and MXFP4: a piece of 16 bytes of each,
+ * which is all of them. INT8 and FP8 are read when they are decoded. */
 template <enum weight_format FORMAT> struct encoded;
 template <> struct encoded<WEIGHT_INT4> {
     uint32_t low[4], high[4];
@@ -42,6 +48,25 @@ template <> struct encoded<WEIGHT_INT4> {
         a[1] = int4_pair<T>(high[w], 2 * half, high_offset);
         a[2] = int4_pair<T>(low[w], 2 * half + 1, low_offset);
         a[3] = int4_pair<T>(high[w], 2 * half + 1, high_offset);
+    }
+};
+
+template <> struct encoded<WEIGHT_MXFP4> : encoded<WEIGHT_INT4> {
+    /* is_half: the step is half a segment, the end of a row, whose pieces have 8 bytes; zeros lie behind them. */
+    __device__ __forceinline__ void load_pieces(uint32_t stage, int row, int t, bool is_half)
+    {
+        const uint32_t first = stage + row * (STEP / 2) + (is_half ? 8 : 16) * t, second = first + (is_half ? 32 : 8);
+        const uint2 a = shared_load_2(first), b = shared_load_2(second);
+        const uint2 c = shared_load_2(first + 4 * STEP), d = shared_load_2(second + 4 * STEP);
+        low[0] = a.x, low[1] = a.y, low[2] = b.x, low[3] = b.y;
+        high[0] = c.x, high[1] = c.y, high[2] = d.x, high[3] = d.y;
+    }
+    template <class T> __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t, uint32_t)
+    {
+        a[0] = mxfp4_pair<T>(low[w], 2 * half);
+        a[1] = mxfp4_pair<T>(high[w], 2 * half);
+        a[2] = mxfp4_pair<T>(low[w], 2 * half + 1);
+        a[3] = mxfp4_pair<T>(high[w], 2 * half + 1);
     }
 };
 

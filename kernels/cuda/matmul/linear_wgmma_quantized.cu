@@ -4,9 +4,10 @@
  * features while wgmma multiplies the last ones.
  *
  * There are two rings. A stage of one has STEP input features of the weight and, of each row and group, the scale and
- * the offset that is subtracted from the decoded integers, each as a pair of T; two warps make these pairs. A stage of
- * the other has tokens. A weight with one scale for each row is multiplied without it, and the sums are multiplied by
- * it at the end.
+ * the offset that is subtracted from the decoded integers, each as a pair of T; two warps make these pairs. MXFP4 has
+ * no offset, but its scales by MXFP4_FACTOR may be too large for T: what is missing of them stands in its place. A
+ * stage of the other has tokens. A weight with one scale for each row is multiplied without it, and the sums are
+ * multiplied by it at the end.
  *
  * Few tiles are split along the input features, one part for each block of a cluster. */
 #include "kernels/cuda/matmul/kernels.cuh"
@@ -18,13 +19,16 @@ enum {
     SCALES_AT_ONCE = 4 /* of a row */
 };
 
+/* The largest scale of MXFP4 whose product with MXFP4_FACTOR every T holds. */
+static constexpr float MXFP4_LARGEST = 2;
+
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply 64 * ROW_BLOCKS rows each;
  * PLACES of its blocks fit on a multiprocessor. */
 template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int MAX_PLACES> struct quantized_tiling {
     static constexpr int TOKENS = N, PLACES = MAX_PLACES;
     static constexpr int ROWS = 64 * GROUPS * ROW_BLOCKS; /* output features of a tile, at most */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 32 * COPY_WARPS;
-    static constexpr int ROW_BYTES = FORMAT == WEIGHT_INT4 ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
+    static constexpr int ROW_BYTES = IS_PACKED<FORMAT> ? STEP / 2 : STEP, WEIGHT_BYTES = ROWS * ROW_BYTES;
     static constexpr int TOKEN_BOX = N * BOX_ROW, BOXES = N >= 128 ? 1 : STEP / BOX_FEATURES; /* of a stage */
     static constexpr int TOKEN_STAGE = BOXES * TOKEN_BOX, TOKEN_STEP = STEP / BOX_FEATURES * TOKEN_BOX;
     static constexpr int RING = (PLACES == 1 ? 222 : 110) << 10; /* bytes of both rings */
@@ -57,9 +61,10 @@ struct scale_words {
 /* Whether SCALES_AT_ONCE of them can be read as one, beginning with a multiple of that. */
 static __device__ __forceinline__ bool scales_are_aligned(const quantized_wgmma_call &call)
 {
+    const enum dtype dtype = call.matmul.scale_dtype;
+    const int size = dtype == DTYPE_FLOAT32 ? 4 : dtype == DTYPE_E8M0 ? 1 : 2;
     return call.groups % SCALES_AT_ONCE == 0 && call.matmul.group_size <= STEP &&
-           ((uintptr_t)call.matmul.scales & (call.matmul.scale_dtype == DTYPE_FLOAT32 ? 15 : 7)) == 0 &&
-           ((uintptr_t)call.matmul.zeros & 3) == 0;
+           ((uintptr_t)call.matmul.scales & (4 * size - 1)) == 0 && ((uintptr_t)call.matmul.zeros & 3) == 0;
 }
 
 /* Loads the scales and zeros of a row's input features from `place` * STEP / scales_of_step on. `scales` is where the
@@ -69,7 +74,9 @@ static __device__ __forceinline__ scale_words load_raw(const quantized_wgmma_cal
 {
     scale_words raw = {{0, 0, 0, 0}, 0x08080808};
     if (aligned) {
-        if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
+        if (call.matmul.scale_dtype == DTYPE_E8M0) {
+            raw.scales.x = *(const uint32_t *)((const uint8_t *)call.matmul.scales + scales + place);
+        } else if (call.matmul.scale_dtype == DTYPE_FLOAT32) {
             raw.scales = *(const uint4 *)((const float *)call.matmul.scales + scales + place);
         } else {
             const uint2 two = *(const uint2 *)((const uint16_t *)call.matmul.scales + scales + place);
@@ -100,8 +107,15 @@ static __device__ __forceinline__ void make_pairs(uint2 (&pairs)[SCALES_AT_ONCE]
     const bool is_float = !aligned || call.matmul.scale_dtype == DTYPE_FLOAT32;
 #pragma unroll
     for (int k = 0; k < SCALES_AT_ONCE; k++) {
-        const uint32_t bits = is_float ? words[k] : words[k / 2] >> 16 * (k % 2) & 0xffff;
+        const uint32_t bits = is_float                 ? words[k]
+                              : FORMAT == WEIGHT_MXFP4 ? words[0] >> 8 * k & 0xff
+                                                       : words[k / 2] >> 16 * (k % 2) & 0xffff;
         float scale = to_scale(bits, is_float ? DTYPE_FLOAT32 : call.matmul.scale_dtype);
+        if (FORMAT == WEIGHT_MXFP4) {
+            const float rest = scale > MXFP4_LARGEST ? scale / MXFP4_LARGEST : 1;
+            pairs[k] = {pair_of<T>(scale / rest * MXFP4_FACTOR<T>), pair_of<T>(rest)};
+            continue;
+        }
         if (call.groups == 1) scale = 1.0f;
         if (FORMAT == WEIGHT_FP8) scale *= FP8_FACTOR<T>;
         pairs[k] = {pair_of<T>(scale), INT4_BITS<T> + (raw.zeros >> 8 * k & 255) * 0x10001};
@@ -176,7 +190,14 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
         uint32_t a[2][ROW_BLOCKS][2][4], tokens = 0;
         barrier_wait(&rings.weights.full[at.stage], at.round & 1);
 #pragma unroll
-        for (int m = 0; m < ROW_BLOCKS; m++) from[m].load(stage, row_of_thread<ROW_BLOCKS>(m), threadIdx.x % 4);
+        for (int m = 0; m < ROW_BLOCKS; m++) {
+            const int row = row_of_thread<ROW_BLOCKS>(m), t = threadIdx.x % 4;
+            if constexpr (FORMAT == WEIGHT_MXFP4) {
+                from[m].load_pieces(stage, row, t, (i + 1) * STEP > call.matmul.in_features);
+            } else {
+                from[m].load(stage, row, t);
+            }
+        }
 #pragma unroll
         for (int w = 0; w < STEP / 32; w++) {
             constexpr int WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
@@ -191,6 +212,10 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
                     from[m].template decode<T>(to, w, half, low.y, high.y);
                     to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
                     to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
+                    if (FORMAT == WEIGHT_MXFP4) {
+                        to[0] = multiply_pairs<T>(to[0], low.y), to[2] = multiply_pairs<T>(to[2], low.y);
+                        to[1] = multiply_pairs<T>(to[1], high.y), to[3] = multiply_pairs<T>(to[3], high.y);
+                    }
                     wgmma_pin_operand(a[w % 2][m][half]);
                 }
             }
@@ -450,9 +475,10 @@ static bool launch_tokens(struct backend *b, const char *operation, quantized_wg
 
 template <class T> static bool launch_format(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
-    return call->matmul.format == WEIGHT_INT4   ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
-           : call->matmul.format == WEIGHT_INT8 ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
-                                                : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
+    return call->matmul.format == WEIGHT_INT4    ? launch_tokens<T, WEIGHT_INT4>(b, operation, call)
+           : call->matmul.format == WEIGHT_INT8  ? launch_tokens<T, WEIGHT_INT8>(b, operation, call)
+           : call->matmul.format == WEIGHT_MXFP4 ? launch_tokens<T, WEIGHT_MXFP4>(b, operation, call)
+                                                 : launch_tokens<T, WEIGHT_FP8>(b, operation, call);
 }
 
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
