@@ -52,6 +52,7 @@ static const char *const checkpoints[] = {
     "gptq-phi3",
     "gptq-qwen2",
     "gptq-v2",
+    "mxfp4-gpt-oss",
 };
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 

@@ -356,7 +356,7 @@ def new_model(family, keys):
         return getattr(transformers, f"{name}ForConditionalGeneration")(config)
     name = CLASSES[family]
     config_class = getattr(transformers, CONFIG_CLASSES.get(family, f"{name}Config"))
-    return getattr(transformers, f"{name}ForCausalLM")(config_class(**COMMON, **keys))
+    return getattr(transformers, f"{name}ForCausalLM")(config_class(**{**COMMON, **keys}))
 
 
 def randomize(model, seed, gain_offset):

@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 import transformers
 
+E2M1 = numpy.array([sign * magnitude for sign in (1, -1) for magnitude in (0, 0.5, 1, 1.5, 2, 3, 4, 6)])
 CALIBRATION = dict(samples=8, length=64)
 
 
@@ -193,6 +194,27 @@ def fp4(name):
     return quantize
 
 
+def mxfp4_experts(source, folder, vocab_size):
+    """gpt-oss as published, written to its specification: quantizing needs a GPU in transformers. All experts of a layer
+    are in one tensor [experts, out, groups, 16 bytes], with an e8m0 scale for each group of 32 input features."""
+    copy_floats(source, folder)
+    (path,) = folder.glob("*.safetensors")
+    out = {}
+    for name, tensor in safetensors.torch.load_file(path).items():
+        if tensor.dim() < 3:
+            out[name] = tensor
+            continue
+        groups = numbers(tensor.transpose(1, 2)).reshape(tensor.shape[0], tensor.shape[2], -1, 32)
+        exponents = numpy.floor(numpy.log2(abs(groups).max(axis=-1))) - 2
+        nearest = abs(groups[..., None] / 2.0 ** exponents[..., None, None] - E2M1).argmin(axis=-1)
+        out[f"{name}_blocks"] = torch.from_numpy((nearest[..., ::2] | nearest[..., 1::2] << 4).astype("u1", order="C"))
+        out[f"{name}_scales"] = torch.from_numpy((exponents + 127).astype("u1", order="C"))
+    safetensors.torch.save_file(out, path, metadata={"format": "pt"})
+    floats = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    edit_config(folder, lambda config: config.update(
+        quantization_config=dict(modules_to_not_convert=floats, quant_method="mxfp4")))
+
+
 def packed_by_group(source, folder, vocab_size):
     """compressed-tensors' pack-quantized with actorder "group", written to the specification of 0.9: newer versions
     read it and write it no more. Input features are in groups in the order of a permutation; g_idx names the groups."""
@@ -318,15 +340,24 @@ def input_order(tensors):
 
 
 def dequantize(folder):
-    """The state dict in float32, and the input order of each quantized matrix."""
+    """The state dict in float32, and the input order of each quantized matrix, or module of quantized experts."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
     config = json.loads((folder / "config.json").read_text())["quantization_config"]
-    tensors, state, matrices = read_tensors(folder), {}, {}
+    tensors, state, matrices, experts = read_tensors(folder), {}, {}, []
     for name, tensor in tensors.items():
         prefix, _, last = name.rpartition(".")
-        if any(f"{prefix}.{key}" in tensors for key in QUANTIZED) and last != "bias":
+        if name.endswith("_blocks"):
+            whole = name.removesuffix("_blocks")
+            state[whole] = convert_moe_packed_tensors(tensor, tensors[f"{whole}_scales"], dtype=torch.float32)
+            experts.append(prefix)
+        elif name.removesuffix("_scales") + "_blocks" in tensors:
+            continue
+        elif any(f"{prefix}.{key}" in tensors for key in QUANTIZED) and last != "bias":
             matrices.setdefault(prefix, {})[last] = tensor
         elif last not in ("k_scale", "v_scale"):  # of a KV cache
             state[name] = tensor.float()
     for prefix, parts in matrices.items():
         state[f"{prefix}.weight"] = torch.from_numpy(dequantize_matrix(parts, config).astype("f4"))
-    return state, {prefix: input_order(parts) for prefix, parts in matrices.items()}
+    orders = {prefix: input_order(parts) for prefix, parts in matrices.items()}
+    return state, {**orders, **dict.fromkeys(experts)}

@@ -4,8 +4,8 @@
  *
  * A warp goes through the input features in pieces of 16 bytes of each lane. Lane (i, j) has piece j of each four, of
  * rows i and i + 8 of the weight, and the same input features of row i of x; in which order the mma gets them does not
- * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4: as weight_prepare has put them
- * (quantized.cuh).
+ * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4 and MXFP4: as weight_prepare has put
+ * them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of a group each.
  *
  * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both. Blocks take
  * tiles of gates for up to 8 rows of an expert in turn; the warps of a tile share its input features.
@@ -47,7 +47,7 @@ struct quantized_matrices {
 };
 
 /* Input features of four pieces, a quad's. */
-template <enum weight_format F> static constexpr int QUAD_FEATURES = F == WEIGHT_INT4 ? 128 : 64;
+template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : 64;
 
 /* The scale and, of INT4, the offset pair of row `row` of all experts' and a group. */
 template <class T, enum weight_format F>
@@ -102,23 +102,25 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
     }
 }
 
-/* Quads of a row that a share has. */
+/* Quads of a row that a share has. half: the first share, which has the fewest, also has the half of one at the end of
+ * a row of MXFP4. */
 struct row_share {
     int begin, end;
+    bool half;
 };
 
 template <enum weight_format F>
 static __device__ __forceinline__ row_share share_of(const quantized_matrices &w, int share, int shares)
 {
     const int quads = w.in_features / QUAD_FEATURES<F>;
-    return {quads * share / shares, quads * (share + 1) / shares};
+    return {quads * share / shares, quads * (share + 1) / shares, share == 0 && w.in_features % QUAD_FEATURES<F> > 0};
 }
 
-/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x,
- * NULL: none. */
+/* multiply_rows of the other formats. */
 template <class T, enum weight_format F, bool GROUPED>
-static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
-                                                     int64_t high_row, const T *x, const row_share &share)
+static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[4], const quantized_matrices &w,
+                                                            int64_t low_row, int64_t high_row, const T *x,
+                                                            const row_share &share)
 {
     constexpr int QUAD = QUAD_FEATURES<F>, N = AT_ONCE<F>, CONSTANTS = GROUPED ? N : 1;
     const int j = threadIdx.x % 4;
@@ -155,6 +157,90 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const qua
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) sums[i] *= GROUPED ? 1 : scales[0][i / 2];
+}
+
+/* ---- MXFP4 ---- */
+
+/* A lane's piece of two rows, and the scales of its words, a byte each. */
+struct mxfp4_pieces {
+    uint4 low, high;
+    uint32_t low_scales, high_scales;
+};
+
+/* The scales of so many words of a quad, two at a time: the scales of a row are at an even address. */
+template <int WORDS> static __device__ __forceinline__ uint32_t load_scales(const uint8_t *scales, int quad)
+{
+    const uint16_t *two = (const uint16_t *)(scales + 4 * quad);
+    return __ldg(two) | (WORDS == 4 ? (uint32_t)__ldg(two + 1) << 16 : 0);
+}
+
+/* sums += WORDS words of the pieces by x, as in multiply_piece. */
+template <class T, int WORDS>
+static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mxfp4_pieces &p, const T *x)
+{
+    const uint32_t l[4] = {p.low.x, p.low.y, p.low.z, p.low.w}, h[4] = {p.high.x, p.high.y, p.high.z, p.high.w};
+    const uint32_t factor = pair_of<T>(MXFP4_FACTOR<T>);
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) {
+        const float low_scale = e8m0_to_float(p.low_scales >> 8 * w & 255),
+                    high_scale = e8m0_to_float(p.high_scales >> 8 * w & 255);
+        float part[4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t a[4] = {multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half), factor),
+                                   multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half), factor),
+                                   multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half + 1), factor),
+                                   multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half + 1), factor)};
+            const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
+            multiply_add<T>(part, a, x ? from[0] : 0, x ? from[4] : 0);
+        }
+        sums[0] += low_scale * part[0], sums[1] += low_scale * part[1];
+        sums[2] += high_scale * part[2], sums[3] += high_scale * part[3];
+    }
+}
+
+/* multiply_rows of MXFP4, whose scales are those of a word. */
+template <class T>
+static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], const quantized_matrices &w,
+                                                           int64_t low_row, int64_t high_row, const T *x,
+                                                           const row_share &share)
+{
+    constexpr int QUAD = QUAD_FEATURES<WEIGHT_MXFP4>, N = AT_ONCE<WEIGHT_MXFP4>;
+    const int j = threadIdx.x % 4, whole = w.in_features / QUAD;
+    const uint8_t *low = w.data + low_row * w.row_bytes, *high = w.data + high_row * w.row_bytes;
+    const uint8_t *low_scales = (const uint8_t *)w.scales + low_row * w.groups,
+                  *high_scales = (const uint8_t *)w.scales + high_row * w.groups;
+    const T *own_x = x ? x + 2 * j : NULL;
+#pragma unroll 1
+    for (int first = share.begin; first < share.end; first += N) {
+        mxfp4_pieces p[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int quad = min(first + k, share.end - 1);
+            p[k] = {load_once(low + quad * 64 + 16 * j), load_once(high + quad * 64 + 16 * j),
+                    load_scales<4>(low_scales, quad), load_scales<4>(high_scales, quad)};
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (first + k < share.end) multiply_mxfp4<T, 4>(sums, p[k], own_x ? own_x + (first + k) * QUAD : NULL);
+    }
+    if (!share.half) return;
+    const uint2 l = *(const uint2 *)(low + whole * 64 + 8 * j), h = *(const uint2 *)(high + whole * 64 + 8 * j);
+    const mxfp4_pieces p = {
+        {l.x, l.y}, {h.x, h.y}, load_scales<2>(low_scales, whole), load_scales<2>(high_scales, whole)};
+    multiply_mxfp4<T, 2>(sums, p, own_x ? own_x + whole * QUAD : NULL);
+}
+
+/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x,
+ * NULL: none. */
+template <class T, enum weight_format F, bool GROUPED>
+static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
+                                                     int64_t high_row, const T *x, const row_share &share)
+{
+    if constexpr (F == WEIGHT_MXFP4)
+        multiply_mxfp4_rows<T>(sums, w, low_row, high_row, x, share);
+    else
+        multiply_scaled_rows<T, F, GROUPED>(sums, w, low_row, high_row, x, share);
 }
 
 /* ---- gate and up ---- */
@@ -282,16 +368,24 @@ static __global__ void __launch_bounds__(DOWN_WARPS * 32, 1) down_kernel(const _
 
 /* ---- the host's side ---- */
 
-/* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. */
+/* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. Of MXFP4 what weight_prepare reorders.
+ */
+static bool takes_format(const struct weight *w)
+{
+    const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
+    if (w->format == WEIGHT_MXFP4)
+        return weight_is_prepared(w) && w->scale_dtype == DTYPE_E8M0 && w->scale_rows == 1 &&
+               (uintptr_t)w->scales % 2 == 0;
+    return (w->format == WEIGHT_FP8 || w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4) &&
+           w->in_features % quad == 0 && (w->group_size >= w->in_features || w->group_size % quad == 0);
+}
+
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   const void *x)
 {
     const int most_tokens = cuda_state(b)->has_wgmma ? WGMMA_BEST - 1 : FEW_EXPERTS_MAX_TOKENS;
-    const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
-    const bool format = w->format == WEIGHT_FP8 || w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
-    return format && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
+    return takes_format(w) && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
            (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features % quad == 0 && (w->group_size >= w->in_features || w->group_size % quad == 0) &&
            w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / MAX_ROWS && !w->input_order &&
            cuda_is_aligned(w->data) && cuda_is_aligned(x);
 }
@@ -315,7 +409,9 @@ static quantized_matrices matrices_of(const struct weight *w)
 template <class Function> static void dispatch(const struct weight *w, enum dtype dtype, Function f)
 {
     auto with_groups = [&](auto zero, auto format) {
-        if (weight_groups(w) > 1) {
+        if constexpr (decltype(format)::value == WEIGHT_MXFP4) {
+            f(zero, format, std::true_type());
+        } else if (weight_groups(w) > 1) {
             f(zero, format, std::true_type());
         } else {
             f(zero, format, std::false_type());
@@ -326,6 +422,8 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT4>());
         } else if (w->format == WEIGHT_INT8) {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT8>());
+        } else if (w->format == WEIGHT_MXFP4) {
+            with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_MXFP4>());
         } else {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_FP8>());
         }

@@ -52,14 +52,13 @@ template <> struct encoded<WEIGHT_INT4> {
 };
 
 template <> struct encoded<WEIGHT_MXFP4> : encoded<WEIGHT_INT4> {
-    /* is_half: the step is half a segment, the end of a row, whose pieces have 8 bytes; zeros lie behind them. */
-    __device__ __forceinline__ void load_pieces(uint32_t stage, int row, int t, bool is_half)
+    /* Of half a segment, at the end of a row, whose pieces have 8 bytes; zeros lie behind them. */
+    __device__ __forceinline__ void load_half(uint32_t stage, int row, int t)
     {
-        const uint32_t first = stage + row * (STEP / 2) + (is_half ? 8 : 16) * t, second = first + (is_half ? 32 : 8);
-        const uint2 a = shared_load_2(first), b = shared_load_2(second);
-        const uint2 c = shared_load_2(first + 4 * STEP), d = shared_load_2(second + 4 * STEP);
-        low[0] = a.x, low[1] = a.y, low[2] = b.x, low[3] = b.y;
-        high[0] = c.x, high[1] = c.y, high[2] = d.x, high[3] = d.y;
+        const uint2 a = shared_load_2(stage + row * (STEP / 2) + 8 * t);
+        const uint2 b = shared_load_2(stage + (row + 8) * (STEP / 2) + 8 * t);
+        low[0] = a.x, low[1] = a.y, low[2] = low[3] = 0;
+        high[0] = b.x, high[1] = b.y, high[2] = high[3] = 0;
     }
     template <class T> __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t, uint32_t)
     {
