@@ -25,13 +25,16 @@ enum {
     SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up, */
     DOWN_SHARES = 2,                         /* and of experts_down */
     GATE_TILES = FEW_EXPERTS_WARPS / SHARES, /* of a block at a time */
-    DOWN_WARPS = 16,
-    WGMMA_BEST = 5, /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
+    WGMMA_BEST = 5,                          /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
     MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K
 };
 
 /* Blocks of experts_gate_up on a multiprocessor. The scales of groups take registers. */
 template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
+
+/* Warps of a block of experts_down, of which a multiprocessor has 16: MXFP4 needs fewer for enough bytes under way, and
+ * with two blocks to a multiprocessor the tiles of a matrix are shared out better. */
+template <enum weight_format F> static constexpr int DOWN_WARPS = F == WEIGHT_MXFP4 ? 8 : 16;
 
 /* Pieces under way, of each of two rows. */
 template <enum weight_format F> static constexpr int AT_ONCE = F == WEIGHT_INT4 ? 4 : 6;
@@ -62,8 +65,7 @@ static __device__ __forceinline__ uint32_t offset_of(const quantized_matrices &w
     return pair_of<T>(INT4_OFFSET<T> + (w.zeros ? (float)w.zeros[row * w.groups + group] : 8.0f));
 }
 
-/* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is; NULL:
- * the row of x does not exist. */
+/* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is. */
 template <class T, enum weight_format F>
 static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const uint4 &low, const uint4 &high, const T *x,
                                                       const uint32_t (&offsets)[2])
@@ -78,10 +80,10 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
                     int4_pair<T>(l[w], 2 * half, offsets[0]), int4_pair<T>(h[w], 2 * half, offsets[1]),
                     int4_pair<T>(l[w], 2 * half + 1, offsets[0]), int4_pair<T>(h[w], 2 * half + 1, offsets[1])};
                 const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
-                multiply_add<T>(sums, a, x ? from[0] : 0, x ? from[4] : 0);
+                multiply_add<T>(sums, a, from[0], from[4]);
             }
     } else {
-        const uint4 none = {}, first = x ? ((const uint4 *)x)[0] : none, second = x ? ((const uint4 *)x)[1] : none;
+        const uint4 first = ((const uint4 *)x)[0], second = ((const uint4 *)x)[1];
         const uint32_t in[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
 #pragma unroll
         for (int w = 0; w < 4; w++) {
@@ -125,7 +127,7 @@ static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[4], co
     constexpr int QUAD = QUAD_FEATURES<F>, N = AT_ONCE<F>, CONSTANTS = GROUPED ? N : 1;
     const int j = threadIdx.x % 4;
     const uint8_t *low = w.data + low_row * w.row_bytes + 16 * j, *high = w.data + high_row * w.row_bytes + 16 * j;
-    const T *own_x = x ? x + (F == WEIGHT_INT4 ? 2 * j : 16 * j) : NULL;
+    const T *own_x = x + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
     float scales[CONSTANTS][2];
     uint32_t offsets[CONSTANTS][2] = {};
     auto load_constants = [&](int k, int group) {
@@ -150,7 +152,7 @@ static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[4], co
         for (int k = 0; k < N; k++) {
             float part[4] = {};
             if (first + k >= share.end) break;
-            multiply_piece<T, F>(part, l[k], h[k], own_x ? own_x + (first + k) * QUAD : NULL, offsets[k % CONSTANTS]);
+            multiply_piece<T, F>(part, l[k], h[k], own_x + (first + k) * QUAD, offsets[k % CONSTANTS]);
 #pragma unroll
             for (int i = 0; i < 4; i++) sums[i] += GROUPED ? scales[k % CONSTANTS][i / 2] * part[i] : part[i];
         }
@@ -174,6 +176,12 @@ template <int WORDS> static __device__ __forceinline__ uint32_t load_scales(cons
     return __ldg(two) | (WORDS == 4 ? (uint32_t)__ldg(two + 1) << 16 : 0);
 }
 
+/* The scale of word w: 0 for 2^-127, infinity for NaN. */
+static __device__ __forceinline__ float scale_of_word(uint32_t scales, int w)
+{
+    return __uint_as_float((w < 3 ? scales << (23 - 8 * w) : scales >> 1) & 0x7f800000);
+}
+
 /* sums += WORDS words of the pieces by x, as in multiply_piece. */
 template <class T, int WORDS>
 static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mxfp4_pieces &p, const T *x)
@@ -182,8 +190,7 @@ static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mx
     const uint32_t factor = pair_of<T>(MXFP4_FACTOR<T>);
 #pragma unroll
     for (int w = 0; w < WORDS; w++) {
-        const float low_scale = e8m0_to_float(p.low_scales >> 8 * w & 255),
-                    high_scale = e8m0_to_float(p.high_scales >> 8 * w & 255);
+        const float low_scale = scale_of_word(p.low_scales, w), high_scale = scale_of_word(p.high_scales, w);
         float part[4] = {};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -192,7 +199,7 @@ static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mx
                                    multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half + 1), factor),
                                    multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half + 1), factor)};
             const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
-            multiply_add<T>(part, a, x ? from[0] : 0, x ? from[4] : 0);
+            multiply_add<T>(part, a, from[0], from[4]);
         }
         sums[0] += low_scale * part[0], sums[1] += low_scale * part[1];
         sums[2] += high_scale * part[2], sums[3] += high_scale * part[3];
@@ -210,7 +217,7 @@ static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], con
     const uint8_t *low = w.data + low_row * w.row_bytes, *high = w.data + high_row * w.row_bytes;
     const uint8_t *low_scales = (const uint8_t *)w.scales + low_row * w.groups,
                   *high_scales = (const uint8_t *)w.scales + high_row * w.groups;
-    const T *own_x = x ? x + 2 * j : NULL;
+    const T *own_x = x + 2 * j;
 #pragma unroll 1
     for (int first = share.begin; first < share.end; first += N) {
         mxfp4_pieces p[N];
@@ -222,17 +229,16 @@ static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], con
         }
 #pragma unroll
         for (int k = 0; k < N; k++)
-            if (first + k < share.end) multiply_mxfp4<T, 4>(sums, p[k], own_x ? own_x + (first + k) * QUAD : NULL);
+            if (first + k < share.end) multiply_mxfp4<T, 4>(sums, p[k], own_x + (first + k) * QUAD);
     }
     if (!share.half) return;
     const uint2 l = *(const uint2 *)(low + whole * 64 + 8 * j), h = *(const uint2 *)(high + whole * 64 + 8 * j);
     const mxfp4_pieces p = {
         {l.x, l.y}, {h.x, h.y}, load_scales<2>(low_scales, whole), load_scales<2>(high_scales, whole)};
-    multiply_mxfp4<T, 2>(sums, p, own_x ? own_x + whole * QUAD : NULL);
+    multiply_mxfp4<T, 2>(sums, p, own_x + whole * QUAD);
 }
 
-/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x,
- * NULL: none. */
+/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x. */
 template <class T, enum weight_format F, bool GROUPED>
 static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
                                                      int64_t high_row, const T *x, const row_share &share)
@@ -271,9 +277,8 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
                   there = min(feature, call.to.size - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.size + there;
-        const T *x = NULL;
-        if (i < rows.count)
-            x = (const T *)call.x + (int64_t)call.to.plan.tokens[rows.first + i] * call.weights.in_features;
+        const int token = call.to.plan.tokens[rows.first + min(i, rows.count - 1)]; /* a row too many is not used */
+        const T *x = (const T *)call.x + (int64_t)token * call.weights.in_features;
         float sums[4] = {};
         multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.size, x, share);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
@@ -335,7 +340,7 @@ static __device__ __forceinline__ void multiply_tile(const down_call &call, sums
     if (rows.count == 0) return;
     const int64_t first_row = (int64_t)rows.expert * w.out_features;
     const int low = min((int)blockIdx.x * TILE + i, last), high = min((int)blockIdx.x * TILE + i + 8, last);
-    const T *x = i < rows.count ? (const T *)call.x + (int64_t)(row + i) * w.in_features : NULL;
+    const T *x = (const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features;
     const T *bias = (const T *)w.bias;
     float sums[4] = {};
     multiply_rows<T, F, GROUPED>(sums, w, first_row + low, first_row + high, x, share_of<F>(w, share, DOWN_SHARES));
@@ -351,16 +356,17 @@ static __device__ __forceinline__ void multiply_tile(const down_call &call, sums
 
 /* Grid: x the tile. */
 template <class T, enum weight_format F, bool GROUPED>
-static __global__ void __launch_bounds__(DOWN_WARPS * 32, 1) down_kernel(const __grid_constant__ down_call call)
+static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
+    down_kernel(const __grid_constant__ down_call call)
 {
     __shared__ sums_of_rows shared;
     const int num_rows = call.num_tokens * call.top_k, warp = threadIdx.x / 32;
     let_next_start();
     wait_for_previous();
-    for (int row = warp / DOWN_SHARES; row < num_rows; row += DOWN_WARPS / DOWN_SHARES)
+    for (int row = warp / DOWN_SHARES; row < num_rows; row += DOWN_WARPS<F> / DOWN_SHARES)
         multiply_tile<T, F, GROUPED>(call, shared, row, warp % DOWN_SHARES);
     __syncthreads();
-    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += DOWN_WARPS * 32) {
+    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += DOWN_WARPS<F> * 32) {
         const int feature = blockIdx.x * TILE + at % TILE;
         if (feature < call.weights.out_features) add_rows<T>(call, shared, at / TILE, at % TILE, feature);
     }
@@ -459,10 +465,10 @@ bool few_experts_quantized_down(struct backend *b, const struct experts_down_arg
     const struct cuda_state *s = cuda_use(b);
     const down_call call = {args->out,  args->x,          matrices_of(w),    args->base,  args->base_gate,
                             args->plan, args->num_tokens, args->num_experts, args->top_k, args->weights_first};
-    const cuda_launch launch = {dim3((unsigned)cuda_div_up(w->out_features, TILE)), DOWN_WARPS * 32};
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
-        cuda_launch_dependent(s, down_kernel<decltype(zero), decltype(format)::value, decltype(grouped)::value>, launch,
-                              call);
+        constexpr enum weight_format F = decltype(format)::value;
+        cuda_launch_dependent(s, down_kernel<decltype(zero), F, decltype(grouped)::value>,
+                              {dim3((unsigned)cuda_div_up(w->out_features, TILE)), DOWN_WARPS<F> * 32}, call);
     });
     cuda_check_launch(b, "experts_down");
     return true;

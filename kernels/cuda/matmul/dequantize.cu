@@ -30,8 +30,9 @@ static __device__ __forceinline__ void load_piece(float (&out)[EACH], const stor
         const int of_piece = piece_words(c.weight.in_features, column - in_segment);
 #pragma unroll
         for (int t = 0; t < 4; t++) {
-            halves[2 * t] = words[(at - in_segment) / EACH + of_piece * t + word] >> 4 * pair;
-            halves[2 * t + 1] = halves[2 * t] >> 16;
+            const uint32_t both = words[(at - in_segment) / EACH + of_piece * t + word];
+            halves[2 * t] = prepared_half_byte(c.weight.format, both, pair);
+            halves[2 * t + 1] = prepared_half_byte(c.weight.format, both >> 16, pair);
         }
     } else {
 #pragma unroll

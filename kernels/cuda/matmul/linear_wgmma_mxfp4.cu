@@ -1,4 +1,4 @@
-/* linear_wgmma_quantized of MXFP4. */
+/* linear_wgmma_mxfp4. */
 #include "kernels/cuda/matmul/linear_wgmma_quantized.cuh"
 
 bool linear_wgmma_mxfp4(struct backend *b, const char *operation, const struct matmul *m)

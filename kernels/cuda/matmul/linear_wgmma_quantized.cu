@@ -10,7 +10,6 @@ template <class T> static bool launch_format(struct backend *b, const char *oper
 
 bool linear_wgmma_quantized(struct backend *b, const char *operation, const struct matmul *m)
 {
-    if (m->format == WEIGHT_MXFP4) return linear_wgmma_mxfp4(b, operation, m);
     quantized_wgmma_call call = quantized_call_of(m);
     return m->dtype == DTYPE_FLOAT16 ? launch_format<__half>(b, operation, &call)
                                      : launch_format<__nv_bfloat16>(b, operation, &call);

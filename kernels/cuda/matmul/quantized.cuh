@@ -14,7 +14,11 @@
  *     pair 2: 32 w + 2 t + 16, + 17                 pair 3: 32 w + 2 t + 24, + 25       step 2 w + 1
  *
  * MXFP4 in groups of 32 is reordered likewise if in_features is a multiple of half a segment. If it is no multiple of a
- * whole one, the last segment of a row has half the steps, and its pieces have 8 bytes, two words. */
+ * whole one, the last segment of a row has half the steps, and its pieces have 8 bytes, two words. Each half of a word
+ * has an element of each pair, with sign s and magnitude m in bits that are easily put where bfloat16 has them:
+ *
+ *     bit   15  14  13  12  11  10   9   8   7   6   5   4   3   2   1   0
+ *           s0  s3  m3  s1  m3  m3  s2  m0  m0  m0  m1  m1  m1  m2  m2  m2 */
 #ifndef QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
 #define QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
 
@@ -130,13 +134,24 @@ template <class T> static __device__ __forceinline__ uint32_t int4_pair(uint32_t
     return subtract_pairs<T>(masked_with(word >> 4 * i, 0x000f000f, INT4_BITS<T>), offset);
 }
 
+/* An e2m1 as an element of a pair in half a word, and back; higher bits of `half` do not matter. */
+static __device__ __forceinline__ uint32_t mxfp4_encode(uint32_t half_byte, int pair)
+{
+    if (pair == 3) return (half_byte & 12) << 11 | (half_byte & 3) << 10;
+    return (half_byte & 8) << (12 - 3 * pair) | (half_byte & 7) << (6 - 3 * pair);
+}
+static __device__ __forceinline__ uint32_t mxfp4_half_byte(uint32_t half, int pair)
+{
+    if (pair == 3) return (half >> 11 & 12) | (half >> 10 & 3);
+    return (half >> (12 - 3 * pair) & 8) | (half >> (6 - 3 * pair) & 7);
+}
+
 /* Pair i of a prepared word of e2m1, divided by MXFP4_FACTOR<T>. Exact, 0.5 included, which is a subnormal number. */
 template <class T> static __device__ __forceinline__ uint32_t mxfp4_pair(uint32_t word, int i)
 {
-    constexpr int exponent = std::is_same_v<T, __half> ? 9 : 6; /* where its lowest bit and the mantissa's are put */
-    const int left = exponent - 4 * i;
-    const uint32_t magnitudes = (left > 0 ? word << left : word >> -left) & (0x70007u << exponent);
-    return (word << (12 - 4 * i) & 0x80008000) | magnitudes;
+    const uint32_t fields = i < 3 ? word << 3 * i & 0x81c081c0
+                                  : (word << 1 & 0x80008000) | (word >> 5 & 0x01000100) | (word >> 4 & 0x00c000c0);
+    return std::is_same_v<T, __half> ? (fields & 0x80008000) | (fields & 0x01c001c0) << 3 : fields;
 }
 
 /* Bytes 0 and 2, and bytes 1 and 3, of four INT8. Exact. */

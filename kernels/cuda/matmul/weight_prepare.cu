@@ -8,7 +8,7 @@ enum { THREADS = 256, WORDS = INT4_SEGMENT_BYTES / 4 };
  * another word. All threads of a segment are in one warp, which reads before it writes. A row has `segments`, the last
  * of which may be half a one, so that some threads have no word. */
 static __global__ void __launch_bounds__(THREADS)
-    weight_prepare_kernel(uint32_t *words, int64_t rows, int64_t segments, int64_t in_features)
+    weight_prepare_kernel(uint32_t *words, int64_t rows, int64_t segments, int64_t in_features, bool is_mxfp4)
 {
     const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x, row = at / (segments * WORDS);
     const int64_t column = at % (segments * WORDS) * 8; /* the first that the thread reads */
@@ -23,7 +23,9 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int pair = 0; pair < 4; pair++) {
         const uint32_t word = __shfl_sync(mask, own, 4 * w + pair, WORDS); /* input features 32 w + 8 pair, ... + 7 */
-        out |= (word >> 8 * t & 15) << 4 * pair | (word >> (8 * t + 4) & 15) << 4 * (pair + 4);
+        const uint32_t first = word >> 8 * t & 15, second = word >> (8 * t + 4) & 15;
+        out |= is_mxfp4 ? mxfp4_encode(first, pair) | mxfp4_encode(second, pair) << 16
+                        : first << 4 * pair | second << 4 * (pair + 4);
     }
     if (is_there) *own_word = out;
 }
@@ -53,6 +55,6 @@ void cuda_weight_prepare(struct backend *b, const struct weight *w)
     if (w->format == WEIGHT_FP8) mark_nan(b, w);
     if (!weight_is_prepared(w) || threads == 0) return;
     weight_prepare_kernel<<<(unsigned)cuda_div_up(threads, THREADS), THREADS, 0, cuda_stream(b, NULL)>>>(
-        (uint32_t *)w->data, w->out_features, segments, w->in_features);
+        (uint32_t *)w->data, w->out_features, segments, w->in_features, w->format == WEIGHT_MXFP4);
     cuda_check_launch(b, "weight_prepare");
 }
