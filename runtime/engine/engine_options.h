@@ -42,13 +42,16 @@ struct engine_options {
     bool enable_prefix_caching, enable_chunked_prefill;
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;
-    bool enforce_eager;    /* no CUDA graphs */
-    int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
-    bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
-    int threads;           /* of the CPU; 0: every processor that this process may use */
-    const char *cpu_isa;   /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
-    uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
-    const struct log *log; /* may be NULL */
+    int32_t cpu_offload_experts; /* on a GPU the experts of the first so many layers stay in host memory, and the CPU
+                                    computes them; more than there are: of all */
+    bool cpu_offload_embeddings; /* a GPU reads tables of embeddings in pinned host memory (struct model_weights) */
+    bool enforce_eager;          /* no CUDA graphs */
+    int async_scheduling;        /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
+    bool skip_tokenizer;         /* open no tokenizer: prompts are token ids, answers have no text */
+    int threads;                 /* of the CPU; 0: every processor that this process may use */
+    const char *cpu_isa;         /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
+    uint64_t seed;               /* of sampling where a request has none, and of dummy weights */
+    const struct log *log;       /* may be NULL */
     /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
      * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
     const volatile sig_atomic_t *cancel;
