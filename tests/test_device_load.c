@@ -250,7 +250,7 @@ static void test_experts_on_the_host(void **state)
     }
 }
 
-/* Tables of embeddings in pinned memory: of each layer, and the one of an untied model. */
+/* Tables of embeddings in pinned memory: per-layer ones, and that of an untied model. */
 static void test_embeddings_on_the_host(void **state)
 {
     (void)state;
@@ -266,9 +266,11 @@ static void test_embeddings_on_the_host(void **state)
             if (load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
             const struct memory_profile *p = &l->profile;
             const struct model_weights *w = &l->model->device_weights;
-            const struct weight *table = i ? &w->embedding : &w->per_layer_embedding;
+            const bool untied = w->lm_head.data != w->embedding.data;
+            const int64_t tables = weight_bytes(&w->per_layer_embedding) + (untied ? weight_bytes(&w->embedding) : 0);
             check_report(l);
-            assert_int_equal(p->host_embeddings, offloaded ? weight_bytes(table) : 0);
+            assert_int_equal(p->host_embeddings, offloaded ? tables : 0);
+            assert_true(tables > 0);
             assert_int_equal(p->host_embeddings, l->model->arena.bytes[PURPOSE_HOST_WEIGHTS]);
             assert_int_equal(p->weights, l->model->arena.bytes[PURPOSE_WEIGHTS]);
             if (offloaded) assert_int_equal(p->weights + p->host_embeddings, weights);
