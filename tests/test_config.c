@@ -176,6 +176,7 @@ static void test_unsupported(void **state)
         {"aria_text", "a mixture of experts"},
         {"phimoe", "a mixture of experts"},
         {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
+        {"jetmoe", "a mixture of attention heads (MoA)"},
         {"minicpm3", "latent attention (MLA)"},
         {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
         {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
@@ -188,8 +189,7 @@ static void test_unsupported(void **state)
         {"whisper", "audio"},
         {"t5", "an encoder"},
         {"bert", "an encoder"},
-        {"gpt2", "learned positions, ALiBi, or norms with biases"},
-        {"gptj", "learned positions, ALiBi, or norms with biases"},
+        {"gpt_neo", "layers of a kind of its own"},
         {"patchtst", "time series in place of text"},
         {"bitnet", "layers of a kind of its own"},
     };
@@ -490,6 +490,20 @@ static void test_refused_by_a_family(void **state)
         {"phi3", "\"partial_rotary_factor\":0.1", STATUS_INVALID, "partial_rotary_factor is 0.1, but must rotate an"},
         {"phi3", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", STATUS_UNSUPPORTED,
          "rope_type \"linear\" is not supported (default and longrope are)"},
+        {"bloom", "\"apply_residual_connection_post_layernorm\":true", STATUS_UNSUPPORTED, "another residual"},
+        {"falcon", "\"new_decoder_architecture\":true,\"parallel_attn\":false", STATUS_UNSUPPORTED,
+         "transformers has no such model"},
+        {"falcon", "\"num_kv_heads\":3,\"new_decoder_architecture\":true", STATUS_INVALID,
+         "is not a multiple of num_kv_heads (3)"},
+        {"gpt2", "\"activation_function\":\"quick_gelu\"", STATUS_UNSUPPORTED, "activation_function is \"quick_gelu\""},
+        {"gptj", "\"rotary_dim\":7", STATUS_INVALID, "rotary_dim (7) must be even"},
+        {"gptj", "\"tie_word_embeddings\":true", STATUS_UNSUPPORTED, "tie_word_embeddings is true: quire does not"},
+        {"gpt_neox", "\"rotary_pct\":0.1", STATUS_INVALID, "partial_rotary_factor is 0.1, but must rotate an"},
+        {"mpt", "\"attn_config\":{\"alibi\":false}", STATUS_UNSUPPORTED, "learned positions"},
+        {"mpt", "\"attn_config\":{\"clip_qkv\":6}", STATUS_UNSUPPORTED, "attn_config.clip_qkv is set"},
+        {"mpt", "\"no_bias\":false", STATUS_UNSUPPORTED, "no_bias is false: quire does not compute biases"},
+        {"phi", "\"tie_word_embeddings\":true", STATUS_UNSUPPORTED, "tie_word_embeddings is true: quire does not"},
+        {"stablelm", "\"qk_layernorm\":true", STATUS_UNSUPPORTED, "qk_layernorm is true"},
         {"qwen2", "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true"},
         {"qwen3", "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but quire computes qwen3 models"},
         {"qwen3", "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8"},
@@ -549,6 +563,29 @@ static void test_arithmetic_of_families(void **state)
         assert_true(c.spec.gain_offset == cases[i].gemma);
         assert_int_equal(c.spec.round_embedding_multiplier, cases[i].gemma);
     }
+}
+
+/* OPT of 350M parameters is another model. */
+static void test_opt(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"opt\",\"ffn_dim\":128";
+    const struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.position_offset, 2);
+    refuse(*state, base, "\"word_embed_proj_dim\":16", STATUS_UNSUPPORTED, "quire has no projected embedding");
+    refuse(*state, base, "\"do_layer_norm_before\":false", STATUS_UNSUPPORTED, "do_layer_norm_before is false");
+    refuse(*state, base, "\"_remove_final_layer_norm\":true", STATUS_UNSUPPORTED, "without a final norm");
+    refuse(*state, base, "\"layer_norm_elementwise_affine\":false", STATUS_UNSUPPORTED, "norms without gains");
+}
+
+/* The slopes of transformers' build_alibi_tensor: of 6 heads, those of 4 and then every second one of 8. */
+static void test_alibi(void **state)
+{
+    (void)state;
+    static const float exponents[] = {2, 4, 6, 8, 1, 3};
+    struct attention_spec a = {.num_heads = 6, .alibi_bias_max = 8, .alibi_multiplier = 0.5f};
+    for (int32_t i = 0; i < 6; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-exponents[i]));
+    a.num_heads = 4;
+    for (int32_t i = 0; i < 4; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-2 * (float)(i + 1)));
 }
 
 /* Command R names its length model_max_length. */
@@ -837,6 +874,76 @@ static void test_exaone_moe(void **state)
            "mlp_layer_types must be an array of num_hidden_layers strings");
     refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"wide\"]", STATUS_INVALID,
            "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
+}
+
+static void test_granitemoe_swa(void **state)
+{
+    const char *base = "\"model_type\":\"granitemoe_swa\"," SIZES;
+    struct model_config c = accept(*state, base, "\"sliding_window\":9,\"layer_rope_theta\":[0,500]");
+    assert_true(routes(&c, 0, 8, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0);
+    assert_true(c.spec.layers[0].attention.sinks && c.spec.layers[0].attention.num_kv_heads == 4);
+    assert_true(c.spec.layers[0].attention.window == 0 && c.spec.layers[1].attention.window == 9);
+    assert_true(c.spec.layers[0].attention.scale == 1 && c.spec.layers[0].attention.rotary_dim == 0);
+    c = accept(*state, base, "\"shared_intermediate_size\":24,\"layer_types\":[\"full_attention\",\"full_attention\"]");
+    assert_true(c.spec.layers[1].mlp.intermediate_size == 24 && c.spec.layers[1].attention.window == 0);
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+}
+
+static void test_hy_v3(void **state)
+{
+    const char *base = "\"model_type\":\"hy_v3\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"qk_norm\":true");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 192, 8, 1536) && l[1].mlp.intermediate_size == 1536);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && l[1].experts.router.normalize);
+    assert_true(l[1].experts.choice_bias && l[1].experts.router.scaling == 2.826f);
+    assert_true(l[0].attention.qk_norm == QK_NORM_HEAD && l[0].attention.head_size == 128);
+    assert_true(c.spec.ropes[0].theta == 11158840 && c.spec.norm_eps == 1e-5);
+    c = accept(*state, base, "\"mlp_layer_types\":[\"sparse\",\"dense\"],\"mlp_bias\":true,\"num_local_experts\":16");
+    assert_true(routes(&c, 0, 16, 8, 1536) && routes(&c, 1, 0, 0, 0) && l[0].mlp.bias);
+    refuse(*state, base, "\"mlp_layer_types\":[\"dense\"]", STATUS_INVALID, "mlp_layer_types must be an array");
+}
+
+static void test_mellum(void **state)
+{
+    const char *base = "\"model_type\":\"mellum\",\"hidden_size\":64,\"num_hidden_layers\":2,"
+                       "\"num_attention_heads\":4,\"vocab_size\":320";
+    struct model_config c = accept(*state, base, "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 64, 8, 896) && routes(&c, 1, 0, 0, 0) && l[0].experts.router.normalize);
+    assert_true(l[0].mlp.intermediate_size == 0 && l[1].mlp.intermediate_size == 7168);
+    assert_true(l[0].attention.window == 0 && l[0].attention.rope == 0 && c.spec.ropes[0].theta == 500000);
+    c = accept(*state, base,
+               "\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"rope_parameters\":{\"sliding_attention\":"
+               "{\"rope_type\":\"default\",\"rope_theta\":700}}");
+    assert_true(l[1].attention.window == 1024 && l[1].attention.rope == 1 && c.spec.ropes[1].theta == 700);
+    refuse(*state, base, "\"rope_parameters\":{\"rope_theta\":5}", STATUS_UNSUPPORTED,
+           "rope_parameters.rope_theta is set, but mellum models have the objects full_attention");
+}
+
+static void test_laguna(void **state)
+{
+    const char *base = "\"model_type\":\"laguna\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 256, 8, 512) && l[1].mlp.intermediate_size == 512);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && l[1].experts.choice_bias);
+    assert_true(l[0].attention.output_gate == OUTPUT_GATE_SOFTPLUS && l[0].attention.head_gates);
+    assert_true(l[0].attention.rotary_dim == 64 && l[1].attention.rotary_dim == 128 && l[1].attention.window == 512);
+    c = accept(*state, base,
+               "\"num_attention_heads_per_layer\":[6,8],\"gating\":\"per-element\",\"moe_routed_scaling_factor\":2.5,"
+               "\"moe_router_logit_softcapping\":3,\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\","
+               "\"partial_rotary_factor\":0.25},\"sliding_attention\":{\"rope_type\":\"default\"}}");
+    assert_true(l[0].attention.num_heads == 6 && l[1].attention.num_heads == 8 && !l[0].attention.head_gates);
+    assert_true(l[1].experts.router.scaling == 2.5f && l[1].experts.router.soft_cap == 3);
+    assert_true(l[0].attention.rotary_dim == 32 && c.spec.ropes[0].theta == 500000);
+    refuse(*state, base, "\"gating\":false", STATUS_INVALID, "gating must be true, \"per-head\" or \"per-element\"");
+    refuse(*state, base, "\"num_attention_heads_per_layer\":[6]", STATUS_INVALID,
+           "num_attention_heads_per_layer must be an array of num_hidden_layers numbers");
+    refuse(*state, base, "\"num_attention_heads_per_layer\":[6,5]", STATUS_INVALID,
+           "num_attention_heads_per_layer[1] (5) is not a multiple of num_key_value_heads (2)");
+    refuse(*state, base, "\"moe_apply_router_weight_on_input\":true", STATUS_UNSUPPORTED,
+           "moe_apply_router_weight_on_input is true");
 }
 
 static void test_minimax_m2(void **state)
@@ -1513,6 +1620,8 @@ int main(void)
         TEST(test_refused_by_a_family),
         TEST(test_default_num_kv_heads),
         TEST(test_arithmetic_of_families),
+        TEST(test_opt),
+        TEST(test_alibi),
         TEST(test_model_max_length),
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
@@ -1524,6 +1633,10 @@ int main(void)
         TEST(test_experts),
         TEST(test_deepseek_routers),
         TEST(test_exaone_moe),
+        TEST(test_granitemoe_swa),
+        TEST(test_hy_v3),
+        TEST(test_mellum),
+        TEST(test_laguna),
         TEST(test_minimax_m2),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),

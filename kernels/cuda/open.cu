@@ -77,7 +77,7 @@ static void fill_table(struct backend *b)
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
-    b->xielu = cuda_xielu;
+    b->activate = cuda_activate;
     b->clip = cuda_clip;
     b->output_gate = cuda_output_gate;
     b->linear = cuda_linear;
@@ -92,6 +92,7 @@ static void fill_table(struct backend *b)
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
     b->gate_up = cuda_gate_up;
+    b->linear_route = cuda_linear_route;
     b->route_experts = cuda_route_experts;
     b->experts_gate_up = cuda_experts_gate_up;
     b->experts_down = cuda_experts_down;

@@ -2,8 +2,6 @@
  * The 32B model alternates layers with a sliding window, which rotate, and layers that attend to all, which do not;
  * smaller ones have no windows, and rotate in every layer. K-EXAONE (exaone_moe) has norms before each sublayer, and
  * experts with DeepSeek V3's router in the layers that mlp_layer_types names. */
-#include <string.h>
-
 #include "model/families/families.h"
 
 /* layer_types counts where it is given, so the pattern may be anything then. */
@@ -27,28 +25,6 @@ static void read(struct json_reader *r, struct model_spec *spec)
     read_windows(r, spec);
 }
 
-/* A layer of mlp_layer_types that is "dense" keeps its MLP; without it, the first ones do. */
-static void set_experts(struct json_reader *r, const struct experts_spec *experts, int32_t shared_size,
-                        struct model_spec *spec)
-{
-    const json_t *list = json_reader_get(r, "mlp_layer_types");
-    const int32_t num_dense = json_reader_int(r, "first_k_dense_replace", 1, 0, INT32_MAX);
-    if (list && json_array_size(list) != (size_t)spec->num_layers) {
-        json_reader_expected(r, "mlp_layer_types", "an array of num_hidden_layers strings", list);
-        return;
-    }
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        const json_t *element = list ? json_array_get(list, (size_t)i) : NULL;
-        const char *type = i < num_dense ? "dense" : "sparse";
-        if (element) type = json_is_text(element) ? json_string_value(element) : "";
-        if (strcmp(type, "sparse") == 0) {
-            family_set_experts(spec, i, experts, shared_size);
-        } else if (strcmp(type, "dense") != 0) {
-            json_reader_expected(r, "an element of mlp_layer_types", "\"dense\" or \"sparse\"", element);
-        }
-    }
-}
-
 static void read_moe(struct json_reader *r, struct model_spec *spec)
 {
     static const struct experts_keys keys = {.num_experts = {"num_experts", "num_local_experts"},
@@ -63,7 +39,8 @@ static void read_moe(struct json_reader *r, struct model_spec *spec)
     layer.attention.qk_norm = QK_NORM_HEAD;
     family_set_layers(spec, &layer);
     read_windows(r, spec);
-    set_experts(r, &experts, json_reader_int(r, "num_shared_experts", 1, 0, 1 << 10) * experts.intermediate_size, spec);
+    family_set_listed_experts(r, spec, &experts, json_reader_int(r, "first_k_dense_replace", 1, 0, INT32_MAX),
+                              json_reader_int(r, "num_shared_experts", 1, 0, 1 << 10) * experts.intermediate_size);
     spec->names.shared = "mlp.shared_experts";
     spec->names.choice_bias = "mlp.e_score_correction_bias";
 }

@@ -1,4 +1,6 @@
 /* What the files of families with mixtures of experts share. */
+#include <string.h>
+
 #include "model/families/families.h"
 
 /* The first of the two keys, unless the file has the second one only. */
@@ -74,4 +76,24 @@ void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, con
     if (list && !json_is_array(list)) json_reader_expected(r, "mlp_only_layers", "an array of numbers of layers", list);
     for (int32_t i = 0; i < spec->num_layers; i++)
         if ((i + 1) % step == 0 && !is_mlp_only(r, list, i)) family_set_experts(spec, i, experts, shared_size);
+}
+
+void family_set_listed_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
+                               int32_t first, int32_t shared_size)
+{
+    const json_t *list = json_reader_get(r, "mlp_layer_types");
+    if (list && json_array_size(list) != (size_t)spec->num_layers) {
+        json_reader_expected(r, "mlp_layer_types", "an array of num_hidden_layers strings", list);
+        return;
+    }
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const json_t *element = list ? json_array_get(list, (size_t)i) : NULL;
+        const char *type = i < first ? "dense" : "sparse";
+        if (element) type = json_is_text(element) ? json_string_value(element) : "";
+        if (strcmp(type, "sparse") == 0) {
+            family_set_experts(spec, i, experts, shared_size);
+        } else if (strcmp(type, "dense") != 0) {
+            json_reader_expected(r, "an element of mlp_layer_types", "\"dense\" or \"sparse\"", element);
+        }
+    }
 }

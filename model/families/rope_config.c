@@ -134,13 +134,14 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
     read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);
 }
 
-/* Sets the rotary_dim of layers that rotate, if they rotate only a part of each head. */
-static void narrow_rotation(struct json_reader *r, double factor, struct model_spec *spec)
+/* Sets the rotary_dim of layers that this rope rotates, if it rotates only a part of each head. */
+static void narrow_rotation(struct json_reader *r, int32_t rope, double factor, struct model_spec *spec)
 {
     if (factor == 1) return;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
         const int32_t dim = rotated_elements(a, factor);
+        if (a->rope != rope) continue;
         if (dim < 2 || dim % 2 != 0)
             json_reader_fail(r, STATUS_INVALID,
                              "partial_rotary_factor is %g, but must rotate an even number of the %d elements of a head",
@@ -159,6 +160,13 @@ struct rope_outer {
 static bool reads_partial_rotary_factor(const struct family *family)
 {
     return words_have(family->reads, "partial_rotary_factor");
+}
+
+static double read_partial_rotary_factor(struct json_reader *r, const struct family *family)
+{
+    const double absent = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
+    const char *key = family->partial_rotary_factor_key ? family->partial_rotary_factor_key : "partial_rotary_factor";
+    return reads_partial_rotary_factor(family) ? json_reader_number(r, key, absent, 0, 1) : 1;
 }
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
@@ -237,18 +245,16 @@ static struct rope_config unscaled(const struct model_spec *spec, double theta)
 static void read_one_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
-    const double factor = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
-    struct rope_outer outer = {.family = family, .partial_rotary_factor = 1};
-    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
+    const char *theta_key = family->rope_theta_key ? family->rope_theta_key : "rope_theta";
+    struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, theta_key, theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
-    if (reads_partial_rotary_factor(family))
-        outer.partial_rotary_factor = json_reader_number(r, "partial_rotary_factor", factor, 0, 1);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
     if (!object && family->rope && !json_reader_get(r, "rope_parameters")) spec->ropes[0] = *family->rope;
     read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
-    narrow_rotation(r, outer.partial_rotary_factor, spec);
+    narrow_rotation(r, 0, outer.partial_rotary_factor, spec);
 }
 
 /* The name that rope_type had at first. */
@@ -264,7 +270,8 @@ static void warn_of_old_key(const struct json_reader *r, const json_t *scaling)
  * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
 static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    struct rope_outer outer = {.family = family, .partial_rotary_factor = 1};
+    struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
+    struct rope_outer local = outer;
     const json_t *both = get_object(r, "rope_parameters"), *value;
     const char *key;
     json_object_foreach((json_t *)both, key, value)
@@ -287,7 +294,9 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
     if (!full) warn_of_old_key(r, scaling);
     read_object(r, full, "rope_parameters.full_attention.", spec, &outer, &spec->ropes[0]);
     read_object(r, scaling, "rope_scaling.", spec, &outer, &spec->ropes[0]);
-    read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &outer, &spec->ropes[1]);
+    read_object(r, sliding, "rope_parameters.sliding_attention.", spec, &local, &spec->ropes[1]);
+    narrow_rotation(r, 0, outer.partial_rotary_factor, spec);
+    narrow_rotation(r, 1, local.partial_rotary_factor, spec);
 }
 
 /* layer_rope_theta: a theta for each layer, of which there may be as many as a model has ropes. 0: the layer is not

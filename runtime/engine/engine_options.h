@@ -31,9 +31,10 @@ struct engine_options {
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
     int32_t max_num_seqs;            /* sequences in one step; 0: 256, or fewer where memory is short */
-    int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU as many as its threads compute
-                                        in about a second, a power of two from 128 to 8192, and 8192 without
-                                        chunked prefill. At least max_num_seqs. Fewer where memory is short */
+    int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU, or where it computes experts
+                                        for a GPU, as many as its threads compute in about a second, a power of two from
+                                        128 to 8192, and 8192 without chunked prefill. At least max_num_seqs. Fewer where
+                                        memory is short */
     double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
     double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed from memory */

@@ -190,8 +190,10 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
         const struct attention_spec *a = &spec->layers[i].attention;
         if (a->rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
+        else if (a->alibi_bias_max > 0)
+            tally_add(&kinds, "none, ALiBi");
         else
-            tally_add(&kinds, "none");
+            tally_add(&kinds, "none%s", spec->names.position_embedding ? ", learned positions" : "");
     }
     tally_row(t, "  rotation",
               spec->rope_interleaved ? "interleaved, "
@@ -200,12 +202,24 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
               &kinds);
 }
 
+static void heads_row(struct table *t, const struct model_spec *spec)
+{
+    struct tally kinds = layer_tally(spec);
+    kinds.has_commas = true;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct attention_spec *a = &spec->layers[i].attention;
+        tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
+    }
+    tally_row(t, "heads", "", &kinds);
+}
+
 static void norm_row(struct table *t, const struct model_spec *spec)
 {
     static const char *const places[] = {[NORM_BEFORE] = "before each sublayer",
                                          [NORM_AFTER] = "after each sublayer",
                                          [NORM_AROUND] = "before and after each sublayer",
-                                         [NORM_PARALLEL] = "before attention and MLP in parallel"};
+                                         [NORM_PARALLEL] = "before attention and MLP in parallel",
+                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel"};
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
@@ -286,6 +300,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         const struct rope_config *rope = &spec->ropes[r];
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
+        if (rope_rotary_dim(spec, r) == 0) continue;
         for (int32_t i = 0; i < spec->num_layers; i++)
             count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
@@ -310,7 +325,7 @@ static void model_rows(struct table *t, const struct inspection *i)
     row(t, "hidden size", "%d", spec->hidden_size);
     if (largest.intermediate_size > 0) row(t, "intermediate", "%d", largest.intermediate_size);
     if (largest.expert_size > 0) row(t, "  of an expert", "%d", largest.expert_size);
-    row(t, "heads", "%d of %d elements, %d of K and V", largest.num_heads, largest.head_size, largest.num_kv_heads);
+    heads_row(t, spec);
     row(t, "vocabulary", "%d", spec->vocab_size);
     if (spec->per_layer_size) row(t, "per layer", "%d more elements of each token", spec->per_layer_size);
     if (spec->embedding_multiplier != 1) row(t, "embedding", "times %g", spec->embedding_multiplier);
