@@ -23,6 +23,7 @@ static void route(const struct residual_stream *s, const struct matmul_input *in
     const struct route_experts_args args = {.plan = d->act.experts.plan,
                                             .logits = d->act.experts.logits,
                                             .choice_bias = w->choice_bias.data,
+                                            .expert_scales = w->expert_scales.data,
                                             .router = d->spec->layers[layer].experts.router,
                                             .num_tokens = s->num_tokens};
     if (fused_linear_route(s, in, &w->router, &args)) return;
@@ -56,22 +57,24 @@ static void compute_gate_up(const struct place *p, const struct decoder *d, int3
     p->backend->experts_gate_up(p->backend, &args);
 }
 
+/* Whether experts add to the output of the MLP beside them. */
 static bool has_base(const struct decoder *d, int32_t layer)
 {
-    return d->spec->layers[layer].mlp.intermediate_size > 0;
+    const struct layer_spec *l = &d->spec->layers[layer];
+    return l->mlp.intermediate_size > 0 && !l->experts.own_norms;
 }
 
-/* Into `hidden`, which has the output of the MLP beside the experts if there is one. */
-static void compute_down(const struct place *p, const struct decoder *d, int32_t layer, void *hidden)
+/* Into `out`, which has what they add to. */
+static void compute_down(const struct place *p, const struct decoder *d, int32_t layer, void *out)
 {
     const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
-    const struct experts_down_args args = {.out = hidden,
+    const struct experts_down_args args = {.out = out,
                                            .x = p->act->gated,
                                            .down = matrices(w, w->down, 1),
                                            .plan = p->act->plan,
                                            .weights_first = e->weights_first,
-                                           .base = has_base(d, layer) ? hidden : NULL,
+                                           .base = has_base(d, layer) ? out : NULL,
                                            .base_gate = e->shared_gate ? p->act->base_gate : NULL,
                                            .scratch = p->act->scratch,
                                            .num_tokens = p->num_tokens,
@@ -126,13 +129,13 @@ static void send_input(const struct residual_stream *s, const void *x, int32_t l
     copy_many(s, segments, sizeof segments / sizeof *segments);
 }
 
-/* s->hidden goes to the host with what the MLP has made, and comes back with the layer's output. */
-static void compute_away(const struct residual_stream *s, int32_t layer)
+/* `out` goes to the host with what experts add to, and comes back with what they make. */
+static void compute_away(const struct residual_stream *s, int32_t layer, void *out)
 {
     const struct decoder *d = s->d;
     void *hidden = d->host_experts.hidden;
-    const struct copy_segment output = copy_of_rows(s, s->hidden, hidden);
-    const struct copy_segment base[] = {copy_of_rows(s, hidden, s->hidden),
+    const struct copy_segment output = copy_of_rows(s, out, hidden);
+    const struct copy_segment base[] = {copy_of_rows(s, hidden, out),
                                         {d->host_experts.act.base_gate, d->act.experts.base_gate,
                                          s->num_tokens * (int64_t)sizeof *d->act.experts.base_gate}};
     if (has_base(d, layer)) copy_many(s, base, d->spec->layers[layer].experts.shared_gate ? 2 : 1);
@@ -145,27 +148,49 @@ static void compute_away(const struct residual_stream *s, int32_t layer)
 void experts_inner(struct residual_stream *s, const struct norm_params *norm, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const struct experts_spec *e = &d->spec->layers[layer].experts;
+    const struct expert_weights *w = &d->weights->layers[layer].experts;
     const struct place here = {d->backend, &d->act.experts, s->num_tokens};
-    const struct matmul_input in = residual_input(s, norm, NULL);
+    struct matmul_input in = residual_input(s, e->own_norms ? &w->router_norm : norm, NULL);
     route(s, &in, layer);
-    if (d->spec->layers[layer].experts.shared_gate)
-        project(s, d->act.experts.base_gate, DTYPE_FLOAT32, &d->weights->layers[layer].experts.shared_gate, &in);
+    in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
+    if (e->shared_gate) project(s, d->act.experts.base_gate, DTYPE_FLOAT32, &w->shared_gate, &in);
     if (layer < d->host_experts.num_layers)
         send_input(s, in.x, layer);
     else
         compute_gate_up(&here, d, layer, in.x);
 }
 
+/* s->hidden = post_shared_norm(s->hidden) + post_norm(x) */
+static void add_normed(const struct residual_stream *s, void *x, const struct expert_weights *w)
+{
+    const struct decoder *d = s->d;
+    const int32_t size = d->spec->hidden_size;
+    const struct fused_add_rms_norm_args args = {.x = x,
+                                                 .residual = s->hidden,
+                                                 .multiplier = 1,
+                                                 .sum_multiplier = 1,
+                                                 .post_norm = &w->post_norm,
+                                                 .num_tokens = s->num_tokens,
+                                                 .size = size,
+                                                 .dtype = d->dtype};
+    layer_norm_in_place(s, s->hidden, size, size, &w->post_shared_norm);
+    d->backend->fused_add_rms_norm(d->backend, &args);
+}
+
 void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct decoder *d = s->d;
-    const struct place here = {d->backend, &d->act.experts, s->num_tokens};
+    const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
+    const struct place here = {d->backend, &d->act.experts, s->num_tokens};
+    void *out = l->experts.own_norms ? d->act.qkv : s->hidden;
     residual_begin(s);
-    if (has_base(d, layer)) project(s, s->hidden, d->dtype, &w->down, in);
+    if (l->mlp.intermediate_size > 0) project(s, s->hidden, d->dtype, &w->down, in);
     if (layer < d->host_experts.num_layers)
-        compute_away(s, layer);
+        compute_away(s, layer, out);
     else
-        compute_down(&here, d, layer, s->hidden);
-    residual_pend(s, &w->post_mlp_norm, d->spec->layers[layer].residual_multiplier);
+        compute_down(&here, d, layer, out);
+    if (l->experts.own_norms) add_normed(s, out, &w->experts);
+    residual_pend(s, &w->post_mlp_norm, l->residual_multiplier * (l->experts.mean ? 0.5f : 1));
 }
