@@ -675,8 +675,9 @@ struct copy_segment {
     int64_t bytes;
 };
 
-/* Copies the segments in one launch: a step's inputs, from pinned host memory to their places on the device. Pointers
- * and sizes are multiples of 4 bytes; segments do not overlap. The sources must not change until the step is over. */
+/* Copies the segments in one launch, from pinned host memory to the device or back: a step's inputs, or what the host
+ * computes with (call_host). Pointers and sizes are multiples of 4 bytes; segments do not overlap. The sources must not
+ * change until the step is over. */
 struct copy_many_args {
     const struct copy_segment *segments; /* [count <= COPY_MAX_SEGMENTS] host */
     int32_t count;
@@ -703,6 +704,8 @@ typedef void copy_function(struct backend *b, void *destination, const void *sou
                            backend_stream stream);
 typedef void fill_function(struct backend *b, void *destination, int byte, int64_t bytes);
 typedef void copy_many_function(struct backend *b, const struct copy_many_args *args);
+typedef void host_function(void *context);
+typedef void call_host_function(struct backend *b, host_function *function, void *context);
 typedef int64_t workspace_bytes_function(struct backend *b, const struct workspace_query *query);
 typedef void workspace_set_function(struct backend *b, void *workspace, int64_t bytes);
 typedef void preload_function(struct backend *b, enum dtype dtype);
@@ -779,6 +782,10 @@ struct backend {
     copy_function *copy;
     fill_function *fill;
     copy_many_function *copy_many;
+    /* Calls function(context) on some thread of the host, in the order of the main stream: it finds in pinned host
+     * memory what was copied there before, and what follows waits for it. A graph calls it at each replay. It must not
+     * call this backend. */
+    call_host_function *call_host;
     workspace_bytes_function *workspace_bytes;
     workspace_set_function *workspace_set; /* device memory, owned by the caller */
     /* Starts a thread that loads what matmuls of this type load on first use. memory_info waits for it. NULL: nothing

@@ -164,25 +164,52 @@ static int64_t quantized_bytes(const struct model_spec *c, int64_t num_tokens, i
     return 0;
 }
 
-static enum status allocate_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+/* Without room for what experts compute where none is computed. */
+static enum status allocate_expert_activations(const struct decoder *d, struct arena *arena,
+                                               enum memory_purpose purpose, int64_t num_tokens, bool computed,
+                                               struct expert_activations *x, struct error *err)
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
-    const int64_t hidden = d->spec->hidden_size, inner = 2 * (int64_t)sizes.expert_size;
+    const int64_t hidden = d->spec->hidden_size, inner = 2 * (int64_t)sizes.expert_size, rows = computed ? A : 0;
     const int64_t widest = hidden > inner ? hidden : inner;
-    struct expert_activations *x = &d->act.experts;
     const struct arena_request requests[] = {
-        {PURPOSE_ACTIVATIONS, T * sizes.num_experts, sizeof *x->logits, &x->logits},
-        {PURPOSE_ACTIVATIONS, T, sizeof *x->base_gate, &x->base_gate},
-        {PURPOSE_ACTIVATIONS, sizes.num_experts + 1, i32, &x->plan.starts},
-        {PURPOSE_ACTIVATIONS, A, i32, &x->plan.tokens},
-        {PURPOSE_ACTIVATIONS, A, i32, &x->plan.rows},
-        {PURPOSE_ACTIVATIONS, A, sizeof *x->plan.weights, &x->plan.weights},
-        {PURPOSE_ACTIVATIONS, A * sizes.expert_size, e, &x->gated},
-        {PURPOSE_ACTIVATIONS, A * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
+        {purpose, T, sizeof *x->base_gate, &x->base_gate},
+        {purpose, sizes.num_experts + 1, i32, &x->plan.starts},
+        {purpose, A, i32, &x->plan.tokens},
+        {purpose, A, i32, &x->plan.rows},
+        {purpose, A, sizeof *x->plan.weights, &x->plan.weights},
+        {purpose, rows * sizes.expert_size, e, &x->gated},
+        {purpose, rows * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
     };
-    if (sizes.num_experts == 0) return STATUS_OK;
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+}
+
+static enum status allocate_host_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    struct host_experts *h = &d->host_experts;
+    const int64_t elements = num_tokens * d->spec->hidden_size, e = dtype_size(d->dtype);
+    const struct arena_request requests[] = {{PURPOSE_HOST_STAGING, elements, e, &h->x},
+                                             {PURPOSE_HOST_STAGING, elements, e, &h->hidden}};
+    enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+    for (int32_t i = 0; i < h->num_layers; i++) h->layers[i] = (struct host_layer){d, i};
+    if (status != STATUS_OK) return status;
+    return allocate_expert_activations(d, arena, PURPOSE_HOST_STAGING, num_tokens, true, &h->act, err);
+}
+
+static enum status allocate_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    const struct layer_sizes sizes = model_spec_largest(d->spec);
+    struct expert_activations *x = &d->act.experts;
+    const struct arena_request logits = {PURPOSE_ACTIVATIONS, num_tokens * sizes.num_experts, sizeof *x->logits,
+                                         &x->logits};
+    const bool computed = d->host_experts.num_layers < d->spec->num_layers;
+    if (sizes.num_experts == 0) return STATUS_OK;
+    enum status status = arena_alloc_all(arena, &logits, 1, err);
+    if (status == STATUS_OK)
+        status = allocate_expert_activations(d, arena, PURPOSE_ACTIVATIONS, num_tokens, computed, x, err);
+    if (status != STATUS_OK || d->host_experts.num_layers == 0) return status;
+    return allocate_host_experts(d, arena, num_tokens, err);
 }
 
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,

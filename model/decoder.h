@@ -23,6 +23,22 @@ struct expert_activations {
     void *scratch;           /* [A, the larger of hidden_size and 2 * intermediate_size] dtype */
 };
 
+struct host_layer {
+    const struct decoder *d;
+    int32_t layer;
+};
+
+/* Experts that stay in host memory, where the CPU computes them. The device copies to pinned memory what they read, and
+ * from there what they make (backend->call_host). */
+struct host_experts {
+    struct backend *backend;       /* the CPU's */
+    int32_t num_layers;            /* 0: all experts are computed where the rest is */
+    bool idle;                     /* the host computes nothing, because nobody reads what the step makes */
+    struct expert_activations act; /* on the host, without logits */
+    void *x, *hidden;              /* [T, hidden_size] dtype */
+    struct host_layer layers[MODEL_MAX_LAYERS]; /* [num_layers] */
+};
+
 /* Activations of a step, planned once for the largest batch. T = max_num_tokens, padded as quantized rows are; S =
  * max_num_seqs, at most T. */
 struct activations {
@@ -52,7 +68,8 @@ struct decoder {
     const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
     const volatile sig_atomic_t *cancel; /* as in struct model_options */
-    struct activations act;              /* this and the rest are set by decoder_allocate */
+    struct host_experts host_experts;    /* backend and num_layers */
+    struct activations act;              /* this and the rest, also of host_experts, are set by decoder_allocate */
     float embedding_multiplier;
     float *alibi_slopes; /* [num_layers, num_heads] on the device, the most heads of any layer; NULL: no ALiBi */
     struct attention_params attention[MODEL_MAX_LAYERS]; /* [num_layers] */

@@ -197,6 +197,17 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
     }
 }
 
+bool model_weights_stays_on_host(const struct model_weights *w, const struct tensor *t)
+{
+    return t->num_experts > 0 && t->layer < w->host_expert_layers;
+}
+
+bool model_weights_is_looked_up(const struct model_weights *w, const struct tensor *t)
+{
+    return t->role == TENSOR_PER_LAYER_EMBEDDING ||
+           (t->role == TENSOR_EMBEDDING && tensor_table_find(&w->table, TENSOR_LM_HEAD, -1));
+}
+
 const struct weight_source *model_weights_source(const struct model_weights *w, const struct tensor *t)
 {
     return w->sources ? &w->sources[t - w->table.tensors] : NULL;

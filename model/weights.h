@@ -76,7 +76,12 @@ struct model_weights {
     struct weight *experts;                 /* those of all layers, three for each expert */
     int64_t bytes;                          /* of all weights, a tied one counted once */
     int64_t expert_bytes;                   /* of these, those of matrices and biases of experts */
-    struct tensor_file *file;               /* what weights point into; NULL for dummy weights and on a device */
+    int32_t host_expert_layers; /* the experts of the first so many layers stay in host memory when the rest is copied
+                                   to a device (device_weights.h) */
+    /* Tables of which a step reads a few rows, the embedding unless it is lm_head, too, and per-layer embeddings, are
+     * then copied to pinned host memory. */
+    bool host_embeddings;
+    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
@@ -103,6 +108,12 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
 int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes that it would allocate now */
+/* The same for the experts that stay in host memory, alone. */
+enum status model_weights_pack_host_experts(struct model_weights *weights, struct error *err);
+/* Whether the tensor is of an expert that stays there. */
+bool model_weights_stays_on_host(const struct model_weights *weights, const struct tensor *t);
+/* Whether it is a table that host_embeddings is about. */
+bool model_weights_is_looked_up(const struct model_weights *weights, const struct tensor *t);
 
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are

@@ -15,9 +15,11 @@
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "model/model_state.h"
+#include "model/quantization.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
 #include "tests/support/golden_choice.h"
+#include "tests/support/guarded_device.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
 
@@ -51,7 +53,8 @@ struct grouped_blocks {
 /* A model without engine or scheduler, one batch, and its logits. */
 struct fixture {
     struct backend *backend;
-    float *logits; /* on the host */
+    struct backend *host_backend; /* with host_layers; else NULL */
+    float *logits;                /* on the host */
     struct model_config config;
     struct model_weights weights;
     struct model *model;
@@ -176,6 +179,10 @@ struct variant {
     float kv_scales[2];                  /* the checkpoint has these for every layer; 0: none */
     bool rotates_nothing, at_position_0; /* layers have no rotary embedding; every token is at position 0 */
     struct fused_calls *calls;
+    const char *quantization; /* of floats, while they are loaded */
+    int32_t host_layers;      /* the experts of the first so many layers stay on the host */
+    int *host_calls;          /* with host_layers: how often the host computed */
+    bool host_embeddings;     /* tables of embeddings are in pinned host memory */
 };
 
 /* The fewest blocks: those that a sequence of 128 tokens holds at a time if its steps have `chunk` tokens at most, and
@@ -196,6 +203,15 @@ static void choose_groups(const struct model_spec *spec, struct batch_limits *li
     limits->windows[1] = limits->windows[0];
 }
 
+/* The CPU is both the device, whose memory it guards, and the host. */
+static void keep_experts_on_host(struct fixture *f, const struct variant *variant)
+{
+    struct error err;
+    f->weights.host_expert_layers = variant->host_layers;
+    if (!f->backend->discrete) guarded_device_wrap(f->backend, variant->host_calls);
+    must(backend_cpu_open(2, &f->host_backend, &err), &err);
+}
+
 static void fixture_open(struct fixture *f, const char *name, const struct variant *variant)
 {
     char folder[512], golden[512];
@@ -211,9 +227,13 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     find_folders(name, folder, golden, sizeof folder);
     f->config = load_config(name);
     must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
+    must(quantization_apply(&f->config.spec, variant->quantization, &err), &err);
     if (f->backend->discrete) options.copy_weights = true;
     if (variant->fused) fused_backend_wrap(f->backend, variant->fused, variant->calls);
     must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
+    if (variant->host_layers) keep_experts_on_host(f, variant);
+    f->weights.host_embeddings = variant->host_embeddings;
+    options.host_backend = f->host_backend;
     f->grouped = variant->grouped;
     if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
     if (variant->mixed || variant->wider) must(model_weights_pack(&f->weights, &err), &err);
@@ -245,6 +265,7 @@ static void fixture_close(struct fixture *f)
     batch_free(&f->batch);
     model_destroy(f->model);
     model_weights_close(&f->weights);
+    if (f->host_backend) f->host_backend->destroy(f->host_backend);
     f->backend->destroy(f->backend);
 }
 
@@ -558,15 +579,49 @@ static void test_logits_float32(void **state)
 }
 
 /* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections
- * merged. */
+ * merged; tables of embeddings in its memory or the host's. */
 static void test_logits_copied_weights(void **state)
 {
     (void)state;
     const struct golden_choice chosen = golden_choose();
+    for (int i = 0; i < chosen.count; i++)
+        for (int host = 0; host < 2; host++) {
+            const struct variant variant = {.chunk = 40, .copy_weights = true, .host_embeddings = host};
+            const double error = largest_error(chosen.names[i], &variant);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
+        }
+}
+
+/* The experts of one layer, or of all, stay on the host and are computed there, from the same numbers: those of the
+ * files, or those that a quantization makes of them. */
+static void test_logits_with_experts_on_the_host(void **state)
+{
+    (void)state;
+    static const char *const quantizations[] = {NULL, "int8"};
+    const struct golden_choice chosen = golden_choose();
+    int checkpoints = 0;
     for (int i = 0; i < chosen.count; i++) {
-        const double error = largest_error(chosen.names[i], &(struct variant){.chunk = 40, .copy_weights = true});
-        if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
+        const char *name = chosen.names[i];
+        const struct model_config config = load_config(name);
+        if (model_spec_num_experts(&config.spec) == 0) continue;
+        checkpoints++;
+        for (int q = 0; q < 2; q++) {
+            struct variant variant = {.chunk = 40, .copy_weights = true, .quantization = quantizations[q]};
+            const double expected = largest_error(name, &variant);
+            int calls = 0;
+            variant.host_calls = &calls;
+            for (variant.host_layers = 1; variant.host_layers <= config.spec.num_layers;
+                 variant.host_layers += config.spec.num_layers - 1) {
+                const double error = largest_error(name, &variant);
+                print_message("%s, %s, %d layers: relative error %.2g, %d calls\n", name, q ? "int8" : "floats",
+                              variant.host_layers, error, calls);
+                if (q ? !(fabs(error - expected) < 1e-5) : !(error < float32_bound()))
+                    fail_msg("%s: the logits are off by %g and %g", name, error, expected);
+            }
+            if (strcmp(run_need_device(), "cpu") == 0) assert_true(calls > 0);
+        }
     }
+    assert_true(checkpoints > 1);
 }
 
 /* The parts of a projection may differ in type. */
@@ -865,6 +920,7 @@ int main(void)
         cmocka_unit_test(test_logits_float32),
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_copied_weights),
+        cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_narrow_types),
         cmocka_unit_test(test_logits_of_an_fp8_cache),
         cmocka_unit_test(test_logits_of_swapped_blocks),
@@ -879,7 +935,8 @@ int main(void)
         cmocka_unit_test(test_logits_float32),         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_narrow_types),    cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_greedy_tokens),          cmocka_unit_test(test_logits_of_groups),
-        cmocka_unit_test(test_logits_of_an_fp8_cache),
+        cmocka_unit_test(test_logits_of_an_fp8_cache), cmocka_unit_test(test_logits_with_experts_on_the_host),
+        cmocka_unit_test(test_logits_copied_weights),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

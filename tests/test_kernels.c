@@ -118,6 +118,57 @@ static void orders_streams(struct test_backend *tb, struct random *random)
     b->stream_destroy(b, stream);
 }
 
+/* Numbers in pinned memory, to which the host adds 1. */
+struct host_numbers {
+    int32_t *numbers, count, calls;
+};
+
+static void add_one(void *context)
+{
+    struct host_numbers *n = context;
+    for (int32_t i = 0; i < n->count; i++) n->numbers[i]++;
+    n->calls++;
+}
+
+static void add_on_the_host(struct backend *b, struct tensor *device, struct host_numbers *n)
+{
+    const struct copy_segment there = {n->numbers, device->data, device->bytes},
+                              back = {device->data, n->numbers, device->bytes};
+    b->copy_many(b, &(struct copy_many_args){.segments = &there, .count = 1});
+    b->call_host(b, add_one, n);
+    b->copy_many(b, &(struct copy_many_args){.segments = &back, .count = 1});
+}
+
+/* The host's work is done between what is put on the stream before and after it, also in a graph. */
+static void calls_the_host(struct test_backend *tb, struct random *random)
+{
+    enum { COUNT = 5001 };
+    struct backend *b = tb->b;
+    struct error err;
+    int32_t before[COUNT];
+    void *numbers;
+    int adds = 2;
+    for (int i = 0; i < COUNT; i++) before[i] = (int32_t)(random_bits(random) >> 40);
+    struct tensor device = tensor_bytes(b, before, sizeof before);
+    assert_int_equal(b->memory_alloc(b, MEMORY_HOST_PINNED, sizeof before, &numbers, &err), STATUS_OK);
+    struct host_numbers n = {.numbers = numbers, .count = COUNT};
+    for (int i = 0; i < 2; i++) add_on_the_host(b, &device, &n);
+    if (b->capture_begin) {
+        backend_graph graph;
+        assert_int_equal(b->capture_begin(b, &err), STATUS_OK);
+        add_on_the_host(b, &device, &n);
+        assert_int_equal(b->capture_end(b, &graph, &err), STATUS_OK);
+        for (; adds < 5; adds++) b->graph_launch(b, graph);
+        assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+        b->graph_destroy(b, graph);
+    }
+    tensor_download(&device);
+    assert_int_equal(n.calls, adds);
+    for (int i = 0; i < COUNT; i++) assert_int_equal(((const int32_t *)device.host)[i], before[i] + adds);
+    b->memory_free(b, MEMORY_HOST_PINNED, numbers, sizeof before);
+    tensor_free(&device);
+}
+
 /* Workspace for matmuls of up to num_tokens tokens and in_features input features. */
 static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features)
 {
@@ -1289,6 +1340,7 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     }
 EVERY_BACKEND_TEST(allocates_and_copies)
 EVERY_BACKEND_TEST(orders_streams)
+EVERY_BACKEND_TEST(calls_the_host)
 EVERY_BACKEND_TEST(linear_of_few_and_many_tokens)
 EVERY_BACKEND_TEST(linear_of_segments)
 EVERY_BACKEND_TEST(linear_of_odd_sizes)
@@ -1326,6 +1378,7 @@ int main(void)
         cmocka_unit_test(chooses_an_instruction_set),
         cmocka_unit_test(test_allocates_and_copies),
         cmocka_unit_test(test_orders_streams),
+        cmocka_unit_test(test_calls_the_host),
         cmocka_unit_test(test_linear_of_few_and_many_tokens),
         cmocka_unit_test(test_linear_of_segments),
         cmocka_unit_test(test_linear_of_odd_sizes),

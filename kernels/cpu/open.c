@@ -173,6 +173,7 @@ static const struct backend operations = {
     .memory_free = cpu_memory_free,
     .copy = cpu_copy,
     .copy_many = cpu_copy_many,
+    .call_host = cpu_call_host,
     .fill = cpu_fill,
     .workspace_bytes = workspace_bytes,
     .workspace_set = workspace_set,

@@ -83,6 +83,7 @@ memory_alloc_function cpu_memory_alloc;
 memory_free_function cpu_memory_free;
 copy_function cpu_copy;
 copy_many_function cpu_copy_many;
+call_host_function cpu_call_host;
 fill_function cpu_fill;
 
 /* stream.c */

@@ -438,6 +438,12 @@ static void machine_rows(struct table *t, const struct inspection *i)
         size_words(p->total - p->others - p->context).text, size_words(p->total).text);
     if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
     row(t, "  weights", "%s", size_words(p->weights).text);
+    if (p->host_embeddings > 0)
+        row(t, "  on the host", "%s, embeddings that the GPU reads there", size_words(p->host_embeddings).text);
+    if (p->host_experts > 0)
+        row(t, "  on the host", "%s, the experts of the first %d layer%s, computed by the CPU; a token reads %s there",
+            size_words(p->host_experts).text, p->host_expert_layers, plural(p->host_expert_layers),
+            size_words(p->host_token_bytes).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     groups_row(t, i);
