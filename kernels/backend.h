@@ -135,13 +135,14 @@ struct weight_quantize_args {
 /* ---- dummy weights ---- */
 
 /* What kernels/dummy.h makes of the seed: `count` floats of the format's type, stored as `dtype`; of a quantized format
- * `count` bytes. */
+ * `count` bytes. With a pattern, `count` bytes that repeat it. */
 struct fill_dummy_args {
     void *out;
     int64_t count;
     uint64_t seed;
     enum weight_format format;
     enum dtype dtype; /* float32, float16 or bfloat16; not used for bytes */
+    uint64_t pattern; /* 0: none */
 };
 
 /* ---- quantized rows ---- */

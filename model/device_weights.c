@@ -109,14 +109,18 @@ static enum status check_blocks(const struct tensor *t, const struct weight *fro
                      t->name, (long long)t->out_features, (long long)from->scale_rows);
 }
 
-/* Data of dummy weights that the host does not have. */
+/* Dummy weights that the host does not have. */
 static void place_dummy(struct placement *p, const struct tensor *t, const struct weight *from,
                         struct weight_rows *rows)
 {
-    if (!p->host->made_by_device) return;
-    const struct fill_dummy_args args = dummy_data(p->host, t, from, rows->at[WEIGHT_DATA], p->dtype);
-    p->transfers[p->count++] = (struct transfer){.dummy = args, .count = 1};
-    rows->at[WEIGHT_DATA] = NULL;
+    for (int i = 0; i < NUM_WEIGHT_PARTS && p->host->made_by_device; i++) {
+        struct fill_dummy_args args = {.out = rows->at[i]};
+        if (!args.out) continue;
+        args = dummy_part(p->host, t, from, i, args.out);
+        args.dtype = p->dtype;
+        p->transfers[p->count++] = (struct transfer){.dummy = args, .count = 1};
+        rows->at[i] = NULL;
+    }
 }
 
 /* The first part of a merged matrix allocates all of it; each part is copied to its own rows. What the host has as it

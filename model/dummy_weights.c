@@ -88,33 +88,29 @@ static void fill_floats(const struct fill_dummy_args *args, struct pool *pool)
     if (args->count % 2) memcpy((char *)args->out + (args->count - 1) * size, f.values + last * size, (size_t)size);
 }
 
+static void repeat(char *out, int64_t bytes, uint64_t pattern)
+{
+    if (bytes > 0) memcpy(out, &pattern, (size_t)(bytes < 8 ? bytes : 8));
+    for (int64_t done = 8; done < bytes; done *= 2)
+        memcpy(out + done, out, (size_t)(done < bytes - done ? done : bytes - done));
+}
+
 void dummy_fill(const struct fill_dummy_args *args, struct pool *pool)
 {
     struct filling f = {.args = args, .count = args->count / 8};
-    if (args->format < WEIGHT_FP8) {
+    if (args->pattern) {
+        repeat(args->out, args->count, args->pattern);
+    } else if (args->format < WEIGHT_FP8) {
         fill_floats(args, pool);
-        return;
+    } else {
+        fill(pool, fill_piece_bytes, &f);
+        memset((char *)args->out + f.count * 8, DUMMY_LAST_BYTE, (size_t)(args->count % 8));
     }
-    fill(pool, fill_piece_bytes, &f);
-    memset((char *)args->out + f.count * 8, DUMMY_LAST_BYTE, (size_t)(args->count % 8));
 }
 
-/* Each tensor has random numbers of its own, which depend on the seed and its index in the table. */
-struct fill_dummy_args dummy_data(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
-                                  void *out, enum dtype dtype)
-{
-    const uint64_t index = (uint64_t)(t - weights->table.tensors);
-    const int64_t bytes = weight_part_bytes(w, false, w->out_features).of[WEIGHT_DATA];
-    return (struct fill_dummy_args){.out = out,
-                                    .count = weight_is_quantized(w) ? bytes : tensor_elements(t),
-                                    .seed = random_mix(weights->seed + (index + 1) * 0xd1342543de82ef95u),
-                                    .format = w->format,
-                                    .dtype = dtype};
-}
+/* ---- parts of a weight ---- */
 
-/* ---- scales ---- */
-
-/* The root of the mean square of what fill_random_bytes makes, if each byte is as likely as another. */
+/* The root of the mean square of random bytes, if each is as likely as another. */
 static double root_mean_square(enum weight_format format)
 {
     double sum = 0;
@@ -129,6 +125,33 @@ static double root_mean_square(enum weight_format format)
     return sqrt(sum / 256);
 }
 
+/* Scales that give elements the usual deviation. */
+static uint64_t scale_pattern(const struct weight *w)
+{
+    const float scale = (float)(DUMMY_DEVIATION / root_mean_square(w->format));
+    uint64_t pattern;
+    for (int i = 0; i < 8 / dtype_size(w->scale_dtype); i++) dtype_store(&pattern, w->scale_dtype, i, scale);
+    return pattern;
+}
+
+/* Each tensor has random numbers of its own, which depend on the seed and its index in the table. Zero points are 7 and
+ * 8. */
+struct fill_dummy_args dummy_part(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
+                                  int part, void *out)
+{
+    static const uint8_t zeros[8] = {7, 8, 7, 8, 7, 8, 7, 8};
+    const uint64_t index = (uint64_t)(t - weights->table.tensors);
+    const int64_t bytes = weight_part_bytes(w, t->scheme.has_zeros, w->out_features).of[part];
+    struct fill_dummy_args args = {.out = out,
+                                   .count = weight_is_quantized(w) ? bytes : tensor_elements(t),
+                                   .seed = random_mix(weights->seed + (index + 1) * 0xd1342543de82ef95u),
+                                   .format = w->format,
+                                   .dtype = weight_is_quantized(w) ? DTYPE_FP8_E4M3 : weight_dtype(w)};
+    if (part == WEIGHT_SCALES) args.pattern = scale_pattern(w);
+    if (part == WEIGHT_ZEROS) memcpy(&args.pattern, zeros, sizeof zeros);
+    return args;
+}
+
 /* A permutation that depends on n only, so that matrices with the same input share it, as those of files do. */
 static void fill_order(int32_t *order, int64_t n)
 {
@@ -139,40 +162,14 @@ static void fill_order(int32_t *order, int64_t n)
     }
 }
 
-/* Repeats the first `size` of the bytes to the end. */
-static void repeat(char *out, int64_t bytes, int64_t size)
+static void fill_parts(const struct dummy *d, const struct tensor *t, const struct weight *w)
 {
-    for (int64_t done = size; done < bytes; done *= 2)
-        memcpy(out + done, out, (size_t)(done < bytes - done ? done : bytes - done));
-}
-
-/* Zero points are 7 and 8. */
-static void fill_scales(const struct weight *w, bool has_zeros)
-{
-    const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
     const struct weight_rows parts = weight_parts(w);
-    char *zeros = parts.at[WEIGHT_ZEROS];
-    dtype_store(parts.at[WEIGHT_SCALES], w->scale_dtype, 0, (float)(DUMMY_DEVIATION / root_mean_square(w->format)));
-    repeat(parts.at[WEIGHT_SCALES], bytes.of[WEIGHT_SCALES], dtype_size(w->scale_dtype));
-    for (int64_t i = 0; i < 2 && i < bytes.of[WEIGHT_ZEROS]; i++) zeros[i] = (char)(7 + i);
-    repeat(zeros, bytes.of[WEIGHT_ZEROS], 2);
-}
-
-/* ---- */
-
-/* Takes memory for the parts of a tensor's weight; none for data that a device will make. */
-static void take_parts(const struct dummy *d, const struct tensor *t, struct weight *w, struct weights_memory *memory)
-{
-    const bool left_out = d->weights->made_by_device && t->kind == TENSOR_MATRIX;
-    if (left_out) w->data = d; /* it seems to be there */
-    weights_memory_take_parts(memory, w, t->scheme.has_zeros);
-    if (left_out) w->data = NULL;
-}
-
-static void fill_data(const struct dummy *d, const struct tensor *t, const struct weight *w, enum dtype dtype)
-{
-    const struct fill_dummy_args args = dummy_data(d->weights, t, w, (void *)w->data, dtype);
-    dummy_fill(&args, d->pool);
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
+        if (!parts.at[i]) continue;
+        const struct fill_dummy_args args = dummy_part(d->weights, t, w, i, parts.at[i]);
+        dummy_fill(&args, d->pool);
+    }
 }
 
 /* Takes the memory of the tensor, whose weight has no data yet, and fills it unless it is only counted. */
@@ -181,17 +178,17 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, co
 {
     struct weight w = weight_of_tensor(t, model_weights_dtype(spec, t));
     if (!tensor_is_weight(t)) return; /* model_weights_init has set it */
-    take_parts(d, t, &w, memory);
+    if (!d->weights->made_by_device || t->kind != TENSOR_MATRIX)
+        weights_memory_take_parts(memory, &w, t->scheme.has_zeros);
     int32_t *order = weight_is_ordered(t) ? weights_memory_take(memory, t->in_features * (int64_t)sizeof *order) : NULL;
     if (!memory->at) return;
     if (order) fill_order(order, w.in_features);
     w.input_order = order;
-    if (t->scheme.is_quantized) fill_scales(&w, t->scheme.has_zeros);
     if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
         for (int64_t i = 0; i < t->out_features; i++)
             dtype_store((void *)w.data, weight_dtype(&w), i, t->kind != TENSOR_VECTOR);
-    else if (w.data)
-        fill_data(d, t, &w, spec->dtype);
+    else
+        fill_parts(d, t, &w);
     model_weights_set(d->weights, t, &w);
 }
 

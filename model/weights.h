@@ -77,7 +77,7 @@ struct model_weights {
     struct tensor_file *file;               /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
     uint64_t seed;                 /* of dummy weights */
-    bool made_by_device;           /* dummy weights whose matrices have no data on the host */
+    bool made_by_device;           /* dummy weights whose matrices are not on the host */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
     int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
@@ -111,12 +111,12 @@ int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes tha
  * are 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
  * is zeroed then.
  *
- * made_by_device: the data of matrices is left out, because fill_dummy of a backend will make the same on a device. */
+ * made_by_device: matrices are left out, because fill_dummy of a backend will make the same on a device. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, bool made_by_device,
                                 struct model_weights *weights, struct error *err);
-/* What the data of *w, a matrix or bias of dummy weights, is made of; floats are stored as `dtype`. */
-struct fill_dummy_args dummy_data(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
-                                  void *out, enum dtype dtype);
+/* What a part of *w, a matrix or bias of dummy weights, is made of: out, which is to be filled, has its type. */
+struct fill_dummy_args dummy_part(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
+                                  int part, void *out);
 /* Makes it in host memory. The pool may be NULL. */
 void dummy_fill(const struct fill_dummy_args *args, struct pool *pool);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of

@@ -210,8 +210,11 @@ static void test_made_by_gpu(void **state)
                                              .seed = (uint64_t)i * i,
                                              .format = (enum weight_format)(i / 6 % 7),
                                              .dtype = (enum dtype)(i / 42)};
+        struct fill_dummy_args repeated = args;
+        repeated.pattern = 0x0123456789abcdef;
         check_fill(gpu, pinned, &args, 0);
         check_fill(gpu, pinned, &args, args.format < WEIGHT_FP8 ? dtype_size(args.dtype) : 3);
+        check_fill(gpu, pinned, &repeated, i % 9);
     }
     gpu->memory_free(gpu, MEMORY_HOST_PINNED, pinned, MOST_FILLED);
     gpu->destroy(gpu);

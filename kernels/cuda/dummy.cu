@@ -25,17 +25,17 @@ static __global__ void __launch_bounds__(DUMMY_THREADS) floats_kernel(To *out, i
 
 /* A thread makes eight bytes. */
 static __global__ void __launch_bounds__(DUMMY_THREADS)
-    bytes_kernel(uint8_t *out, int64_t count, uint64_t seed, bool fp8)
+    bytes_kernel(uint8_t *out, int64_t count, uint64_t seed, uint64_t pattern, bool fp8)
 {
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const uint64_t x = dummy_bytes(dummy_bits(seed, i), fp8);
+    const uint64_t x = pattern ? pattern : dummy_bytes(dummy_bits(seed, i), fp8);
     const bool whole = 8 * i + 8 <= count;
     if (whole && (uintptr_t)out % 8 == 0) {
         ((uint64_t *)out)[i] = x;
         return;
     }
     for (int k = 0; k < 8 && 8 * i + k < count; k++)
-        out[8 * i + k] = whole ? (uint8_t)(x >> 8 * k) : (uint8_t)DUMMY_LAST_BYTE;
+        out[8 * i + k] = whole || pattern ? (uint8_t)(x >> 8 * k) : (uint8_t)DUMMY_LAST_BYTE;
 }
 
 static unsigned blocks_for(int64_t count, int of_a_thread)
@@ -53,23 +53,23 @@ static void fill_floats(struct backend *b, const struct fill_dummy_args *args, c
     });
 }
 
+static void fill_bytes(const struct fill_dummy_args *args, cudaStream_t stream)
+{
+    bytes_kernel<<<blocks_for(args->count, 8), DUMMY_THREADS, 0, stream>>>(
+        (uint8_t *)args->out, args->count, args->seed, args->pattern, args->format == WEIGHT_FP8);
+}
+
 void cuda_fill_dummy(struct backend *b, const struct fill_dummy_args *args, backend_stream handle)
 {
     const cudaStream_t stream = cuda_stream(b, handle);
     if (args->count <= 0) return;
-    switch (args->format) {
-    case WEIGHT_FLOAT32:
+    if (args->pattern || args->format >= WEIGHT_FP8)
+        fill_bytes(args, stream);
+    else if (args->format == WEIGHT_FLOAT32)
         fill_floats<float>(b, args, stream);
-        break;
-    case WEIGHT_FLOAT16:
+    else if (args->format == WEIGHT_FLOAT16)
         fill_floats<__half>(b, args, stream);
-        break;
-    case WEIGHT_BFLOAT16:
+    else
         fill_floats<__nv_bfloat16>(b, args, stream);
-        break;
-    default:
-        bytes_kernel<<<blocks_for(args->count, 8), DUMMY_THREADS, 0, stream>>>((uint8_t *)args->out, args->count,
-                                                                               args->seed, args->format == WEIGHT_FP8);
-    }
     cuda_check_launch(b, "fill_dummy");
 }
