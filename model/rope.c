@@ -41,6 +41,7 @@ static float llama3_frequency(const struct rope_config *rope, float frequency)
     const float factor = (float)rope->factor;
     if (wavelength < (float)(original / rope->high_freq_factor)) return frequency;
     if (wavelength > (float)(original / rope->low_freq_factor)) return frequency / factor;
+    if (rope->low_freq_factor == rope->high_freq_factor) return frequency; /* at the border itself */
     const float smooth = ((float)original / wavelength - (float)rope->low_freq_factor) /
                          (float)(rope->high_freq_factor - rope->low_freq_factor);
     return (1 - smooth) * frequency / factor + smooth * frequency;

@@ -236,6 +236,25 @@ static void test_the_rest(void **state)
     temp_folder_remove(&output);
 }
 
+/* Each expert's matrices have the names of the checkpoint, and the router stays as it is. */
+static void test_experts(void **state)
+{
+    (void)state;
+    static const char note[] =
+        "note: experts in int4 are for quire; vLLM and transformers read those that quire writes";
+    enum { LAYERS = 2, EXPERTS = 8, ATTENTION = 4, OF_AN_EXPERT = 3 };
+    struct temp_folder output;
+    char *model = path_of(QUIRE_TEST_DATA, "golden/qwen3_moe");
+    temp_folder_make(&output);
+    quantize(model, output.path, "fp8", "5", 0, "quire quantize: 56 matrices to fp8");
+    assert_same_tensors(model, output.path, LAYERS * (ATTENTION + EXPERTS * OF_AN_EXPERT));
+    temp_folder_remove(&output);
+    temp_folder_make(&output);
+    quantize(model, output.path, "int4", "5", 0, note);
+    temp_folder_remove(&output);
+    free(model);
+}
+
 static json_t *config_of(const char *folder)
 {
     char *path = path_of(folder, "config.json");
@@ -471,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_answers),
         cmocka_unit_test(test_the_rest),
+        cmocka_unit_test(test_experts),
         cmocka_unit_test(test_config),
         cmocka_unit_test_setup_teardown(test_kills, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_what_is_kept, pair_set_up, pair_tear_down),
