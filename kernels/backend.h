@@ -132,6 +132,19 @@ struct weight_quantize_args {
     uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size] */
 };
 
+/* ---- dummy weights ---- */
+
+/* What kernels/dummy.h makes of the seed: `count` floats of the format's type, stored as `dtype`; of a quantized format
+ * `count` bytes. With a pattern, `count` bytes that repeat it. */
+struct fill_dummy_args {
+    void *out;
+    int64_t count;
+    uint64_t seed;
+    enum weight_format format;
+    enum dtype dtype; /* float32, float16 or bfloat16; not used for bytes */
+    uint64_t pattern; /* 0: none */
+};
+
 /* ---- quantized rows ---- */
 
 /* The input of a matmul in 8 bits (FP8), with a scale for each token or, for a weight with groups, for each token and
@@ -712,6 +725,7 @@ typedef void preload_function(struct backend *b, enum dtype dtype);
 typedef void weight_prepare_function(struct backend *b, const struct weight *w);
 typedef void weight_quantize_function(struct backend *b, const struct weight_quantize_args *args,
                                       backend_stream stream);
+typedef void fill_dummy_function(struct backend *b, const struct fill_dummy_args *args, backend_stream stream);
 
 typedef enum status stream_create_function(struct backend *b, backend_stream *out, struct error *err);
 typedef void stream_destroy_function(struct backend *b, backend_stream stream);
@@ -798,6 +812,8 @@ struct backend {
     /* Quantizes rows that lie in device memory or in pinned host memory, at an address that is a multiple of 16; any
      * thread. data, scales and zeros are on the device. NULL: the host does it. */
     weight_quantize_function *weight_quantize;
+    /* Makes data of dummy weights in device memory; any thread. NULL: the host does it. */
+    fill_dummy_function *fill_dummy;
 
     stream_create_function *stream_create;
     stream_destroy_function *stream_destroy;

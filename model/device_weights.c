@@ -123,8 +123,22 @@ static enum status check_blocks(const struct tensor *t, const struct weight *fro
                      t->name, (long long)t->out_features, (long long)from->scale_rows);
 }
 
+/* Dummy weights that the host does not have. */
+static void place_dummy(struct placement *p, const struct tensor *t, const struct weight *from,
+                        struct weight_rows *rows)
+{
+    for (int i = 0; i < NUM_WEIGHT_PARTS && p->host->made_by_device; i++) {
+        struct fill_dummy_args args = {.out = rows->at[i]};
+        if (!args.out) continue;
+        args = dummy_part(p->host, t, from, i, args.out);
+        args.dtype = p->dtype;
+        p->transfers[p->count++] = (struct transfer){.dummy = args, .count = 1};
+        rows->at[i] = NULL;
+    }
+}
+
 /* The first part of a merged matrix allocates all of it; each part is copied to its own rows. What the host has as it
- * is wanted is copied, the rest read by rows. */
+ * is wanted is copied, the rest made by the device or read by rows. */
 static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
                                 const struct weights_place *place, struct error *err)
 {
@@ -142,6 +156,7 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
     const struct weight_rows parts = weight_parts(to), there = weight_parts(from);
     struct weight_rows rows = weight_rows_at(to, &parts, place->first_row);
     bool read = false;
+    place_dummy(p, t, from, &rows);
     for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
         read |= rows.at[i] && !there.at[i];
         if (!there.at[i]) continue;

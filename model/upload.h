@@ -1,6 +1,6 @@
 /* Copies tensors from files or host memory to a device with several threads: while one chunk is on its way to the
- * device, the next is read, and converted where the types differ. Without a device, the threads read matrices into host
- * memory.
+ * device, the next is read, and converted where the types differ. Dummy weights are made by the device where it can.
+ * Without a device, the threads read matrices into host memory.
  */
 #ifndef QUIRE_MODEL_UPLOAD_H
 #define QUIRE_MODEL_UPLOAD_H
@@ -20,6 +20,8 @@ struct transfer {
      * parts that are read go; and, for floats, `from` and `to`. */
     const struct weight_source *matrix;
     struct weight_rows rows;
+    /* Where `out` is set, the device makes the data itself; count is 1, and nothing else is used. */
+    struct fill_dummy_args dummy;
 };
 
 struct upload;

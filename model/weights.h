@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "model/checkpoint/weight_source.h"
@@ -83,6 +84,8 @@ struct model_weights {
     bool host_embeddings;
     struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
+    uint64_t seed;                 /* of dummy weights */
+    bool made_by_device;           /* dummy weights whose matrices are not on the host */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
     int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
@@ -121,9 +124,15 @@ bool model_weights_is_looked_up(const struct model_weights *weights, const struc
  * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Vectors
  * are 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
  * is zeroed then.
- */
-enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
-                                struct error *err);
+ *
+ * made_by_device: matrices are left out, because fill_dummy of a backend will make the same on a device. */
+enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, bool made_by_device,
+                                struct model_weights *weights, struct error *err);
+/* What a part of *w, a matrix or bias of dummy weights, is made of: out, which is to be filled, has its type. */
+struct fill_dummy_args dummy_part(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
+                                  int part, void *out);
+/* Makes it in host memory. The pool may be NULL. */
+void dummy_fill(const struct fill_dummy_args *args, struct pool *pool);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
  * memory reads. */
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *weights, struct error *err);

@@ -696,7 +696,7 @@ static void test_dummy_without_a_gate(void **state)
     spec.layers[1].mlp.activation = ACTIVATION_RELU2;
     struct model_weights w;
     struct error err = {""};
-    assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &w, &err), STATUS_OK);
     const struct xielu_params *learnt = &w.layers[0].xielu;
     assert_true(learnt->alpha_p == 0.8f && learnt->alpha_n == 0.8f && learnt->beta == 0.5f);
     assert_int_equal(w.bytes, expected_bytes(&spec) - (int64_t)2 * 8 * 12 * 2); /* two gates less, and no scalars */
@@ -922,7 +922,7 @@ static void test_dummy(void **state)
         spec.tie_word_embeddings = i % 2;
         struct model_weights w;
         struct error err;
-        assert_int_equal(model_weights_dummy(&spec, 5, &w, &err), STATUS_OK);
+        assert_int_equal(model_weights_dummy(&spec, 5, false, &w, &err), STATUS_OK);
         check_all(&w, &spec, dtypes[i]);
         assert_null(w.file);
         assert_int_equal(w.bytes, expected_bytes(&spec));
@@ -947,9 +947,9 @@ static void test_dummy_seed(void **state)
     spec.hidden_size = 64;
     struct model_weights a, b, c;
     struct error err;
-    assert_int_equal(model_weights_dummy(&spec, 1, &a, &err), STATUS_OK);
-    assert_int_equal(model_weights_dummy(&spec, 1, &b, &err), STATUS_OK);
-    assert_int_equal(model_weights_dummy(&spec, 2, &c, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &a, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &b, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 2, false, &c, &err), STATUS_OK);
     assert_int_equal(a.memory_bytes, b.memory_bytes);
     assert_memory_equal(a.memory, b.memory, (size_t)a.memory_bytes);
     assert_memory_not_equal(a.memory, c.memory, (size_t)a.memory_bytes);
@@ -973,7 +973,7 @@ static void test_dummy_too_large(void **state)
     struct model_weights w;
     struct error err = {""};
     char words[64];
-    assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OUT_OF_MEMORY);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &w, &err), STATUS_OUT_OF_MEMORY);
     /* 2^56 bytes and more did not overflow; dtype 0 is float32 */
     snprintf(words, sizeof words, "take %.1f GiB of host memory", (double)expected_bytes(&spec) / (1 << 30));
     assert_non_null(strstr(err.text, words));

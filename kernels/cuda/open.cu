@@ -66,6 +66,7 @@ static void fill_table(struct backend *b)
     b->preload = cuda_preload;
     b->weight_prepare = cuda_weight_prepare;
     b->weight_quantize = cuda_weight_quantize;
+    b->fill_dummy = cuda_fill_dummy;
     cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;

@@ -75,6 +75,9 @@ linear_function cuda_linear_mixed;
 takes_quantized_rows_function cuda_takes_quantized_rows;
 linear_function cuda_linear_cublas_lt;
 
+/* dummy.cu */
+fill_dummy_function cuda_fill_dummy;
+
 /* matmul/weight_prepare.cu, matmul/weight_quantize.cu */
 weight_prepare_function cuda_weight_prepare;
 weight_quantize_function cuda_weight_quantize;

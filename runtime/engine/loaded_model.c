@@ -93,6 +93,11 @@ static enum status read_config(const struct engine_options *o, struct model_conf
     return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
 }
 
+static enum status make_dummy(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    return model_weights_dummy(&l->config.spec, o->seed, l->backend->fill_dummy != NULL, &l->weights, err);
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
@@ -101,7 +106,7 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     if (o->load_format == LOAD_FORMAT_DUMMY)
-        status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
+        status = make_dummy(o, l, err);
     else
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
     if (status == STATUS_OK) tensor_file_check_finite(l->weights.file, o->log);
@@ -245,7 +250,7 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
     if (options->load_format == LOAD_FORMAT_DUMMY) {
         model_weights_close(&l->weights);
         l->dummy_to_come = 0;
-        status = model_weights_dummy(&l->config.spec, options->seed, &l->weights, err);
+        status = make_dummy(options, l, err);
     }
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
