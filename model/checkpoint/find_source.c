@@ -155,11 +155,12 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
 static enum status missing_part(const struct finder *f, const struct tensor *t, const char *name)
 {
     const struct stored_tensor *floats = finder_find(f, t->name);
+    const char *hint = t->num_experts > 0 ? ", and has a tensor of its own, as those of each expert have" : "";
+    if (floats && element_is_float(floats->type)) hint = ", but the files have it as floats";
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
                      "config.json this matrix is quantized%s",
-                     f->folder, tensor_name_ending(t, name).text,
-                     floats && element_is_float(floats->type) ? ", but the files have it as floats" : "");
+                     f->folder, tensor_name_ending(t, name).text, hint);
 }
 
 static enum status check_type(const struct finder *f, const struct stored_tensor *found, const char *types)

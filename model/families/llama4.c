@@ -14,6 +14,7 @@ static void set_names(struct model_spec *spec)
     spec->names.expert_gate_up = "feed_forward.experts.gate_up_proj";
     spec->names.expert_down = "feed_forward.experts.down_proj";
     spec->names.experts_transposed = true;
+    spec->names.quantized_experts = "feed_forward.experts";
 }
 
 /* The layers that moe_layers names, or every so many-th. */

@@ -40,6 +40,7 @@ static void read_qwen3_vl_moe(struct json_reader *r, struct model_spec *spec)
     spec->names.expert_gate_up = "mlp.experts.gate_up_proj";
     spec->names.expert_down = "mlp.experts.down_proj";
     spec->names.experts_transposed = true;
+    spec->names.quantized_experts = "mlp.experts";
 }
 
 const struct family family_qwen2_vl = {.model_type = "qwen2_vl_text",
