@@ -169,8 +169,8 @@ struct quantize_rows_args {
 
 /* ---- norms and activations ---- */
 
-/* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain. LayerNorm without bias (Ba et al., 2016):
- * the same of x - mean(x). Both are computed in float32. */
+/* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain. LayerNorm (Ba et al., 2016): the same of
+ * x - mean(x), + bias. Both are computed in float32. */
 enum norm_type { NORM_RMS, NORM_LAYER };
 
 struct norm_params {
@@ -178,6 +178,8 @@ struct norm_params {
     const void *gain; /* [size] gain_dtype */
     enum dtype gain_dtype;
     float eps;
+    const void *bias; /* [size] bias_dtype, of a LayerNorm only; NULL: none */
+    enum dtype bias_dtype;
 };
 
 struct rms_norm_args {
@@ -207,8 +209,18 @@ struct fused_add_rms_norm_args {
 };
 
 /* silu(x) = x / (1 + exp(-x)). gelu(x) = x / 2 * (1 + erf(x / sqrt(2))). gelu_tanh(x), which approximates it, =
- * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). */
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_ACTIVATIONS };
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). Only `activate` takes the others:
+ * relu(x) = max(x, 0), relu2(x) = relu(x)^2 (So et al., 2021), and xielu, of struct xielu_params. */
+enum activation {
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_GELU,
+    NUM_GATE_ACTIVATIONS,
+    ACTIVATION_RELU = NUM_GATE_ACTIVATIONS,
+    ACTIVATION_RELU2,
+    ACTIVATION_XIELU,
+    NUM_ACTIVATIONS
+};
 
 /* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With `up` its rows take the place
  * of the second half of gate_up, which has gates only, and neither `quantized` nor scales are set. */
@@ -219,24 +231,24 @@ struct act_and_mul_args {
     struct left_out_scales gate_up_scales;
     const void *up; /* [num_tokens, size] dtype; NULL: in gate_up */
     int64_t up_stride;
-    enum activation activation;
+    enum activation activation; /* below NUM_GATE_ACTIVATIONS */
     int32_t num_tokens, size;
     enum dtype dtype;
 };
 
 /* xIELU (Huang and Schlag, 2024, arXiv 2411.13010): alpha_p x^2 + beta x where x > 0, and elsewhere
- * alpha_n (exp(min(x, eps)) - 1 - x) + beta x. With alpha_p 1, alpha_n 0 and beta 0 it is the squared ReLU (So et al.,
- * 2021). */
+ * alpha_n (exp(min(x, eps)) - 1 - x) + beta x. */
 struct xielu_params {
     float alpha_p, alpha_n, beta;
     float eps; /* below 0 */
 };
 
-/* out = xielu(x), computed in float32. */
-struct xielu_args {
+/* out = activation(x), computed in float32. */
+struct activate_args {
     void *out;     /* [num_tokens, size] dtype; may be x */
     const void *x; /* [num_tokens, size] dtype */
-    struct xielu_params params;
+    enum activation activation;
+    struct xielu_params xielu; /* of ACTIVATION_XIELU */
     int32_t num_tokens, size;
     enum dtype dtype;
 };
@@ -306,7 +318,7 @@ struct norm_linear_args {
 struct gate_up_args {
     struct linear_args linear;      /* weight [2 * size, in_features]; out [num_tokens, size] */
     const struct norm_params *norm; /* host; NULL: x is not normed */
-    enum activation activation;
+    enum activation activation;     /* below NUM_GATE_ACTIVATIONS */
 };
 
 /* ---- mixtures of experts ---- */
@@ -417,13 +429,17 @@ struct experts_down_args {
 /* ---- embedding and rows ---- */
 
 /* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
- * which sample writes if no token can be sampled, counts as 0. */
+ * which sample writes if no token can be sampled, counts as 0. With learned positions (Radford et al., 2018)
+ * position_table[positions[t] + position_offset] is added in float32. */
 struct embedding_args {
     void *out;                         /* [num_tokens, in_features] dtype */
     const int32_t *ids, *last_sampled; /* [num_tokens], [max_num_seqs] */
     int32_t num_tokens;
     const struct weight *table; /* [vocab_size, in_features] */
     float multiplier;
+    const struct weight *position_table; /* [, in_features], of the table's type; NULL: none */
+    const int32_t *positions;            /* [num_tokens] */
+    int32_t position_offset;
     enum dtype dtype;
 };
 
@@ -455,7 +471,7 @@ struct scale_logits_args {
  *     (kb + head_offset + 1) % vertical_stride == 0   or   kb > qb - local_blocks
  *
  * where head_offset is head * head_sliding_step, or kv_head * -head_sliding_step if that is negative. Every backend has
- * both, and tests call them; no family of model/families/ sets them. */
+ * both, and tests call them; no family of model/families/ sets the sparse ones. */
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
@@ -507,7 +523,7 @@ struct rotary_args {
     int64_t query_stride, key_stride;
     const int32_t *positions;                                           /* [num_tokens] rows of cos_sin */
     const float *cos_sin;                                               /* [, rotary_dim]: cos of each pair, then sin */
-    const struct norm_params *query_norm, *key_norm;                    /* host; both or neither (NULL) */
+    const struct norm_params *query_norm, *key_norm;                    /* host; both, of one type, or neither (NULL) */
     int32_t num_tokens, num_heads, num_kv_heads, head_size, rotary_dim; /* rotary_dim 0: heads are only normed */
     bool interleaved;
     enum dtype dtype;
@@ -691,7 +707,7 @@ typedef void reshape_and_cache_function(struct backend *b, const struct reshape_
 typedef void calculate_kv_scales_function(struct backend *b, const struct reshape_and_cache_args *args);
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
-typedef void xielu_function(struct backend *b, const struct xielu_args *args);
+typedef void activate_function(struct backend *b, const struct activate_args *args);
 typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void output_gate_function(struct backend *b, const struct output_gate_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
@@ -776,7 +792,7 @@ struct backend {
      * sequence. prefill takes any query length. */
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
-    xielu_function *xielu;
+    activate_function *activate;
     clip_function *clip;
     output_gate_function *output_gate;
     linear_function *linear;

@@ -1,16 +1,21 @@
 #include <assert.h>
+#include <stdlib.h>
 
 #include "model/layers/layers.h"
 
 static void embed(const struct residual_stream *s)
 {
     const struct decoder *d = s->d;
+    const struct weight *positions = &d->weights->position_embedding;
     const struct embedding_args args = {.out = s->residual,
                                         .ids = d->inputs->token_ids,
                                         .last_sampled = d->last_sampled,
                                         .num_tokens = s->num_tokens,
                                         .table = &d->weights->embedding,
                                         .multiplier = d->embedding_multiplier,
+                                        .position_table = d->spec->names.position_embedding ? positions : NULL,
+                                        .positions = d->inputs->positions,
+                                        .position_offset = d->spec->position_offset,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
     if (d->spec->names.embedding_norm)
@@ -100,7 +105,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
     embed(&s);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
-        const bool parallel = d->spec->layers[layer].norm_placement == NORM_PARALLEL;
+        const bool parallel = norm_is_parallel(d->spec->layers[layer].norm_placement);
         const void *attention = d->act.attention;
         struct matmul_input mlp = {0};
         if (cancelled(d)) return false;
@@ -209,9 +214,38 @@ static float rounded(float value, enum dtype dtype)
     return dtype_load(&stored, dtype, 0);
 }
 
+/* Elements of alibi_slopes; 0: no layer has ALiBi. */
+static int64_t alibi_count(const struct model_spec *spec)
+{
+    bool any = false;
+    for (int32_t i = 0; i < spec->num_layers; i++) any |= spec->layers[i].attention.alibi_bias_max > 0;
+    return any ? (int64_t)spec->num_layers * model_spec_largest(spec).num_heads : 0;
+}
+
+enum status decoder_upload(const struct decoder *d, struct error *err)
+{
+    const struct model_spec *spec = d->spec;
+    const int64_t count = alibi_count(spec), heads = count / spec->num_layers;
+    if (count == 0) return STATUS_OK;
+    float *slopes = malloc((size_t)count * sizeof *slopes);
+    if (!slopes) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the slopes of ALiBi");
+    for (int64_t i = 0; i < count; i++)
+        slopes[i] = attention_alibi_slope(&spec->layers[i / heads].attention, (int32_t)(i % heads));
+    d->backend->copy(d->backend, d->alibi_slopes, slopes, count * (int64_t)sizeof *slopes, NULL);
+    const enum status status = d->backend->stream_synchronize(d->backend, NULL, err);
+    free(slopes);
+    return status;
+}
+
 enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                              struct error *err)
 {
+    void *slopes = NULL;
+    const int64_t alibi = alibi_count(d->spec);
+    enum status status =
+        alibi > 0 ? arena_alloc(arena, PURPOSE_STATE, alibi * (int64_t)sizeof(float), &slopes, err) : STATUS_OK;
+    if (status != STATUS_OK) return status;
+    d->alibi_slopes = slopes;
     d->embedding_multiplier = (float)d->spec->embedding_multiplier;
     if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
@@ -221,6 +255,8 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
                                                     .chunk = a->chunk,
                                                     .soft_cap = a->soft_cap,
                                                     .kv_scales = kv_cache_scales(d->cache, i - a->shares_kv)};
+        if (a->alibi_bias_max > 0 && slopes)
+            d->attention[i].alibi_slopes = d->alibi_slopes + i * (alibi / d->spec->num_layers);
         if (!arena->planning) d->attention[i].sinks = d->weights->layers[i].sinks.data;
     }
     return allocate_activations(d, arena, limits, err);

@@ -54,6 +54,7 @@ struct decoder {
     const volatile sig_atomic_t *cancel; /* as in struct model_options */
     struct activations act;              /* this and the rest are set by decoder_allocate */
     float embedding_multiplier;
+    float *alibi_slopes; /* [num_layers, num_heads] on the device, the most heads of any layer; NULL: no ALiBi */
     struct attention_params attention[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
@@ -69,6 +70,9 @@ struct step_shape {
 /* Allocates the activations and derives from the spec what does not change from step to step. */
 enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                              struct error *err);
+
+/* Copies to the device what decoder_allocate has made room for. */
+enum status decoder_upload(const struct decoder *d, struct error *err);
 
 /* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. False: it
  * was cancelled. */

@@ -109,8 +109,8 @@ static enum status check_blocks(const struct tensor *t, const struct weight *fro
                      t->name, (long long)t->out_features, (long long)from->scale_rows);
 }
 
-/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. Of a quantized matrix,
- * what the host has as it is wanted is copied, the rest read by rows. */
+/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. What the host has as it
+ * is wanted is copied, the rest read by rows. */
 static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
                                 const struct weights_place *place, struct error *err)
 {
@@ -143,11 +143,18 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
     return STATUS_OK;
 }
 
-/* A bias is merged as its matrix is, and gets the type of the activations; other vectors keep their own. */
+/* The type that a vector has on the device: a bias of a matrix that of the activations, `dtype`; gain and bias of a
+ * norm, and other vectors, their own. */
+static enum dtype vector_dtype(const struct tensor *t, const struct weights_place *place, enum dtype dtype)
+{
+    return t->kind == TENSOR_BIAS && !place->norm ? dtype : *place->vector_dtype;
+}
+
+/* A bias is merged as its matrix is. */
 static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
                                 const struct weights_place *to, struct error *err)
 {
-    const enum dtype dtype = t->kind == TENSOR_BIAS ? p->dtype : *from->vector_dtype;
+    const enum dtype dtype = vector_dtype(t, from, p->dtype);
     if (to->first_row == 0) {
         void *data;
         enum status status = allocate(p, to->num_rows * dtype_size(dtype), &data, err);
@@ -205,7 +212,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
-    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR) dtype = *place.vector_dtype;
+    if (t->kind != TENSOR_MATRIX) dtype = vector_dtype(t, &place, dtype);
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);
 }

@@ -144,7 +144,9 @@ static enum status same_bytes(const struct tensor_file *file, const struct store
 
 static struct tensor_name head_name(const struct opening *o)
 {
-    return tensor_name_with("lm_head.weight", &o->prefix);
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", o->spec->names.lm_head);
+    return tensor_name_with(name, &o->prefix);
 }
 
 /* Whether lm_head is the embedding. Where the spec says so, a stored lm_head is used all the same if it is another. */
@@ -204,6 +206,10 @@ static bool is_shared(const struct model_spec *spec, const struct stored_tensor 
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq",
+                                       ".attn.bias", /* masks */
+                                       ".attn.masked_bias",
+                                       ".attention.bias",
+                                       ".attention.masked_bias",
                                        ".weight_shape",
                                        ".input_scale",
                                        ".output_scale",
@@ -229,7 +235,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
 static bool is_of_other_modality(const struct opening *o, const struct stored_tensor *t)
 {
     const struct tensor_names *n = &o->spec->names;
-    const char *const modules[] = {n->layers, n->embedding, n->final_norm, "lm_head"};
+    const char *const modules[] = {n->layers, n->embedding, n->final_norm, n->lm_head};
     if (!o->spec->has_vision && !o->spec->has_audio) return false;
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
         const struct tensor_name name = tensor_name_with(modules[i], &o->prefix);

@@ -45,8 +45,8 @@ enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const
                      (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
-/* Takes memory for what matrices cannot use in the files, and adds the transfers that fill it unless the
- * memory is only counted. Returns how many there are. */
+/* Takes memory for what matrices cannot use in the files, and adds the transfers that fill it unless the memory is only
+ * counted. Returns how many there are. */
 static size_t place(const struct model_weights *w, struct weights_memory *memory, struct transfer *transfers)
 {
     size_t count = 0;

@@ -107,7 +107,7 @@ static enum status send_piece(struct backend *b, struct lane *lane, const struct
     return status;
 }
 
-/* ---- a band of a quantized matrix ---- */
+/* ---- a band of a matrix ---- */
 
 static enum status send_bytes(struct backend *b, struct lane *lane, void *destination, const void *source,
                               int64_t bytes, struct error *err)

@@ -31,7 +31,7 @@ enum status upload_begin(struct backend *b, struct transfer *transfers, size_t c
 /* Waits until everything is on the device, and frees the upload. The first failure of any thread is reported. */
 enum status upload_finish(struct upload *upload, struct error *err);
 
-/* Reads transfers that are quantized matrices into host memory, to which their `rows` point, on all processors. The
+/* Reads transfers that are matrices into host memory, to which their `rows` point, on all processors. The
  * caller keeps `transfers`. The first failure of any thread is reported. */
 enum status upload_to_host(struct transfer *transfers, size_t count, struct error *err);
 

@@ -11,12 +11,7 @@
 #include "base/host_memory.h"
 #include "base/plural.h"
 
-/* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
-static struct xielu_params initial_xielu(enum mlp_kind mlp)
-{
-    if (mlp == MLP_RELU2) return (struct xielu_params){.alpha_p = 1};
-    return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
-}
+static const struct xielu_params initial_xielu = {.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
 
 static enum status allocate_layers(const struct model_spec *spec, struct model_weights *w, struct error *err)
 {
@@ -45,7 +40,7 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
         return status;
     }
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+        w->layers[i].xielu = initial_xielu;
         w->layers[i].scalar = 1;
     }
     for (int32_t i = 0; i < w->table.count; i++) {
@@ -64,6 +59,7 @@ static const struct {
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_POSITION_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, position_embedding)},
     [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_PER_LAYER_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, per_layer_embedding)},
     [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
@@ -97,14 +93,15 @@ static const struct {
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
 };
 
-/* `place` with the vector of a norm, or another one. */
-static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found)
+/* `place` with the gain or bias of a norm, or another vector. */
+static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found, bool bias)
 {
     struct weight_vector *vector = found;
+    struct norm_params *norm = found;
     if (kind == PLACE_NORM) {
-        place.norm = found;
-        place.vector = &place.norm->gain;
-        place.vector_dtype = &place.norm->gain_dtype;
+        place.norm = norm;
+        place.vector = bias ? &norm->bias : &norm->gain;
+        place.vector_dtype = bias ? &norm->bias_dtype : &norm->gain_dtype;
     } else {
         place.vector = &vector->data;
         place.vector_dtype = &vector->dtype;
@@ -119,7 +116,7 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
     bool merged = false;
     if (kind == NO_PLACE) return place;
-    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found);
+    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t->kind == TENSOR_BIAS);
     place.matrix = found;
     if (kind == PLACE_PROJECTION) {
         place.projection = found;

@@ -49,7 +49,7 @@ struct layer_weights {
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
-    struct xielu_params xielu; /* of an MLP without a gate */
+    struct xielu_params xielu; /* of an MLP with that activation */
     struct weight down;        /* [hidden_size, intermediate_size] */
     struct expert_weights experts;
     struct norm_params post_mlp_norm;       /* [hidden_size] */
@@ -60,10 +60,11 @@ struct layer_weights {
 };
 
 struct model_weights {
-    struct tensor_table table;              /* what there is */
-    struct weight embedding;                /* [vocab_size, hidden_size] */
-    struct norm_params embedding_norm;      /* [hidden_size] */
-    struct weight per_layer_embedding;      /* [per_layer_vocab_size, num_layers * per_layer_size] */
+    struct tensor_table table;         /* what there is */
+    struct weight embedding;           /* [vocab_size, hidden_size] */
+    struct weight position_embedding;  /* [max_position_embeddings + position_offset, hidden_size]; data NULL: none */
+    struct norm_params embedding_norm; /* [hidden_size] */
+    struct weight per_layer_embedding; /* [per_layer_vocab_size, num_layers * per_layer_size] */
     struct projection per_layer_projection; /* [num_layers * per_layer_size, hidden_size] */
     struct norm_params per_layer_norm;      /* [per_layer_size] */
     struct weight lm_head;                  /* [vocab_size, hidden_size]; the embedding where they are tied */
@@ -151,7 +152,7 @@ void model_weights_set_scalar(struct model_weights *weights, const struct tensor
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
     struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
-    struct norm_params *norm;      /* that the gain belongs to; NULL: none */
+    struct norm_params *norm;      /* that the gain or bias belongs to; NULL: none */
     const void **vector;           /* the data of a bias, a gain or a vector, and their type */
     enum dtype *vector_dtype;
     /* where the tensor begins in the matrix or its bias, and how many rows these have, of all segments together */

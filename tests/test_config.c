@@ -189,8 +189,7 @@ static void test_unsupported(void **state)
         {"whisper", "audio"},
         {"t5", "an encoder"},
         {"bert", "an encoder"},
-        {"gpt2", "learned positions, ALiBi, or norms with biases"},
-        {"gptj", "learned positions, ALiBi, or norms with biases"},
+        {"gpt_neo", "layers of a kind of its own"},
         {"patchtst", "time series in place of text"},
         {"bitnet", "layers of a kind of its own"},
     };
@@ -491,6 +490,20 @@ static void test_refused_by_a_family(void **state)
         {"phi3", "\"partial_rotary_factor\":0.1", STATUS_INVALID, "partial_rotary_factor is 0.1, but must rotate an"},
         {"phi3", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", STATUS_UNSUPPORTED,
          "rope_type \"linear\" is not supported (default and longrope are)"},
+        {"bloom", "\"apply_residual_connection_post_layernorm\":true", STATUS_UNSUPPORTED, "another residual"},
+        {"falcon", "\"new_decoder_architecture\":true,\"parallel_attn\":false", STATUS_UNSUPPORTED,
+         "transformers has no such model"},
+        {"falcon", "\"num_kv_heads\":3,\"new_decoder_architecture\":true", STATUS_INVALID,
+         "is not a multiple of num_kv_heads (3)"},
+        {"gpt2", "\"activation_function\":\"quick_gelu\"", STATUS_UNSUPPORTED, "activation_function is \"quick_gelu\""},
+        {"gptj", "\"rotary_dim\":7", STATUS_INVALID, "rotary_dim (7) must be even"},
+        {"gptj", "\"tie_word_embeddings\":true", STATUS_UNSUPPORTED, "tie_word_embeddings is true: quire does not"},
+        {"gpt_neox", "\"rotary_pct\":0.1", STATUS_INVALID, "partial_rotary_factor is 0.1, but must rotate an"},
+        {"mpt", "\"attn_config\":{\"alibi\":false}", STATUS_UNSUPPORTED, "learned positions"},
+        {"mpt", "\"attn_config\":{\"clip_qkv\":6}", STATUS_UNSUPPORTED, "attn_config.clip_qkv is set"},
+        {"mpt", "\"no_bias\":false", STATUS_UNSUPPORTED, "no_bias is false: quire does not compute biases"},
+        {"phi", "\"tie_word_embeddings\":true", STATUS_UNSUPPORTED, "tie_word_embeddings is true: quire does not"},
+        {"stablelm", "\"qk_layernorm\":true", STATUS_UNSUPPORTED, "qk_layernorm is true"},
         {"qwen2", "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true"},
         {"qwen3", "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but quire computes qwen3 models"},
         {"qwen3", "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8"},
@@ -550,6 +563,29 @@ static void test_arithmetic_of_families(void **state)
         assert_true(c.spec.gain_offset == cases[i].gemma);
         assert_int_equal(c.spec.round_embedding_multiplier, cases[i].gemma);
     }
+}
+
+/* OPT of 350M parameters is another model. */
+static void test_opt(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"opt\",\"ffn_dim\":128";
+    const struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.position_offset, 2);
+    refuse(*state, base, "\"word_embed_proj_dim\":16", STATUS_UNSUPPORTED, "quire has no projected embedding");
+    refuse(*state, base, "\"do_layer_norm_before\":false", STATUS_UNSUPPORTED, "do_layer_norm_before is false");
+    refuse(*state, base, "\"_remove_final_layer_norm\":true", STATUS_UNSUPPORTED, "without a final norm");
+    refuse(*state, base, "\"layer_norm_elementwise_affine\":false", STATUS_UNSUPPORTED, "norms without gains");
+}
+
+/* The slopes of transformers' build_alibi_tensor: of 6 heads, those of 4 and then every second one of 8. */
+static void test_alibi(void **state)
+{
+    (void)state;
+    static const float exponents[] = {2, 4, 6, 8, 1, 3};
+    struct attention_spec a = {.num_heads = 6, .alibi_bias_max = 8, .alibi_multiplier = 0.5f};
+    for (int32_t i = 0; i < 6; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-exponents[i]));
+    a.num_heads = 4;
+    for (int32_t i = 0; i < 4; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-2 * (float)(i + 1)));
 }
 
 /* Command R names its length model_max_length. */
@@ -1584,6 +1620,8 @@ int main(void)
         TEST(test_refused_by_a_family),
         TEST(test_default_num_kv_heads),
         TEST(test_arithmetic_of_families),
+        TEST(test_opt),
+        TEST(test_alibi),
         TEST(test_model_max_length),
         TEST(test_qwen_windows),
         TEST(test_two_ropes),

@@ -34,7 +34,7 @@ static void copied_open(struct copied *c, const char *name, enum dtype dtype)
     must(model_weights_open(folder, &c->config.spec, NULL, &c->host, &err), &err);
     must(device_weights_begin(&c->arena, &c->config.spec, &c->host, dtype, &c->device, &upload, &err), &err);
     must(upload_finish(upload, &err), &err);
-    must(model_weights_pack(&c->host, &err), &err); /* matrices that cannot be used as the file has them */
+    must(model_weights_pack(&c->host, &err), &err); /* what cannot be used in the files */
 }
 
 static void copied_close(struct copied *c)
@@ -72,19 +72,14 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
         assert_memory_equal(&host->xielu, &device->xielu, sizeof host->xielu);
         return;
     }
-    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES) {
-        const struct norm_params *host = model_weights_place(&c->host, t).norm,
-                                 *device = model_weights_place(&c->device, t).norm;
-        from = host->gain, to = device->gain;
-        from_dtype = to_dtype = device->gain_dtype;
-        assert_int_equal(host->gain_dtype, device->gain_dtype);
-        assert_true(host->eps == device->eps && host->eps > 0);
-    } else if (t->kind == TENSOR_VECTOR) {
-        const struct weights_place host = model_weights_place(&c->host, t), device = model_weights_place(&c->device, t);
-        from = *host.vector, to = *device.vector;
-        from_dtype = to_dtype = DTYPE_FLOAT32;
-        assert_int_equal(*host.vector_dtype, DTYPE_FLOAT32);
-        assert_int_equal(*device.vector_dtype, DTYPE_FLOAT32);
+    const struct weights_place of_host = model_weights_place(&c->host, t),
+                               of_device = model_weights_place(&c->device, t);
+    if (of_host.norm || t->kind == TENSOR_VECTOR) {
+        from = *of_host.vector, to = *of_device.vector;
+        from_dtype = to_dtype = *of_device.vector_dtype;
+        assert_int_equal(*of_host.vector_dtype, *of_device.vector_dtype);
+        if (t->kind == TENSOR_VECTOR) assert_int_equal(to_dtype, DTYPE_FLOAT32);
+        if (of_host.norm) assert_true(of_host.norm->eps == of_device.norm->eps && of_host.norm->eps > 0);
     } else {
         const struct weight *host = model_weights_matrix(&c->host, t), *device = device_matrix(c, t);
         const bool bias = t->kind == TENSOR_BIAS;

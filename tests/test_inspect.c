@@ -311,6 +311,8 @@ static void rows_of_every_kind_of_layer(void **state)
                                          "merged gate and up in mlp.gate_up_proj", "eos 151329, 151336, 151338"));
     check_rows(GOLDEN "/gemma", ARGUMENTS("MLP gelu with a gate"));
     check_rows(GOLDEN "/apertus", ARGUMENTS("MLP xielu without a gate"));
+    check_rows(GOLDEN "/opt", ARGUMENTS("rotation none, learned positions", "MLP relu without a gate"));
+    check_rows(GOLDEN "/bloom", ARGUMENTS("rotation none, ALiBi"));
     check_rows(GOLDEN "/arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
     check_rows(GOLDEN "/qwen2", ARGUMENTS("biases qkv"));
     check_rows(GOLDEN "/gemma4_e",

@@ -555,7 +555,7 @@ static void experts_of_floats(struct test_backend *tb)
                                        .weights_first = i % 6 == 5,
                                        .base = i % 3 > 0,
                                        .base_gate = i % 3 == 2,
-                                       .gate = {.activation = i % NUM_ACTIVATIONS},
+                                       .gate = {.activation = i % NUM_GATE_ACTIVATIONS},
                                        .routing = i % 3 ? ROUTING_RANDOM : ROUTING_SKEWED};
         check_experts(tb, &c);
     }

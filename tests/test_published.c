@@ -87,11 +87,11 @@ static void check_sizes(const char *name, const struct model_spec *spec, const j
 /* The class of a layer's activation in transformers. */
 static const char *activation_class(const struct layer_spec *layer)
 {
-    static const char *const classes[] = {[ACTIVATION_SILU] = "SiLUActivation",
-                                          [ACTIVATION_GELU_TANH] = "GELUTanh",
-                                          [ACTIVATION_GELU] = "GELUActivation"};
-    if (layer->mlp.kind == MLP_XIELU) return "XIELUActivation";
-    return layer->mlp.kind == MLP_RELU2 ? "ReLUSquaredActivation" : classes[layer->mlp.activation];
+    static const char *const classes[] = {
+        [ACTIVATION_SILU] = "SiLUActivation",         [ACTIVATION_GELU_TANH] = "GELUTanh",
+        [ACTIVATION_GELU] = "GELUActivation",         [ACTIVATION_RELU] = "ReLU",
+        [ACTIVATION_RELU2] = "ReLUSquaredActivation", [ACTIVATION_XIELU] = "XIELUActivation"};
+    return classes[layer->mlp.activation];
 }
 
 static void check_layers(const char *name, const struct model_spec *spec, const json_t *golden)
@@ -159,8 +159,8 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
         const struct tensor *t = find(&table, key);
         if (!t) fail_msg("%s: there is no %s in the table", name, key);
         same(name, key, (double)(t->merged_in_file ? t->merged_rows : t->out_features),
-             json_number_value(json_array_get(shape, 0)));
-        same(name, key, (double)t->in_features, json_number_value(json_array_get(shape, 1)));
+             json_number_value(json_array_get(shape, t->transposed)));
+        same(name, key, (double)t->in_features, json_number_value(json_array_get(shape, !t->transposed)));
     }
     tensor_table_free(&table);
 }

@@ -95,12 +95,17 @@ static void assert_same_answers(const char *model, const char *format, const cha
 
 /* ---- what is written ---- */
 
-/* Whether a tensor of the folder holds several matrices, such as all experts of a layer. */
-static bool has_stacks(const char *folder)
+/* Whether a tensor of the folder that is to be quantized holds several matrices, such as all experts of a layer, a
+ * transposed one, or q, k and v head by head. bloom's have 48 columns, no whole groups of int4, and stay floats there.
+ */
+static bool has_stacks(const char *folder, const char *format)
 {
+    static const char *const models[] = {"falcon_two_norms", "gpt2", "gpt_neox", "persimmon", "bloom"};
+    const size_t num_models = sizeof models / sizeof *models - (strcmp(format, "int4") == 0);
     struct tensor_file *file;
     struct error err;
     bool found = false;
+    for (size_t i = 0; i < num_models; i++) found = found || strcmp(strrchr(folder, '/') + 1, models[i]) == 0;
     must(tensor_file_open(folder, &file, &err), &err);
     for (int64_t i = 0; i < tensor_file_count(file); i++) {
         const struct stored_tensor *t = tensor_file_at(file, i);
@@ -120,10 +125,11 @@ static void test_same_answers(void **state)
             char model[MAX_PATH];
             struct temp_folder output;
             snprintf(model, sizeof model, "%s/golden/%s", QUIRE_TEST_DATA, golden_checkpoints[i]);
-            const bool stacks = has_stacks(model);
+            const bool stacks = has_stacks(model, formats[k]);
             temp_folder_make(&output);
             quantize(model, output.path, formats[k], i % 8 ? "5" : "0.00003", stacks,
-                     stacks ? "holds several matrices, or a transposed one, for which compressed-tensors has no form"
+                     stacks ? "holds several matrices, a transposed one, or q, k and v head by head, which quire does "
+                              "not read from"
                             : "matrices to");
             if (!stacks) assert_same_answers(model, formats[k], output.path);
             temp_folder_remove(&output);

@@ -16,6 +16,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "model/config.h"
+#include "model/quantization.h"
 #include "model/weights.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_folder.h"
@@ -103,7 +104,7 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
     add(c, "model.embed_tokens.weight", m->vocab_size, m->hidden_size);
     for (int i = 0; i < m->num_layers; i++) {
         add_layer(c, m, i);
-        if (m->layers[i].mlp.kind == MLP_XIELU) add_scalars(c, i);
+        if (m->layers[i].mlp.activation == ACTIVATION_XIELU) add_scalars(c, i);
     }
     add(c, "model.norm.weight", m->hidden_size, 0);
     if (head) add(c, "lm_head.weight", m->vocab_size, m->hidden_size);
@@ -340,6 +341,62 @@ static void test_golden_families(void **state)
     }
 }
 
+/* Opens a golden checkpoint, quantized to int8 while it is loaded or not, and reads into memory what lies in another
+ * order in its file. */
+static struct model_weights open_packed(const char *name, bool int8)
+{
+    char folder[512];
+    struct model_config config;
+    struct model_weights w;
+    struct error err = {""};
+    snprintf(folder, sizeof folder, GOLDEN "%s", name);
+    if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK ||
+        (int8 && quantization_apply(&config.spec, "int8", &err) != STATUS_OK) ||
+        model_weights_open(folder, &config.spec, NULL, &w, &err) != STATUS_OK ||
+        model_weights_pack(&w, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return w;
+}
+
+/* Element [row][i] of q, k or v of layer 1, where the file has `stored` at this row and column. */
+static void check_element(const struct model_weights *w, const struct model_weights *int8, int part, int64_t row,
+                          int64_t i, float stored)
+{
+    const struct weight *m = &w->layers[1].qkv.parts[part], *q = &int8->layers[1].qkv.parts[part];
+    const float scale = dtype_load(q->scales, q->scale_dtype, row);
+    assert_true(weight_element(m, row, i) == stored);
+    assert_true(fabsf(weight_element(q, row, i) - stored) <= 0.501f * scale);
+}
+
+/* GPT-NeoX has q, k and v of each head together, GPT-2 has columns. */
+static void test_rows_in_another_order(void **state)
+{
+    (void)state;
+    enum { HEAD = 16, HIDDEN = 32 };
+    struct model_weights w = open_packed("gpt_neox", false), int8 = open_packed("gpt_neox", true);
+    const struct stored_tensor *found = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.weight");
+    const struct stored_tensor *bias = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.bias");
+    assert_true(found && bias && int8.layers[1].qkv.parts[0].format == WEIGHT_INT8);
+    for (int64_t row = 0; row < HIDDEN; row++)
+        for (int part = 0; part < 3; part++) {
+            const int64_t at = row / HEAD * 3 * HEAD + part * HEAD + row % HEAD;
+            const struct weight *m = &w.layers[1].qkv.parts[part];
+            assert_true(dtype_load(m->bias, m->bias_dtype, row) == dtype_load(bias->data, bias->type->dtype, at));
+            for (int64_t i = 0; i < HIDDEN; i++)
+                check_element(&w, &int8, part, row, i, dtype_load(found->data, found->type->dtype, at * HIDDEN + i));
+        }
+    model_weights_close(&w), model_weights_close(&int8);
+
+    w = open_packed("gpt2", false), int8 = open_packed("gpt2", true);
+    found = tensor_file_find(w.file, "transformer.h.1.attn.c_attn.weight");
+    for (int64_t row = 0; row < HIDDEN; row++)
+        for (int64_t i = 0; i < HIDDEN; i++)
+            for (int part = 0; part < 3; part++)
+                check_element(&w, &int8, part, row, i,
+                              ((const float *)found->data)[i * 3 * HIDDEN + part * HIDDEN + row]);
+    model_weights_close(&w), model_weights_close(&int8);
+}
+
 static void test_golden_cases(void **state)
 {
     static const int32_t lengths[] = {1, 7, 33, 100};
@@ -497,7 +554,8 @@ static void test_xielu(void **state)
 {
     const struct temp_folder *folder = *state;
     struct model_spec spec = small();
-    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_XIELU;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = spec.layers[1].mlp.activation = ACTIVATION_XIELU;
     const double stored = bf16_to_float(0x3f3f), softplus = log(1 + exp(stored));
     struct model_weights w = open_xielu(folder, &spec, NULL);
     const struct xielu_params *xielu = &w.layers[1].xielu;
@@ -524,19 +582,19 @@ static void test_xielu(void **state)
     refuse(folder, &spec, STATUS_INVALID, "alpha_n\" has shape [2], but config.json makes it [1]");
 }
 
-/* Dummy weights have the numbers with which training begins; those of a squared ReLU are constants. */
+/* Dummy weights have xIELU's numbers with which training begins. */
 static void test_dummy_without_a_gate(void **state)
 {
     (void)state;
     struct model_spec spec = small();
-    spec.layers[0].mlp.kind = MLP_XIELU;
-    spec.layers[1].mlp.kind = MLP_RELU2;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = ACTIVATION_XIELU;
+    spec.layers[1].mlp.activation = ACTIVATION_RELU2;
     struct model_weights w;
     struct error err = {""};
     assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OK);
-    const struct xielu_params *learnt = &w.layers[0].xielu, *constant = &w.layers[1].xielu;
+    const struct xielu_params *learnt = &w.layers[0].xielu;
     assert_true(learnt->alpha_p == 0.8f && learnt->alpha_n == 0.8f && learnt->beta == 0.5f);
-    assert_true(constant->alpha_p == 1 && constant->alpha_n == 0 && constant->beta == 0);
     assert_int_equal(w.bytes, expected_bytes(&spec) - (int64_t)2 * 8 * 12 * 2); /* two gates less, and no scalars */
     model_weights_close(&w);
 }
@@ -826,6 +884,7 @@ int main(void)
         TEST(test_golden),
         TEST(test_golden_families),
         TEST(test_golden_cases),
+        TEST(test_rows_in_another_order),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),

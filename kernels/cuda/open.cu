@@ -77,7 +77,7 @@ static void fill_table(struct backend *b)
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
-    b->xielu = cuda_xielu;
+    b->activate = cuda_activate;
     b->clip = cuda_clip;
     b->output_gate = cuda_output_gate;
     b->linear = cuda_linear;

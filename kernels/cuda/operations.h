@@ -42,7 +42,7 @@ fused_add_rms_norm_function cuda_fused_add_rms_norm;
 /* rotary.cu, activation.cu, scale_logits.cu */
 rotary_embedding_function cuda_rotary_embedding;
 act_and_mul_function cuda_act_and_mul;
-xielu_function cuda_xielu;
+activate_function cuda_activate;
 clip_function cuda_clip;
 output_gate_function cuda_output_gate;
 scale_logits_function cuda_scale_logits;

@@ -165,7 +165,8 @@ static bool reads_partial_rotary_factor(const struct family *family)
 static double read_partial_rotary_factor(struct json_reader *r, const struct family *family)
 {
     const double absent = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
-    return reads_partial_rotary_factor(family) ? json_reader_number(r, "partial_rotary_factor", absent, 0, 1) : 1;
+    const char *key = family->partial_rotary_factor_key ? family->partial_rotary_factor_key : "partial_rotary_factor";
+    return reads_partial_rotary_factor(family) ? json_reader_number(r, key, absent, 0, 1) : 1;
 }
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
@@ -244,8 +245,9 @@ static struct rope_config unscaled(const struct model_spec *spec, double theta)
 static void read_one_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
+    const char *theta_key = family->rope_theta_key ? family->rope_theta_key : "rope_theta";
     struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
-    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, theta_key, theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
     const char *prefix;

@@ -13,10 +13,9 @@ enum {
     VISION = 8,
     AUDIO = 16,
     ENCODER = 32,
-    OLDER = 64,
-    SERIES = 128,
-    OTHER = 256,
-    MIXED_HEADS = 512,
+    SERIES = 64,
+    OTHER = 128,
+    MIXED_HEADS = 256,
 };
 
 static const struct {
@@ -29,7 +28,6 @@ static const struct {
     {RECURRENT, "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
     {LATENT, "latent attention (MLA)"},
     {EXPERTS, "a mixture of experts"},
-    {OLDER, "learned positions, ALiBi, or norms with biases"},
     {SERIES, "time series in place of text"},
     {OTHER, "layers of a kind of its own"},
     {MIXED_HEADS, "a mixture of attention heads (MoA)"},
@@ -54,12 +52,11 @@ static const struct {
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
+    {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
             "gemma4_unified_text hrm_text ministral3 "
             "muse_glimmer_assistant muse_glimmer_text reformer voxtral_realtime_text xlnet"},
-    {OLDER, "biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj "
-            "jais2 modernbert-decoder mpt nemotron openai-gpt opt persimmon phi stablelm starcoder2 xglm"},
     {ENCODER, "EvollaModel albert bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small bros "
               "camembert canine convbert data2vec-text deberta deberta-v2 distilbert dpr electra encoder-decoder ernie "
               "esm esmc esmfold2 eurobert evolla flaubert fnet fsmt funnel ibert jina_embeddings_v3 layoutlm led lilt "

@@ -190,8 +190,10 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
         const struct attention_spec *a = &spec->layers[i].attention;
         if (a->rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
+        else if (a->alibi_bias_max > 0)
+            tally_add(&kinds, "none, ALiBi");
         else
-            tally_add(&kinds, "none");
+            tally_add(&kinds, "none%s", spec->names.position_embedding ? ", learned positions" : "");
     }
     tally_row(t, "  rotation",
               spec->rope_interleaved ? "interleaved, "
@@ -216,7 +218,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
     static const char *const places[] = {[NORM_BEFORE] = "before each sublayer",
                                          [NORM_AFTER] = "after each sublayer",
                                          [NORM_AROUND] = "before and after each sublayer",
-                                         [NORM_PARALLEL] = "before attention and MLP in parallel"};
+                                         [NORM_PARALLEL] = "before attention and MLP in parallel",
+                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel"};
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
@@ -297,6 +300,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         const struct rope_config *rope = &spec->ropes[r];
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
+        if (rope_rotary_dim(spec, r) == 0) continue;
         for (int32_t i = 0; i < spec->num_layers; i++)
             count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);

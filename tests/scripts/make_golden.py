@@ -42,7 +42,7 @@ LENGTHS = (1, 7, 33, 100)
 ALL_POSITIONS_UP_TO = 33  # longer prompts: the last position only
 STEPS = 64
 SMALLEST_GAP = 2e-3
-FEWEST_DISTINCT = 20  # of the 64 greedy tokens
+FEWEST_DISTINCT = 1 / 16  # of the vocabulary, among the 64 greedy tokens
 LARGEST_ERRORS = 0.04, 3e-6  # of a mixture of experts in bfloat16 and in float32
 
 LLAMA3 = dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -54,6 +54,8 @@ def longrope(pairs):
     return dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1 + 0.05 * i for i in range(pairs)],
                 long_factor=[1 + 1.5 * i for i in range(pairs)])
 
+
+SMALL = dict(vocab_size=160, hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
 
 # name: (family, dtype, "4" or "5" for the layout of config.json, shard size, config)
 CHECKPOINTS = {
@@ -335,6 +337,36 @@ CHECKPOINTS = {
     "smolvlm": ("smolvlm", "bfloat16", "5", None, dict(
         model_type="llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=64)),
+    # q, k and v head by head, a quarter of each head rotated, two norms in parallel
+    "gpt_neox": ("gpt_neox", "float16", "4", None, dict(SMALL, intermediate_size=48, tie_word_embeddings=False)),
+    "phi": ("phi", "bfloat16", "4", None, dict(SMALL, intermediate_size=48, tie_word_embeddings=False)),
+    # LayerNorms of heads; the others as phi
+    "phi_qk_norm": ("phi", "bfloat16", "5", None, dict(
+        SMALL, intermediate_size=48, num_key_value_heads=1, qk_layernorm=True, tie_word_embeddings=False)),
+    "stablelm": ("stablelm", "bfloat16", "5", None, dict(
+        SMALL, intermediate_size=48, num_key_value_heads=1, use_qkv_bias=True, tie_word_embeddings=True)),
+    "stablelm_parallel": ("stablelm", "bfloat16", "4", None, dict(
+        SMALL, intermediate_size=48, num_key_value_heads=2, use_parallel_residual=True, tie_word_embeddings=True)),
+    "starcoder2": ("starcoder2", "bfloat16", "5", None, dict(
+        SMALL, intermediate_size=48, num_key_value_heads=1, sliding_window=24, norm_epsilon=1e-3)),
+    "opt": ("opt", "float16", "5", None, dict(SMALL, ffn_dim=48)),
+    # three heads, for which ALiBi's slopes are those of four
+    "bloom": ("bloom", "float16", "5", None, dict(
+        SMALL, hidden_size=48, num_attention_heads=3, tie_word_embeddings=False)),
+    "mpt": ("mpt", "bfloat16", "5", None, dict(
+        SMALL, hidden_size=48, num_attention_heads=3, tie_word_embeddings=False)),
+    "falcon": ("falcon", "bfloat16", "4", None, dict(SMALL, tie_word_embeddings=False)),
+    "falcon_two_norms": ("falcon", "bfloat16", "5", None, dict(
+        SMALL, num_attention_heads=4, hidden_size=64, ffn_hidden_size=48, num_kv_heads=2,
+        new_decoder_architecture=True, tie_word_embeddings=False)),
+    "gpt2": ("gpt2", "float32", "5", None, dict(SMALL, n_inner=48, scale_attn_by_inverse_layer_idx=True)),
+    "gpt_bigcode": ("gpt_bigcode", "bfloat16", "5", None, dict(SMALL)),
+    "gptj": ("gptj", "float16", "5", None, dict(SMALL, rotary_dim=8, n_inner=48)),
+    "nemotron": ("nemotron", "bfloat16", "5", None, dict(
+        SMALL, intermediate_size=48, head_dim=32, num_key_value_heads=1, tie_word_embeddings=False)),
+    "persimmon": ("persimmon", "bfloat16", "4", None, dict(SMALL, intermediate_size=48)),
+    "jais2": ("jais2", "bfloat16", "5", None, dict(
+        SMALL, intermediate_size=48, num_key_value_heads=1, layer_norm_eps=1e-3)),
 }
 # family: its class, its vision_config, and other keys of the file
 TOWER = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=8, patch_size=4)
@@ -364,13 +396,17 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
     "ernie4_5_moe": "Ernie4_5_Moe",
     "gemma4": "Gemma4",
+    "gpt_neox": "GPTNeoX", "phi": "Phi", "stablelm": "StableLm",
+    "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
+    "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
     "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 # where the name is not CLASSES' + "Config"
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}
+MODEL_CLASSES = {"gpt2": "GPT2LMHeadModel"}  # where the name is not CLASSES' + "ForCausalLM"
 # a gain is this plus what the file holds
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1}
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1, "nemotron": 1}
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
@@ -382,7 +418,8 @@ def new_model(family, keys):
         return getattr(transformers, f"{name}ForConditionalGeneration")(config)
     name = CLASSES[family]
     config_class = getattr(transformers, CONFIG_CLASSES.get(family, f"{name}Config"))
-    return getattr(transformers, f"{name}ForCausalLM")(config_class(**COMMON, **keys))
+    model_class = getattr(transformers, MODEL_CLASSES.get(family, f"{name}ForCausalLM"))
+    return model_class(config_class(**{**COMMON, **keys}))
 
 
 def randomize(model, seed, gain_offset):
@@ -391,13 +428,13 @@ def randomize(model, seed, gain_offset):
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             noise = torch.randn(tensor.shape, generator=generator)
-            if "norm" in name:
-                tensor.copy_(1 - gain_offset + 0.2 * noise)
-            elif name.endswith("bias"):
+            if name.endswith("bias"):
                 tensor.copy_(0.2 * noise)
             elif name.endswith("sinks"):
                 tensor.copy_(2 * noise)
-            elif "embed" in name or "lm_head" in name:
+            elif "norm" in name or ".ln_" in name:
+                tensor.copy_(1 - gain_offset + 0.2 * noise)
+            elif any(part in name for part in ("embed", "lm_head", "wte", "wpe")):
                 tensor.copy_(0.4 * noise)
             elif ".experts." in name:
                 tensor.copy_(0.15 * noise)
@@ -422,6 +459,8 @@ def to_transformers_4(config):
         config["sliding_window_pattern"] = config.pop("_sliding_window_pattern")
         rope = rope["full_attention"]
     config["rope_theta"] = rope.pop("rope_theta")
+    if config["model_type"] == "gpt_neox":
+        config["rotary_emb_base"], config["rotary_pct"] = config.pop("rope_theta"), rope.pop("partial_rotary_factor")
     if "mrope_section" in rope:
         rope = dict(type="mrope", mrope_section=rope["mrope_section"])
     config["rope_scaling"] = rope if rope.get("rope_type") != "default" else None
@@ -459,6 +498,8 @@ def greedy(model, prompt):
     for _ in range(STEPS):
         values, indices = logits_of(model, ids)[-1].topk(2)
         gaps.append((values[0] - values[1]).item())
+        if gaps[-1] < SMALLEST_GAP:  # the seed is not taken
+            break
         ids.append(indices[0].item())
     return ids[len(prompt):], gaps
 
@@ -466,10 +507,11 @@ def greedy(model, prompt):
 def make_cases(model, seed):
     generator = torch.Generator().manual_seed(1000 + seed)
     cases, blocks, offset = [], [], 0
+    vocab_size = model.config.vocab_size
     for length in LENGTHS:
-        prompt = torch.randint(3, VOCAB, (length,), generator=generator).tolist()
+        prompt = torch.randint(3, vocab_size, (length,), generator=generator).tolist()
         tokens, gaps = greedy(model, prompt)
-        if min(gaps) < SMALLEST_GAP or len(set(tokens)) < FEWEST_DISTINCT:
+        if min(gaps) < SMALLEST_GAP or len(set(tokens)) < FEWEST_DISTINCT * vocab_size:
             return None
         positions = list(range(length)) if length <= ALL_POSITIONS_UP_TO else [length - 1]
         logits = logits_of(model, prompt)[positions].to(torch.float32).numpy().astype("<f4")
@@ -502,8 +544,9 @@ def is_steady(folder, model, cases, logits):
 def write_golden(folder, cases, logits):
     lines = ",\n".join(json.dumps(case) for case in cases)
     error = error_in(torch.bfloat16, folder, cases, logits)
+    vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
     (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "cases": [\n%s\n]}\n' %
-                                        (VOCAB, error, lines))
+                                        (vocab_size, error, lines))
     (folder / "golden.bin").write_bytes(logits.tobytes())
 
 
