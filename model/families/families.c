@@ -14,6 +14,7 @@ static const struct family *const families[] = {
     &family_cohere,
     &family_cohere2,
     &family_cwm,
+    &family_dbrx,
     &family_dots1,
     &family_ernie4_5,
     &family_ernie4_5_moe,

@@ -286,6 +286,12 @@ CHECKPOINTS = {
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
+    # a clip that many elements meet; the experts' matrices in two dimensions, down transposed
+    "dbrx": ("dbrx", "bfloat16", "5", None, dict(
+        d_model=64, n_heads=2, n_layers=2, max_seq_len=256, tie_word_embeddings=False,
+        attn_config=dict(clip_qkv=2.0, kv_n_heads=1, rope_theta=500000.0),
+        ffn_config=dict(ffn_hidden_size=16, moe_num_experts=5, moe_top_k=2),
+        rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
     # a window, and a theta of its own, in the second layer only; experts beside an MLP
     "granitemoe_swa": ("granitemoe_swa", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
@@ -399,7 +405,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "gpt_neox": "GPTNeoX", "phi": "Phi", "stablelm": "StableLm",
     "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
-    "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
+    "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 # where the name is not CLASSES' + "Config"

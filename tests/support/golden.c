@@ -15,6 +15,7 @@ const char *const golden_checkpoints[] = {
     "cohere",
     "cohere2",
     "cwm",
+    "dbrx",
     "dots1",
     "ernie4_5",
     "ernie4_5_moe",
