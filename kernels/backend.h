@@ -377,6 +377,12 @@ struct route_experts_args {
     int32_t num_tokens;
 };
 
+/* linear, whose float32 result is the router's logits, and route_experts. */
+struct linear_route_args {
+    struct linear_args linear; /* out: route.logits */
+    struct route_experts_args route;
+};
+
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
     /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
@@ -404,7 +410,7 @@ struct experts_gate_up_args {
     struct gate_params gate;
     struct expert_plan plan;
     bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
-    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -413,14 +419,14 @@ struct experts_gate_up_args {
 /* out[token] = base[token] * sigmoid(base_gate[token]) + the sum, in ascending order of expert, over the token's rows
  * of weight * (x[row] * W^T + bias). Sums are float32, so an answer does not depend on the batch. */
 struct experts_down_args {
-    void *out;     /* [num_tokens, out_features] dtype; may be base */
-    const void *x; /* [A, size] dtype: what experts_gate_up has written */
+    void *out; /* [num_tokens, out_features] dtype; may be base */
+    void *x;   /* [A, size] dtype: what experts_gate_up has written; its contents are lost */
     struct expert_matrices down;
     struct expert_plan plan;
     bool weights_first;     /* the weights are in x: here they count as 1 */
     const void *base;       /* [num_tokens, out_features] dtype: the shared experts' result; NULL: 0 */
     const float *base_gate; /* [num_tokens]; NULL: base is added as it is */
-    void *scratch;          /* [A, out_features] dtype */
+    void *scratch;          /* [A, out_features] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -727,6 +733,7 @@ typedef void quantize_rows_function(struct backend *b, const struct quantize_row
 typedef bool linear_parts_function(struct backend *b, const struct linear_args *parts, int count);
 typedef bool norm_linear_function(struct backend *b, const struct norm_linear_args *args);
 typedef bool linear_residual_function(struct backend *b, const struct linear_args *args);
+typedef bool linear_route_function(struct backend *b, const struct linear_route_args *args);
 typedef bool gate_up_function(struct backend *b, const struct gate_up_args *args);
 typedef bool decode_attention_function(struct backend *b, const struct decode_attention_args *args);
 
@@ -825,6 +832,7 @@ struct backend {
     norm_linear_function *norm_linear;
     linear_residual_function *linear_residual; /* out += linear(x); out has dtype */
     gate_up_function *gate_up;
+    linear_route_function *linear_route;
     decode_attention_function *decode_attention;
 
     destroy_function *destroy;

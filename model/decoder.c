@@ -167,7 +167,8 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
-    const int64_t hidden = d->spec->hidden_size;
+    const int64_t hidden = d->spec->hidden_size, inner = 2 * (int64_t)sizes.expert_size;
+    const int64_t widest = hidden > inner ? hidden : inner;
     struct expert_activations *x = &d->act.experts;
     const struct arena_request requests[] = {
         {PURPOSE_ACTIVATIONS, T * sizes.num_experts, sizeof *x->logits, &x->logits},
@@ -177,7 +178,7 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
         {PURPOSE_ACTIVATIONS, A, i32, &x->plan.rows},
         {PURPOSE_ACTIVATIONS, A, sizeof *x->plan.weights, &x->plan.weights},
         {PURPOSE_ACTIVATIONS, A * sizes.expert_size, e, &x->gated},
-        {PURPOSE_ACTIVATIONS, A * (hidden > 2 * sizes.expert_size ? hidden : 2 * sizes.expert_size), e, &x->scratch},
+        {PURPOSE_ACTIVATIONS, A * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
     };
     if (sizes.num_experts == 0) return STATUS_OK;
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);

@@ -15,6 +15,20 @@
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
 
+static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
+{
+    const struct workspace_query query = {.max_num_tokens = num_tokens,
+                                          .max_num_seqs = 1,
+                                          .max_model_len = 16,
+                                          .num_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_in_features = in_features,
+                                          .vocab_size = 16,
+                                          .max_quantized_elements = in_features * out_features};
+    use_workspace(tb, &query);
+}
+
 /* ---- plans ---- */
 
 /* The device's plan, full of poison or of what the host has. */
@@ -120,6 +134,55 @@ static void check_plan(const struct test_backend *tb, const char *what, const st
     free(starts), free(tokens), free(rows);
 }
 
+/* linear_route, with tokens whose elements are zeros but for one, which picks their logits from a column of the
+ * weights. */
+static void check_linear_route(struct test_backend *tb, const char *what, const struct route_case *c, enum dtype dtype,
+                               const struct tensor *logits, const struct tensor *bias, const struct tensor *scales,
+                               const int32_t *experts, const double *weights)
+{
+    enum { SIZE = 72 };
+    const struct router_params *r = &c->router;
+    const int64_t n = r->num_experts;
+    struct plan_tensors plan = plan_poison(tb->b, r->num_experts, (int64_t)c->num_tokens * r->top_k);
+    struct tensor x = tensor_poison(tb->b, dtype, (int64_t)c->num_tokens * SIZE);
+    struct tensor w = tensor_poison(tb->b, dtype, n * SIZE), zeros = tensor_poison(tb->b, dtype, n);
+    struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, (int64_t)c->num_tokens * n);
+    for (int64_t i = 0; i < x.count; i++) tensor_set(&x, i, i % SIZE == 2 * (i / SIZE));
+    for (int64_t i = 0; i < w.count; i++) {
+        const int64_t t = i % SIZE / 2;
+        tensor_set(&w, i, i % 2 == 0 && t < c->num_tokens ? tensor_get(logits, t * n + i / SIZE) : 1);
+    }
+    for (int64_t i = 0; i < n; i++) tensor_set(&zeros, i, 0);
+    tensor_upload(&x), tensor_upload(&w), tensor_upload(&zeros);
+    const struct weight weight = {.format = weight_format_of(dtype),
+                                  .out_features = n,
+                                  .in_features = SIZE,
+                                  .data = w.data,
+                                  .bias = c->num_tokens % 2 ? zeros.data : NULL,
+                                  .bias_dtype = dtype};
+    const struct linear_route_args args = {.linear = {.out = out.data,
+                                                      .out_stride = n,
+                                                      .out_dtype = DTYPE_FLOAT32,
+                                                      .x = x.data,
+                                                      .x_stride = SIZE,
+                                                      .dtype = dtype,
+                                                      .num_tokens = c->num_tokens,
+                                                      .weight = &weight},
+                                           .route = {.plan = plan_of(&plan),
+                                                     .logits = out.data,
+                                                     .choice_bias = c->choice_bias ? bias->data : NULL,
+                                                     .expert_scales = c->expert_scales ? scales->data : NULL,
+                                                     .router = *r,
+                                                     .num_tokens = c->num_tokens}};
+    for (int round = 0; round < 2; round++) assert_true(tb->b->linear_route(tb->b, &args));
+    tensor_download(&plan.starts), tensor_download(&plan.tokens);
+    tensor_download(&plan.rows), tensor_download(&plan.weights);
+    check_workspace(tb);
+    check_plan(tb, what, &plan, experts, weights, c);
+    plan_free(&plan);
+    tensor_free(&x), tensor_free(&w), tensor_free(&zeros), tensor_free(&out);
+}
+
 static void check_route(struct test_backend *tb, const struct route_case *c)
 {
     char what[200];
@@ -134,6 +197,9 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
     snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
              (int)c->router.kind, c->router.top_groups, c->router.num_groups);
     check_plan(tb, what, &plan, experts, weights, c);
+    if (tb->b->linear_route && c->num_tokens <= 32 && c->router.kind != ROUTER_SPARSEMIXER)
+        check_linear_route(tb, what, c, c->num_tokens % 3 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16, &logits, &bias, &scales,
+                           experts, weights);
     free(biases), free(factors), free(experts), free(weights);
     plan_free(&plan);
     tensor_free(&logits), tensor_free(&bias), tensor_free(&scales);
@@ -141,6 +207,7 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
 
 static void routes(struct test_backend *tb)
 {
+    workspace_for(tb, 32, 128, 128);
     static const struct router_params routers[] = {
         {.kind = ROUTER_SOFTMAX, .num_experts = 128, .top_k = 8, .normalize = true},
         {.kind = ROUTER_SOFTMAX, .num_experts = 60, .top_k = 4},
@@ -232,7 +299,7 @@ struct experts_case {
     int64_t group_size; /* 0: the whole row */
     int64_t scale_rows; /* 0: 1 */
     enum dtype dtype;
-    bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate;
+    bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate, quantize_x;
     struct gate_params gate;
     enum routing routing;
 };
@@ -294,7 +361,8 @@ static void make_weight(struct matrices *m, struct test_backend *tb, const struc
                        .in_features = in_features,
                        .scale_dtype = c->format == WEIGHT_INT4 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
                        .scale_rows = c->scale_rows ? c->scale_rows : 1,
-                       .group_size = c->group_size ? c->group_size : in_features};
+                       .group_size = c->group_size ? c->group_size : in_features,
+                       .quantize_x = c->quantize_x};
     struct weight host = w;
     const void *zeros = NULL, *order = NULL;
     w.data = keep(m, random_data(tb, &w), &host.data);
@@ -407,10 +475,10 @@ static void describe(char *text, size_t size, const char *operation, const struc
         c->weights_first ? ", weights first" : "", (int)c->routing);
 }
 
-/* Quantized weights may be multiplied by x in 8 bits. */
+/* INT8 and INT4 weights may be multiplied by x in 8 bits. */
 static double tolerance_of(const struct experts_case *c)
 {
-    if (c->format >= WEIGHT_FP8) return 2e-2;
+    if (c->format >= WEIGHT_FP8) return c->quantize_x ? 1e-2 : 2e-2;
     return c->dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2;
 }
 
@@ -419,15 +487,33 @@ static double rounded(enum dtype dtype, double x)
     return reference_decode(dtype, reference_encode(dtype, x));
 }
 
+/* Rows of n elements, and a float for each. */
+static struct tensor poisoned_scratch(struct test_backend *tb, enum dtype dtype, int64_t rows, int64_t n)
+{
+    return tensor_poison(tb->b, dtype, rows * (n + (int64_t)sizeof(float) / dtype_size(dtype)));
+}
+
+/* Rows of x. Those that may be quantized are exact in 8 bits: integers up to 16, of a largest element of 448, times a
+ * power of two. */
+static struct tensor random_rows(struct test_backend *tb, const struct experts_case *c, int64_t rows, int64_t n)
+{
+    struct tensor x = tensor_random(tb->b, c->dtype, rows * n, 1, tb->random);
+    if (!c->quantize_x) return x;
+    for (int64_t i = 0; i < rows * n; i++) tensor_set(&x, i, (double)random_between(tb->random, -16, 16) / 64);
+    for (int64_t t = 0; t < rows; t++) tensor_set(&x, t * n + random_between(tb->random, 0, n - 1), t % 2 ? 7 : -7);
+    tensor_upload(&x);
+    return x;
+}
+
 static void check_gate_up(struct test_backend *tb, const struct experts_case *c, struct test_plan *p)
 {
     char what[300];
     const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, size = c->size;
     const int parts = c->two_parts ? 2 : 1;
     struct matrices m = make_matrices(tb, c, 2 * size, n, parts);
-    struct tensor x = tensor_random(tb->b, c->dtype, c->num_tokens * n, 1, tb->random);
+    struct tensor x = random_rows(tb, c, c->num_tokens, n);
     struct tensor out = tensor_poison(tb->b, c->dtype, rows * size);
-    struct tensor scratch = tensor_poison(tb->b, c->dtype, rows * (n > 2 * size ? n : 2 * size));
+    struct tensor scratch = poisoned_scratch(tb, c->dtype, rows, n > 2 * size ? n : 2 * size);
     const struct experts_gate_up_args args = {.out = out.data,
                                               .x = x.data,
                                               .gate_up = {m.weights, c->stacked, parts},
@@ -467,10 +553,10 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
     char what[300];
     const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, count = c->num_tokens * n;
     struct matrices m = make_matrices(tb, c, n, c->size, 1);
-    struct tensor x = tensor_random(tb->b, c->dtype, rows * c->size, 1, tb->random);
+    struct tensor x = random_rows(tb, c, rows, c->size);
     struct tensor base = tensor_random(tb->b, c->dtype, count, 1, tb->random);
     struct tensor base_gate = tensor_random(tb->b, DTYPE_FLOAT32, c->num_tokens, 2, tb->random);
-    struct tensor out = tensor_poison(tb->b, c->dtype, count), scratch = tensor_poison(tb->b, c->dtype, rows * n);
+    struct tensor out = tensor_poison(tb->b, c->dtype, count), scratch = poisoned_scratch(tb, c->dtype, rows, n);
     const bool in_place = c->base && c->num_tokens % 2;
     const struct experts_down_args args = {.out = in_place ? base.data : out.data,
                                            .x = x.data,
@@ -518,20 +604,6 @@ static void check_experts(struct test_backend *tb, const struct experts_case *c)
     own.two_parts = false;
     check_down(tb, &own, &p);
     plan_free(&p.device);
-}
-
-static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
-{
-    const struct workspace_query query = {.max_num_tokens = num_tokens,
-                                          .max_num_seqs = 1,
-                                          .max_model_len = 16,
-                                          .num_heads = 1,
-                                          .head_size = 64,
-                                          .block_size = 16,
-                                          .max_in_features = in_features,
-                                          .vocab_size = 16,
-                                          .max_quantized_elements = in_features * out_features};
-    use_workspace(tb, &query);
 }
 
 static const int32_t token_counts[] = {1, 2, 3, 5, 8, 12, 16, 17, 31, 40, 64, 100, 257};
@@ -586,6 +658,29 @@ static void experts_of_every_format(struct test_backend *tb)
                                        .two_parts = i % 4 == 2,
                                        .base = i % 3 > 0,
                                        .routing = i % 5 ? ROUTING_RANDOM : ROUTING_ONE_EXPERT};
+        check_experts(tb, &c);
+    }
+}
+
+/* On a GPU these have more tokens than its kernels for few. */
+static void experts_of_quantized_rows(struct test_backend *tb)
+{
+    static const int32_t counts[] = {6, 20, 64, 130, 300, 600};
+    workspace_for(tb, 600, 272, 544);
+    for (int i = 0; i < 24; i++) {
+        const struct experts_case c = {.num_tokens = counts[i % 6],
+                                       .num_experts = i % 4 == 3 ? 40 : 4,
+                                       .top_k = 1 + i % 3,
+                                       .size = i % 2 ? 272 : 80,
+                                       .hidden = i % 3 ? 272 : 144,
+                                       .format = WEIGHT_FP8,
+                                       .quantize_x = true,
+                                       .dtype = i % 4 == 1 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .bias = i % 4 == 2,
+                                       .stacked = true,
+                                       .base = i % 2,
+                                       .gate = {.activation = i % NUM_GATE_ACTIVATIONS},
+                                       .routing = (enum routing)(i / 6 % 3)};
         check_experts(tb, &c);
     }
 }
@@ -684,6 +779,7 @@ EVERY_BACKEND_TEST(routes)
 EVERY_BACKEND_TEST(damaged_logits)
 EVERY_BACKEND_TEST(experts_of_floats)
 EVERY_BACKEND_TEST(experts_of_every_format)
+EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
@@ -696,6 +792,7 @@ int main(void)
         cmocka_unit_test(test_damaged_logits),
         cmocka_unit_test(test_experts_of_floats),
         cmocka_unit_test(test_experts_of_every_format),
+        cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),

@@ -338,6 +338,7 @@ static const struct {
     {"90a", "fp8", false, "8B qkv", SEGMENTS, "linear_wgmma_quantized"},
     {"90a", "fp8 128x128", true, "8B down", SEGMENTS, "linear_wgmma_quantized"},
     {"90a", "int4 g128", false, "8B qkv", SEGMENTS, "linear_wgmma_int4 256, linear_wgmma_quantized"},
+    {"90a", "W8A8", false, "8B qkv", SEGMENTS, "rows_wgmma"},
     {"90", "bf16", false, "8B qkv", SEGMENTS, "linear_mixed"},
     {"80", "int8", false, "8B qkv", SEGMENTS, "linear_mma_quantized"},
     {"80", "int8", true, "8B o", SEGMENTS, "linear_mma_quantized"},
@@ -417,6 +418,26 @@ static void test_parts_in_order(void **state)
     assert_int_equal(matmul_part_tokens(&device, &m), 0);
 }
 
+/* Whether the rows of segments are quantized. */
+static void test_quantized_segments(void **state)
+{
+    (void)state;
+    for (int gpu = 0; gpu < NUM_GPUS; gpu++)
+        for (int format = 0; format < NUM_FORMATS; format++) {
+            struct matmul_device device = gpus[gpu].device;
+            struct matmul_question q = question_of(&formats[format], &matrices[0], false);
+            struct weight w = {.in_features = q.matmul.in_features, .quantize_x = true};
+            const bool is_fp8 = strcmp(formats[format].name, "fp8") == 0;
+            make_change(SEGMENTS, &device, &q);
+            if (formats[format].has_rows) continue;
+            assert_int_equal(matmul_wants_quantized_segments(&device, &q, &w), device.has_wgmma && is_fp8);
+            w.quantize_x = false;
+            assert_false(matmul_wants_quantized_segments(&device, &q, &w));
+            w.quantize_x = true, w.in_features = 2 * QUANTIZED_SEGMENTS_MAX;
+            assert_false(matmul_wants_quantized_segments(&device, &q, &w));
+        }
+}
+
 /* From how many tokens on x is quantized (W8A8). */
 static void test_quantized_rows(void **state)
 {
@@ -451,6 +472,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_changes),
         cmocka_unit_test(test_parts_in_order),
+        cmocka_unit_test(test_quantized_segments),
         cmocka_unit_test(test_quantized_rows),
     };
     if (argc > 1 && strcmp(argv[1], "print") == 0) {

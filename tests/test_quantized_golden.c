@@ -52,6 +52,14 @@ static const char *const checkpoints[] = {
     "gptq-phi3",
     "gptq-qwen2",
     "gptq-v2",
+    "moe-awq",
+    "moe-ct-fp8-channel",
+    "moe-ct-w4a16",
+    "moe-ct-w8a16",
+    "moe-ct-w8a8",
+    "moe-fp8",
+    "moe-fp8-block",
+    "moe-gptq",
 };
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 

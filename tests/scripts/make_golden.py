@@ -438,7 +438,7 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(0.2 * noise)
             elif name.endswith("sinks"):
                 tensor.copy_(2 * noise)
-            elif "norm" in name or ".ln_" in name:
+            elif "norm" in name.split(".")[-2] or ".ln_" in name:
                 tensor.copy_(1 - gain_offset + 0.2 * noise)
             elif any(part in name for part in ("embed", "lm_head", "wte", "wpe")):
                 tensor.copy_(0.4 * noise)

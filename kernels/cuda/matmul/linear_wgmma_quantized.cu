@@ -438,7 +438,7 @@ static bool launch_many_tokens(struct backend *b, const char *operation, quantiz
 template <class T, enum weight_format FORMAT>
 static bool launch_tokens(struct backend *b, const char *operation, quantized_wgmma_call *call)
 {
-    const int32_t tokens = matmul_weight_tokens(&call->matmul);
+    const int32_t tokens = matmul_tile_tokens(&call->matmul);
     const bool many_tiles = call->matmul.out_features > 128 * cuda_state(b)->num_sms;
     return tokens <= 16   ? launch<T, FORMAT, 16, 2, 1, 2>(b, operation, call)
            : tokens <= 32 ? launch<T, FORMAT, 32, 2, 1, 2>(b, operation, call)

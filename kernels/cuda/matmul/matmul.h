@@ -58,6 +58,17 @@ static inline int32_t matmul_weight_tokens(const struct matmul *m)
     return count > 0 ? m->num_tokens / count + (m->num_tokens % count > 0) : m->num_tokens;
 }
 
+/* The tokens that a tile should have: all of them, or as many as segments that differ by chance seldom exceed, which is
+ * two deviations above their average. */
+static inline int32_t matmul_tile_tokens(const struct matmul *m)
+{
+    const int32_t tokens = matmul_weight_tokens(m);
+    int32_t deviation = 0;
+    if (m->segments.count == 0) return tokens;
+    while ((deviation + 1) * (deviation + 1) <= tokens && deviation < 64) deviation++;
+    return tokens + 2 * deviation;
+}
+
 /* Whether rows of the operands, and gains, begin at multiples of 16 bytes. */
 static inline bool matmul_is_aligned(const struct matmul *m)
 {

@@ -57,7 +57,8 @@ static bool rows_wgmma_takes(const struct matmul_device *d, const struct matmul_
 {
     const struct matmul *m = &q->matmul;
     struct matmul pairs = *m;
-    pairs.in_features = pairs.x_stride = m->in_features / 2;
+    pairs.in_features = m->in_features / 2;
+    pairs.x_stride = m->x_stride / 2;
     const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && m->scale_rows == 1 &&
                         m->group_size == m->in_features && q->rows_group_size == m->in_features;
     return takes_types(q) && is_fp8 && m->in_features % 16 == 0 && !m->input_order && linear_wgmma_takes(d, &pairs);
@@ -227,13 +228,16 @@ static enum matmul_kernel plan_fused(const struct matmul_device *d, const struct
     return matmul_is_quantized(m) ? plan_any_quantized(d, m) : plan_fused_floats(d, m);
 }
 
-/* Row segments: the kernels for a batch of tokens take them, and linear_mixed. */
+/* Row segments: the kernels for a batch of tokens take them, and linear_mixed. Quantized rows are there only if
+ * matmul_wants_quantized_segments was asked. */
 static enum matmul_kernel plan_segments(const struct matmul_device *d, const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
     const enum matmul_kernel otherwise = q->is_fused ? MATMUL_DECLINED : MATMUL_LINEAR_MIXED;
-    assert(q->rows_group_size == 0 && !m->input_order);
+    assert(!m->input_order);
+    assert(q->rows_group_size == 0 || rows_wgmma_takes(d, q));
     assert(!matmul_is_quantized(m) || m->out_features % m->scale_rows == 0);
+    if (q->rows_group_size > 0) return MATMUL_ROWS_WGMMA;
     if (!takes_types(q) || q->norm || (m->result == MATMUL_GATE && m->out_features % 2 != 0)) return otherwise;
     if (!matmul_is_quantized(m)) return linear_wgmma_takes(d, m) ? MATMUL_LINEAR_WGMMA : otherwise;
     if (wgmma_takes(d, m)) return wgmma_int4_takes(m) ? MATMUL_LINEAR_WGMMA_INT4 : MATMUL_LINEAR_WGMMA_QUANTIZED;
@@ -271,6 +275,14 @@ bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct wei
     bool by_blocks;
     if (!w->quantize_x || !matmul_is_for_cublas_lt(w, dtype, &by_blocks)) return false;
     return num_tokens >= (d->has_wgmma && !by_blocks ? FEW_TOKENS_WGMMA_MAX + 1 : ROWS_MIN);
+}
+
+bool matmul_wants_quantized_segments(const struct matmul_device *d, const struct matmul_question *q,
+                                     const struct weight *w)
+{
+    struct matmul_question of_rows = *q;
+    of_rows.rows_group_size = w->in_features;
+    return w->quantize_x && w->in_features <= QUANTIZED_SEGMENTS_MAX && rows_wgmma_takes(d, &of_rows);
 }
 
 /* ---- questions ---- */
