@@ -7,10 +7,11 @@
 /* A reader of the object of a key; without it, all that is in it is absent. */
 static struct json_reader reader_of(struct json_reader *r, const char *key, const char *prefix)
 {
+    const json_t *object = json_reader_get(r, key);
+    if (object && !json_is_object(object)) json_reader_expected(r, key, "an object", object);
     struct json_reader inner = *r;
-    inner.object = json_reader_get(r, key);
+    inner.object = json_is_object(object) ? object : NULL;
     inner.prefix = prefix;
-    if (inner.object && !json_is_object(inner.object)) json_reader_expected(&inner, key, "an object", inner.object);
     return inner;
 }
 
