@@ -61,12 +61,12 @@ struct route_case {
     bool choice_bias, expert_scales;
 };
 
-/* Multiples of 1/64, so that there are ties. */
+/* Multiples of 1/64, so that there are ties. Those that choose themselves are so large that their sigmoids are 1. */
 static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
 {
     const bool ties = c->router.kind != ROUTER_SPARSEMIXER;
     for (int32_t e = 0; e < c->router.num_experts; e++)
-        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64
+        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64 + (c->router.by_logits ? 30 : 0)
                          : (double)(float)(8 * random_uniform(tb->random) - 4);
 }
 
@@ -197,7 +197,7 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
     snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
              (int)c->router.kind, c->router.top_groups, c->router.num_groups);
     check_plan(tb, what, &plan, experts, weights, c);
-    if (tb->b->linear_route && c->num_tokens <= 32 && c->router.kind != ROUTER_SPARSEMIXER)
+    if (tb->b->linear_route && c->num_tokens <= 32 && c->router.kind != ROUTER_SPARSEMIXER && !c->router.by_logits)
         check_linear_route(tb, what, c, c->num_tokens % 3 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16, &logits, &bias, &scales,
                            experts, weights);
     free(biases), free(factors), free(experts), free(weights);
@@ -216,6 +216,8 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SOFTMAX, .num_experts = 64, .top_k = 6, .num_groups = 8, .top_groups = 3},
         {.kind = ROUTER_SOFTMAX, .num_experts = 1, .top_k = 1},
         {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 1},
+        {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 3, .by_logits = true},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 40, .top_k = 4, .by_logits = true, .normalize = true},
         {.kind = ROUTER_SIGMOID,
          .num_experts = 256,
          .top_k = 8,
@@ -237,6 +239,9 @@ static void routes(struct test_backend *tb)
             c.expert_scales = (i + r) % 4 == 1;
             if (kernel_test_takes(tb)) check_route(tb, &c);
         }
+    struct route_case many = {.router = routers[0], .num_tokens = 8192};
+    many.router.scaling = 1;
+    check_route(tb, &many);
 }
 
 /* Whatever the logits are, the plan is one: each assignment has a row of its own. */
@@ -333,7 +338,8 @@ static struct tensor random_order(struct test_backend *tb, int64_t n)
 
 static struct tensor random_scales(struct test_backend *tb, const struct weight *w)
 {
-    const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
+    static const double largest_of[] = {[WEIGHT_FP8] = 448, [WEIGHT_INT8] = 127, [WEIGHT_INT4] = 8, [WEIGHT_MXFP4] = 6};
+    const double largest = largest_of[w->format];
     struct tensor scales = tensor_poison(tb->b, w->scale_dtype, weight_scale_count(w));
     for (int64_t i = 0; i < scales.count; i++)
         tensor_set(&scales, i, (0.5 + random_uniform(tb->random)) / largest * (i % 17 ? 0.2 : 0.01));
@@ -359,7 +365,9 @@ static void make_weight(struct matrices *m, struct test_backend *tb, const struc
     struct weight w = {.format = c->format,
                        .out_features = rows,
                        .in_features = in_features,
-                       .scale_dtype = c->format == WEIGHT_INT4 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
+                       .scale_dtype = c->format == WEIGHT_INT4    ? DTYPE_FLOAT16
+                                      : c->format == WEIGHT_MXFP4 ? DTYPE_E8M0
+                                                                  : DTYPE_FLOAT32,
                        .scale_rows = c->scale_rows ? c->scale_rows : 1,
                        .group_size = c->group_size ? c->group_size : in_features,
                        .quantize_x = c->quantize_x};
@@ -662,6 +670,30 @@ static void experts_of_every_format(struct test_backend *tb)
     }
 }
 
+/* gpt-oss: rows of whole steps of 128 input features, with half a step behind them, and of a quarter. */
+static void experts_of_mxfp4(struct test_backend *tb)
+{
+    static const int64_t sizes[][2] = {{128, 256}, {192, 704}, {64, 192}, {96, 160}, {320, 64}};
+    workspace_for(tb, 257, 704, 704);
+    for (int i = 0; i < 5 * TOKEN_COUNTS; i++) {
+        const struct experts_case c = {.num_tokens = token_counts[i % TOKEN_COUNTS],
+                                       .num_experts = i % 3 ? 8 : 32,
+                                       .top_k = i % 2 ? 4 : 1 + i % 3,
+                                       .size = sizes[i % 5][0],
+                                       .hidden = sizes[i % 5][1],
+                                       .format = WEIGHT_MXFP4,
+                                       .group_size = 32,
+                                       .dtype = types[i % 4 ? 2 : i / 4 % 2],
+                                       .bias = i % 4 > 0,
+                                       .stacked = i % 2,
+                                       .two_parts = i % 8 == 0,
+                                       .base = i % 6 == 5,
+                                       .gate = {.kind = GATE_SWIGLU_OAI, .limit = i % 7 ? 7 : 0.5f},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* On a GPU these have more tokens than its kernels for few. */
 static void experts_of_quantized_rows(struct test_backend *tb)
 {
@@ -729,9 +761,9 @@ static void empty_experts(struct test_backend *tb)
 
 static void thousands_of_tokens(struct test_backend *tb)
 {
-    workspace_for(tb, 3000, 128, 128);
+    workspace_for(tb, 8192, 128, 128);
     for (int i = 0; i < 4; i++) {
-        const struct experts_case c = {.num_tokens = 3000,
+        const struct experts_case c = {.num_tokens = i == ROUTING_ONE_EXPERT ? 8192 : 3000,
                                        .num_experts = 16,
                                        .top_k = 2,
                                        .size = 64,
@@ -779,6 +811,7 @@ EVERY_BACKEND_TEST(routes)
 EVERY_BACKEND_TEST(damaged_logits)
 EVERY_BACKEND_TEST(experts_of_floats)
 EVERY_BACKEND_TEST(experts_of_every_format)
+EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(empty_experts)
@@ -792,6 +825,7 @@ int main(void)
         cmocka_unit_test(test_damaged_logits),
         cmocka_unit_test(test_experts_of_floats),
         cmocka_unit_test(test_experts_of_every_format),
+        cmocka_unit_test(test_experts_of_mxfp4),
         cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_empty_experts),

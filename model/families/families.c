@@ -13,6 +13,7 @@ static const struct family *const families[] = {
     &family_bloom,
     &family_cohere,
     &family_cohere2,
+    &family_cohere2_moe,
     &family_cwm,
     &family_dbrx,
     &family_dots1,
@@ -45,6 +46,7 @@ static const struct family *const families[] = {
     &family_granitemoeshared,
     &family_helium,
     &family_hunyuan_v1_dense,
+    &family_hunyuan_v1_moe,
     &family_hy_v3,
     &family_hyperclovax,
     &family_internlm3,
@@ -52,9 +54,11 @@ static const struct family *const families[] = {
     &family_jais2,
     &family_laguna,
     &family_llama,
+    &family_llama4,
     &family_mellum,
     &family_minimax_m2,
     &family_ministral,
+    &family_ministral3,
     &family_mistral,
     &family_mixtral,
     &family_mpt,
@@ -68,6 +72,7 @@ static const struct family *const families[] = {
     &family_persimmon,
     &family_phi,
     &family_phi3,
+    &family_phimoe,
     &family_qwen2,
     &family_qwen2_5_vl,
     &family_qwen2_moe,
@@ -75,6 +80,7 @@ static const struct family *const families[] = {
     &family_qwen3,
     &family_qwen3_moe,
     &family_qwen3_vl,
+    &family_qwen3_vl_moe,
     &family_seed_oss,
     &family_smollm3,
     &family_solar_open,
@@ -88,7 +94,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[1024];
+    char text[2048];
 };
 
 static struct family_names list_families(void)
@@ -164,10 +170,10 @@ const struct family *family_find(struct json_reader *r)
 
 /* --- What the file says --- */
 
-static void read_dtype(struct json_reader *r, struct model_spec *spec)
+static void read_dtype(struct json_reader *r, enum dtype absent, struct model_spec *spec)
 {
     const char *key = json_reader_get(r, "dtype") ? "dtype" : "torch_dtype";
-    const char *name = json_reader_string(r, key, "float32");
+    const char *name = json_reader_string(r, key, dtype_name(absent));
     if (strncmp(name, "torch.", 6) == 0) name += 6;
     if (dtype_parse(name, &spec->dtype) != 0 || dtype_size(spec->dtype) == 1)
         json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
@@ -184,7 +190,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     };
     family->read(r, spec);
     family_read_rope(r, family, spec);
-    read_dtype(r, spec);
+    read_dtype(r, family->dtype, spec);
     known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
     if (!words_have(family->reads, "layer_types") && !words_have(family->ignores, "layer_types"))
         family_check_layer_types(r, spec);
