@@ -253,9 +253,11 @@ struct layer_spec {
  * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or experts is
  * NULL, and a layer has two tensors for all of them, expert_gate_up and expert_down, which are whole names, ".weight"
  * included where they have it: [num_experts, rows, in_features] or, transposed, [num_experts, in_features, rows]. The
- * rows of up follow those of gate, or, interleaved, each row that of gate. quantized_experts is what experts is then in
- * files whose experts are quantized (not in MXFP4), as llm-compressor writes them; NULL: none are known. `shared` is
- * the module of the MLP beside experts; NULL: that is called as the MLP of other layers is. */
+ * rows of up follow those of gate, or, interleaved, each row that of gate. With expert_gate_up NULL they are two such
+ * tensors, expert_gate and expert_up. Flat, tensors have two dimensions, [num_experts * rows, in_features], and
+ * expert_down is transposed: [num_experts * in_features, rows]. quantized_experts is what experts is then in files
+ * whose experts are quantized (not in MXFP4), as llm-compressor writes them; NULL: none are known. `shared` is the
+ * module of the MLP beside experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
     const char *embedding, *final_norm, *lm_head;
     const char *position_embedding, *embedding_norm;
@@ -267,7 +269,7 @@ struct tensor_names {
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;
     const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up, *quantized_experts;
-    bool experts_transposed, experts_interleaved;
+    bool experts_transposed, experts_interleaved, experts_flat;
 };
 extern const struct tensor_names tensor_names_llama; /* OLMo 2's for post norms, and Qwen 3's for experts */
 

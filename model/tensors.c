@@ -57,6 +57,7 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
         t->run = t->out_features;
         t->file_row = t->merged_in_file ? t->first_row : 0;
     }
+    if (t->file_rows == 0) t->file_rows = t->merged_in_file ? t->merged_rows : t->out_features;
     va_list args;
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
@@ -264,7 +265,9 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
     const struct experts_spec *e = &spec->layers[layer].experts;
     const struct tensor_names *names = &spec->names;
     const int64_t hidden = spec->hidden_size, inner = e->intermediate_size, n = e->router.num_experts;
-    const bool merged = names->experts == NULL;
+    const bool merged = names->experts == NULL, apart = merged && !names->expert_gate_up;
+    const char *gate = merged && !apart ? names->expert_gate_up : names->expert_gate;
+    const char *up = merged && !apart ? names->expert_gate_up : names->expert_up;
     struct tensor t = {.role = TENSOR_EXPERT_GATE,
                        .layer = layer,
                        .expert = expert,
@@ -276,14 +279,16 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
                        .merged_rows = 2 * n * inner,
                        .merged_in_file = merged,
                        .num_experts = (int32_t)n,
-                       .transposed = merged && names->experts_transposed};
+                       .transposed = merged && names->experts_transposed,
+                       .flat = merged && names->experts_flat};
     const bool interleaved = merged && names->experts_interleaved;
     if (interleaved) t.file_row = t.first_row, t.run = 1, t.step = 2;
-    add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_gate, e->bias);
+    if (apart) t.file_row = expert * inner, t.run = inner, t.file_rows = n * inner;
+    add_expert_matrix(table, spec, &t, gate, e->bias);
     t.role = TENSOR_EXPERT_UP, t.part = 1, t.first_row += inner;
     if (interleaved) t.file_row++;
-    add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_up, e->bias);
-    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.run = 0;
+    add_expert_matrix(table, spec, &t, up, e->bias);
+    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.run = t.file_rows = 0, t.transposed |= t.flat;
     t.out_features = hidden, t.in_features = inner, t.first_row = expert * hidden, t.merged_rows = n * hidden;
     add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
 }

@@ -41,15 +41,17 @@ struct tensor {
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
-    int32_t num_experts;            /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...] */
+    int32_t num_experts; /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...], or flat */
     /* Where the rows lie in the stored tensor: `run` of them from file_row on, the next ones `step` rows after the
      * first, and so on. run is out_features where they are all together. */
     int64_t file_row, run, step;
-    bool transposed;  /* the file has the matrix as [in_features, out_features] */
-    bool optional;    /* the file may lack it */
-    float multiplier; /* of a gain: what the file holds times this; 0: as it is */
-    char name[96];    /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
-                         that it would have without quantization */
+    int64_t file_rows; /* of the stored tensor in all */
+    bool transposed;   /* the file has the matrix as [in_features, out_features] */
+    bool flat;         /* the file has those of all experts one below the other, in two dimensions */
+    bool optional;     /* the file may lack it */
+    float multiplier;  /* of a gain: what the file holds times this; 0: as it is */
+    char name[96];     /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
+                          that it would have without quantization */
 };
 
 struct tensor_table {

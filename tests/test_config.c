@@ -898,6 +898,29 @@ static void test_exaone_moe(void **state)
            "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
 }
 
+static void test_dbrx(void **state)
+{
+    const char *base = "\"model_type\":\"dbrx\",\"d_model\":64,\"n_layers\":2,\"n_heads\":4,\"vocab_size\":320";
+    struct model_config c = accept(*state, base, "\"max_seq_len\":500");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 4, 1, 3584) && l[0].mlp.intermediate_size == 0 && l[0].experts.router.normalize);
+    assert_true(l[0].attention.num_kv_heads == 1 && l[0].attention.clip == 0 && c.spec.ropes[0].theta == 10000);
+    assert_true(c.spec.norm_type == NORM_LAYER && c.spec.norm_eps == 1e-5 && c.spec.max_position_embeddings == 500);
+    c = accept(*state, base,
+               "\"attn_config\":{\"clip_qkv\":8,\"kv_n_heads\":2,\"rope_theta\":500000},\"ffn_config\":{"
+               "\"ffn_hidden_size\":96,\"moe_num_experts\":16,\"moe_top_k\":4,\"moe_normalize_expert_weights\":null}");
+    assert_true(routes(&c, 1, 16, 4, 96) && !l[1].experts.router.normalize && l[1].attention.clip == 8);
+    assert_true(l[1].attention.num_kv_heads == 2 && c.spec.ropes[0].theta == 500000);
+    c = accept(*state, base, "\"attn_config\":{\"rope_theta\":500000},\"rope_parameters\":{\"rope_theta\":700}");
+    assert_true(c.spec.ropes[0].theta == 700);
+    refuse(*state, base, "\"attn_config\":{\"kv_n_heads\":3}", STATUS_INVALID, "n_heads (4) is not a multiple of");
+    refuse(*state, base, "\"attn_config\":8", STATUS_INVALID, ": attn_config must be an object");
+    refuse(*state, base, "\"ffn_config\":{\"moe_normalize_expert_weights\":2}", STATUS_UNSUPPORTED,
+           "ffn_config.moe_normalize_expert_weights is 2, but quire computes 1 or null");
+    refuse(*state, base, "\"ffn_config\":{\"ffn_act_fn\":{\"name\":\"gelu\"}}", STATUS_UNSUPPORTED,
+           "ffn_config.ffn_act_fn names \"gelu\"; quire computes \"silu\"");
+}
+
 static void test_granitemoe_swa(void **state)
 {
     const char *base = "\"model_type\":\"granitemoe_swa\"," SIZES;
@@ -1830,6 +1853,7 @@ int main(void)
         TEST(test_experts),
         TEST(test_deepseek_routers),
         TEST(test_exaone_moe),
+        TEST(test_dbrx),
         TEST(test_granitemoe_swa),
         TEST(test_hy_v3),
         TEST(test_mellum),

@@ -149,7 +149,7 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
         const struct tensor *t = &table.tensors[i];
         if (t->role == TENSOR_V && spec->layers[t->layer].attention.v_is_k) continue; /* k's matrix */
         in_file += table.tensors[i].kind != TENSOR_CACHE_SCALE && table.tensors[i].kind != TENSOR_ONES &&
-                   (!table.tensors[i].merged_in_file || table.tensors[i].first_row == 0);
+                   table.tensors[i].file_row == 0;
     }
     same(name, "the number of tensors", in_file, number(golden, "num_tensors"));
     const char *key;
@@ -158,8 +158,7 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
     {
         const struct tensor *t = find(&table, key);
         if (!t) fail_msg("%s: there is no %s in the table", name, key);
-        same(name, key, (double)(t->merged_in_file ? t->merged_rows : t->out_features),
-             json_number_value(json_array_get(shape, t->transposed)));
+        same(name, key, (double)t->file_rows, json_number_value(json_array_get(shape, t->transposed)));
         same(name, key, (double)t->in_features, json_number_value(json_array_get(shape, !t->transposed)));
     }
     tensor_table_free(&table);

@@ -503,12 +503,13 @@ static void test_golden(void **state)
             if (!found) fail_msg("%s: there is no %s", golden_checkpoints[i], t->name);
             if (t->role == TENSOR_V && config.spec.layers[t->layer].attention.v_is_k) continue; /* k's */
             elements += tensor_elements(t);
-            in_file += !t->merged_in_file || t->first_row == 0;
+            in_file += t->file_row == 0;
             if (t->kind == TENSOR_SCALAR) continue; /* [] or [1] */
-            const int64_t rows = t->merged_in_file ? t->merged_rows : t->out_features;
-            const int of_experts = t->merged_in_file && t->num_experts > 0;
+            const int64_t rows = t->file_rows;
+            const int of_experts = t->merged_in_file && t->num_experts > 0 && !t->flat;
             const int of_group = t->kind == TENSOR_VECTOR && found->num_dims == 2; /* [1, ] in ERNIE 4.5 */
-            const int64_t first = t->kind == TENSOR_MATRIX && t->transposed ? t->in_features : rows;
+            const int64_t columns = t->flat ? t->num_experts * t->in_features : t->in_features;
+            const int64_t first = t->kind == TENSOR_MATRIX && t->transposed ? columns : rows;
             assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts + of_group);
             assert_int_equal(found->shape[0], of_experts ? t->num_experts : of_group ? 1 : first);
             assert_int_equal(found->bytes / (uint64_t)found->type->bytes,

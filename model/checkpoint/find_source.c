@@ -34,11 +34,6 @@ static const struct stored_tensor *find_ending(const struct finder *f, const str
     return finder_find(f, tensor_name_ending(t, end).text);
 }
 
-static int64_t file_rows(const struct tensor *t)
-{
-    return t->merged_in_file ? t->merged_rows : t->out_features;
-}
-
 static int element_bits(const struct tensor *t)
 {
     return weight_is_packed(t->scheme.format) ? 4 : 8;
@@ -118,11 +113,13 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const bool of_experts = t->merged_in_file && t->num_experts > 0;
-    const int64_t rows = of_experts ? file_rows(t) / t->num_experts : file_rows(t), line[2] = {1, t->out_features};
+    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows, line[2] = {1, t->out_features};
     int64_t shape[3] = {t->num_experts, rows, t->in_features};
     if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->in_features, shape[2] = rows;
-    return of_experts ? check_shape(f, found, shape, num_dims + 1) : check_shape(f, found, shape + 1, num_dims);
+    if (t->flat) shape[1] *= t->num_experts;
+    return of_experts && !t->flat ? check_shape(f, found, shape, num_dims + 1)
+                                  : check_shape(f, found, shape + 1, num_dims);
 }
 
 /* A vector of a tensor in which other rows lie between its own. */
@@ -218,7 +215,7 @@ static enum status find_data(const struct finder *f, const struct tensor *t, str
 {
     const struct storage *storage = s->storage;
     const int64_t in_word = (storage->in_words ? 32 : 8) / element_bits(t);
-    const int64_t rows = file_rows(t) / (storage->words_of_rows ? in_word : 1);
+    const int64_t rows = t->file_rows / (storage->words_of_rows ? in_word : 1);
     const int64_t columns = t->in_features / (storage->words_of_rows ? 1 : in_word);
     const char *types = storage->data_type               ? storage->data_type
                         : storage->in_words              ? WORDS
@@ -243,7 +240,7 @@ static bool is_scale_of_matrix(const struct tensor *t, const struct stored_tenso
 static enum status find_scales(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct storage *storage = s->storage;
-    const int64_t rows = (file_rows(t) + s->weight.scale_rows - 1) / s->weight.scale_rows, one = 1;
+    const int64_t rows = (t->file_rows + s->weight.scale_rows - 1) / s->weight.scale_rows, one = 1;
     const int64_t groups = weight_groups(&s->weight);
     const struct part part = part_of(s, storage->scales, rows, groups, FLOATS);
     const struct stored_tensor *found = find_ending(f, t, storage->scales);
@@ -299,7 +296,7 @@ static enum status check_packed_zeros(const struct finder *f, const struct store
 
 static enum status find_zeros(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
-    const int64_t in_word = 32 / element_bits(t), words = (file_rows(t) + in_word - 1) / in_word;
+    const int64_t in_word = 32 / element_bits(t), words = (t->file_rows + in_word - 1) / in_word;
     const char *name = s->storage->zeros;
     struct part part = part_of(s, name, words, weight_groups(&s->weight), WORDS);
     part.optional = !t->scheme.has_zeros;
@@ -396,7 +393,7 @@ static void use_in_place(struct weight_source *s)
 static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
                                    int64_t group_bytes, const struct stored_tensor **out)
 {
-    const int64_t shape[4] = {t->num_experts, file_rows(t) / t->num_experts, t->in_features / t->scheme.group_size,
+    const int64_t shape[4] = {t->num_experts, t->file_rows / t->num_experts, t->in_features / t->scheme.group_size,
                               group_bytes};
     const struct stored_tensor *found = *out = find_ending(f, t, name);
     if (!found) return missing_part(f, t, name);

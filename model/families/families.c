@@ -15,6 +15,7 @@ static const struct family *const families[] = {
     &family_cohere2,
     &family_cohere2_moe,
     &family_cwm,
+    &family_dbrx,
     &family_dots1,
     &family_ernie4_5,
     &family_ernie4_5_moe,

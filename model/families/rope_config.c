@@ -266,10 +266,11 @@ static struct rope_config unscaled(const struct model_spec *spec, double theta)
 }
 
 /* A key beside the object is the default of the same key inside it, except original_max_position_embeddings, where the
- * one beside it counts. */
+ * one beside it counts. A theta that read() has set stands for the family's. */
 static void read_one_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
+    const double known = spec->ropes[0].theta > 0 ? spec->ropes[0].theta : family->rope_theta;
+    const double theta = known > 0 ? known : 10000;
     const char *theta_key = family->rope_theta_key ? family->rope_theta_key : "rope_theta";
     struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
     spec->ropes[0] = unscaled(spec, json_reader_number(r, theta_key, theta, 2, 1e15));

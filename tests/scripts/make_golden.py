@@ -289,6 +289,12 @@ CHECKPOINTS = {
     "ernie4_5_moe": ("ernie4_5_moe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=True, moe_num_experts=6, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=1)),
+    # a clip that many elements meet; the experts' matrices in two dimensions, down transposed
+    "dbrx": ("dbrx", "bfloat16", "5", None, dict(
+        d_model=64, n_heads=2, n_layers=2, max_seq_len=256, tie_word_embeddings=False,
+        attn_config=dict(clip_qkv=2.0, kv_n_heads=1, rope_theta=500000.0),
+        ffn_config=dict(ffn_hidden_size=16, moe_num_experts=5, moe_top_k=2),
+        rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
     # sparsemixer; LayerNorms, and biases of all but the experts
     "phimoe": ("phimoe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
@@ -450,10 +456,10 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "flex_olmo": "FlexOlmo", "minimax_m2": "MiniMaxM2",
     "ernie4_5_moe": "Ernie4_5_Moe",
     "gemma4": "Gemma4",
-    "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "gpt_neox": "GPTNeoX", "phi": "Phi", "stablelm": "StableLm",
     "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
+    "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 # where the name is not CLASSES' + "Config"
@@ -492,7 +498,7 @@ def randomize(model, seed, gain_offset):
                 tensor.copy_(1 + 0.2 * noise)
             elif "q_norm" in name:  # with small scores of attention texts soon go in circles
                 tensor.copy_(2 - gain_offset + 0.2 * noise)
-            elif "norm" in name or ".ln_" in name:
+            elif "norm" in name.split(".")[-2] or ".ln_" in name:
                 tensor.copy_(1 - gain_offset + 0.2 * noise)
             elif any(part in name for part in ("embed", "lm_head", "wte", "wpe")):
                 tensor.copy_(0.4 * noise)

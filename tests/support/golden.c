@@ -16,6 +16,7 @@ const char *const golden_checkpoints[] = {
     "cohere2",
     "cohere2_moe",
     "cwm",
+    "dbrx",
     "dots1",
     "ernie4_5",
     "ernie4_5_moe",
