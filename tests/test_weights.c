@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
 #include <unistd.h>
 
@@ -438,6 +439,33 @@ static void test_quantized_experts(void **state)
             assert_true(quantized > 0);
             model_weights_close(&w), model_weights_close(&q);
         }
+}
+
+/* By quantization_config each matrix of an expert is quantized, but the file has one tensor for all of a layer. */
+static void test_quantized_experts_in_one_tensor(void **state)
+{
+    (void)state;
+    json_t *json = json_load_file(GOLDEN "qwen3_vl_moe/config.json", 0, NULL);
+    struct temp_folder folder;
+    struct model_config config;
+    struct model_weights w;
+    struct error err = {""};
+    json_object_set_new(
+        json, "quantization_config",
+        json_pack("{s:s, s:[s, s]}", "quant_method", "fp8", "modules_to_not_convert", "self_attn", "layers.0"));
+    char *text = json_dumps(json, 0);
+    assert_non_null(text);
+    temp_folder_make(&folder);
+    temp_folder_copy(&folder, GOLDEN "qwen3_vl_moe", "model.safetensors");
+    temp_folder_write_string(&folder, "config.json", text);
+    assert_int_equal(model_config_load(folder.path, NULL, NULL, &config, &err), STATUS_OK);
+    assert_int_equal(model_weights_open(folder.path, &config.spec, NULL, &w, &err), STATUS_INVALID);
+    if (!strstr(err.text, "experts.0.gate_proj.weight\" in the safetensors files; by the \"quantization_config\" of "
+                          "config.json this matrix is quantized, and has a tensor of its own, as those of each expert"))
+        fail_msg("%s", err.text);
+    temp_folder_remove(&folder);
+    json_decref(json);
+    free(text);
 }
 
 static void test_golden_cases(void **state)
@@ -990,6 +1018,7 @@ int main(void)
         TEST(test_golden_cases),
         TEST(test_rows_in_another_order),
         TEST(test_quantized_experts),
+        TEST(test_quantized_experts_in_one_tensor),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),
