@@ -793,6 +793,16 @@ static void test_gpt_oss(void **state)
     const struct rope_config *rope = &c.spec.ropes[0];
     assert_true(rope->type == ROPE_YARN && rope->theta == 150000 && rope->factor == 32 && !rope->truncate);
     assert_int_equal(model_spec_max_length(&c.spec), 131072);
+    assert_true(c.spec.dtype == DTYPE_BFLOAT16 && c.spec.num_schemes == 1);
+    c = accept(*state, base,
+               "\"dtype\":\"float16\",\"swiglu_limit\":7.0,\"quantization_config\":{\"quant_method\":\"mxfp4\","
+               "\"modules_to_not_convert\":[\"model.layers.*.self_attn\",\"model.layers.*.mlp.router\","
+               "\"model.embed_tokens\",\"lm_head\"]}");
+    assert_true(c.spec.dtype == DTYPE_FLOAT16 && c.spec.num_schemes == 2);
+    assert_int_equal(c.spec.schemes[1].storage, STORED_MXFP4_BLOCKS);
+    for (int i = 0; i < NUM_TENSOR_ROLES; i++)
+        assert_int_equal(c.spec.layers[1].schemes[i],
+                         i == TENSOR_EXPERT_GATE || i == TENSOR_EXPERT_UP || i == TENSOR_EXPERT_DOWN);
     c = accept(*state, base,
                "\"num_local_experts\":32,\"attention_bias\":false,\"sliding_window\":24,"
                "\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
@@ -1154,6 +1164,11 @@ static void test_phimoe(void **state)
     snprintf(extra, sizeof extra, "\"rope_scaling\":{\"type\":\"longrope\",%s}", longrope_factors().text);
     refuse(*state, base, extra, STATUS_INVALID, "long_mscale is missing");
     refuse(*state, base, "\"num_experts_per_tok\":3", STATUS_UNSUPPORTED, "num_experts_per_tok is 3, but");
+    snprintf(extra, sizeof extra,
+             "\"head_dim\":16,\"rope_scaling\":{\"type\":\"longrope\",\"llama_4_scaling_beta\":0.1,%s}",
+             longrope_factors().text);
+    refuse(*state, MINISTRAL3, extra, STATUS_UNSUPPORTED,
+           "the rope_type is \"longrope\", but layer 0 scales its queries");
     refuse(*state, base, "\"lm_head_bias\":true,\"tie_word_embeddings\":true", STATUS_UNSUPPORTED,
            "tie_word_embeddings is true");
 }

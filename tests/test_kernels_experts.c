@@ -197,7 +197,7 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
     snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
              (int)c->router.kind, c->router.top_groups, c->router.num_groups);
     check_plan(tb, what, &plan, experts, weights, c);
-    if (tb->b->linear_route && c->num_tokens <= 32 && c->router.kind != ROUTER_SPARSEMIXER)
+    if (tb->b->linear_route && c->num_tokens <= 32 && c->router.kind != ROUTER_SPARSEMIXER && !c->router.by_logits)
         check_linear_route(tb, what, c, c->num_tokens % 3 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16, &logits, &bias, &scales,
                            experts, weights);
     free(biases), free(factors), free(experts), free(weights);
@@ -338,7 +338,8 @@ static struct tensor random_order(struct test_backend *tb, int64_t n)
 
 static struct tensor random_scales(struct test_backend *tb, const struct weight *w)
 {
-    const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
+    static const double largest_of[] = {[WEIGHT_FP8] = 448, [WEIGHT_INT8] = 127, [WEIGHT_INT4] = 8, [WEIGHT_MXFP4] = 6};
+    const double largest = largest_of[w->format];
     struct tensor scales = tensor_poison(tb->b, w->scale_dtype, weight_scale_count(w));
     for (int64_t i = 0; i < scales.count; i++)
         tensor_set(&scales, i, (0.5 + random_uniform(tb->random)) / largest * (i % 17 ? 0.2 : 0.01));
@@ -364,7 +365,9 @@ static void make_weight(struct matrices *m, struct test_backend *tb, const struc
     struct weight w = {.format = c->format,
                        .out_features = rows,
                        .in_features = in_features,
-                       .scale_dtype = c->format == WEIGHT_INT4 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
+                       .scale_dtype = c->format == WEIGHT_INT4    ? DTYPE_FLOAT16
+                                      : c->format == WEIGHT_MXFP4 ? DTYPE_E8M0
+                                                                  : DTYPE_FLOAT32,
                        .scale_rows = c->scale_rows ? c->scale_rows : 1,
                        .group_size = c->group_size ? c->group_size : in_features,
                        .quantize_x = c->quantize_x};
@@ -667,6 +670,30 @@ static void experts_of_every_format(struct test_backend *tb)
     }
 }
 
+/* gpt-oss: rows of whole steps of 128 input features, with half a step behind them, and of a quarter. */
+static void experts_of_mxfp4(struct test_backend *tb)
+{
+    static const int64_t sizes[][2] = {{128, 256}, {192, 704}, {64, 192}, {96, 160}, {320, 64}};
+    workspace_for(tb, 257, 704, 704);
+    for (int i = 0; i < 5 * TOKEN_COUNTS; i++) {
+        const struct experts_case c = {.num_tokens = token_counts[i % TOKEN_COUNTS],
+                                       .num_experts = i % 3 ? 8 : 32,
+                                       .top_k = i % 2 ? 4 : 1 + i % 3,
+                                       .size = sizes[i % 5][0],
+                                       .hidden = sizes[i % 5][1],
+                                       .format = WEIGHT_MXFP4,
+                                       .group_size = 32,
+                                       .dtype = types[i % 4 ? 2 : i / 4 % 2],
+                                       .bias = i % 4 > 0,
+                                       .stacked = i % 2,
+                                       .two_parts = i % 8 == 0,
+                                       .base = i % 6 == 5,
+                                       .gate = {.kind = GATE_SWIGLU_OAI, .limit = i % 7 ? 7 : 0.5f},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* On a GPU these have more tokens than its kernels for few. */
 static void experts_of_quantized_rows(struct test_backend *tb)
 {
@@ -784,6 +811,7 @@ EVERY_BACKEND_TEST(routes)
 EVERY_BACKEND_TEST(damaged_logits)
 EVERY_BACKEND_TEST(experts_of_floats)
 EVERY_BACKEND_TEST(experts_of_every_format)
+EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(empty_experts)
@@ -797,6 +825,7 @@ int main(void)
         cmocka_unit_test(test_damaged_logits),
         cmocka_unit_test(test_experts_of_floats),
         cmocka_unit_test(test_experts_of_every_format),
+        cmocka_unit_test(test_experts_of_mxfp4),
         cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_empty_experts),

@@ -65,6 +65,7 @@ static const struct format {
     {"int4 g32", WEIGHT_INT4, DTYPE_BFLOAT16, DTYPE_FLOAT16, 1, 32},
     {"int4 fp16", WEIGHT_INT4, DTYPE_FLOAT16, DTYPE_FLOAT16, 1, 128},
     {"int4 order", WEIGHT_INT4, DTYPE_BFLOAT16, DTYPE_FLOAT16, 1, 128, .has_order = true},
+    {"mxfp4", WEIGHT_MXFP4, DTYPE_BFLOAT16, DTYPE_E8M0, 1, 32},
     {"W8A8", WEIGHT_FP8, DTYPE_BFLOAT16, DTYPE_FLOAT32, 1, 0, .has_rows = true},
 };
 
@@ -117,6 +118,9 @@ static const struct row {
     {"90a", "int4 order", "linear_residual", "8B down", "in_order 2340, declined"},
     {"90a", "int4 order", "linear_residual", "1B down", "in_order 4096, declined"},
     {"90a", "int4 order", NULL, NULL, "in_order"},
+    {"90a", "mxfp4", "linear", NULL, "linear_wgmma_quantized 6143, dequantize"},
+    {"90a", "mxfp4", "linear_residual", NULL, "linear_wgmma_quantized 6143, declined"},
+    {"90a", "mxfp4", "with a norm", NULL, "declined"},
     {"90a", "W8A8", "linear", NULL, "rows_wgmma 64, cublas_lt"},
 
     /* Floats without wgmma. */
@@ -135,6 +139,8 @@ static const struct row {
 
     /* Quantized weights without wgmma. */
     {NULL, "W8A8", "linear", NULL, "cublas_lt"},
+    {NULL, "mxfp4", "linear", NULL, "dequantize"},
+    {NULL, "mxfp4", NULL, NULL, "declined"},
     {NULL, "int4 order", "linear", NULL, "in_order 512, dequantize"},
     {NULL, "int4 order", "gate_up", NULL, "in_order 8, declined"},
     {NULL, "int4 order", NULL, NULL, "in_order 512, declined"},

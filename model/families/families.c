@@ -169,10 +169,10 @@ const struct family *family_find(struct json_reader *r)
 
 /* --- What the file says --- */
 
-static void read_dtype(struct json_reader *r, struct model_spec *spec)
+static void read_dtype(struct json_reader *r, enum dtype absent, struct model_spec *spec)
 {
     const char *key = json_reader_get(r, "dtype") ? "dtype" : "torch_dtype";
-    const char *name = json_reader_string(r, key, "float32");
+    const char *name = json_reader_string(r, key, dtype_name(absent));
     if (strncmp(name, "torch.", 6) == 0) name += 6;
     if (dtype_parse(name, &spec->dtype) != 0 || dtype_size(spec->dtype) == 1)
         json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
@@ -189,7 +189,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     };
     family->read(r, spec);
     family_read_rope(r, family, spec);
-    read_dtype(r, spec);
+    read_dtype(r, family->dtype, spec);
     known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
     if (!words_have(family->reads, "layer_types") && !words_have(family->ignores, "layer_types"))
         family_check_layer_types(r, spec);

@@ -23,6 +23,7 @@ struct family {
      * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
      * after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
+    enum dtype dtype;               /* where the file gives none; 0: float32 */
     double rope_theta;              /* where the file gives none; 0: 10000 */
     double rope_local_theta;        /* theta of the second rope, of families with two */
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */

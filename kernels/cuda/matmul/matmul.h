@@ -8,6 +8,7 @@
 enum {
     INT4_SEGMENT = 128, /* input features of a row of INT4 that weight_prepare reorders among themselves (quantized.cuh)
                          */
+    MXFP4_SEGMENT = 64, /* of MXFP4: the last of a row may be half of one */
     MATMUL_STEP = 128   /* input features of a quantized weight that a kernel for several tokens takes at a time */
 };
 
