@@ -261,6 +261,24 @@ struct clip_args {
     enum dtype dtype;
 };
 
+/* Queries times a function of their position, so that attention of long texts stays sharp (Nakanishi, 2025, arXiv
+ * 2501.19399): x[t][i] *= 1 + beta * log(1 + (positions[t] + first) / length), where the quotient is one of integers.
+ */
+struct query_scaling {
+    int32_t length; /* 0: none */
+    int32_t first;  /* 0 or 1: positions count from there */
+    float beta;
+};
+
+struct scale_queries_args {
+    void *x; /* [num_tokens, size] dtype, in place */
+    int64_t stride;
+    const int32_t *positions; /* [num_tokens] */
+    struct query_scaling scaling;
+    int32_t num_tokens, size;
+    enum dtype dtype;
+};
+
 /* The results of attention times gates, which are a function of a projection of the layer's input:
  * x[t][i] *= f(gate[t][i / (size / gate_size)]). Numbers are float32 between reading and writing. */
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SIGMOID, OUTPUT_GATE_SOFTPLUS };
@@ -327,7 +345,7 @@ struct gate_up_args {
  *
  *   1. logits = soft_cap * tanh(logits / soft_cap), if there is a soft cap.
  *   2. scores = the softmax over all experts, or the sigmoid of each.
- *   3. choice = scores, + choice_bias if there is one.
+ *   3. choice = scores, or logits with `by_logits`; + choice_bias if there is one.
  *   4. With groups, the experts are in num_groups groups of equal size, one behind the other. The value of a group is
  *      its largest choice, or the sum of its two largest. Only the experts of the top_groups groups of the largest
  *      values remain.
@@ -346,6 +364,7 @@ struct router_params {
     enum router_kind kind;
     int32_t num_experts, top_k;     /* top_k <= num_experts */
     int32_t num_groups, top_groups; /* num_groups 0 or 1: none */
+    bool by_logits;                 /* of two scores that are both 1, the one of the larger logit is chosen */
     bool group_sums;                /* the value of a group is the sum of its two largest */
     bool normalize;
     float scaling;  /* 1: none */
@@ -715,6 +734,7 @@ typedef void paged_attention_function(struct backend *b, const struct attention_
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
 typedef void activate_function(struct backend *b, const struct activate_args *args);
 typedef void clip_function(struct backend *b, const struct clip_args *args);
+typedef void scale_queries_function(struct backend *b, const struct scale_queries_args *args);
 typedef void output_gate_function(struct backend *b, const struct output_gate_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
@@ -801,6 +821,7 @@ struct backend {
     act_and_mul_function *act_and_mul;
     activate_function *activate;
     clip_function *clip;
+    scale_queries_function *scale_queries;
     output_gate_function *output_gate;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:

@@ -146,6 +146,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
         const struct layer_spec *l = &c->layers[i];
         const int64_t q = attention_q_size(&l->attention), qkv = attention_qkv_size(&l->attention);
         if (qkv > s.qkv) s.qkv = qkv;
+        if (l->experts.own_norms && c->hidden_size > s.qkv) s.qkv = c->hidden_size; /* what the experts compute */
         if (q > s.attention) s.attention = q;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
     }

@@ -123,12 +123,17 @@ enum tensor_role {
     TENSOR_XIELU_ALPHA_P,
     TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
+    TENSOR_ROUTER_NORM,
     TENSOR_ROUTER,
     TENSOR_CHOICE_BIAS,
+    TENSOR_EXPERT_SCALES,
+    TENSOR_EXPERTS_NORM,
     TENSOR_SHARED_GATE,
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN,
+    TENSOR_POST_EXPERTS_NORM,
+    TENSOR_POST_SHARED_NORM,
     TENSOR_POST_MLP_NORM,
     TENSOR_PER_LAYER_GATE,
     TENSOR_PER_LAYER_DOWN,
@@ -152,6 +157,7 @@ struct attention_spec {
     enum qk_norm qk_norm;
     bool qk_norm_bias;
     bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
+    bool no_qk_gains;         /* norms of q and k have no gains */
     bool v_norm;              /* each head of v is normed, without a gain */
     bool v_is_k;              /* v is computed by k's matrix: it is k before norm and rotation */
     int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
@@ -159,8 +165,9 @@ struct attention_spec {
     int32_t rope;       /* by which of the spec's ropes */
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
-    int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
-    int32_t chunk;      /* to the tokens of its own chunk of so many; 0: to all */
+    struct query_scaling query_scaling; /* only where heads have no norms, and without longrope */
+    int32_t window;                     /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;                      /* to the tokens of its own chunk of so many; 0: to all */
     /* ALiBi (Press et al., 2022): a score also gets the distance to its key times -attention_alibi_slope.
      * alibi_bias_max 0: there is none. */
     float alibi_bias_max, alibi_multiplier;
@@ -212,7 +219,12 @@ struct experts_spec {
     bool router_bias;   /* of the router's logits */
     bool choice_bias;   /* struct route_experts_args */
     bool weights_first; /* struct experts_gate_up_args */
-    bool shared_gate;   /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+    bool expert_scales; /* struct route_experts_args */
+    /* Gemma 4: the router and the experts norm the residual stream themselves, and what the experts and the MLP beside
+     * them compute is normed before the two are added. There is an MLP. */
+    bool own_norms;
+    bool mean;        /* of the two, not the sum (Cohere) */
+    bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
 };
 
 /* Layers of a model may differ in everything. */

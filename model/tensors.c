@@ -1,5 +1,6 @@
 #include "model/tensors.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,9 +8,10 @@
 
 /* A layer has 14 matrices and gains, each with a bias; or, with 4 scalars in place of a gate and its bias, 2 tensors
  * more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of its cache; and, with experts,
- * a router with two biases and a shared gate. An expert has 3 matrices and their biases. Embedding, learned positions,
- * 3 tensors of per-layer embeddings, and, with biases, embedding norm, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 43, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 11 };
+ * a router with two biases, scales and a shared gate, and 4 norms. An expert has 3 matrices and their biases.
+ * Embedding, learned positions, 3 tensors of per-layer embeddings, and, with biases, embedding norm, final norm and
+ * lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 11 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -79,7 +81,7 @@ static void add_gain(struct tensor_table *table, const struct model_spec *spec, 
         snprintf(module.text, sizeof module.text, "%s.%d.%s", spec->names.layers, t.layer, name);
     else
         snprintf(module.text, sizeof module.text, "%s", name);
-    t.kind = spec->no_gains ? TENSOR_ONES : TENSOR_GAIN;
+    t.kind = spec->no_gains || gain->kind == TENSOR_ONES ? TENSOR_ONES : TENSOR_GAIN;
     add(table, &t, "%s.weight", module.text);
     t.kind = TENSOR_BIAS;
     if (has_bias) add(table, &t, "%s.bias", module.text);
@@ -111,7 +113,7 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
     const enum qk_norm kind = a->qk_norm;
-    struct tensor gain = {.layer = layer};
+    struct tensor gain = {.kind = a->no_qk_gains ? TENSOR_ONES : TENSOR_GAIN, .layer = layer};
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
@@ -286,6 +288,21 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
     add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
 }
 
+/* Gemma 4's: the norms of a layer's experts that are its own, and of the MLP beside them. The router's gain is a part
+ * of the router, which divides its input by sqrt(hidden_size). */
+static void add_own_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct tensor gain = {.role = TENSOR_ROUTER_NORM,
+                                .kind = TENSOR_GAIN,
+                                .layer = layer,
+                                .out_features = spec->hidden_size,
+                                .multiplier = 1 / sqrtf((float)spec->hidden_size)};
+    add(table, &gain, "%s.%d.router.scale", spec->names.layers, layer);
+    add_norm(table, spec, layer, TENSOR_EXPERTS_NORM, "pre_feedforward_layernorm_2");
+    add_norm(table, spec, layer, TENSOR_POST_EXPERTS_NORM, "post_feedforward_layernorm_2");
+    add_norm(table, spec, layer, TENSOR_POST_SHARED_NORM, "post_feedforward_layernorm_1");
+}
+
 static void add_experts(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct experts_spec *e = &spec->layers[layer].experts;
@@ -294,6 +311,10 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     add_matrix(table, spec, &t, spec->names.router, e->router_bias);
     const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->choice_bias) add(table, &bias, "%s.%d.%s", spec->names.layers, layer, spec->names.choice_bias);
+    const struct tensor scales = {
+        .role = TENSOR_EXPERT_SCALES, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
+    if (e->expert_scales) add(table, &scales, "%s.%d.router.per_expert_scale", spec->names.layers, layer);
+    if (e->own_norms) add_own_norms(table, spec, layer);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_SHARED_GATE, t.out_features = 1;
     if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);

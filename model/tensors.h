@@ -45,10 +45,11 @@ struct tensor {
     /* Where the rows lie in the stored tensor: `run` of them from file_row on, the next ones `step` rows after the
      * first, and so on. run is out_features where they are all together. */
     int64_t file_row, run, step;
-    bool transposed; /* the file has the matrix as [in_features, out_features] */
-    bool optional;   /* the file may lack it */
-    char name[96];   /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
-                        that it would have without quantization */
+    bool transposed;  /* the file has the matrix as [in_features, out_features] */
+    bool optional;    /* the file may lack it */
+    float multiplier; /* of a gain: what the file holds times this; 0: as it is */
+    char name[96];    /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
+                         that it would have without quantization */
 };
 
 struct tensor_table {

@@ -79,8 +79,13 @@ static const struct {
     [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
+    [TENSOR_ROUTER_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.router_norm)},
     [TENSOR_ROUTER] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.router)},
     [TENSOR_CHOICE_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.choice_bias)},
+    [TENSOR_EXPERT_SCALES] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.expert_scales)},
+    [TENSOR_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.norm)},
+    [TENSOR_POST_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_norm)},
+    [TENSOR_POST_SHARED_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_shared_norm)},
     [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
     [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
@@ -199,7 +204,7 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
 
 bool model_weights_converts(const struct model_spec *spec, const struct tensor *t)
 {
-    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
+    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && (spec->gain_offset != 0 || t->multiplier != 0));
 }
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)

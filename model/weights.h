@@ -30,8 +30,11 @@ struct weight_vector {
  * down [num_experts]. Stacked, one for all: gate_up [1] and down [1] describe the first expert's, behind which the
  * others lie (struct expert_matrices). */
 struct expert_weights {
-    struct weight router;             /* [num_experts, hidden_size] */
-    struct weight_vector choice_bias; /* [num_experts] */
+    struct weight router;                            /* [num_experts, hidden_size] */
+    struct weight_vector choice_bias, expert_scales; /* [num_experts] */
+    /* Only with own_norms, [hidden_size]: of the inputs of router and experts, and of what the experts and the MLP
+     * beside them compute. */
+    struct norm_params router_norm, norm, post_norm, post_shared_norm;
     struct weight *gate_up; /* [intermediate_size, hidden_size] each; stacked, [2 * intermediate_size, hidden_size] */
     struct weight *down;    /* [hidden_size, intermediate_size] */
     bool stacked;

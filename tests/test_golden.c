@@ -218,10 +218,12 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
     if (variant->mixed || variant->wider) must(model_weights_pack(&f->weights, &err), &err);
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
-    if (variant->wider) must(model_weights_pack(&f->weights, &err), &err);
     if (variant->wider) f->widened = widen_layer(&f->config.spec.layers[0], &f->weights.layers[0]);
-    for (int32_t i = 0; variant->rotates_nothing && i < f->config.spec.num_layers; i++)
-        f->config.spec.layers[i].attention.rotary_dim = 0;
+    for (int32_t i = 0; (variant->rotates_nothing || variant->at_position_0) && i < f->config.spec.num_layers; i++) {
+        struct attention_spec *a = &f->config.spec.layers[i].attention;
+        if (variant->rotates_nothing) a->rotary_dim = 0;
+        a->query_scaling.length = 0;
+    }
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;

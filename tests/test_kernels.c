@@ -1190,6 +1190,37 @@ static void clips(struct test_backend *tb, struct random *random)
     }
 }
 
+/* Beside other columns, at positions where the logarithm has just changed, of sizes that are no multiple of a vector
+ * too. */
+static void scales_queries(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[] = {128, 60, 3000, 7};
+    for (int i = 0; i < 24; i++) {
+        const enum dtype dtype = types[i % 3];
+        const int32_t size = sizes[i / 6], tokens = i % 2 ? 1 : 9, first = i / 3 % 2;
+        const int32_t positions[] = {7, 8, 0, 6, 100, 8192 * 8 - 1, 8192 * 8, 1 << 20, 47};
+        const int64_t stride = size + (i % 4 < 2 ? 16 : 3);
+        const struct query_scaling scaling = {.length = 8, .first = first, .beta = 0.1f + 0.2f * (float)(i % 5)};
+        struct tensor x = tensor_random(tb->b, dtype, tokens * stride, 2, random);
+        struct tensor at = tensor_bytes(tb->b, positions, tokens * (int64_t)sizeof *positions);
+        double *expected = tensor_doubles(&x);
+        for (int64_t k = 0; k < x.count; k++)
+            if (k % stride < size)
+                expected[k] *= 1 + (double)scaling.beta * log(1 + (positions[k / stride] + first) / 8);
+        tb->b->scale_queries(tb->b, &(struct scale_queries_args){.x = x.data,
+                                                                 .stride = stride,
+                                                                 .positions = at.data,
+                                                                 .scaling = scaling,
+                                                                 .num_tokens = tokens,
+                                                                 .size = size,
+                                                                 .dtype = dtype});
+        tensor_download(&x);
+        check_close(tb, "scale_queries", &x, expected, x.count, dtype);
+        free(expected);
+        tensor_free(&x), tensor_free(&at);
+    }
+}
+
 /* Gates of elements and of heads, beside other columns, of sizes that are no multiple of a vector too. */
 static void output_gates(struct test_backend *tb, struct random *random)
 {
@@ -1240,6 +1271,7 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     tb->b->act_and_mul(tb->b, &act);
     tb->b->activate(tb->b, &activate);
     tb->b->clip(tb->b, &(struct clip_args){.x = t.data, .limit = 0.5f});
+    tb->b->scale_queries(tb->b, &(struct scale_queries_args){.x = t.data, .scaling = {.length = 1}, .size = 8});
     tb->b->output_gate(tb->b, &(struct output_gate_args){
                                   .x = t.data, .gate = t.data, .size = 8, .gate_size = 8, .kind = OUTPUT_GATE_SIGMOID});
     tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
@@ -1276,6 +1308,7 @@ EVERY_BACKEND_TEST(activates)
 EVERY_BACKEND_TEST(activates_apart)
 EVERY_BACKEND_TEST(activates_without_a_gate)
 EVERY_BACKEND_TEST(clips)
+EVERY_BACKEND_TEST(scales_queries)
 EVERY_BACKEND_TEST(output_gates)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
@@ -1312,6 +1345,7 @@ int main(void)
         cmocka_unit_test(test_activates_apart),
         cmocka_unit_test(test_activates_without_a_gate),
         cmocka_unit_test(test_clips),
+        cmocka_unit_test(test_scales_queries),
         cmocka_unit_test(test_output_gates),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),

@@ -61,12 +61,12 @@ struct route_case {
     bool choice_bias, expert_scales;
 };
 
-/* Multiples of 1/64, so that there are ties. */
+/* Multiples of 1/64, so that there are ties. Those that choose themselves are so large that their sigmoids are 1. */
 static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
 {
     const bool ties = c->router.kind != ROUTER_SPARSEMIXER;
     for (int32_t e = 0; e < c->router.num_experts; e++)
-        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64
+        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64 + (c->router.by_logits ? 30 : 0)
                          : (double)(float)(8 * random_uniform(tb->random) - 4);
 }
 
@@ -216,6 +216,8 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SOFTMAX, .num_experts = 64, .top_k = 6, .num_groups = 8, .top_groups = 3},
         {.kind = ROUTER_SOFTMAX, .num_experts = 1, .top_k = 1},
         {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 1},
+        {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 3, .by_logits = true},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 40, .top_k = 4, .by_logits = true, .normalize = true},
         {.kind = ROUTER_SIGMOID,
          .num_experts = 256,
          .top_k = 8,
@@ -237,6 +239,9 @@ static void routes(struct test_backend *tb)
             c.expert_scales = (i + r) % 4 == 1;
             if (kernel_test_takes(tb)) check_route(tb, &c);
         }
+    struct route_case many = {.router = routers[0], .num_tokens = 8192};
+    many.router.scaling = 1;
+    check_route(tb, &many);
 }
 
 /* Whatever the logits are, the plan is one: each assignment has a row of its own. */
@@ -756,9 +761,9 @@ static void empty_experts(struct test_backend *tb)
 
 static void thousands_of_tokens(struct test_backend *tb)
 {
-    workspace_for(tb, 3000, 128, 128);
+    workspace_for(tb, 8192, 128, 128);
     for (int i = 0; i < 4; i++) {
-        const struct experts_case c = {.num_tokens = 3000,
+        const struct experts_case c = {.num_tokens = i == ROUTING_ONE_EXPERT ? 8192 : 3000,
                                        .num_experts = 16,
                                        .top_k = 2,
                                        .size = 64,

@@ -402,7 +402,7 @@ static void test_experts(void **state)
     expect(&spec, true, alone);
     spec.layers[0].mlp.intermediate_size = 12;
     spec.layers[0].experts.bias = spec.layers[0].experts.router_bias = spec.layers[0].experts.choice_bias = true;
-    spec.layers[0].experts.shared_gate = true;
+    spec.layers[0].experts.shared_gate = spec.layers[0].experts.own_norms = spec.layers[0].experts.expert_scales = true;
     spec.layers[0].experts.router.num_experts = 1;
     spec.names.shared = "mlp.shared";
     spec.names.shared_gate = "mlp.shared_gate";
@@ -419,6 +419,11 @@ static void test_experts(void **state)
         "model.layers.0.mlp.gate.weight 1x8",
         "model.layers.0.mlp.gate.bias 1",
         "model.layers.0.mlp.gate.e_score_correction_bias 1",
+        "model.layers.0.router.per_expert_scale 1",
+        "model.layers.0.router.scale 8 gain",
+        "model.layers.0.pre_feedforward_layernorm_2.weight 8 gain",
+        "model.layers.0.post_feedforward_layernorm_2.weight 8 gain",
+        "model.layers.0.post_feedforward_layernorm_1.weight 8 gain",
         "model.layers.0.mlp.experts.in 5x8 experts 0/10",
         "model.layers.0.mlp.experts.in_bias 5 experts 0/10",
         "model.layers.0.mlp.experts.in 5x8 experts 5/10",

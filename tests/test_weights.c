@@ -341,9 +341,9 @@ static void test_golden_families(void **state)
     }
 }
 
-/* Opens a golden checkpoint, quantized to int8 while it is loaded or not, and reads into memory what lies in another
+/* Opens a golden checkpoint, quantized while it is loaded (NULL: it is not), and reads into memory what lies in another
  * order in its file. */
-static struct model_weights open_packed(const char *name, bool int8)
+static struct model_weights open_packed(const char *name, const char *quantization)
 {
     char folder[512];
     struct model_config config;
@@ -351,7 +351,7 @@ static struct model_weights open_packed(const char *name, bool int8)
     struct error err = {""};
     snprintf(folder, sizeof folder, GOLDEN "%s", name);
     if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK ||
-        (int8 && quantization_apply(&config.spec, "int8", &err) != STATUS_OK) ||
+        (quantization && quantization_apply(&config.spec, quantization, &err) != STATUS_OK) ||
         model_weights_open(folder, &config.spec, NULL, &w, &err) != STATUS_OK ||
         model_weights_pack(&w, &err) != STATUS_OK)
         fail_msg("%s", err.text);
@@ -373,7 +373,7 @@ static void test_rows_in_another_order(void **state)
 {
     (void)state;
     enum { HEAD = 16, HIDDEN = 32 };
-    struct model_weights w = open_packed("gpt_neox", false), int8 = open_packed("gpt_neox", true);
+    struct model_weights w = open_packed("gpt_neox", NULL), int8 = open_packed("gpt_neox", "int8");
     const struct stored_tensor *found = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.weight");
     const struct stored_tensor *bias = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.bias");
     assert_true(found && bias && int8.layers[1].qkv.parts[0].format == WEIGHT_INT8);
@@ -387,7 +387,7 @@ static void test_rows_in_another_order(void **state)
         }
     model_weights_close(&w), model_weights_close(&int8);
 
-    w = open_packed("gpt2", false), int8 = open_packed("gpt2", true);
+    w = open_packed("gpt2", NULL), int8 = open_packed("gpt2", "int8");
     found = tensor_file_find(w.file, "transformer.h.1.attn.c_attn.weight");
     for (int64_t row = 0; row < HIDDEN; row++)
         for (int64_t i = 0; i < HIDDEN; i++)
@@ -395,6 +395,49 @@ static void test_rows_in_another_order(void **state)
                 check_element(&w, &int8, part, row, i,
                               ((const float *)found->data)[i * 3 * HIDDEN + part * HIDDEN + row]);
     model_weights_close(&w), model_weights_close(&int8);
+}
+
+/* ||quantized - floats|| / ||floats|| of a matrix. */
+static double relative_error(const struct weight *quantized, const struct weight *floats)
+{
+    double difference = 0, size = 0;
+    assert_int_equal(quantized->out_features, floats->out_features);
+    assert_int_equal(quantized->in_features, floats->in_features);
+    for (int64_t row = 0; row < floats->out_features; row++)
+        for (int64_t i = 0; i < floats->in_features; i++) {
+            const double value = weight_element(floats, row, i), d = weight_element(quantized, row, i) - value;
+            difference += d * d;
+            size += value * value;
+        }
+    return sqrt(difference / size);
+}
+
+/* Experts that are quantized while they are loaded, from files with a tensor for each matrix, with one for all experts
+ * of a layer, and with one that is transposed, in which gate and up take turns. */
+static void test_quantized_experts(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mixtral", "granitemoe", "gpt_oss"};
+    static const struct {
+        const char *format;
+        double bound; /* of the relative error; rows in other places are off by more than 1 */
+    } formats[] = {{"fp8", 0.04}, {"int8", 0.01}, {"int4", 0.15}};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) {
+            struct model_weights w = open_packed(names[i], NULL), q = open_packed(names[i], formats[k].format);
+            int quantized = 0;
+            for (int32_t t = 0; t < w.table.count; t++) {
+                const struct tensor *tensor = &w.table.tensors[t];
+                if (tensor->num_experts == 0 || tensor->kind != TENSOR_MATRIX) continue;
+                const struct weight *of_q = model_weights_matrix(&q, &q.table.tensors[t]);
+                const double error = relative_error(of_q, model_weights_matrix(&w, tensor));
+                if (!(error < formats[k].bound))
+                    fail_msg("%s, %s: \"%s\" is off by %g", names[i], formats[k].format, tensor->name, error);
+                quantized += weight_is_quantized(of_q);
+            }
+            assert_true(quantized > 0);
+            model_weights_close(&w), model_weights_close(&q);
+        }
 }
 
 static void test_golden_cases(void **state)
@@ -512,6 +555,67 @@ static void test_tied_with_another_head(void **state)
     add_model(&c, &spec, true);
     finish(&c, folder);
     refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
+}
+
+/* K and V of a layer that reads another's are no surprise, whatever prefix the file has. */
+static void test_shared_kv(void **state)
+{
+    const struct temp_folder *folder = *state;
+    for (int i = 0; i < NUM_TENSOR_PREFIXES; i++) {
+        struct model_spec spec = small();
+        struct checkpoint c = {.prefix = &tensor_prefixes[i]};
+        add_model(&c, &spec, true);
+        finish(&c, folder);
+        spec.layers[1].attention.shares_kv = 1;
+        struct text warnings = warnings_of(folder, &spec);
+        assert_string_equal(warnings.data, "");
+        text_free(&warnings);
+    }
+}
+
+/* All experts of a layer in one tensor, [2, first, second]. */
+static void add_stacked(struct checkpoint *c, const char *name, int64_t first, int64_t second)
+{
+    const uint64_t end = c->bytes + (uint64_t)(2 * first * second * 2);
+    assert_true(text_printf(
+        &c->header,
+        ",\"model.layers.0.mlp.experts.%s\":{\"dtype\":\"BF16\",\"shape\":[2,%lld,%lld],\"data_offsets\":[%llu,%llu]}",
+        name, (long long)first, (long long)second, (unsigned long long)c->bytes, (unsigned long long)end));
+    c->bytes = end;
+}
+
+/* Experts that are published transposed may be stored as rows, which are used where they lie. Of square matrices the
+ * others tell. */
+static void test_experts_as_rows(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const int32_t sizes[] = {5, 4, 8}; /* gate and up together are square, or down is */
+    for (int i = 0; i < 6; i++) {
+        const bool rows = i % 2;
+        const int32_t inner = sizes[i / 2];
+        struct model_spec spec = small();
+        spec.num_layers = 1;
+        spec.layers[0].experts =
+            (struct experts_spec){.router = {.num_experts = 2, .top_k = 1}, .intermediate_size = inner};
+        spec.names.experts = NULL;
+        spec.names.expert_gate_up = "mlp.experts.gate_up";
+        spec.names.expert_down = "mlp.experts.down";
+        spec.names.experts_transposed = true;
+        struct checkpoint c = {0};
+        add_model(&c, &spec, true);
+        add(&c, "model.layers.0.mlp.gate.weight", 2, 8);
+        add_stacked(&c, "gate_up", rows ? 2 * inner : 8, rows ? 8 : 2 * inner);
+        add_stacked(&c, "down", rows ? 8 : inner, rows ? inner : 8);
+        finish(&c, folder);
+        struct model_weights w = accept(folder->path, &spec);
+        const struct expert_weights *e = &w.layers[0].experts;
+        const int64_t step = 8 * inner * 2;
+        assert_int_equal(e->down[0].data != NULL, rows);
+        assert_int_equal(e->gate_up[0].data != NULL, rows);
+        if (rows) assert_ptr_equal(e->down[1].data, (const char *)e->down[0].data + step);
+        if (rows) assert_ptr_equal(e->gate_up[3].data, (const char *)e->gate_up[0].data + 3 * step);
+        model_weights_close(&w);
+    }
 }
 
 /* With a gain_offset gains are float32: the offset and what the file holds. Nothing else is changed. */
@@ -885,10 +989,13 @@ int main(void)
         TEST(test_golden_families),
         TEST(test_golden_cases),
         TEST(test_rows_in_another_order),
+        TEST(test_quantized_experts),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),
         TEST(test_tied_with_another_head),
+        TEST(test_shared_kv),
+        TEST(test_experts_as_rows),
         TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),
         TEST(test_hints),

@@ -188,6 +188,7 @@ static const struct backend operations = {
     .act_and_mul = cpu_act_and_mul,
     .activate = cpu_activate,
     .clip = cpu_clip,
+    .scale_queries = cpu_scale_queries,
     .output_gate = cpu_output_gate,
     .linear = cpu_linear,
     .linear_parts = cpu_linear_parts,

@@ -113,6 +113,7 @@ route_experts_function cpu_route_experts;
 experts_gate_up_function cpu_experts_gate_up;
 experts_down_function cpu_experts_down;
 clip_function cpu_clip;
+scale_queries_function cpu_scale_queries;
 output_gate_function cpu_output_gate;
 
 /* cache.c */

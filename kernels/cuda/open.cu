@@ -79,6 +79,7 @@ static void fill_table(struct backend *b)
     b->act_and_mul = cuda_act_and_mul;
     b->activate = cuda_activate;
     b->clip = cuda_clip;
+    b->scale_queries = cuda_scale_queries;
     b->output_gate = cuda_output_gate;
     b->linear = cuda_linear;
     b->takes_quantized_rows = cuda_takes_quantized_rows;

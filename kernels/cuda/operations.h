@@ -45,6 +45,7 @@ rotary_embedding_function cuda_rotary_embedding;
 act_and_mul_function cuda_act_and_mul;
 activate_function cuda_activate;
 clip_function cuda_clip;
+scale_queries_function cuda_scale_queries;
 output_gate_function cuda_output_gate;
 scale_logits_function cuda_scale_logits;
 

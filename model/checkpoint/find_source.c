@@ -21,7 +21,7 @@ const struct stored_tensor *finder_find(const struct finder *f, const char *name
 {
     static const char *const prefixes[] = {"transformer.", "gpt_neox."};
     const struct stored_tensor *found = tensor_file_find(f->file, name);
-    for (int i = 0; i < 2 && !found; i++) {
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++) {
         const size_t length = strlen(prefixes[i]);
         if (strncmp(name, prefixes[i], length) == 0) found = tensor_file_find(f->file, name + length);
     }

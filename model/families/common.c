@@ -96,6 +96,22 @@ const char *family_either_key(struct json_reader *r, const char *key, const char
     return json_reader_get(r, key) ? key : other;
 }
 
+struct size_defaults family_gpt_sizes(struct json_reader *r)
+{
+    return (struct size_defaults){
+        .max_position = 1024,
+        .norm_eps = 1e-5,
+        .tie_word_embeddings = true,
+        .intermediate_factor = 4,
+        .intermediate_size_key = "n_inner",
+        .num_layers_key = family_either_key(r, "num_hidden_layers", "n_layer"),
+        .norm_eps_key = "layer_norm_epsilon",
+        .hidden_size_key = family_either_key(r, "hidden_size", "n_embd"),
+        .num_heads_key = family_either_key(r, "num_attention_heads", "n_head"),
+        .max_position_key = family_either_key(r, "max_position_embeddings", "n_positions"),
+    };
+}
+
 void family_require_bool(struct json_reader *r, const char *key, bool expected, const char *what)
 {
     if (json_reader_bool(r, key, expected) == expected) return;
@@ -114,6 +130,23 @@ void family_set_gemma(struct model_spec *spec)
     spec->gain_offset = 1;
     spec->embedding_multiplier = sqrt(spec->hidden_size);
     spec->round_embedding_multiplier = true;
+}
+
+void family_read_rotating_layers(struct json_reader *r, struct model_spec *spec)
+{
+    const json_t *list = json_reader_get(r, "no_rope_layers");
+    const int32_t interval = json_reader_int(r, "no_rope_layer_interval", 4, 1, INT32_MAX);
+    if (json_is_array(list) && json_array_size(list) == 0) list = NULL;
+    if (list && (!json_is_array(list) || json_array_size(list) < (size_t)spec->num_layers)) {
+        json_reader_expected(r, "no_rope_layers", "an array of a 1 or a 0 for each of num_hidden_layers", list);
+        return;
+    }
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const bool rotates =
+            list ? json_reader_to_int64(r, "an element of no_rope_layers", json_array_get(list, (size_t)i), 0, 1)
+                 : (i + 1) % interval != 0;
+        if (!rotates) spec->layers[i].attention.rotary_dim = 0;
+    }
 }
 
 /* The array of num_hidden_layers strings, or NULL: there is none. */
@@ -142,6 +175,23 @@ void family_read_layer_types(struct json_reader *r, int32_t window, struct model
                 "layer_types[%d] is \"sliding_attention\", but sliding_window is null or use_sliding_window is false",
                 i);
         spec->layers[i].attention.window = sliding ? window : 0;
+    }
+}
+
+void family_read_chunks(struct json_reader *r, int32_t chunk, struct model_spec *spec)
+{
+    const json_t *list = get_layer_types(r, spec);
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        struct attention_spec *a = &spec->layers[i].attention;
+        const json_t *value = json_array_get(list, (size_t)i);
+        const bool chunked = list ? json_is_word(value, "chunked_attention") : a->rotary_dim > 0;
+        if (list && !chunked && !json_is_word(value, "full_attention"))
+            json_reader_fail(r, STATUS_UNSUPPORTED,
+                             "layer_types[%d] is %s; quire computes \"chunked_attention\" and \"full_attention\"", i,
+                             show_value(value).text);
+        if (chunked && chunk == 0)
+            json_reader_fail(r, STATUS_INVALID, "attention_chunk_size is null, but layer %d attends to chunks", i);
+        a->chunk = chunked ? chunk : 0;
     }
 }
 

@@ -1,5 +1,6 @@
 /* Falcon (TII, 2023): attention and MLP in parallel, with one norm or, in models of 40 and 180 billion parameters, two.
- * q, k and v of each KV head are together in the file. Falcon-RW, which has ALiBi, is refused. */
+ * q, k and v of each KV head are together in the file. Falcon-RW has ALiBi instead of a rotation, and no parallel
+ * block. */
 #include "model/families/families.h"
 
 /* How many heads of K and V there are. */
@@ -50,6 +51,11 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.norm_placement = read_norm_placement(r, new_architecture);
     layer.attention.num_kv_heads = read_kv_heads(r, layer.attention.num_heads, new_architecture);
     layer.attention.qkv_bias = layer.attention.o_bias = layer.mlp.bias = json_reader_bool(r, "bias", false);
+    if (json_reader_bool(r, "alibi", false)) {
+        layer.attention.rotary_dim = 0;
+        layer.attention.alibi_bias_max = 8;
+        layer.attention.alibi_multiplier = layer.attention.scale;
+    }
     layer.mlp.kind = MLP_PLAIN;
     layer.mlp.activation = family_read_plain_activation(r, "activation", ACTIVATION_GELU);
     family_set_layers(spec, &layer);
@@ -59,4 +65,4 @@ static void read(struct json_reader *r, struct model_spec *spec)
 }
 
 const struct family family_falcon = {
-    .model_type = "falcon", .architecture = "FalconForCausalLM", .read = read, .reads = "bias parallel_attn"};
+    .model_type = "falcon", .architecture = "FalconForCausalLM", .read = read, .reads = "alibi bias parallel_attn"};

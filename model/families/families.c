@@ -13,6 +13,7 @@ static const struct family *const families[] = {
     &family_bloom,
     &family_cohere,
     &family_cohere2,
+    &family_cohere2_moe,
     &family_cwm,
     &family_dots1,
     &family_ernie4_5,
@@ -44,6 +45,7 @@ static const struct family *const families[] = {
     &family_granitemoeshared,
     &family_helium,
     &family_hunyuan_v1_dense,
+    &family_hunyuan_v1_moe,
     &family_hy_v3,
     &family_hyperclovax,
     &family_internlm3,
@@ -51,9 +53,11 @@ static const struct family *const families[] = {
     &family_jais2,
     &family_laguna,
     &family_llama,
+    &family_llama4,
     &family_mellum,
     &family_minimax_m2,
     &family_ministral,
+    &family_ministral3,
     &family_mistral,
     &family_mixtral,
     &family_mpt,
@@ -67,6 +71,7 @@ static const struct family *const families[] = {
     &family_persimmon,
     &family_phi,
     &family_phi3,
+    &family_phimoe,
     &family_qwen2,
     &family_qwen2_5_vl,
     &family_qwen2_moe,
@@ -74,6 +79,7 @@ static const struct family *const families[] = {
     &family_qwen3,
     &family_qwen3_moe,
     &family_qwen3_vl,
+    &family_qwen3_vl_moe,
     &family_seed_oss,
     &family_smollm3,
     &family_solar_open,
@@ -87,7 +93,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[1024];
+    char text[2048];
 };
 
 static struct family_names list_families(void)

@@ -2,25 +2,15 @@
  * (SantaCoder, StarCoder: BigCode, 2023) is the same with rows as usual, and mostly with one head of K and V. */
 #include "model/families/families.h"
 
-static struct layer_spec read_both(struct json_reader *r, enum activation absent, struct model_spec *spec)
+static struct layer_spec read_both(struct json_reader *r, struct model_spec *spec)
 {
-    const struct size_defaults defaults = {.max_position = 1024,
-                                           .norm_eps = 1e-5,
-                                           .tie_word_embeddings = true,
-                                           .intermediate_factor = 4,
-                                           .intermediate_size_key = "n_inner",
-                                           .num_layers_key = family_either_key(r, "num_hidden_layers", "n_layer"),
-                                           .norm_eps_key = "layer_norm_epsilon",
-                                           .hidden_size_key = family_either_key(r, "hidden_size", "n_embd"),
-                                           .num_heads_key = family_either_key(r, "num_attention_heads", "n_head"),
-                                           .max_position_key =
-                                               family_either_key(r, "max_position_embeddings", "n_positions")};
+    const struct size_defaults defaults = family_gpt_sizes(r);
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
     layer.attention.qkv_bias = layer.attention.o_bias = layer.mlp.bias = true;
     layer.attention.rotary_dim = 0;
     if (!json_reader_bool(r, "scale_attn_weights", true)) layer.attention.scale = 1;
     layer.mlp.kind = MLP_PLAIN;
-    layer.mlp.activation = family_read_plain_activation(r, "activation_function", absent);
+    layer.mlp.activation = family_read_plain_activation(r, "activation_function", ACTIVATION_GELU_TANH);
     family_set_gpt_names(&spec->names);
     spec->names.position_embedding = "transformer.wpe";
     spec->names.mlp_norm = "ln_2";
@@ -34,7 +24,7 @@ static struct layer_spec read_both(struct json_reader *r, enum activation absent
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    const struct layer_spec layer = read_both(r, ACTIVATION_GELU_TANH, spec);
+    const struct layer_spec layer = read_both(r, spec);
     family_set_layers(spec, &layer);
     spec->transposed = true;
     if (json_reader_bool(r, "scale_attn_by_inverse_layer_idx", false))
@@ -43,7 +33,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
 
 static void read_bigcode(struct json_reader *r, struct model_spec *spec)
 {
-    struct layer_spec layer = read_both(r, ACTIVATION_GELU_TANH, spec);
+    struct layer_spec layer = read_both(r, spec);
     if (json_reader_bool(r, "multi_query", true)) layer.attention.num_kv_heads = 1;
     family_set_layers(spec, &layer);
     spec->qkv_by_head = true;

@@ -4,16 +4,9 @@
 
 static void read(struct json_reader *r, struct model_spec *spec)
 {
-    const struct size_defaults defaults = {.max_position = 2048,
-                                           .norm_eps = 1e-5,
-                                           .intermediate_factor = 4,
-                                           .intermediate_size_key = "n_inner",
-                                           .num_layers_key = family_either_key(r, "num_hidden_layers", "n_layer"),
-                                           .norm_eps_key = "layer_norm_epsilon",
-                                           .hidden_size_key = family_either_key(r, "hidden_size", "n_embd"),
-                                           .num_heads_key = family_either_key(r, "num_attention_heads", "n_head"),
-                                           .max_position_key =
-                                               family_either_key(r, "max_position_embeddings", "n_positions")};
+    struct size_defaults defaults = family_gpt_sizes(r);
+    defaults.max_position = 2048;
+    defaults.tie_word_embeddings = false;
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
     layer.norm_placement = NORM_PARALLEL;
     layer.attention.rotary_dim = json_reader_int(r, "rotary_dim", 64, 2, layer.attention.head_size);

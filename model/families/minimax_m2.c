@@ -26,12 +26,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.attention.qk_norm = QK_NORM_PROJECTION;
     read_rotation(r, &layer.attention);
     family_set_layers(spec, &layer);
-    spec->names.router = "block_sparse_moe.gate";
+    family_set_mixtral_names(spec);
     spec->names.choice_bias = "block_sparse_moe.e_score_correction_bias";
-    spec->names.experts = "block_sparse_moe.experts";
-    spec->names.expert_gate = "w1";
-    spec->names.expert_up = "w3";
-    spec->names.expert_down = "w2";
 }
 
 const struct family family_minimax_m2 = {.model_type = "minimax_m2",

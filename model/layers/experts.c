@@ -23,6 +23,7 @@ static void route(const struct residual_stream *s, const struct matmul_input *in
     const struct route_experts_args args = {.plan = d->act.experts.plan,
                                             .logits = d->act.experts.logits,
                                             .choice_bias = w->choice_bias.data,
+                                            .expert_scales = w->expert_scales.data,
                                             .router = d->spec->layers[layer].experts.router,
                                             .num_tokens = s->num_tokens};
     if (fused_linear_route(s, in, &w->router, &args)) return;
@@ -35,8 +36,9 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
     const struct decoder *d = s->d;
     const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
-    const struct matmul_input in = residual_input(s, norm, NULL);
+    struct matmul_input in = residual_input(s, e->own_norms ? &w->router_norm : norm, NULL);
     route(s, &in, layer);
+    in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
     if (e->shared_gate) project(s, d->act.experts.base_gate, DTYPE_FLOAT32, &w->shared_gate, &in);
     const struct experts_gate_up_args args = {.out = d->act.experts.gated,
                                               .x = in.x,
@@ -53,6 +55,23 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
     d->backend->experts_gate_up(d->backend, &args);
 }
 
+/* s->hidden = post_shared_norm(s->hidden) + post_norm(x) */
+static void add_normed(const struct residual_stream *s, void *x, const struct expert_weights *w)
+{
+    const struct decoder *d = s->d;
+    const int32_t size = d->spec->hidden_size;
+    const struct fused_add_rms_norm_args args = {.x = x,
+                                                 .residual = s->hidden,
+                                                 .multiplier = 1,
+                                                 .sum_multiplier = 1,
+                                                 .post_norm = &w->post_norm,
+                                                 .num_tokens = s->num_tokens,
+                                                 .size = size,
+                                                 .dtype = d->dtype};
+    layer_norm_in_place(s, s->hidden, size, size, &w->post_shared_norm);
+    d->backend->fused_add_rms_norm(d->backend, &args);
+}
+
 void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct decoder *d = s->d;
@@ -60,12 +79,13 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
     const struct experts_spec *e = &l->experts;
     const struct layer_weights *w = &d->weights->layers[layer];
     const bool shared = l->mlp.intermediate_size > 0;
-    const struct experts_down_args args = {.out = s->hidden,
+    void *out = e->own_norms ? d->act.qkv : s->hidden;
+    const struct experts_down_args args = {.out = out,
                                            .x = d->act.experts.gated,
                                            .down = matrices(&w->experts, w->experts.down, 1),
                                            .plan = d->act.experts.plan,
                                            .weights_first = e->weights_first,
-                                           .base = shared ? s->hidden : NULL,
+                                           .base = shared && !e->own_norms ? s->hidden : NULL,
                                            .base_gate = e->shared_gate ? d->act.experts.base_gate : NULL,
                                            .scratch = d->act.experts.scratch,
                                            .num_tokens = s->num_tokens,
@@ -76,5 +96,6 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
     residual_begin(s);
     if (shared) project(s, s->hidden, d->dtype, &w->down, in);
     d->backend->experts_down(d->backend, &args);
-    residual_pend(s, &w->post_mlp_norm, l->residual_multiplier);
+    if (e->own_norms) add_normed(s, out, &w->experts);
+    residual_pend(s, &w->post_mlp_norm, l->residual_multiplier * (e->mean ? 0.5f : 1));
 }

@@ -258,7 +258,7 @@ static struct words mlp_words(const struct layer_spec *l)
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
-                 outputs = qk_norms, clips = qk_norms, shared = qk_norms;
+                 outputs = qk_norms, clips = qk_norms, queries = qk_norms, shared = qk_norms;
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
@@ -266,6 +266,8 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
                   l->attention.norm_after_rotation ? ", after the rotation" : "");
         if (l->attention.shares_kv) tally_add(&shared, "of an earlier layer");
+        if (l->attention.query_scaling.length)
+            tally_add(&queries, "by position / %d", l->attention.query_scaling.length);
         if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
         tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
         tally_add(&mlps, "%s", mlp_words(l).text);
@@ -277,6 +279,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
     }
     if (shared.num_kinds) tally_row(t, "  K and V", "", &shared);
     if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);
+    if (queries.num_kinds) tally_row(t, "  queries", "scaled ", &queries);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  scores", "", &scores);
     tally_row(t, "  MLP", "", &mlps);

@@ -186,7 +186,7 @@ def rotates(config, attention, i):
 
 def ropes_of(config, model):
     """(frequencies, scale) by rope_of; the key None stands for all layers."""
-    meta = getattr(base_of(model), "rotary_emb", None)
+    meta = None if getattr(config, "alibi", False) else getattr(base_of(model), "rotary_emb", None)
     if config.model_type == "gptj":  # whose layers have tables of their own
         return {None: (1.0 / 10000 ** (torch.arange(0, config.rotary_dim, 2) / config.rotary_dim), 1.0)}
     if meta is None:

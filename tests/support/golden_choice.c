@@ -36,10 +36,11 @@ static void meet_all(struct met *met, int first, const unsigned *values, size_t 
 static void meet_model(struct met *met, const struct model_spec *s)
 {
     const unsigned values[] = {
-        s->norm_type,     s->no_gains,      s->gain_offset != 0,       s->per_layer_size > 0,
-        s->dtype,         s->layer_scalars, s->logits_soft_cap > 0,    s->tie_word_embeddings,
-        s->has_vision,    s->num_ropes > 1, s->rope_interleaved,       s->rope_reversed,
-        s->ropes[0].type, s->ropes[1].type, s->logits_multiplier != 1, s->embedding_multiplier != 1};
+        s->norm_type,     s->no_gains,           s->gain_offset != 0,       s->per_layer_size > 0,
+        s->dtype,         s->layer_scalars,      s->logits_soft_cap > 0,    s->tie_word_embeddings,
+        s->has_vision,    s->num_ropes > 1,      s->rope_interleaved,       s->rope_reversed,
+        s->ropes[0].type, s->ropes[1].type,      s->logits_multiplier != 1, s->embedding_multiplier != 1,
+        s->lm_head_bias,  s->position_offset > 0};
     meet_all(met, MODEL_FIELDS, values, sizeof values / sizeof *values);
 }
 
@@ -56,6 +57,8 @@ static void meet_layer(struct met *met, const struct layer_spec *l)
                                a->output_gate,
                                a->head_gates,
                                a->sinks,
+                               a->alibi_bias_max > 0,
+                               a->qk_norm_bias,
                                a->clip > 0,
                                a->v_norm,
                                a->v_is_k,
@@ -78,6 +81,10 @@ static void meet_layer(struct met *met, const struct layer_spec *l)
                                e->gate.kind,
                                e->gate.activation,
                                e->weights_first,
+                               e->mean,
+                               r->by_logits,
+                               a->no_qk_gains,
+                               a->query_scaling.length > 0,
                                e->gate.limit > 0};
     meet_all(met, LAYER_FIELDS, values, sizeof values / sizeof *values);
 }

@@ -152,7 +152,8 @@ static __device__ __forceinline__ bool set_keys(const route_experts_args &args, 
         if (e >= args.router.num_experts) continue;
         const float score = score_of(args.router, s, s.logits[i]);
         is_damaged |= isnan(score);
-        keys[i] = key_of(args.choice_bias ? score + args.choice_bias[e] : score);
+        const float choice = args.router.by_logits ? s.logits[i] : score;
+        keys[i] = key_of(args.choice_bias ? choice + args.choice_bias[e] : choice);
     }
     return __any_sync(~0u, is_damaged);
 }
