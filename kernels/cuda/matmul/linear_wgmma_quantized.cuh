@@ -242,6 +242,7 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
                                                         const quantized_rings &rings)
 {
     constexpr int AT_ONCE = L::WORDS_AT_ONCE, WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
+    const int of_step = FORMAT == WEIGHT_MXFP4 ? STEP / 32 : call.scales_of_step;
     const bool releases = threadIdx.x % 32 == 0;
     const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
     ring_place at = {0, 0}, token_at = {0, 0};
@@ -266,7 +267,7 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
             auto &operands = a[first / AT_ONCE % 2];
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++)
-                decode_word<T, FORMAT, ROW_BLOCKS, L>(operands[k], from, stage, first + k, call.scales_of_step);
+                decode_word<T, FORMAT, ROW_BLOCKS, L>(operands[k], from, stage, first + k, of_step);
             if (first % WORDS == 0) {
                 barrier_wait(&rings.tokens.full[token_at.stage], token_at.round & 1);
                 tokens = first_tokens + token_at.stage * L::TOKEN_STAGE;
