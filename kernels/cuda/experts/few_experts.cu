@@ -68,8 +68,7 @@ static __device__ __forceinline__ void finish_pair(const gate_up_call &call, con
         const float g = warp_sum(gates[r]), u = warp_sum(ups[r]);
         if (lane == r) gate = g, up = u;
     }
-    if (lane < rows.count)
-        finish_gate<T>(call.to, load_gate_bias<T>(call.to, rows.expert, feature), rows.first + lane, feature, gate, up);
+    if (lane < rows.count) finish_gate<T>(call.to, rows.expert, rows.first + lane, feature, gate, up);
 }
 
 /* Item i is feature i % size of the rows that row i / size leads. */

@@ -58,29 +58,20 @@ struct gated_rows {
     bool weights_first;
 };
 
-/* The biases of an expert's gate and up. */
-struct gate_bias {
-    float gate, up;
-};
-
+/* Writes the result of a row, whose expert is given, and a feature. */
 template <class T>
-static __device__ __forceinline__ gate_bias load_gate_bias(const gated_rows &to, int expert, int feature)
-{
-    if (!to.bias) return {0, 0};
-    const T *bias = (const T *)to.bias + (int64_t)expert * 2 * to.size + feature;
-    return {to_float(bias[0]), to_float(bias[to.size])};
-}
-
-/* Writes the result of a row and a feature. */
-template <class T>
-static __device__ __forceinline__ void finish_gate(const gated_rows &to, const gate_bias &bias, int row, int feature,
-                                                   float gate, float up)
+static __device__ __forceinline__ void finish_gate(const gated_rows &to, int expert, int row, int feature, float gate,
+                                                   float up)
 {
     if (to.weights_first) {
         const float weight = weight_of_row(to.plan, row, to.top_k);
         gate *= weight, up *= weight;
     }
-    const T g = from_float<T>(gate + bias.gate), u = from_float<T>(up + bias.up);
+    if (to.bias) {
+        const T *bias = (const T *)to.bias + (int64_t)expert * 2 * to.size + feature;
+        gate += to_float(bias[0]), up += to_float(bias[to.size]);
+    }
+    const T g = from_float<T>(gate), u = from_float<T>(up);
     ((T *)to.out)[(int64_t)row * to.size + feature] = from_float<T>(gate_value<T>(to.gate, to_float(g), to_float(u)));
 }
 

@@ -279,7 +279,6 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.size + there;
         const int token = call.to.plan.tokens[rows.first + min(i, rows.count - 1)]; /* a row too many is not used */
         const T *x = (const T *)call.x + (int64_t)token * call.weights.in_features;
-        const gate_bias bias = load_gate_bias<T>(call.to, rows.expert, there);
         float sums[4] = {};
         multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.size, x, share);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
@@ -292,7 +291,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
 #pragma unroll
             for (int n = 0; n < 2; n++)
                 if (2 * j + n < rows.count && feature < call.to.size)
-                    finish_gate<T>(call.to, bias, rows.first + 2 * j + n, feature, sums[n], sums[2 + n]);
+                    finish_gate<T>(call.to, rows.expert, rows.first + 2 * j + n, feature, sums[n], sums[2 + n]);
         }
         __syncthreads();
     }
@@ -343,12 +342,16 @@ static __device__ __forceinline__ void multiply_tile(const down_call &call, sums
     const int low = min((int)blockIdx.x * TILE + i, last), high = min((int)blockIdx.x * TILE + i + 8, last);
     const T *x = (const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features;
     const T *bias = (const T *)w.bias;
-    float sums[4] = {}, of_rows[2] = {};
-    if (bias && share == 0) of_rows[0] = to_float(bias[first_row + low]), of_rows[1] = to_float(bias[first_row + high]);
+    float sums[4] = {};
     multiply_rows<T, F, GROUPED>(sums, w, first_row + low, first_row + high, x, share_of<F>(w, share, DOWN_SHARES));
+    if (bias && share == 0) {
+        const float of_rows[2] = {to_float(bias[first_row + low]), to_float(bias[first_row + high])};
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] += of_rows[k / 2];
+    }
 #pragma unroll
     for (int k = 0; k < 4; k++)
-        if (2 * j + k % 2 < rows.count) shared[share][row + 2 * j + k % 2][i + k / 2 * 8] = sums[k] + of_rows[k / 2];
+        if (2 * j + k % 2 < rows.count) shared[share][row + 2 * j + k % 2][i + k / 2 * 8] = sums[k];
 }
 
 /* Grid: x the tile. */

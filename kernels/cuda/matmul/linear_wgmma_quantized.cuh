@@ -44,11 +44,9 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int MAX_
     static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
     static constexpr bool ROUNDS_FIRST = N >= 128; /* results are 16-bit in shared memory, if the tile is not split */
     static constexpr int RESULTS_ROW = ROWS + 8;   /* 16-bit elements, padded for the same reason */
-    /* Groups of 32 input features that are decoded between two waits. */
-    static constexpr int WORDS_AT_ONCE = FORMAT == WEIGHT_MXFP4 && N <= 32 ? 2 : 1;
     /* Registers of a thread, if the warps that multiply need more than the others. */
-    static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128 || WORDS_AT_ONCE > 1;
-    static constexpr int MMA_REGISTERS = PLACES == 1 ? 216 : 96, COPY_REGISTERS = PLACES == 1 ? 72 : 48;
+    static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
+    static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
     static_assert(4 * N * SUMS_ROW <= RING, "the rings hold the sums at the end");
 };
 
@@ -207,42 +205,13 @@ static __device__ __forceinline__ void copy_scales(const quantized_wgmma_call &c
 
 /* ---- the warpgroups that multiply ---- */
 
-/* Decodes input features 32 w, ... + 31 of a step as A of the mma, with their scales: the halves of row block m in
- * a[m]. */
-template <class T, enum weight_format FORMAT, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void decode_word(uint32_t (&a)[ROW_BLOCKS][2][4], encoded<FORMAT> (&from)[ROW_BLOCKS],
-                                                   uint32_t stage, int w, int scales_of_step)
-{
-#pragma unroll
-    for (int m = 0; m < ROW_BLOCKS; m++) {
-        const uint32_t pairs =
-            stage + L::WEIGHT_BYTES + 8 * row_of_thread<ROW_BLOCKS>(m) + (w * scales_of_step >> 2) * (8 * L::ROWS);
-        const uint2 low = shared_load_2(pairs), high = shared_load_2(pairs + 64);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t *to = a[m][half];
-            from[m].template decode<T>(to, w, half, low.y, high.y);
-            to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
-            to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
-            if (FORMAT == WEIGHT_MXFP4 && std::is_same_v<T, __half>) {
-                to[0] = multiply_pairs<T>(to[0], low.y), to[2] = multiply_pairs<T>(to[2], low.y);
-                to[1] = multiply_pairs<T>(to[1], high.y), to[3] = multiply_pairs<T>(to[3], high.y);
-            }
-            wgmma_pin_operand(a[m][half]);
-        }
-    }
-}
-
-/* wgmma reads the registers of AT_ONCE groups of 32 input features while the others are decoded. So a stage is released
- * when the first groups of the next stage have been started and wgmma_wait<1> shows that those before them have ended.
- */
+/* wgmma reads the registers of one step of 32 input features while the others are decoded. So a stage is released when
+ * the first step of the next stage has been started and wgmma_wait<1> shows that those before it have ended. */
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS][N / 2],
                                                         const quantized_wgmma_call &call, const tile_part &part,
                                                         const quantized_rings &rings)
 {
-    constexpr int AT_ONCE = L::WORDS_AT_ONCE, WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
-    const int of_step = FORMAT == WEIGHT_MXFP4 ? STEP / 32 : call.scales_of_step;
     const bool releases = threadIdx.x % 32 == 0;
     const uint32_t first_weights = shared_address(rings.weights.data), first_tokens = shared_address(rings.tokens.data);
     ring_place at = {0, 0}, token_at = {0, 0};
@@ -253,7 +222,7 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
     for (int i = part.begin; i < part.end; i++) {
         const uint32_t stage = first_weights + at.stage * call.weight_stage_bytes;
         encoded<FORMAT> from[ROW_BLOCKS];
-        uint32_t a[2][AT_ONCE][ROW_BLOCKS][2][4], tokens = 0;
+        uint32_t a[2][ROW_BLOCKS][2][4], tokens = 0;
         barrier_wait(&rings.weights.full[at.stage], at.round & 1);
 #pragma unroll
         for (int m = 0; m < ROW_BLOCKS; m++) {
@@ -263,30 +232,43 @@ static __device__ __forceinline__ void multiply_decoded(float (&sums)[ROW_BLOCKS
                 if ((i + 1) * STEP > call.matmul.in_features) from[m].load_half(stage, row, t);
         }
 #pragma unroll
-        for (int first = 0; first < STEP / 32; first += AT_ONCE) {
-            auto &operands = a[first / AT_ONCE % 2];
+        for (int w = 0; w < STEP / 32; w++) {
+            constexpr int WORDS = L::BOXES * BOX_FEATURES / 32; /* of a stage of tokens */
 #pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
-                decode_word<T, FORMAT, ROW_BLOCKS, L>(operands[k], from, stage, first + k, of_step);
-            if (first % WORDS == 0) {
+            for (int m = 0; m < ROW_BLOCKS; m++) {
+                const uint32_t pairs = stage + L::WEIGHT_BYTES + 8 * row_of_thread<ROW_BLOCKS>(m) +
+                                       (w * call.scales_of_step >> 2) * (8 * L::ROWS);
+                const uint2 low = shared_load_2(pairs), high = shared_load_2(pairs + 64);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    uint32_t *to = a[w % 2][m][half];
+                    from[m].template decode<T>(to, w, half, low.y, high.y);
+                    to[0] = multiply_pairs<T>(to[0], low.x), to[2] = multiply_pairs<T>(to[2], low.x);
+                    to[1] = multiply_pairs<T>(to[1], high.x), to[3] = multiply_pairs<T>(to[3], high.x);
+                    if (FORMAT == WEIGHT_MXFP4 && std::is_same_v<T, __half>) {
+                        to[0] = multiply_pairs<T>(to[0], low.y), to[2] = multiply_pairs<T>(to[2], low.y);
+                        to[1] = multiply_pairs<T>(to[1], high.y), to[3] = multiply_pairs<T>(to[3], high.y);
+                    }
+                    wgmma_pin_operand(a[w % 2][m][half]);
+                }
+            }
+            if (w % WORDS == 0) {
                 barrier_wait(&rings.tokens.full[token_at.stage], token_at.round & 1);
                 tokens = first_tokens + token_at.stage * L::TOKEN_STAGE;
             }
             wgmma_begin();
 #pragma unroll
-            for (int k = 0; k < AT_ONCE; k++)
+            for (int half = 0; half < 2; half++)
 #pragma unroll
-                for (int half = 0; half < 2; half++)
-#pragma unroll
-                    for (int m = 0; m < ROW_BLOCKS; m++)
-                        wgmma_registers<T, N>(sums[m], operands[k][m][half],
-                                              swizzled_descriptor(tokens + (first + k) % WORDS / 2 * L::TOKEN_BOX) +
-                                                  ((first + k) % 2 * 2 + half) * 2);
+                for (int m = 0; m < ROW_BLOCKS; m++)
+                    wgmma_registers<T, N>(sums[m], a[w % 2][m][half],
+                                          swizzled_descriptor(tokens + w % WORDS / 2 * L::TOKEN_BOX) +
+                                              (w % 2 * 2 + half) * 2);
             wgmma_commit();
             wgmma_wait<1>();
-            if (first == 0) barrier_arrive_if(&rings.weights.empty[before], releases && i > part.begin);
-            if (first % WORDS == 0) {
-                barrier_arrive_if(&rings.tokens.empty[token_before], releases && (i > part.begin || first > 0));
+            if (w == 0) barrier_arrive_if(&rings.weights.empty[before], releases && i > part.begin);
+            if (w % WORDS == 0) {
+                barrier_arrive_if(&rings.tokens.empty[token_before], releases && (i > part.begin || w > 0));
                 token_before = token_at.stage;
                 ring_step(token_at, call.token_stages);
             }
