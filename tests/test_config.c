@@ -1164,6 +1164,11 @@ static void test_phimoe(void **state)
     snprintf(extra, sizeof extra, "\"rope_scaling\":{\"type\":\"longrope\",%s}", longrope_factors().text);
     refuse(*state, base, extra, STATUS_INVALID, "long_mscale is missing");
     refuse(*state, base, "\"num_experts_per_tok\":3", STATUS_UNSUPPORTED, "num_experts_per_tok is 3, but");
+    snprintf(extra, sizeof extra,
+             "\"head_dim\":16,\"rope_scaling\":{\"type\":\"longrope\",\"llama_4_scaling_beta\":0.1,%s}",
+             longrope_factors().text);
+    refuse(*state, MINISTRAL3, extra, STATUS_UNSUPPORTED,
+           "the rope_type is \"longrope\", but layer 0 scales its queries");
     refuse(*state, base, "\"lm_head_bias\":true,\"tie_word_embeddings\":true", STATUS_UNSUPPORTED,
            "tie_word_embeddings is true");
 }

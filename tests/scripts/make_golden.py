@@ -710,6 +710,9 @@ ROPE_CONFIGS = {
     "llama3, transformers 5": dict(rope_parameters=dict(
         rope_type="llama3", rope_theta=500000.0, factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=8192)),
+    "llama3, no interpolation": dict(rope_parameters=dict(
+        rope_type="llama3", rope_theta=500000.0, factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0,
+        original_max_position_embeddings=64)),
     "yarn": dict(rope_theta=10000.0, rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=64)),
     "yarn, finetuned": dict(rope_theta=10000.0, rope_scaling=dict(
         type="yarn", factor=16.0, original_max_position_embeddings=4096, finetuned=True)),
