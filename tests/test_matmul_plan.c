@@ -475,10 +475,8 @@ static void test_quantized_rows(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_parts_in_order),
-        cmocka_unit_test(test_quantized_segments),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_parts_in_order), cmocka_unit_test(test_quantized_segments),
         cmocka_unit_test(test_quantized_rows),
     };
     if (argc > 1 && strcmp(argv[1], "print") == 0) {
