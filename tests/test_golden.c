@@ -593,12 +593,13 @@ static void test_logits_copied_weights(void **state)
 }
 
 /* The experts of one layer, or of all, stay on the host and are computed there, from the same numbers: those of the
- * files, or those that a quantization makes of them. */
+ * files, or those that a quantization makes of them. By int8 a CPU multiplies x in 8 bits, and a GPU x as it is. */
 static void test_logits_with_experts_on_the_host(void **state)
 {
     (void)state;
     static const char *const quantizations[] = {NULL, "int8"};
     const struct golden_choice chosen = golden_choose();
+    const bool on_cpu = strcmp(run_need_device(), "cpu") == 0;
     int checkpoints = 0;
     for (int i = 0; i < chosen.count; i++) {
         const char *name = chosen.names[i];
@@ -615,10 +616,10 @@ static void test_logits_with_experts_on_the_host(void **state)
                 const double error = largest_error(name, &variant);
                 print_message("%s, %s, %d layers: relative error %.2g, %d calls\n", name, q ? "int8" : "floats",
                               variant.host_layers, error, calls);
-                if (q ? !(fabs(error - expected) < 1e-5) : !(error < float32_bound()))
+                if (q ? !(fabs(error - expected) < (on_cpu ? 1e-5 : 3e-2)) : !(error < float32_bound()))
                     fail_msg("%s: the logits are off by %g and %g", name, error, expected);
             }
-            if (strcmp(run_need_device(), "cpu") == 0) assert_true(calls > 0);
+            if (on_cpu) assert_true(calls > 0);
         }
     }
     assert_true(checkpoints > 1);

@@ -100,7 +100,8 @@ static void assert_same_answers(const char *model, const char *format, const cha
  */
 static bool has_stacks(const char *folder, const char *format)
 {
-    static const char *const models[] = {"falcon_alibi", "falcon_two_norms", "gpt2", "gpt_neox", "persimmon", "bloom"};
+    static const char *const models[] = {"dbrx",      "falcon_alibi", "falcon_two_norms", "gpt2", "gpt_neox",
+                                         "persimmon", "bloom"};
     const size_t num_models = sizeof models / sizeof *models - (strcmp(format, "int4") == 0);
     struct tensor_file *file;
     struct error err;

@@ -93,9 +93,11 @@ static enum status read_config(const struct engine_options *o, struct model_conf
     return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
 }
 
+/* The device makes its matrices if it can, and the host then has none, unless some stay there. */
 static enum status make_dummy(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    return model_weights_dummy(&l->config.spec, o->seed, l->backend->fill_dummy != NULL, &l->weights, err);
+    const bool by_device = l->backend->fill_dummy && o->cpu_offload_experts == 0 && !o->cpu_offload_embeddings;
+    return model_weights_dummy(&l->config.spec, o->seed, by_device, &l->weights, err);
 }
 
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
