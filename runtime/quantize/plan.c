@@ -34,7 +34,7 @@ static void list_tensors(struct quantize_plan *p)
  * eight rows, and each part of a merged matrix begins with a whole one. */
 static enum status check_form(const struct tensor *t, const struct stored_tensor *stored, struct error *err)
 {
-    if (stored->num_dims != 2 || t->transposed || t->run < t->out_features)
+    if (stored->num_dims != 2 || t->flat || t->transposed || t->run < t->out_features)
         return error_set(
             err, STATUS_UNSUPPORTED,
             "%s: tensor \"%s\" holds several matrices, a transposed one, or q, k and v head by head, "
