@@ -409,12 +409,6 @@ struct route_experts_args {
     int32_t num_tokens;
 };
 
-/* linear, whose float32 result is the router's logits, and route_experts. */
-struct linear_route_args {
-    struct linear_args linear; /* out: route.logits */
-    struct route_experts_args route;
-};
-
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
     /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
@@ -770,7 +764,6 @@ typedef void quantize_rows_function(struct backend *b, const struct quantize_row
 typedef bool linear_parts_function(struct backend *b, const struct linear_args *parts, int count);
 typedef bool norm_linear_function(struct backend *b, const struct norm_linear_args *args);
 typedef bool linear_residual_function(struct backend *b, const struct linear_args *args);
-typedef bool linear_route_function(struct backend *b, const struct linear_route_args *args);
 typedef bool gate_up_function(struct backend *b, const struct gate_up_args *args);
 typedef bool decode_attention_function(struct backend *b, const struct decode_attention_args *args);
 
@@ -876,7 +869,6 @@ struct backend {
     norm_linear_function *norm_linear;
     linear_residual_function *linear_residual; /* out += linear(x); out has dtype */
     gate_up_function *gate_up;
-    linear_route_function *linear_route;
     decode_attention_function *decode_attention;
 
     destroy_function *destroy;

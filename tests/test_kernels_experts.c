@@ -134,55 +134,6 @@ static void check_plan(const struct test_backend *tb, const char *what, const st
     free(starts), free(tokens), free(rows);
 }
 
-/* linear_route, with tokens whose elements are zeros but for one, which picks their logits from a column of the
- * weights. */
-static void check_linear_route(struct test_backend *tb, const char *what, const struct route_case *c, enum dtype dtype,
-                               const struct tensor *logits, const struct tensor *bias, const struct tensor *scales,
-                               const int32_t *experts, const double *weights)
-{
-    enum { SIZE = 72 };
-    const struct router_params *r = &c->router;
-    const int64_t n = r->num_experts;
-    struct plan_tensors plan = plan_poison(tb->b, r->num_experts, (int64_t)c->num_tokens * r->top_k);
-    struct tensor x = tensor_poison(tb->b, dtype, (int64_t)c->num_tokens * SIZE);
-    struct tensor w = tensor_poison(tb->b, dtype, n * SIZE), zeros = tensor_poison(tb->b, dtype, n);
-    struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, (int64_t)c->num_tokens * n);
-    for (int64_t i = 0; i < x.count; i++) tensor_set(&x, i, i % SIZE == 2 * (i / SIZE));
-    for (int64_t i = 0; i < w.count; i++) {
-        const int64_t t = i % SIZE / 2;
-        tensor_set(&w, i, i % 2 == 0 && t < c->num_tokens ? tensor_get(logits, t * n + i / SIZE) : 1);
-    }
-    for (int64_t i = 0; i < n; i++) tensor_set(&zeros, i, 0);
-    tensor_upload(&x), tensor_upload(&w), tensor_upload(&zeros);
-    const struct weight weight = {.format = weight_format_of(dtype),
-                                  .out_features = n,
-                                  .in_features = SIZE,
-                                  .data = w.data,
-                                  .bias = c->num_tokens % 2 ? zeros.data : NULL,
-                                  .bias_dtype = dtype};
-    const struct linear_route_args args = {.linear = {.out = out.data,
-                                                      .out_stride = n,
-                                                      .out_dtype = DTYPE_FLOAT32,
-                                                      .x = x.data,
-                                                      .x_stride = SIZE,
-                                                      .dtype = dtype,
-                                                      .num_tokens = c->num_tokens,
-                                                      .weight = &weight},
-                                           .route = {.plan = plan_of(&plan),
-                                                     .logits = out.data,
-                                                     .choice_bias = c->choice_bias ? bias->data : NULL,
-                                                     .expert_scales = c->expert_scales ? scales->data : NULL,
-                                                     .router = *r,
-                                                     .num_tokens = c->num_tokens}};
-    for (int round = 0; round < 2; round++) assert_true(tb->b->linear_route(tb->b, &args));
-    tensor_download(&plan.starts), tensor_download(&plan.tokens);
-    tensor_download(&plan.rows), tensor_download(&plan.weights);
-    check_workspace(tb);
-    check_plan(tb, what, &plan, experts, weights, c);
-    plan_free(&plan);
-    tensor_free(&x), tensor_free(&w), tensor_free(&zeros), tensor_free(&out);
-}
-
 static void check_route(struct test_backend *tb, const struct route_case *c)
 {
     char what[200];
@@ -197,9 +148,6 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
     snprintf(what, sizeof what, "%d tokens, %d of %d experts, router %d, groups %d of %d", c->num_tokens, k, n,
              (int)c->router.kind, c->router.top_groups, c->router.num_groups);
     check_plan(tb, what, &plan, experts, weights, c);
-    if (tb->b->linear_route && c->num_tokens <= 32 && c->router.kind != ROUTER_SPARSEMIXER && !c->router.by_logits)
-        check_linear_route(tb, what, c, c->num_tokens % 3 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16, &logits, &bias, &scales,
-                           experts, weights);
     free(biases), free(factors), free(experts), free(weights);
     plan_free(&plan);
     tensor_free(&logits), tensor_free(&bias), tensor_free(&scales);

@@ -30,7 +30,6 @@ int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace
 int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
-int64_t cuda_route_workspace(void);
 
 /* embedding.cu */
 embedding_function cuda_embedding;
@@ -89,7 +88,6 @@ gate_up_function cuda_gate_up;
 
 /* experts/route.cu, experts/experts.cu */
 route_experts_function cuda_route_experts;
-linear_route_function cuda_linear_route;
 experts_gate_up_function cuda_experts_gate_up;
 experts_down_function cuda_experts_down;
 

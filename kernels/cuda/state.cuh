@@ -30,7 +30,6 @@ enum cuda_user {
     CUDA_USER_DEQUANTIZE, /* rows of one weight, or x of one matmul in another order: nothing is kept there */
     CUDA_USER_ATTENTION,
     CUDA_USER_SAMPLE,
-    CUDA_USER_ROUTE,
     CUDA_NUM_USERS
 };
 

@@ -26,7 +26,6 @@ static void route(const struct residual_stream *s, const struct matmul_input *in
                                             .expert_scales = w->expert_scales.data,
                                             .router = d->spec->layers[layer].experts.router,
                                             .num_tokens = s->num_tokens};
-    if (fused_linear_route(s, in, &w->router, &args)) return;
     project(s, d->act.experts.logits, DTYPE_FLOAT32, &w->router, in);
     d->backend->route_experts(d->backend, &args);
 }

@@ -93,16 +93,6 @@ bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *i
     return b->gate_up(b, &args);
 }
 
-bool fused_linear_route(const struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
-                        const struct route_experts_args *route)
-{
-    struct backend *b = s->d->backend;
-    if (!b->linear_route || in->rows.data) return false;
-    struct linear_route_args args = {.linear = linear_of(s, s->d->act.experts.logits, in, w), .route = *route};
-    args.linear.out_dtype = DTYPE_FLOAT32;
-    return b->linear_route(b, &args);
-}
-
 bool fused_decode_attention(const struct decoder *d, const struct step_shape *shape,
                             const struct decode_attention_args *args)
 {

@@ -21,6 +21,14 @@ enum {
     AT_ONCE = 8,       /* loads under way, of each of two rows */
 };
 
+/* sum += the products of eight elements. */
+template <class T> static __device__ __forceinline__ void add_products(float &sum, const uint4 &a, const uint4 &b)
+{
+    const T *x = (const T *)&a, *y = (const T *)&b;
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) sum += to_float(x[i]) * to_float(y[i]);
+}
+
 /* ---- gate and up ---- */
 
 struct gate_up_call {

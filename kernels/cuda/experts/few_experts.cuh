@@ -91,14 +91,6 @@ static __device__ __forceinline__ uint4 load_once(const void *p)
     return v;
 }
 
-/* sum += the products of eight elements. */
-template <class T> static __device__ __forceinline__ void add_products(float &sum, const uint4 &a, const uint4 &b)
-{
-    const T *x = (const T *)&a, *y = (const T *)&b;
-#pragma unroll
-    for (int i = 0; i < 8; i++) sum += to_float(x[i]) * to_float(y[i]);
-}
-
 static inline gated_rows gated_rows_of(const struct experts_gate_up_args *args)
 {
     return {args->out,   args->gate_up.weights->bias, args->plan, args->gate, args->size,

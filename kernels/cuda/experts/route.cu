@@ -2,23 +2,12 @@
  *
  * Few tokens: one block does everything (route.cuh). More tokens, three kernels: choose_kernel leaves the experts in
  * `tokens`; in rows_kernel a block for each expert finds its assignments, whose rows are those after the assignments of
- * all lower experts, in their order; tokens_kernel turns that round. No order depends on chance.
- *
- * linear_route: few tokens, with the matmul that makes the logits. A warp has an expert and a token. The last block to
- * finish has all logits, and makes the plan. */
+ * all lower experts, in their order; tokens_kernel turns that round. No order depends on chance. */
 #include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/experts/route.cuh"
 #include "kernels/cuda/operations.h"
 
-enum {
-    CHOOSE_WARPS = 4,
-    ROWS_WARPS = 32,
-    TOKENS_THREADS = 256,
-    PIECE = 8,         /* elements of 16 bytes */
-    STEP = 32 * PIECE, /* elements that a warp loads at once */
-    AT_ONCE = 8,       /* loads under way */
-};
+enum { CHOOSE_WARPS = 4, ROWS_WARPS = 32, TOKENS_THREADS = 256 };
 
 /* ---- few tokens ---- */
 
@@ -31,72 +20,6 @@ static __global__ void __launch_bounds__(ROUTE_FEW_WARPS * 32)
     let_next_start();
     wait_for_previous();
     route_few<KEYS>(args, shared);
-}
-
-struct linear_route_call {
-    route_experts_args route;
-    float *logits; /* route.logits */
-    const void *x, *weights, *bias;
-    int32_t in_features;
-    uint32_t *num_done; /* blocks; 0 before and after */
-};
-
-/* A lane's pieces of a row from `first` on, AT_ONCE of them; zeros behind the end. */
-template <class T>
-static __device__ __forceinline__ void load_pieces(uint4 (&to)[AT_ONCE], const T *row, int first, int in_features)
-{
-#pragma unroll
-    for (int k = 0; k < AT_ONCE; k++)
-        to[k] = first + k * STEP < in_features ? *(const uint4 *)(row + first + k * STEP) : uint4{};
-}
-
-/* The sum of the products of two rows, to all lanes. The weights' first pieces are loaded before x is there. */
-template <class T> static __device__ __forceinline__ float multiply_row(const T *weights, const T *x, int in_features)
-{
-    const int lane = threadIdx.x % 32;
-    uint4 w[AT_ONCE], in[AT_ONCE];
-    float sum = 0;
-    load_pieces(w, weights, lane * PIECE, in_features);
-    wait_for_previous();
-#pragma unroll 1
-    for (int first = lane * PIECE; first < in_features; first += AT_ONCE * STEP) {
-        load_pieces(in, x, first, in_features);
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) add_products<T>(sum, w[k], in[k]);
-        load_pieces(w, weights, first + AT_ONCE * STEP, in_features);
-    }
-    return warp_sum(sum);
-}
-
-/* Whether this is the last block that calls it; what all others wrote before can be read then. */
-static __device__ __forceinline__ bool is_last_block(uint32_t *num_done)
-{
-    __shared__ bool is_last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(num_done, 1) == gridDim.x * gridDim.y - 1;
-        if (is_last) *num_done = 0;
-        __threadfence();
-    }
-    __syncthreads();
-    return is_last;
-}
-
-/* Grid: x ROUTE_FEW_WARPS experts, y the token. */
-template <class T, int KEYS>
-static __global__ void __launch_bounds__(ROUTE_FEW_WARPS * 32)
-    linear_route_kernel(const __grid_constant__ linear_route_call call)
-{
-    extern __shared__ uint32_t shared[];
-    const int count = call.route.router.num_experts, expert = blockIdx.x * ROUTE_FEW_WARPS + threadIdx.x / 32;
-    const int64_t token = blockIdx.y, row = min(expert, count - 1);
-    let_next_start();
-    float logit = multiply_row((const T *)call.weights + row * call.in_features,
-                               (const T *)call.x + token * call.in_features, call.in_features);
-    if (call.bias) logit += to_float(((const T *)call.bias)[row]);
-    if (threadIdx.x % 32 == 0 && expert < count) call.logits[token * count + expert] = logit;
-    if (is_last_block(call.num_done)) route_few<KEYS>(call.route, shared);
 }
 
 /* ---- more tokens ---- */
@@ -195,34 +118,4 @@ void cuda_route_experts(struct backend *b, const struct route_experts_args *args
     } else {
         run_many(b, args);
     }
-}
-
-int64_t cuda_route_workspace(void)
-{
-    return sizeof(uint32_t);
-}
-
-bool cuda_linear_route(struct backend *b, const struct linear_route_args *args)
-{
-    const struct linear_args *l = &args->linear;
-    const struct weight *w = l->weight;
-    uint32_t *num_done = (uint32_t *)cuda_state(b)->regions[CUDA_USER_ROUTE].data;
-    const bool takes = num_done && l->num_tokens <= ROUTE_FEW_TOKENS && l->dtype != DTYPE_FLOAT32 &&
-                       w->format == weight_format_of(l->dtype) && (!w->bias || w->bias_dtype == l->dtype) &&
-                       w->in_features % PIECE == 0 && w->in_features <= INT32_MAX / 2 && cuda_is_aligned(w->data) &&
-                       cuda_is_aligned(l->x);
-    if (!takes || l->num_tokens <= 0) return false;
-    const struct linear_route_call call = {args->route, (float *)l->out,         l->x,    w->data,
-                                           w->bias,     (int32_t)w->in_features, num_done};
-    const int shared = route_few_words(args->route, ROUTE_FEW_WARPS) * (int)sizeof(uint32_t);
-    const cuda_launch launch = {dim3((unsigned)cuda_div_up(w->out_features, ROUTE_FEW_WARPS), l->num_tokens),
-                                ROUTE_FEW_WARPS * 32, shared};
-    route_dispatch(args->route.router.num_experts, [&](auto keys) {
-        constexpr int KEYS = decltype(keys)::value;
-        cuda_run_dependent(b, "linear_route",
-                           l->dtype == DTYPE_FLOAT16 ? linear_route_kernel<__half, KEYS>
-                                                     : linear_route_kernel<__nv_bfloat16, KEYS>,
-                           launch, call);
-    });
-    return true;
 }

@@ -40,7 +40,6 @@ static __device__ __forceinline__ float score_of(const router_params &router, co
     return router.kind == ROUTER_SIGMOID ? 1 / (1 + expf(-logit)) : expf(logit - s.largest) / s.sum;
 }
 
-/* The logits may have been written by other blocks of this kernel. */
 template <int KEYS>
 static __device__ __forceinline__ token_scores<KEYS> scores_of(const route_experts_args &args, int token)
 {
@@ -48,7 +47,7 @@ static __device__ __forceinline__ token_scores<KEYS> scores_of(const route_exper
     const float *logits = args.logits + (int64_t)token * count, cap = args.router.soft_cap;
     token_scores<KEYS> s = {{}, -INFINITY, 0};
 #pragma unroll
-    for (int i = 0; i < KEYS; i++) s.logits[i] = lane + 32 * i < count ? __ldcg(logits + lane + 32 * i) : -INFINITY;
+    for (int i = 0; i < KEYS; i++) s.logits[i] = lane + 32 * i < count ? logits[lane + 32 * i] : -INFINITY;
     if (cap > 0)
 #pragma unroll
         for (int i = 0; i < KEYS; i++) s.logits[i] = cap * tanhf(s.logits[i] / cap);
