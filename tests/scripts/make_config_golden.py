@@ -10,7 +10,11 @@ its weights, and what is written is what its modules are, not what its config sa
 
     {"name", "config" (unless it is a file), sizes, "norm_eps", "tied", "activation", "multipliers", "windows" and "rotary_dims" and "ropes": [layers],
      "scale", "soft_cap", "logits_soft_cap", "frequencies": [ropes][rotary_dim / 2], "rope_scale": [ropes],
-     "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last}
+     "num_tensors", "tensors": {name: shape} of no layer, of the first and of the last,
+     "experts": [layers] of [experts, experts of a token, size of one, size of the MLP beside them or in their place]}
+
+Of models with experts "experts" are the MLPs, and their tensors, which transformers has under other names than files,
+are not among the others; other models have no such key.
 
 A file of a family that transformers does not have is built as the Llama that it is (llama_names.py). The frequencies
 of dynamic ropes are those of the longest context.
@@ -223,8 +227,23 @@ def layers_of(config, model, ropes):
     return windows, dims, used
 
 
-def tensors_of(model, family, last):
+def first_size(module, names):
+    return next((getattr(module, name).gate_proj.out_features for name in names if getattr(module, name, None)), 0)
+
+
+def experts_of(mlp, hidden_size):
+    experts = getattr(mlp, "experts", None)
+    if experts is None:
+        return [0, 0, 0, mlp.gate_proj.out_features]
+    count, rows, columns = experts.gate_up_proj.shape
+    top_k = next(module.top_k for module in mlp.modules() if hasattr(module, "top_k"))
+    return [count, top_k, rows * columns // hidden_size // 2, first_size(mlp, ("shared_experts", "shared_expert"))]
+
+
+def tensors_of(model, family, last, has_experts):
     state = model.state_dict()
+    if has_experts:
+        state = {name: tensor for name, tensor in state.items() if ".mlp." not in name}
     if model.config.tie_word_embeddings:
         del state["lm_head.weight"]
     if model.config.model_type == "gpt_neox":  # as it is saved
@@ -271,7 +290,10 @@ def describe(path):
     norm = first_of(base_of(model), "norm", "final_layer_norm", "final_layernorm", "ln_f", "norm_f")
     ropes = ropes_of(config, model)
     windows, dims, used = layers_of(config, model, ropes)
-    num_tensors, tensors = tensors_of(model, family, config.num_hidden_layers - 1)
+    mlps = [getattr(block, "mlp", None) for block in blocks_of(model)]
+    has_experts = any(hasattr(mlp, "experts") for mlp in mlps)
+    num_tensors, tensors = tensors_of(model, family, config.num_hidden_layers - 1, has_experts)
+    experts = {"experts": [experts_of(mlp, config.hidden_size) for mlp in mlps]} if has_experts else {}
     return {
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(blocks_of(model)),
         "num_heads": config.num_attention_heads, "num_kv_heads": kv_heads_of(config, attention),
@@ -280,7 +302,7 @@ def describe(path):
                               if hasattr(config, key)), 2048),
         "norm_eps": getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", 1e-5),  # OLMo's is a constant
         "tied": model.config.tie_word_embeddings,
-        "activation": activation_of(mlp),
+        "activation": None if has_experts else activation_of(mlp),
         "multipliers": multipliers_of(config, model),
         "windows": windows, "rotary_dims": dims, "ropes": used,
         "scale": scale_of(config, attention),
@@ -289,7 +311,7 @@ def describe(path):
         "frequencies": [[float(f"{value:.9g}") for value in frequencies.tolist()]
                         for frequencies, _ in ropes.values()],
         "rope_scale": [scale for _, scale in ropes.values()],
-        "num_tensors": num_tensors, "tensors": tensors,
+        "num_tensors": num_tensors, "tensors": tensors, **experts,
     }
 
 
