@@ -20,7 +20,7 @@ struct expert_activations {
     float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
     struct expert_plan plan; /* of T tokens */
     void *gated;             /* [A, intermediate_size of an expert] dtype */
-    void *scratch;           /* [A, the larger of hidden_size and 2 * intermediate_size] dtype */
+    void *scratch; /* [A, the larger of hidden_size and 2 * intermediate_size] dtype, and [A] float32 behind it */
 };
 
 struct host_layer {

@@ -27,17 +27,24 @@ struct experts_spec family_read_experts(struct json_reader *r, const struct expe
     return e;
 }
 
-struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
+struct experts_spec family_read_sigmoid_experts(struct json_reader *r, const struct experts_keys *keys)
 {
     struct experts_spec e = family_read_experts(r, keys);
-    const int32_t n = e.router.num_experts;
     e.router.kind = ROUTER_SIGMOID;
+    e.router.normalize = true;
+    e.choice_bias = true;
+    return e;
+}
+
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
+{
+    struct experts_spec e = family_read_sigmoid_experts(r, keys);
+    const int32_t n = e.router.num_experts;
     e.router.group_sums = true;
     e.router.num_groups = json_reader_int(r, "n_group", 1, 1, n);
     e.router.top_groups = json_reader_int(r, "topk_group", 1, 1, e.router.num_groups);
     e.router.normalize = json_reader_bool(r, "norm_topk_prob", normalize);
     e.router.scaling = (float)json_reader_number(r, "routed_scaling_factor", 1, 1e-6, 1e6);
-    e.choice_bias = true;
     if (n % e.router.num_groups != 0)
         json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,
                          e.router.num_groups);

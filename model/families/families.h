@@ -159,13 +159,15 @@ struct experts_keys {
 };
 /* Reads these; the router is a softmax over all experts, whose weights are used as they are. */
 struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys);
+/* Reads these; the router takes sigmoids, with a bias for the choice, and normalizes weights. */
+struct experts_spec family_read_sigmoid_experts(struct json_reader *r, const struct experts_keys *keys);
+/* Reads these, with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which
+ * those count whose two best experts have the largest sum. normalize: where the file does not say. */
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
+                                                 bool normalize);
 /* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
 void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
                         int32_t shared_size);
-/* The same with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which those
- * count whose two best experts have the largest sum. normalize: where the file does not say. */
-struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
-                                                 bool normalize);
 /* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
 void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
                                  int32_t shared);

@@ -18,10 +18,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
                                              .absent_top_k = 8};
     const struct size_defaults defaults = {.max_position = 196608, .num_kv_heads = 8, .head_size = 128};
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
-    layer.experts = family_read_experts(r, &keys);
-    layer.experts.router.kind = ROUTER_SIGMOID;
-    layer.experts.router.normalize = true;
-    layer.experts.choice_bias = true;
+    layer.experts = family_read_sigmoid_experts(r, &keys);
     layer.mlp.intermediate_size = 0;
     layer.attention.qk_norm = QK_NORM_PROJECTION;
     read_rotation(r, &layer.attention);

@@ -1,6 +1,5 @@
 /* The text parts of Qwen2-VL and Qwen2.5-VL, which are Qwen2, and of Qwen3-VL, which is Qwen3, with experts or without.
- * Positions of text are
- * the same on all axes, so that they rotate as in these. */
+ * Positions of text are the same on all axes, so that they rotate as in these. */
 #include "model/families/families.h"
 
 static void read_qwen2_vl(struct json_reader *r, struct model_spec *spec)
