@@ -39,10 +39,10 @@ static bool tokens_fit(const struct batch_limits *limits, int32_t layer, int32_t
 {
     int64_t most = 0;
     for (int32_t i = 0; i < spec.num_layers; i++) {
-        const int64_t size = attention_kv_size(&spec.layers[i].attention);
+        const int64_t size = attention_k_size(&spec.layers[i].attention);
         if (size > most) most = size;
     }
-    return attention_kv_size(&spec.layers[layer].attention) * batch_block_size(limits, group) <=
+    return attention_k_size(&spec.layers[layer].attention) * batch_block_size(limits, group) <=
            most * limits->block_size;
 }
 

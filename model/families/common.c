@@ -29,7 +29,8 @@ static int32_t read_head_size(struct json_reader *r, int32_t absent, int32_t hid
 static struct attention_spec read_heads(struct json_reader *r, const struct size_defaults *defaults,
                                         int32_t hidden_size)
 {
-    struct attention_spec a = {.num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096)};
+    struct attention_spec a = {.num_heads = json_reader_require_int(r, "num_attention_heads", 1, 4096),
+                               .v_multiplier = 1};
     /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
     const bool given = json_reader_has(r, "num_key_value_heads") || defaults->num_kv_heads == 0;
     a.num_kv_heads = json_reader_int(r, "num_key_value_heads", given ? a.num_heads : defaults->num_kv_heads, 1, 4096);

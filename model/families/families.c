@@ -45,6 +45,7 @@ static const struct family *const families[] = {
     &family_laguna,
     &family_llama,
     &family_mellum,
+    &family_mimo_v2_flash,
     &family_minimax_m2,
     &family_ministral,
     &family_mistral,

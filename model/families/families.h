@@ -42,10 +42,10 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_co
     family_glm4_moe, family_glm4v, family_gpt_oss, family_granite, family_granite4, family_granite4_vision,
     family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
     family_hunyuan_v1_dense, family_hy_v3, family_hyperclovax, family_internlm3, family_iquestcoder, family_laguna,
-    family_llama, family_mellum, family_minimax_m2, family_ministral, family_mistral, family_mixtral, family_nanochat,
-    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2, family_qwen2_5_vl,
-    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl, family_seed_oss, family_smollm3,
-    family_solar_open, family_vaultgemma;
+    family_llama, family_mellum, family_mimo_v2_flash, family_minimax_m2, family_ministral, family_mistral,
+    family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2,
+    family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl,
+    family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

@@ -42,7 +42,7 @@ static const struct {
 } table[] = {
     {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
               "glm4v_moe_text hunyuan_v1_moe "
-              "inkling_text llama4_text mimo_v2_flash minimax_m3_vl_text "
+              "inkling_text llama4_text minimax_m3_vl_text "
               "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
     {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,

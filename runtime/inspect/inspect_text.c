@@ -206,7 +206,11 @@ static void heads_row(struct table *t, const struct model_spec *spec)
     kinds.has_commas = true;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
+        if (attention_v_head_size(a) == a->head_size)
+            tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
+        else
+            tally_add(&kinds, "%d of %d elements, %d of K, as many of %d of V", a->num_heads, a->head_size,
+                      a->num_kv_heads, a->v_head_size);
     }
     tally_row(t, "heads", "", &kinds);
 }

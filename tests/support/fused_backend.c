@@ -109,6 +109,7 @@ static bool decode_attention(struct backend *b, const struct decode_attention_ar
     struct attention_args attention = args->attention;
     const int64_t n = rotary.num_tokens, kv_size = (int64_t)rotary.num_kv_heads * rotary.head_size;
     const int64_t q_size = (int64_t)rotary.num_heads * rotary.head_size;
+    if (cache.v_head_size != rotary.head_size) return false;
     if (!is_taken(rotary.num_tokens, rotary.dtype, &counted->decode_attention)) return false;
     assert(attention.num_seqs == rotary.num_tokens && attention.max_query_len == 1);
     float *q = contiguous(rotary.query, rotary.query_stride, q_size, n);

@@ -69,7 +69,7 @@ template <class P> static __device__ __forceinline__ void copy_keys(token_copies
     const struct attention_args &args = *c.source.args;
     const int32_t bs = args.block_size, token = key_token<P>(start), first = threadIdx.x / P::TOKENS;
     const int32_t step = P::K_STEP * bs * P::PIECE;
-    const typename P::Element *from = (const typename P::Element *)args.k_cache + head_start(c.source, c.key_block) +
+    const typename P::Element *from = (const typename P::Element *)args.k_cache + key_start(c.source, c.key_block) +
                                       (first * bs + (token & (bs - 1))) * P::PIECE;
     const int32_t groups = any_seen(c.source.tile, token, 1) ? args.head_size / P::PIECE - first : 0;
     if constexpr (P::FP8) {
@@ -105,9 +105,9 @@ template <class P> static __device__ __forceinline__ void copy_values(token_copi
     const struct attention_args &args = *c.source.args;
     const struct prefill_tile &tile = c.source.tile;
     const int32_t bs = args.block_size, token = value_token<P>(start), first = value_row<P>(), step = P::V_STEP * bs;
-    const typename P::Element *from = (const typename P::Element *)args.v_cache + head_start(c.source, c.value_block) +
+    const typename P::Element *from = (const typename P::Element *)args.v_cache + value_start(c.source, c.value_block) +
                                       first * bs + (token & (bs - 1));
-    const int32_t rows = any_seen(tile, token, P::PIECE) ? args.head_size - first : 0;
+    const int32_t rows = any_seen(tile, token, P::PIECE) ? args.v_head_size - first : 0;
     const uint32_t to = value_place<P>(v);
     if constexpr (P::FP8) {
         uint4 x[P::V_COUNT];

@@ -126,11 +126,16 @@ static __device__ __forceinline__ int32_t block_of(const token_source &source, i
     return any_seen(source.tile, token, tokens) ? source.tile.seq.block_table[token >> source.log_block_size] : 0;
 }
 
-/* Where this KV head's part of a block begins in a cache, in elements. */
-static __device__ __forceinline__ int64_t head_start(const token_source &source, int32_t block)
+/* Where this KV head's part of a block begins in the cache of K, and in that of V, in elements. */
+static __device__ __forceinline__ int64_t key_start(const token_source &source, int32_t block)
 {
     const struct attention_args &args = *source.args;
     return block * args.block_stride + (int64_t)source.tile.kv_head * args.head_size * args.block_size;
+}
+static __device__ __forceinline__ int64_t value_start(const token_source &source, int32_t block)
+{
+    const struct attention_args &args = *source.args;
+    return block * args.block_stride + (int64_t)source.tile.kv_head * args.v_head_size * args.block_size;
 }
 
 /* Q_THREADS threads copy the rows of a tile to shared memory; rows that do not exist become zeros. */
