@@ -6,6 +6,13 @@
 
 #include <stdint.h>
 
+/* What a function is declared as that device code calls too. */
+#ifdef __CUDACC__
+#define RANDOM_FUNCTION __host__ __device__ static inline
+#else
+#define RANDOM_FUNCTION static inline
+#endif
+
 #define RANDOM_STEP 0x9E3779B97F4A7C15u /* 2^64 / golden ratio, odd */
 
 /* Initialise the state with the seed. */
@@ -14,7 +21,7 @@ struct random {
 };
 
 /* Every bit of x reaches every bit of the result. */
-static inline uint64_t random_mix(uint64_t x)
+RANDOM_FUNCTION uint64_t random_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

@@ -132,6 +132,19 @@ struct weight_quantize_args {
     uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size] */
 };
 
+/* ---- dummy weights ---- */
+
+/* What kernels/dummy.h makes of the seed: `count` floats of the format's type, stored as `dtype`; of a quantized format
+ * `count` bytes. With a pattern, `count` bytes that repeat it. */
+struct fill_dummy_args {
+    void *out;
+    int64_t count;
+    uint64_t seed;
+    enum weight_format format;
+    enum dtype dtype; /* float32, float16 or bfloat16; not used for bytes */
+    uint64_t pattern; /* 0: none */
+};
+
 /* ---- quantized rows ---- */
 
 /* The input of a matmul in 8 bits (FP8), with a scale for each token or, for a weight with groups, for each token and
@@ -169,8 +182,8 @@ struct quantize_rows_args {
 
 /* ---- norms and activations ---- */
 
-/* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain. LayerNorm without bias (Ba et al., 2016):
- * the same of x - mean(x). Both are computed in float32. */
+/* RMSNorm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + eps) * gain. LayerNorm (Ba et al., 2016): the same of
+ * x - mean(x), + bias. Both are computed in float32. */
 enum norm_type { NORM_RMS, NORM_LAYER };
 
 struct norm_params {
@@ -178,6 +191,8 @@ struct norm_params {
     const void *gain; /* [size] gain_dtype */
     enum dtype gain_dtype;
     float eps;
+    const void *bias; /* [size] bias_dtype, of a LayerNorm only; NULL: none */
+    enum dtype bias_dtype;
 };
 
 struct rms_norm_args {
@@ -207,8 +222,18 @@ struct fused_add_rms_norm_args {
 };
 
 /* silu(x) = x / (1 + exp(-x)). gelu(x) = x / 2 * (1 + erf(x / sqrt(2))). gelu_tanh(x), which approximates it, =
- * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). */
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU, NUM_ACTIVATIONS };
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). Only `activate` takes the others:
+ * relu(x) = max(x, 0), relu2(x) = relu(x)^2 (So et al., 2021), and xielu, of struct xielu_params. */
+enum activation {
+    ACTIVATION_SILU,
+    ACTIVATION_GELU_TANH,
+    ACTIVATION_GELU,
+    NUM_GATE_ACTIVATIONS,
+    ACTIVATION_RELU = NUM_GATE_ACTIVATIONS,
+    ACTIVATION_RELU2,
+    ACTIVATION_XIELU,
+    NUM_ACTIVATIONS
+};
 
 /* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With `up` its rows take the place
  * of the second half of gate_up, which has gates only, and neither `quantized` nor scales are set. */
@@ -219,24 +244,24 @@ struct act_and_mul_args {
     struct left_out_scales gate_up_scales;
     const void *up; /* [num_tokens, size] dtype; NULL: in gate_up */
     int64_t up_stride;
-    enum activation activation;
+    enum activation activation; /* below NUM_GATE_ACTIVATIONS */
     int32_t num_tokens, size;
     enum dtype dtype;
 };
 
 /* xIELU (Huang and Schlag, 2024, arXiv 2411.13010): alpha_p x^2 + beta x where x > 0, and elsewhere
- * alpha_n (exp(min(x, eps)) - 1 - x) + beta x. With alpha_p 1, alpha_n 0 and beta 0 it is the squared ReLU (So et al.,
- * 2021). */
+ * alpha_n (exp(min(x, eps)) - 1 - x) + beta x. */
 struct xielu_params {
     float alpha_p, alpha_n, beta;
     float eps; /* below 0 */
 };
 
-/* out = xielu(x), computed in float32. */
-struct xielu_args {
+/* out = activation(x), computed in float32. */
+struct activate_args {
     void *out;     /* [num_tokens, size] dtype; may be x */
     const void *x; /* [num_tokens, size] dtype */
-    struct xielu_params params;
+    enum activation activation;
+    struct xielu_params xielu; /* of ACTIVATION_XIELU */
     int32_t num_tokens, size;
     enum dtype dtype;
 };
@@ -246,6 +271,24 @@ struct clip_args {
     void *x; /* [count] dtype, in place */
     int64_t count;
     float limit;
+    enum dtype dtype;
+};
+
+/* Queries times a function of their position, so that attention of long texts stays sharp (Nakanishi, 2025, arXiv
+ * 2501.19399): x[t][i] *= 1 + beta * log(1 + (positions[t] + first) / length), where the quotient is one of integers.
+ */
+struct query_scaling {
+    int32_t length; /* 0: none */
+    int32_t first;  /* 0 or 1: positions count from there */
+    float beta;
+};
+
+struct scale_queries_args {
+    void *x; /* [num_tokens, size] dtype, in place */
+    int64_t stride;
+    const int32_t *positions; /* [num_tokens] */
+    struct query_scaling scaling;
+    int32_t num_tokens, size;
     enum dtype dtype;
 };
 
@@ -306,7 +349,7 @@ struct norm_linear_args {
 struct gate_up_args {
     struct linear_args linear;      /* weight [2 * size, in_features]; out [num_tokens, size] */
     const struct norm_params *norm; /* host; NULL: x is not normed */
-    enum activation activation;
+    enum activation activation;     /* below NUM_GATE_ACTIVATIONS */
 };
 
 /* ---- mixtures of experts ---- */
@@ -315,7 +358,7 @@ struct gate_up_args {
  *
  *   1. logits = soft_cap * tanh(logits / soft_cap), if there is a soft cap.
  *   2. scores = the softmax over all experts, or the sigmoid of each.
- *   3. choice = scores, + choice_bias if there is one.
+ *   3. choice = scores, or logits with `by_logits`; + choice_bias if there is one.
  *   4. With groups, the experts are in num_groups groups of equal size, one behind the other. The value of a group is
  *      its largest choice, or the sum of its two largest. Only the experts of the top_groups groups of the largest
  *      values remain.
@@ -334,6 +377,7 @@ struct router_params {
     enum router_kind kind;
     int32_t num_experts, top_k;     /* top_k <= num_experts */
     int32_t num_groups, top_groups; /* num_groups 0 or 1: none */
+    bool by_logits;                 /* of two scores that are both 1, the one of the larger logit is chosen */
     bool group_sums;                /* the value of a group is the sum of its two largest */
     bool normalize;
     float scaling;  /* 1: none */
@@ -392,7 +436,7 @@ struct experts_gate_up_args {
     struct gate_params gate;
     struct expert_plan plan;
     bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
-    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype */
+    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -401,14 +445,14 @@ struct experts_gate_up_args {
 /* out[token] = base[token] * sigmoid(base_gate[token]) + the sum, in ascending order of expert, over the token's rows
  * of weight * (x[row] * W^T + bias). Sums are float32, so an answer does not depend on the batch. */
 struct experts_down_args {
-    void *out;     /* [num_tokens, out_features] dtype; may be base */
-    const void *x; /* [A, size] dtype: what experts_gate_up has written */
+    void *out; /* [num_tokens, out_features] dtype; may be base */
+    void *x;   /* [A, size] dtype: what experts_gate_up has written; its contents are lost */
     struct expert_matrices down;
     struct expert_plan plan;
     bool weights_first;     /* the weights are in x: here they count as 1 */
     const void *base;       /* [num_tokens, out_features] dtype: the shared experts' result; NULL: 0 */
     const float *base_gate; /* [num_tokens]; NULL: base is added as it is */
-    void *scratch;          /* [A, out_features] dtype */
+    void *scratch;          /* [A, out_features] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -417,13 +461,17 @@ struct experts_down_args {
 /* ---- embedding and rows ---- */
 
 /* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
- * which sample writes if no token can be sampled, counts as 0. */
+ * which sample writes if no token can be sampled, counts as 0. With learned positions (Radford et al., 2018)
+ * position_table[positions[t] + position_offset] is added in float32. */
 struct embedding_args {
     void *out;                         /* [num_tokens, in_features] dtype */
     const int32_t *ids, *last_sampled; /* [num_tokens], [max_num_seqs] */
     int32_t num_tokens;
     const struct weight *table; /* [vocab_size, in_features] */
     float multiplier;
+    const struct weight *position_table; /* [, in_features], of the table's type; NULL: none */
+    const int32_t *positions;            /* [num_tokens] */
+    int32_t position_offset;
     enum dtype dtype;
 };
 
@@ -455,7 +503,7 @@ struct scale_logits_args {
  *     (kb + head_offset + 1) % vertical_stride == 0   or   kb > qb - local_blocks
  *
  * where head_offset is head * head_sliding_step, or kv_head * -head_sliding_step if that is negative. Every backend has
- * both, and tests call them; no family of model/families/ sets them. */
+ * both, and tests call them; no family of model/families/ sets the sparse ones. */
 struct attention_params {
     float scale;               /* scores are scale * q.k */
     int32_t window;            /* > 0: a query attends only to the last `window` tokens, itself included */
@@ -508,7 +556,7 @@ struct rotary_args {
     int64_t query_stride, key_stride;
     const int32_t *positions;                                           /* [num_tokens] rows of cos_sin */
     const float *cos_sin;                                               /* [, rotary_dim]: cos of each pair, then sin */
-    const struct norm_params *query_norm, *key_norm;                    /* host; both or neither (NULL) */
+    const struct norm_params *query_norm, *key_norm;                    /* host; both, of one type, or neither (NULL) */
     int32_t num_tokens, num_heads, num_kv_heads, head_size, rotary_dim; /* rotary_dim 0: heads are only normed */
     bool interleaved;
     enum dtype dtype;
@@ -636,8 +684,9 @@ struct copy_segment {
     int64_t bytes;
 };
 
-/* Copies the segments in one launch: a step's inputs, from pinned host memory to their places on the device. Pointers
- * and sizes are multiples of 4 bytes; segments do not overlap. The sources must not change until the step is over. */
+/* Copies the segments in one launch, from pinned host memory to the device or back: a step's inputs, or what the host
+ * computes with (call_host). Pointers and sizes are multiples of 4 bytes; segments do not overlap. The sources must not
+ * change until the step is over. */
 struct copy_many_args {
     const struct copy_segment *segments; /* [count <= COPY_MAX_SEGMENTS] host */
     int32_t count;
@@ -664,12 +713,15 @@ typedef void copy_function(struct backend *b, void *destination, const void *sou
                            backend_stream stream);
 typedef void fill_function(struct backend *b, void *destination, int byte, int64_t bytes);
 typedef void copy_many_function(struct backend *b, const struct copy_many_args *args);
+typedef void host_function(void *context);
+typedef void call_host_function(struct backend *b, host_function *function, void *context);
 typedef int64_t workspace_bytes_function(struct backend *b, const struct workspace_query *query);
 typedef void workspace_set_function(struct backend *b, void *workspace, int64_t bytes);
 typedef void preload_function(struct backend *b, enum dtype dtype);
 typedef void weight_prepare_function(struct backend *b, const struct weight *w);
 typedef void weight_quantize_function(struct backend *b, const struct weight_quantize_args *args,
                                       backend_stream stream);
+typedef void fill_dummy_function(struct backend *b, const struct fill_dummy_args *args, backend_stream stream);
 
 typedef enum status stream_create_function(struct backend *b, backend_stream *out, struct error *err);
 typedef void stream_destroy_function(struct backend *b, backend_stream stream);
@@ -693,8 +745,9 @@ typedef void reshape_and_cache_function(struct backend *b, const struct reshape_
 typedef void calculate_kv_scales_function(struct backend *b, const struct reshape_and_cache_args *args);
 typedef void paged_attention_function(struct backend *b, const struct attention_args *args);
 typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_args *args);
-typedef void xielu_function(struct backend *b, const struct xielu_args *args);
+typedef void activate_function(struct backend *b, const struct activate_args *args);
 typedef void clip_function(struct backend *b, const struct clip_args *args);
+typedef void scale_queries_function(struct backend *b, const struct scale_queries_args *args);
 typedef void output_gate_function(struct backend *b, const struct output_gate_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
@@ -738,6 +791,10 @@ struct backend {
     copy_function *copy;
     fill_function *fill;
     copy_many_function *copy_many;
+    /* Calls function(context) on some thread of the host, in the order of the main stream: it finds in pinned host
+     * memory what was copied there before, and what follows waits for it. A graph calls it at each replay. It must not
+     * call this backend. */
+    call_host_function *call_host;
     workspace_bytes_function *workspace_bytes;
     workspace_set_function *workspace_set; /* device memory, owned by the caller */
     /* Starts a thread that loads what matmuls of this type load on first use. memory_info waits for it. NULL: nothing
@@ -750,6 +807,8 @@ struct backend {
     /* Quantizes rows that lie in device memory or in pinned host memory, at an address that is a multiple of 16; any
      * thread. data, scales and zeros are on the device. NULL: the host does it. */
     weight_quantize_function *weight_quantize;
+    /* Makes data of dummy weights in device memory; any thread. NULL: the host does it. */
+    fill_dummy_function *fill_dummy;
 
     stream_create_function *stream_create;
     stream_destroy_function *stream_destroy;
@@ -778,8 +837,9 @@ struct backend {
      * sequence. prefill takes any query length. */
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
     act_and_mul_function *act_and_mul;
-    xielu_function *xielu;
+    activate_function *activate;
     clip_function *clip;
+    scale_queries_function *scale_queries;
     output_gate_function *output_gate;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:

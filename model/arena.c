@@ -13,7 +13,7 @@ void arena_init(struct arena *arena, struct backend *backend)
 enum status arena_alloc(struct arena *arena, enum memory_purpose purpose, int64_t bytes, void **out, struct error *err)
 {
     struct backend *b = arena->backend;
-    const bool host = purpose == PURPOSE_HOST_STAGING || purpose == PURPOSE_SWAP_SPACE;
+    const bool host = purpose >= PURPOSE_HOST_STAGING;
     const enum memory_kind kind = host ? MEMORY_HOST_PINNED : MEMORY_DEVICE;
     *out = NULL;
     if (bytes == 0) return STATUS_OK;

@@ -12,8 +12,9 @@ enum memory_purpose {
     PURPOSE_ACTIVATIONS,
     PURPOSE_WORKSPACE,
     PURPOSE_STATE,
-    PURPOSE_HOST_STAGING, /* pinned host memory */
-    PURPOSE_SWAP_SPACE,   /* pinned host memory */
+    PURPOSE_HOST_STAGING, /* this and the next are pinned host memory */
+    PURPOSE_HOST_WEIGHTS, /* which the device reads there */
+    PURPOSE_SWAP_SPACE,
     NUM_PURPOSES
 };
 

@@ -1,16 +1,21 @@
 #include <assert.h>
+#include <stdlib.h>
 
 #include "model/layers/layers.h"
 
 static void embed(const struct residual_stream *s)
 {
     const struct decoder *d = s->d;
+    const struct weight *positions = &d->weights->position_embedding;
     const struct embedding_args args = {.out = s->residual,
                                         .ids = d->inputs->token_ids,
                                         .last_sampled = d->last_sampled,
                                         .num_tokens = s->num_tokens,
                                         .table = &d->weights->embedding,
                                         .multiplier = d->embedding_multiplier,
+                                        .position_table = d->spec->names.position_embedding ? positions : NULL,
+                                        .positions = d->inputs->positions,
+                                        .position_offset = d->spec->position_offset,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
     if (d->spec->names.embedding_norm)
@@ -100,7 +105,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
     embed(&s);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
-        const bool parallel = d->spec->layers[layer].norm_placement == NORM_PARALLEL;
+        const bool parallel = norm_is_parallel(d->spec->layers[layer].norm_placement);
         const void *attention = d->act.attention;
         struct matmul_input mlp = {0};
         if (cancelled(d)) return false;
@@ -141,6 +146,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
         const struct layer_spec *l = &c->layers[i];
         const int64_t out = attention_out_size(&l->attention), qkv = attention_qkv_size(&l->attention);
         if (qkv > s.qkv) s.qkv = qkv;
+        if (l->experts.own_norms && c->hidden_size > s.qkv) s.qkv = c->hidden_size; /* what the experts compute */
         if (out > s.attention) s.attention = out;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
     }
@@ -158,24 +164,52 @@ static int64_t quantized_bytes(const struct model_spec *c, int64_t num_tokens, i
     return 0;
 }
 
-static enum status allocate_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+/* Without room for what experts compute where none is computed. */
+static enum status allocate_expert_activations(const struct decoder *d, struct arena *arena,
+                                               enum memory_purpose purpose, int64_t num_tokens, bool computed,
+                                               struct expert_activations *x, struct error *err)
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
-    const int64_t hidden = d->spec->hidden_size;
-    struct expert_activations *x = &d->act.experts;
+    const int64_t hidden = d->spec->hidden_size, inner = 2 * (int64_t)sizes.expert_size, rows = computed ? A : 0;
+    const int64_t widest = hidden > inner ? hidden : inner;
     const struct arena_request requests[] = {
-        {PURPOSE_ACTIVATIONS, T * sizes.num_experts, sizeof *x->logits, &x->logits},
-        {PURPOSE_ACTIVATIONS, T, sizeof *x->base_gate, &x->base_gate},
-        {PURPOSE_ACTIVATIONS, sizes.num_experts + 1, i32, &x->plan.starts},
-        {PURPOSE_ACTIVATIONS, A, i32, &x->plan.tokens},
-        {PURPOSE_ACTIVATIONS, A, i32, &x->plan.rows},
-        {PURPOSE_ACTIVATIONS, A, sizeof *x->plan.weights, &x->plan.weights},
-        {PURPOSE_ACTIVATIONS, A * sizes.expert_size, e, &x->gated},
-        {PURPOSE_ACTIVATIONS, A * (hidden > 2 * sizes.expert_size ? hidden : 2 * sizes.expert_size), e, &x->scratch},
+        {purpose, T, sizeof *x->base_gate, &x->base_gate},
+        {purpose, sizes.num_experts + 1, i32, &x->plan.starts},
+        {purpose, A, i32, &x->plan.tokens},
+        {purpose, A, i32, &x->plan.rows},
+        {purpose, A, sizeof *x->plan.weights, &x->plan.weights},
+        {purpose, rows * sizes.expert_size, e, &x->gated},
+        {purpose, rows * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
     };
-    if (sizes.num_experts == 0) return STATUS_OK;
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+}
+
+static enum status allocate_host_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    struct host_experts *h = &d->host_experts;
+    const int64_t elements = num_tokens * d->spec->hidden_size, e = dtype_size(d->dtype);
+    const struct arena_request requests[] = {{PURPOSE_HOST_STAGING, elements, e, &h->x},
+                                             {PURPOSE_HOST_STAGING, elements, e, &h->hidden}};
+    enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+    for (int32_t i = 0; i < h->num_layers; i++) h->layers[i] = (struct host_layer){d, i};
+    if (status != STATUS_OK) return status;
+    return allocate_expert_activations(d, arena, PURPOSE_HOST_STAGING, num_tokens, true, &h->act, err);
+}
+
+static enum status allocate_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    const struct layer_sizes sizes = model_spec_largest(d->spec);
+    struct expert_activations *x = &d->act.experts;
+    const struct arena_request logits = {PURPOSE_ACTIVATIONS, num_tokens * sizes.num_experts, sizeof *x->logits,
+                                         &x->logits};
+    const bool computed = d->host_experts.num_layers < d->spec->num_layers;
+    if (sizes.num_experts == 0) return STATUS_OK;
+    enum status status = arena_alloc_all(arena, &logits, 1, err);
+    if (status == STATUS_OK)
+        status = allocate_expert_activations(d, arena, PURPOSE_ACTIVATIONS, num_tokens, computed, x, err);
+    if (status != STATUS_OK || d->host_experts.num_layers == 0) return status;
+    return allocate_host_experts(d, arena, num_tokens, err);
 }
 
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
@@ -209,9 +243,38 @@ static float rounded(float value, enum dtype dtype)
     return dtype_load(&stored, dtype, 0);
 }
 
+/* Elements of alibi_slopes; 0: no layer has ALiBi. */
+static int64_t alibi_count(const struct model_spec *spec)
+{
+    bool any = false;
+    for (int32_t i = 0; i < spec->num_layers; i++) any |= spec->layers[i].attention.alibi_bias_max > 0;
+    return any ? (int64_t)spec->num_layers * model_spec_largest(spec).num_heads : 0;
+}
+
+enum status decoder_upload(const struct decoder *d, struct error *err)
+{
+    const struct model_spec *spec = d->spec;
+    const int64_t count = alibi_count(spec), heads = count / spec->num_layers;
+    if (count == 0) return STATUS_OK;
+    float *slopes = malloc((size_t)count * sizeof *slopes);
+    if (!slopes) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the slopes of ALiBi");
+    for (int64_t i = 0; i < count; i++)
+        slopes[i] = attention_alibi_slope(&spec->layers[i / heads].attention, (int32_t)(i % heads));
+    d->backend->copy(d->backend, d->alibi_slopes, slopes, count * (int64_t)sizeof *slopes, NULL);
+    const enum status status = d->backend->stream_synchronize(d->backend, NULL, err);
+    free(slopes);
+    return status;
+}
+
 enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                              struct error *err)
 {
+    void *slopes = NULL;
+    const int64_t alibi = alibi_count(d->spec);
+    enum status status =
+        alibi > 0 ? arena_alloc(arena, PURPOSE_STATE, alibi * (int64_t)sizeof(float), &slopes, err) : STATUS_OK;
+    if (status != STATUS_OK) return status;
+    d->alibi_slopes = slopes;
     d->embedding_multiplier = (float)d->spec->embedding_multiplier;
     if (d->spec->round_embedding_multiplier) d->embedding_multiplier = rounded(d->embedding_multiplier, d->dtype);
     for (int32_t i = 0; i < d->spec->num_layers; i++) {
@@ -221,6 +284,8 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
                                                     .chunk = a->chunk,
                                                     .soft_cap = a->soft_cap,
                                                     .kv_scales = kv_cache_scales(d->cache, i - a->shares_kv)};
+        if (a->alibi_bias_max > 0 && slopes)
+            d->attention[i].alibi_slopes = d->alibi_slopes + i * (alibi / d->spec->num_layers);
         if (!arena->planning) d->attention[i].sinks = d->weights->layers[i].sinks.data;
     }
     return allocate_activations(d, arena, limits, err);

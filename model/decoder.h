@@ -20,7 +20,23 @@ struct expert_activations {
     float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
     struct expert_plan plan; /* of T tokens */
     void *gated;             /* [A, intermediate_size of an expert] dtype */
-    void *scratch;           /* [A, the larger of hidden_size and 2 * intermediate_size] dtype */
+    void *scratch; /* [A, the larger of hidden_size and 2 * intermediate_size] dtype, and [A] float32 behind it */
+};
+
+struct host_layer {
+    const struct decoder *d;
+    int32_t layer;
+};
+
+/* Experts that stay in host memory, where the CPU computes them. The device copies to pinned memory what they read, and
+ * from there what they make (backend->call_host). */
+struct host_experts {
+    struct backend *backend;       /* the CPU's */
+    int32_t num_layers;            /* 0: all experts are computed where the rest is */
+    bool idle;                     /* the host computes nothing, because nobody reads what the step makes */
+    struct expert_activations act; /* on the host, without logits */
+    void *x, *hidden;              /* [T, hidden_size] dtype */
+    struct host_layer layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
 /* Activations of a step, planned once for the largest batch. T = max_num_tokens, padded as quantized rows are; S =
@@ -52,8 +68,10 @@ struct decoder {
     const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
     const volatile sig_atomic_t *cancel; /* as in struct model_options */
-    struct activations act;              /* this and the rest are set by decoder_allocate */
+    struct host_experts host_experts;    /* backend and num_layers */
+    struct activations act;              /* this and the rest, also of host_experts, are set by decoder_allocate */
     float embedding_multiplier;
+    float *alibi_slopes; /* [num_layers, num_heads] on the device, the most heads of any layer; NULL: no ALiBi */
     struct attention_params attention[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
@@ -69,6 +87,9 @@ struct step_shape {
 /* Allocates the activations and derives from the spec what does not change from step to step. */
 enum status decoder_allocate(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                              struct error *err);
+
+/* Copies to the device what decoder_allocate has made room for. */
+enum status decoder_upload(const struct decoder *d, struct error *err);
 
 /* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. False: it
  * was cancelled. */

@@ -18,10 +18,24 @@ struct placement {
     size_t count;
 };
 
+/* Whether the device has no memory for the tensor. */
+static bool is_on_host(const struct model_weights *host, const struct tensor *t)
+{
+    return model_weights_stays_on_host(host, t) || (host->host_embeddings && model_weights_is_looked_up(host, t));
+}
+
 static enum status allocate(struct placement *p, int64_t bytes, void **out, struct error *err)
 {
     p->device->bytes += bytes;
     return arena_alloc(p->arena, PURPOSE_WEIGHTS, bytes, out, err);
+}
+
+/* Of a matrix; a part that the device reads on the host is none of its bytes. */
+static enum status allocate_part(struct placement *p, const struct tensor *t, int64_t bytes, void **out,
+                                 struct error *err)
+{
+    if (is_on_host(p->host, t)) return arena_alloc(p->arena, PURPOSE_HOST_WEIGHTS, bytes, out, err);
+    return allocate(p, bytes, out, err);
 }
 
 static int64_t order_bytes(const struct weight *w)
@@ -82,7 +96,7 @@ static enum status allocate_matrix(struct placement *p, const struct tensor *t, 
     to->bias = NULL;
     const struct weight_part_bytes bytes = weight_part_bytes(to, t->scheme.has_zeros, rows);
     for (int i = 0; i < NUM_WEIGHT_PARTS && status == STATUS_OK; i++)
-        if (bytes.of[i] > 0) status = allocate(p, bytes.of[i], &parts.at[i], err);
+        if (bytes.of[i] > 0) status = allocate_part(p, t, bytes.of[i], &parts.at[i], err);
     weight_set_parts(to, &parts);
     return status;
 }
@@ -109,8 +123,22 @@ static enum status check_blocks(const struct tensor *t, const struct weight *fro
                      t->name, (long long)t->out_features, (long long)from->scale_rows);
 }
 
-/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. Of a quantized matrix,
- * what the host has as it is wanted is copied, the rest read by rows. */
+/* Dummy weights that the host does not have. */
+static void place_dummy(struct placement *p, const struct tensor *t, const struct weight *from,
+                        struct weight_rows *rows)
+{
+    for (int i = 0; i < NUM_WEIGHT_PARTS && p->host->made_by_device; i++) {
+        struct fill_dummy_args args = {.out = rows->at[i]};
+        if (!args.out) continue;
+        args = dummy_part(p->host, t, from, i, args.out);
+        args.dtype = p->dtype;
+        p->transfers[p->count++] = (struct transfer){.dummy = args, .count = 1};
+        rows->at[i] = NULL;
+    }
+}
+
+/* The first part of a merged matrix allocates all of it; each part is copied to its own rows. What the host has as it
+ * is wanted is copied, the rest made by the device or read by rows. */
 static enum status place_matrix(struct placement *p, const struct tensor *t, const struct weight *from,
                                 const struct weights_place *place, struct error *err)
 {
@@ -128,6 +156,7 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
     const struct weight_rows parts = weight_parts(to), there = weight_parts(from);
     struct weight_rows rows = weight_rows_at(to, &parts, place->first_row);
     bool read = false;
+    place_dummy(p, t, from, &rows);
     for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
         read |= rows.at[i] && !there.at[i];
         if (!there.at[i]) continue;
@@ -143,11 +172,18 @@ static enum status place_matrix(struct placement *p, const struct tensor *t, con
     return STATUS_OK;
 }
 
-/* A bias is merged as its matrix is, and gets the type of the activations; other vectors keep their own. */
+/* The type that a vector has on the device: a bias of a matrix that of the activations, `dtype`; gain and bias of a
+ * norm, and other vectors, their own. */
+static enum dtype vector_dtype(const struct tensor *t, const struct weights_place *place, enum dtype dtype)
+{
+    return t->kind == TENSOR_BIAS && !place->norm ? dtype : *place->vector_dtype;
+}
+
+/* A bias is merged as its matrix is. */
 static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
                                 const struct weights_place *to, struct error *err)
 {
-    const enum dtype dtype = t->kind == TENSOR_BIAS ? p->dtype : *from->vector_dtype;
+    const enum dtype dtype = vector_dtype(t, from, p->dtype);
     if (to->first_row == 0) {
         void *data;
         enum status status = allocate(p, to->num_rows * dtype_size(dtype), &data, err);
@@ -160,12 +196,23 @@ static enum status place_vector(struct placement *p, const struct tensor *t, con
     return STATUS_OK;
 }
 
-/* What is no weight stays on the host. */
+/* What is no weight stays on the host, too. */
 static enum status place(struct placement *p, const struct tensor *t, struct error *err)
 {
     const struct weights_place from = model_weights_place(p->host, t), to = model_weights_place(p->device, t);
-    if (!tensor_is_weight(t)) return STATUS_OK;
+    if (!tensor_is_weight(t) || model_weights_stays_on_host(p->host, t)) return STATUS_OK;
     return t->kind == TENSOR_MATRIX ? place_matrix(p, t, from.matrix, &to, err) : place_vector(p, t, &from, &to, err);
+}
+
+/* Experts that stay on the host are where they are. */
+static void place_experts(struct placement *p, int32_t layer)
+{
+    struct expert_weights *device = &p->device->layers[layer].experts;
+    const struct expert_weights *host = &p->host->layers[layer].experts;
+    device->stacked = layer >= p->host->host_expert_layers;
+    if (device->stacked) return;
+    device->gate_up = host->gate_up;
+    device->down = host->down;
 }
 
 static enum status place_all(struct placement *p, const struct model_spec *spec, struct error *err)
@@ -176,9 +223,11 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
     if (status != STATUS_OK) return status;
     p->transfers = malloc((size_t)table->count * MAX_TRANSFERS * sizeof *p->transfers);
     if (!p->transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
+    p->device->host_expert_layers = p->host->host_expert_layers;
+    p->device->host_embeddings = p->host->host_embeddings;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         p->device->layers[i].xielu = p->host->layers[i].xielu;
-        p->device->layers[i].experts.stacked = true;
+        place_experts(p, i);
         p->device->layers[i].scalar = p->host->layers[i].scalar;
     }
     choose_merging(p);
@@ -205,7 +254,7 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
-    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR) dtype = *place.vector_dtype;
+    if (t->kind != TENSOR_MATRIX) dtype = vector_dtype(t, &place, dtype);
     return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
                                   : tensor_elements(t) * dtype_size(dtype);
 }
@@ -213,7 +262,20 @@ static int64_t tensor_bytes(const struct model_weights *host, const struct tenso
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)
 {
     int64_t bytes = 0;
-    for (int32_t i = 0; i < host->table.count; i++) bytes += tensor_bytes(host, &host->table.tensors[i], dtype);
+    for (int32_t i = 0; i < host->table.count; i++) {
+        const struct tensor *t = &host->table.tensors[i];
+        if (!is_on_host(host, t)) bytes += tensor_bytes(host, t, dtype);
+    }
+    return bytes;
+}
+
+int64_t device_weights_pinned_bytes(const struct model_weights *host, enum dtype dtype)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < host->table.count; i++) {
+        const struct tensor *t = &host->table.tensors[i];
+        if (is_on_host(host, t) && !model_weights_stays_on_host(host, t)) bytes += tensor_bytes(host, t, dtype);
+    }
     return bytes;
 }
 
@@ -222,7 +284,7 @@ int64_t device_weights_expert_bytes(const struct model_weights *host, enum dtype
     int64_t bytes = 0;
     for (int32_t i = 0; i < host->table.count; i++) {
         const struct tensor *t = &host->table.tensors[i];
-        if (t->num_experts > 0) bytes += tensor_bytes(host, t, dtype);
+        if (t->num_experts > 0 && !model_weights_stays_on_host(host, t)) bytes += tensor_bytes(host, t, dtype);
     }
     return bytes;
 }
@@ -232,7 +294,7 @@ void device_weights_prepare(struct backend *b, const struct model_weights *devic
     if (!b->weight_prepare) return;
     for (int32_t i = 0; i < device->table.count; i++) {
         const struct tensor *t = &device->table.tensors[i];
-        if (t->kind != TENSOR_MATRIX) continue;
+        if (t->kind != TENSOR_MATRIX || model_weights_stays_on_host(device, t)) continue;
         const struct weights_place place = model_weights_place(device, t);
         struct weight w = *place.matrix;
         w.out_features *= place.num_segments;

@@ -4,37 +4,24 @@
 #include <string.h>
 
 #include "base/pool.h"
-#include "base/random.h"
+#include "kernels/dummy.h"
 #include "kernels/fp8.h"
 #include "model/weights.h"
 
-enum { DUMMY_VALUES = 4 * 255 + 1, PIECE = 1 << 15 /* random numbers that a thread makes at once */ };
-static const double DEVIATION = 0.02;
+enum { PIECE = 1 << 15 /* random numbers that a thread makes at once */ };
 
 struct dummy {
     struct pool *pool;
     struct model_weights *weights;
-    enum dtype dtype;
-    uint64_t seed;
-    _Alignas(float) char values[DUMMY_VALUES * sizeof(float)]; /* of dtype: what each sum of four bytes stands for */
 };
 
-/* The sums of the four bytes of each half of x: 0 to 1020, nearly normal. */
-static inline void byte_sums(uint64_t x, uint32_t *low, uint32_t *high)
-{
-    const uint64_t pairs = (x & 0x00ff00ff00ff00ffu) + ((x >> 8) & 0x00ff00ff00ff00ffu);
-    const uint64_t sums = pairs + (pairs >> 16);
-    *low = (uint32_t)(sums & 0xffff);
-    *high = (uint32_t)((sums >> 32) & 0xffff);
-}
+/* ---- data ---- */
 
-/* What is filled with `count` random numbers, in pieces that may be made in any order. */
+/* Data that is made of `count` random numbers, in pieces that may be made in any order. */
 struct filling {
-    void *out;
+    const struct fill_dummy_args *args;
     int64_t count;
-    uint64_t seed;
-    const void *values; /* [DUMMY_VALUES], where numbers are chosen among them */
-    bool fp8;
+    _Alignas(float) char values[DUMMY_VALUES * sizeof(float)]; /* what each sum stands for, of args->dtype */
 };
 
 static int64_t piece_end(const struct filling *f, int64_t piece)
@@ -42,19 +29,15 @@ static int64_t piece_end(const struct filling *f, int64_t piece)
     return f->count - piece * PIECE < PIECE ? f->count : (piece + 1) * PIECE;
 }
 
-static void fill(const struct dummy *d, pool_body *body, struct filling *f)
-{
-    pool_run(d->pool, INT_MAX, (f->count + PIECE - 1) / PIECE, body, f);
-}
-
 /* Two numbers of `size` bytes from each random one. */
 static inline __attribute__((always_inline)) void fill_piece(const struct filling *f, int64_t piece, int size)
 {
     const char *values = f->values;
-    char *out = f->out;
+    char *out = f->args->out;
+    const uint64_t seed = f->args->seed;
     for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
         uint32_t low, high;
-        byte_sums(random_mix(f->seed + (uint64_t)i * RANDOM_STEP), &low, &high);
+        dummy_sums(dummy_bits(seed, i), &low, &high);
         memcpy(out + 2 * i * size, values + low * (uint32_t)size, (size_t)size);
         memcpy(out + (2 * i + 1) * size, values + high * (uint32_t)size, (size_t)size);
     }
@@ -72,47 +55,62 @@ static void fill_piece32(void *filling, int64_t piece, int thread)
     fill_piece(filling, piece, 4);
 }
 
-/* `count` numbers of d->dtype, two at a time. */
-static void fill_random(const struct dummy *d, void *out, int64_t count, uint64_t seed)
-{
-    const int size = dtype_size(d->dtype);
-    struct filling f = {.out = out, .count = count / 2, .seed = seed, .values = d->values};
-    fill(d, size == 2 ? fill_piece16 : fill_piece32, &f);
-    const uint64_t last = random_mix(seed) % DUMMY_VALUES;
-    if (count % 2) memcpy((char *)out + (count - 1) * size, d->values + last * (uint64_t)size, (size_t)size);
-}
-
-static void prepare_values(struct dummy *d)
-{
-    /* Four bytes, each uniform on 0..255: mean 510, variance 4 * (256^2 - 1) / 12 = 147.8^2. */
-    const float deviation = (float)DEVIATION / 147.801f;
-    for (int i = 0; i < DUMMY_VALUES; i++) dtype_store(d->values, d->dtype, i, (float)(i - 510) * deviation);
-}
-
-/* ---- quantized matrices ---- */
-
 static void fill_piece_bytes(void *filling, int64_t piece, int thread)
 {
     (void)thread;
     const struct filling *f = filling;
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t *out = f->out;
+    const uint64_t seed = f->args->seed;
+    const bool fp8 = f->args->format == WEIGHT_FP8;
+    char *out = f->args->out;
     for (int64_t i = piece * PIECE; i < piece_end(f, piece); i++) {
-        const uint64_t x = random_mix(f->seed + (uint64_t)i * RANDOM_STEP);
-        const uint64_t nan = (((x & 0x7f * ones) + ones) >> 7) & ones;
-        out[i] = f->fp8 ? x ^ nan : x;
+        const uint64_t x = dummy_bytes(dummy_bits(seed, i), fp8);
+        memcpy(out + 8 * i, &x, 8);
     }
 }
 
-/* Random bytes; none is a NaN of e4m3, which has all bits but the sign set. */
-static void fill_random_bytes(const struct dummy *d, uint8_t *out, int64_t bytes, uint64_t seed, bool fp8)
+static void fill(struct pool *pool, pool_body *body, struct filling *f)
 {
-    struct filling f = {.out = out, .count = bytes / 8, .seed = seed, .fp8 = fp8};
-    fill(d, fill_piece_bytes, &f);
-    memset(out + bytes / 8 * 8, 0x35, (size_t)(bytes % 8)); /* fewer than 8: any number will do */
+    pool_run(pool, INT_MAX, (f->count + PIECE - 1) / PIECE, body, f);
 }
 
-/* The root of the mean square of what fill_random_bytes makes, if each byte is as likely as another. */
+static void fill_floats(const struct fill_dummy_args *args, struct pool *pool)
+{
+    const struct weight stored = {.format = args->format};
+    const enum dtype from = weight_dtype(&stored), to = args->dtype;
+    const int64_t size = dtype_size(to), last = dummy_last_sum(args->seed);
+    struct filling f = {.args = args, .count = args->count / 2};
+    for (int i = 0; i < DUMMY_VALUES; i++) {
+        float value;
+        dtype_store(&value, from, 0, dummy_float((uint32_t)i));
+        dtype_store(f.values, to, i, dtype_load(&value, from, 0));
+    }
+    fill(pool, size == 2 ? fill_piece16 : fill_piece32, &f);
+    if (args->count % 2) memcpy((char *)args->out + (args->count - 1) * size, f.values + last * size, (size_t)size);
+}
+
+static void repeat(char *out, int64_t bytes, uint64_t pattern)
+{
+    if (bytes > 0) memcpy(out, &pattern, (size_t)(bytes < 8 ? bytes : 8));
+    for (int64_t done = 8; done < bytes; done *= 2)
+        memcpy(out + done, out, (size_t)(done < bytes - done ? done : bytes - done));
+}
+
+void dummy_fill(const struct fill_dummy_args *args, struct pool *pool)
+{
+    struct filling f = {.args = args, .count = args->count / 8};
+    if (args->pattern) {
+        repeat(args->out, args->count, args->pattern);
+    } else if (args->format < WEIGHT_FP8) {
+        fill_floats(args, pool);
+    } else {
+        fill(pool, fill_piece_bytes, &f);
+        memset((char *)args->out + f.count * 8, DUMMY_LAST_BYTE, (size_t)(args->count % 8));
+    }
+}
+
+/* ---- parts of a weight ---- */
+
+/* The root of the mean square of random bytes, if each is as likely as another. */
 static double root_mean_square(enum weight_format format)
 {
     double sum = 0;
@@ -127,6 +125,33 @@ static double root_mean_square(enum weight_format format)
     return sqrt(sum / 256);
 }
 
+/* Scales that give elements the usual deviation. */
+static uint64_t scale_pattern(const struct weight *w)
+{
+    const float scale = (float)(DUMMY_DEVIATION / root_mean_square(w->format));
+    uint64_t pattern;
+    for (int i = 0; i < 8 / dtype_size(w->scale_dtype); i++) dtype_store(&pattern, w->scale_dtype, i, scale);
+    return pattern;
+}
+
+/* Each tensor has random numbers of its own, which depend on the seed and its index in the table. Zero points are 7 and
+ * 8. */
+struct fill_dummy_args dummy_part(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
+                                  int part, void *out)
+{
+    static const uint8_t zeros[8] = {7, 8, 7, 8, 7, 8, 7, 8};
+    const uint64_t index = (uint64_t)(t - weights->table.tensors);
+    const int64_t bytes = weight_part_bytes(w, t->scheme.has_zeros, w->out_features).of[part];
+    struct fill_dummy_args args = {.out = out,
+                                   .count = weight_is_quantized(w) ? bytes : tensor_elements(t),
+                                   .seed = random_mix(weights->seed + (index + 1) * 0xd1342543de82ef95u),
+                                   .format = w->format,
+                                   .dtype = weight_is_quantized(w) ? DTYPE_FP8_E4M3 : weight_dtype(w)};
+    if (part == WEIGHT_SCALES) args.pattern = scale_pattern(w);
+    if (part == WEIGHT_ZEROS) memcpy(&args.pattern, zeros, sizeof zeros);
+    return args;
+}
+
 /* A permutation that depends on n only, so that matrices with the same input share it, as those of files do. */
 static void fill_order(int32_t *order, int64_t n)
 {
@@ -137,55 +162,51 @@ static void fill_order(int32_t *order, int64_t n)
     }
 }
 
-/* Zero points are 7 and 8. */
-static void fill_quantized(const struct dummy *d, const struct weight *w, bool has_zeros, uint64_t seed)
+static void fill_parts(const struct dummy *d, const struct tensor *t, const struct weight *w)
 {
-    const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, w->out_features);
     const struct weight_rows parts = weight_parts(w);
-    char *scales = parts.at[WEIGHT_SCALES];
-    const int size = dtype_size(w->scale_dtype);
-    fill_random_bytes(d, parts.at[WEIGHT_DATA], bytes.of[WEIGHT_DATA], seed, w->format == WEIGHT_FP8);
-    dtype_store(scales, w->scale_dtype, 0, (float)(DEVIATION / root_mean_square(w->format)));
-    for (int64_t i = size; i < bytes.of[WEIGHT_SCALES]; i += size) memcpy(scales + i, scales, (size_t)size);
-    for (int64_t i = 0; i < bytes.of[WEIGHT_ZEROS]; i++)
-        ((uint8_t *)parts.at[WEIGHT_ZEROS])[i] = (uint8_t)(7 + (i & 1));
+    for (int i = 0; i < NUM_WEIGHT_PARTS; i++) {
+        if (!parts.at[i]) continue;
+        const struct fill_dummy_args args = dummy_part(d->weights, t, w, i, parts.at[i]);
+        dummy_fill(&args, d->pool);
+    }
 }
 
-/* ---- */
-
-/* Takes the memory of the tensor, whose weight has no data yet, and fills it unless it is only counted. Each tensor has
- * random numbers of its own, which depend on the seed and its index in the table. */
-static void fill_tensor(const struct dummy *d, const struct model_spec *spec, int32_t index,
+/* Takes the memory of the tensor, whose weight has no data yet, and fills it unless it is only counted. */
+static void fill_tensor(const struct dummy *d, const struct model_spec *spec, const struct tensor *t,
                         struct weights_memory *memory)
 {
-    const struct tensor *t = &d->weights->table.tensors[index];
     struct weight w = weight_of_tensor(t, model_weights_dtype(spec, t));
-    const uint64_t seed = random_mix(d->seed + (uint64_t)(index + 1) * 0xd1342543de82ef95u);
     if (!tensor_is_weight(t)) return; /* model_weights_init has set it */
-    weights_memory_take_parts(memory, &w, t->scheme.has_zeros);
+    if (!d->weights->made_by_device || t->kind != TENSOR_MATRIX)
+        weights_memory_take_parts(memory, &w, t->scheme.has_zeros);
     int32_t *order = weight_is_ordered(t) ? weights_memory_take(memory, t->in_features * (int64_t)sizeof *order) : NULL;
     if (!memory->at) return;
     if (order) fill_order(order, w.in_features);
     w.input_order = order;
-    if (t->scheme.is_quantized)
-        fill_quantized(d, &w, t->scheme.has_zeros, seed);
-    else if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
+    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
         for (int64_t i = 0; i < t->out_features; i++)
             dtype_store((void *)w.data, weight_dtype(&w), i, t->kind != TENSOR_VECTOR);
     else
-        fill_random(d, (void *)w.data, tensor_elements(t), seed);
+        fill_parts(d, t, &w);
     model_weights_set(d->weights, t, &w);
 }
 
-enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
-                                struct error *err)
+static void fill_all(const struct dummy *d, const struct model_spec *spec, struct weights_memory *memory)
+{
+    for (int32_t i = 0; i < d->weights->table.count; i++) fill_tensor(d, spec, &d->weights->table.tensors[i], memory);
+}
+
+enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, bool made_by_device,
+                                struct model_weights *weights, struct error *err)
 {
     struct weights_memory memory = {0};
+    struct dummy d = {.weights = weights};
     enum status status = model_weights_init(spec, spec->tie_word_embeddings, weights, err);
     if (status != STATUS_OK) return status;
-    struct dummy d = {.weights = weights, .dtype = spec->dtype, .seed = seed};
-    prepare_values(&d);
-    for (int32_t i = 0; i < weights->table.count; i++) fill_tensor(&d, spec, i, &memory);
+    weights->seed = seed;
+    weights->made_by_device = made_by_device;
+    fill_all(&d, spec, &memory);
     status = model_weights_allocate(weights, memory.bytes, "dummy weights of this config", err);
     if (status != STATUS_OK) {
         model_weights_close(weights);
@@ -193,7 +214,7 @@ enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, st
     }
     memory = (struct weights_memory){.at = weights->memory};
     d.pool = pool_open_allowed();
-    for (int32_t i = 0; i < weights->table.count; i++) fill_tensor(&d, spec, i, &memory);
+    fill_all(&d, spec, &memory);
     pool_close(d.pool);
     if (spec->tie_word_embeddings) weights->lm_head = weights->embedding;
     return STATUS_OK;

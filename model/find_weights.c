@@ -43,19 +43,45 @@ static void find_prefix(struct opening *o)
     if (!is_stored(o, "lm_head", &o->prefix)) o->prefix.lm_head = tensor_prefixes[0].lm_head;
 }
 
+/* Whether a tensor that holds all experts of a layer has rows where the table has it transposed. Where both have one
+ * shape, another tensor tells. */
+static bool has_rows(const struct opening *o, const struct tensor *t)
+{
+    const struct stored_tensor *found = finder_find(&o->finder, t->name);
+    const int64_t rows = t->num_experts > 0 ? t->merged_rows / t->num_experts : 0;
+    return found && found->num_dims == 3 && rows != t->in_features && found->shape[1] == rows &&
+           found->shape[2] == t->in_features;
+}
+
+/* transformers 5 saves some experts as rows that are published transposed. */
+static void settle_transposition(const struct opening *o)
+{
+    const struct tensor_table *table = &o->weights->table;
+    bool rows = false;
+    if (!o->spec->names.experts_transposed) return;
+    for (int32_t i = 0; i < table->count && !rows; i++) {
+        const struct tensor *t = &table->tensors[i];
+        rows = t->kind == TENSOR_MATRIX && t->merged_in_file && t->transposed && t->expert == 0 && has_rows(o, t);
+    }
+    for (int32_t i = 0; i < table->count && rows; i++)
+        if (table->tensors[i].num_experts > 0) table->tensors[i].transposed = false;
+}
+
 /* ---- tensors ---- */
 
-/* The numbers in float32. A gain is spec->gain_offset plus what the file holds. */
+/* The numbers in float32. A gain is spec->gain_offset plus what the file holds, or a multiple of this. */
 static enum status convert(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
     const float offset = t->kind == TENSOR_GAIN ? (float)o->spec->gain_offset : 0;
+    const float multiplier = t->multiplier != 0 ? t->multiplier : 1;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
     float *numbers = s->owned = malloc((size_t)count * sizeof *numbers);
     void *stored = malloc(s->data->bytes + 1);
     enum status status = numbers && stored ? STATUS_OK : out_of_memory(&o->finder);
     if (status == STATUS_OK) status = tensor_file_read(s->file, s->data->data, s->data->bytes, stored, o->finder.err);
-    for (int64_t i = 0; i < count && status == STATUS_OK; i++) numbers[i] = offset + dtype_load(stored, dtype, i);
+    for (int64_t i = 0; i < count && status == STATUS_OK; i++)
+        numbers[i] = offset + multiplier * dtype_load(stored, dtype, i);
     free(stored);
     s->weight.format = WEIGHT_FLOAT32;
     s->weight.data = numbers;
@@ -144,7 +170,9 @@ static enum status same_bytes(const struct tensor_file *file, const struct store
 
 static struct tensor_name head_name(const struct opening *o)
 {
-    return tensor_name_with("lm_head.weight", &o->prefix);
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", o->spec->names.lm_head);
+    return tensor_name_with(name, &o->prefix);
 }
 
 /* Whether lm_head is the embedding. Where the spec says so, a stored lm_head is used all the same if it is another. */
@@ -186,12 +214,14 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
 }
 
 /* k and v of a layer that reads another's. */
-static bool is_shared(const struct model_spec *spec, const struct stored_tensor *t)
+static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
-    const size_t n = strlen(spec->names.layers);
+    const struct model_spec *spec = o->spec;
+    const struct tensor_name layers = tensor_name_with(spec->names.layers, &o->prefix);
+    const size_t n = strlen(layers.text);
     char *rest;
-    if (strncmp(t->name, spec->names.layers, n) != 0 || t->name[n] != '.') return false;
+    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return false;
     const long layer = strtol(t->name + n + 1, &rest, 10);
     if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
     for (int i = 0; i < 4; i++)
@@ -204,6 +234,10 @@ static bool is_shared(const struct model_spec *spec, const struct stored_tensor 
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq",
+                                       ".attn.bias", /* masks */
+                                       ".attn.masked_bias",
+                                       ".attention.bias",
+                                       ".attention.masked_bias",
                                        ".weight_shape",
                                        ".input_scale",
                                        ".output_scale",
@@ -220,7 +254,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o->spec, t)) return true;
+    if (is_shared(o, t)) return true;
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }
 
@@ -229,7 +263,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
 static bool is_of_other_modality(const struct opening *o, const struct stored_tensor *t)
 {
     const struct tensor_names *n = &o->spec->names;
-    const char *const modules[] = {n->layers, n->embedding, n->final_norm, "lm_head"};
+    const char *const modules[] = {n->layers, n->embedding, n->final_norm, n->lm_head};
     if (!o->spec->has_vision && !o->spec->has_audio) return false;
     for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
         const struct tensor_name name = tensor_name_with(modules[i], &o->prefix);
@@ -281,6 +315,7 @@ static enum status fill(struct opening *o)
     if (status == STATUS_OK) status = model_weights_init(o->spec, tied, w, o->finder.err);
     if (status != STATUS_OK) return status;
     tensor_table_rename(&w->table, &o->prefix);
+    settle_transposition(o);
     w->sources = calloc((size_t)w->table.count, sizeof *w->sources);
     if (!w->sources) return out_of_memory(&o->finder);
     if (tied) name_tied_embedding(o);

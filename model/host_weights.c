@@ -45,15 +45,17 @@ enum status model_weights_allocate(struct model_weights *w, int64_t bytes, const
                      (double)bytes / (1 << 30), (double)memory.free_bytes / (1 << 30));
 }
 
-/* Takes memory for what matrices cannot use in the files, and adds the transfers that fill it unless the
- * memory is only counted. Returns how many there are. */
-static size_t place(const struct model_weights *w, struct weights_memory *memory, struct transfer *transfers)
+/* Takes memory for what matrices cannot use in the files, and adds the transfers that fill it unless the memory is only
+ * counted. Returns how many there are. */
+static size_t place(const struct model_weights *w, bool only_host_experts, struct weights_memory *memory,
+                    struct transfer *transfers)
 {
     size_t count = 0;
     for (int32_t i = 0; w->sources && i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const int64_t before = memory->bytes;
         if (t->kind != TENSOR_MATRIX) continue;
+        if (only_host_experts && !model_weights_stays_on_host(w, t)) continue;
         const struct weight_rows taken =
             weights_memory_take_parts(memory, model_weights_matrix(w, t), t->scheme.has_zeros);
         if (memory->bytes == before) continue;
@@ -68,23 +70,33 @@ static size_t place(const struct model_weights *w, struct weights_memory *memory
 int64_t model_weights_to_pack(const struct model_weights *w)
 {
     struct weights_memory memory = {0};
-    place(w, &memory, NULL);
+    place(w, false, &memory, NULL);
     return memory.bytes;
 }
 
-enum status model_weights_pack(struct model_weights *w, struct error *err)
+static enum status pack(struct model_weights *w, bool only_host_experts, struct error *err)
 {
     struct weights_memory memory = {0};
-    const size_t count = place(w, &memory, NULL);
+    const size_t count = place(w, only_host_experts, &memory, NULL);
     if (count == 0) return STATUS_OK;
     struct transfer *transfers = malloc(count * sizeof *transfers);
     if (!transfers) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the weights");
     enum status status = model_weights_allocate(w, memory.bytes, "the weights that cannot be used in their files", err);
     if (status == STATUS_OK) {
         memory = (struct weights_memory){.at = w->memory};
-        place(w, &memory, transfers);
+        place(w, only_host_experts, &memory, transfers);
         status = upload_to_host(transfers, count, err);
     }
     free(transfers);
     return status;
+}
+
+enum status model_weights_pack(struct model_weights *w, struct error *err)
+{
+    return pack(w, false, err);
+}
+
+enum status model_weights_pack_host_experts(struct model_weights *w, struct error *err)
+{
+    return pack(w, true, err);
 }

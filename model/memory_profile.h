@@ -23,10 +23,14 @@ struct memory_profile {
     double utilization;     /* gpu_memory_utilization; 0 on the CPU */
     int64_t budget;         /* total * utilization; on the CPU the sum of everything below */
     int64_t weights;
-    int64_t experts;     /* of the weights, those of experts; 0: there are none */
-    int64_t activations; /* the peak: planned for the largest batch, never allocated again */
-    int64_t workspace;   /* of the kernels */
-    int64_t graphs;      /* captured decode steps */
+    int64_t experts;            /* of the weights, those of experts; 0: there are none */
+    int32_t host_expert_layers; /* the experts of the first so many layers stay in host memory; no part of the budget */
+    int64_t host_experts;       /* their bytes */
+    int64_t host_embeddings;    /* pinned host memory of embeddings that a GPU reads there; no part of the budget */
+    int64_t host_token_bytes;   /* what the CPU reads of them for a token */
+    int64_t activations;        /* the peak: planned for the largest batch, never allocated again */
+    int64_t workspace;          /* of the kernels */
+    int64_t graphs;             /* captured decode steps */
     int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
                             the arrays of a batch */
     int64_t kv_budget;   /* budget - (others + context + weights + activations + workspace + graphs + state), or

@@ -67,9 +67,18 @@ static enum status allocate_results(struct model *m, struct error *err)
     return status;
 }
 
-static enum status allocate_workspace(struct model *m, const struct tensor_table *table, struct error *err)
+static enum status allocate_workspace_of(struct model *m, struct backend *b, enum memory_purpose purpose,
+                                         const struct workspace_query *query, struct error *err)
 {
-    struct backend *b = m->backend;
+    const int64_t bytes = b->workspace_bytes(b, query);
+    void *workspace;
+    enum status status = arena_alloc(&m->arena, purpose, bytes, &workspace, err);
+    if (status == STATUS_OK && !m->arena.planning) b->workspace_set(b, workspace, bytes);
+    return status;
+}
+
+static enum status allocate_workspaces(struct model *m, const struct tensor_table *table, struct error *err)
+{
     const struct model_spec *spec = m->spec;
     const struct layer_sizes largest = model_spec_largest(spec);
     const struct batch_limits *limits = &m->options.limits;
@@ -88,11 +97,10 @@ static enum status allocate_workspace(struct model *m, const struct tensor_table
         if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
         if (elements > query.max_quantized_elements) query.max_quantized_elements = elements;
     }
-    const int64_t bytes = b->workspace_bytes(b, &query);
-    void *workspace;
-    enum status status = arena_alloc(&m->arena, PURPOSE_WORKSPACE, bytes, &workspace, err);
-    if (status == STATUS_OK && !m->arena.planning) b->workspace_set(b, workspace, bytes);
-    return status;
+    struct backend *host = m->decoder.host_experts.backend;
+    enum status status = allocate_workspace_of(m, m->backend, PURPOSE_WORKSPACE, &query, err);
+    if (status != STATUS_OK || !host) return status;
+    return allocate_workspace_of(m, host, PURPOSE_HOST_STAGING, &query, err);
 }
 
 /* Everything but weights and cache. */
@@ -105,7 +113,7 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_results(m, err);
-    if (status == STATUS_OK) status = allocate_workspace(m, table, err);
+    if (status == STATUS_OK) status = allocate_workspaces(m, table, err);
     d->block_tables = m->state.block_tables;
     d->cos_sin = m->state.cos_sin;
     d->last_sampled = m->state.samples.token_ids;
@@ -126,6 +134,9 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                          .block_table_stride = batch_max_blocks(&options->limits),
                          .group_stride = (int64_t)options->limits.max_num_seqs * batch_max_blocks(&options->limits),
                          .dtype = options->dtype};
+    if (options->copy_weights && weights->host_expert_layers > 0)
+        m->decoder.host_experts =
+            (struct host_experts){.backend = options->host_backend, .num_layers = weights->host_expert_layers};
     arena_init(&m->arena, backend);
 }
 
@@ -138,12 +149,31 @@ enum status model_plan(struct backend *backend, const struct model_spec *spec, c
     enum status status = allocate_step_memory(&m, &weights->table, err);
     memcpy(bytes, m.arena.bytes, sizeof m.arena.bytes);
     bytes[PURPOSE_WEIGHTS] = options->copy_weights ? device_weights_bytes(weights, options->dtype) : weights->bytes;
+    if (options->copy_weights) bytes[PURPOSE_HOST_WEIGHTS] = device_weights_pinned_bytes(weights, options->dtype);
     return status;
 }
 
-int64_t model_expert_bytes(const struct model_weights *weights, const struct model_options *options)
+static int64_t tensor_bytes_on_host(const struct model_weights *weights, const struct tensor *t)
 {
-    return options->copy_weights ? device_weights_expert_bytes(weights, options->dtype) : weights->expert_bytes;
+    const struct weights_place place = model_weights_place(weights, t);
+    return t->kind == TENSOR_MATRIX ? model_weights_tensor_bytes(t, place.matrix)
+                                    : t->out_features * dtype_size(*place.vector_dtype);
+}
+
+struct model_expert_bytes model_expert_bytes(const struct model_spec *spec, const struct model_weights *weights,
+                                             const struct model_options *options)
+{
+    struct model_expert_bytes out = {.counted = weights->expert_bytes};
+    if (!options->copy_weights) return out;
+    out.counted = device_weights_expert_bytes(weights, options->dtype);
+    for (int32_t i = 0; i < weights->table.count; i++) {
+        const struct tensor *t = &weights->table.tensors[i];
+        if (!model_weights_stays_on_host(weights, t)) continue;
+        const int64_t bytes = tensor_bytes_on_host(weights, t);
+        out.on_host += bytes;
+        if (t->expert < spec->layers[t->layer].experts.router.top_k) out.token_on_host += bytes;
+    }
+    return out;
 }
 
 static enum status upload_rope_table(struct model *m, int32_t rope, struct error *err)
@@ -169,12 +199,14 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     if (!m->sampling_needs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = kv_cache_init(&m->cache, m->spec, &o->limits, o->cache_dtype, err);
     if (status == STATUS_OK && !o->copy_weights) status = model_weights_pack(weights, err);
+    if (status == STATUS_OK && o->copy_weights) status = model_weights_pack_host_experts(weights, err);
     if (status == STATUS_OK && o->copy_weights)
         status = device_weights_begin(&m->arena, m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
     if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec, err);
     for (int i = 0; i < 2 && status == STATUS_OK; i++) status = b->event_create(b, &m->results[i].done, err);
     for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
+    if (status == STATUS_OK) status = decoder_upload(&m->decoder, err);
     return status;
 }
 
@@ -233,6 +265,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (longest > 256) longest = 256;
     struct batch batch;
     enum status status = batch_init(&batch, limits, err);
+    m->decoder.host_experts.idle = true;
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);
@@ -240,6 +273,7 @@ enum status model_warm_up(struct model *m, struct error *err)
         status = run_empty_step(m, 1, &batch, err);
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);
+    m->decoder.host_experts.idle = false;
     arena_release(&m->arena, PURPOSE_KV_CACHE);
     batch_free(&batch);
     return status;
@@ -265,6 +299,7 @@ void model_destroy(struct model *m)
 {
     struct error ignored;
     if (!m) return;
+    if (m->decoder.host_experts.backend) m->backend->stream_synchronize(m->backend, NULL, &ignored);
     model_wait_for_weights(m, &ignored);
     decode_graphs_destroy(&m->graphs, m->backend);
     for (int i = 0; i < 2; i++)
@@ -282,7 +317,8 @@ void model_destroy(struct model *m)
 int64_t model_decode_weight_bytes(const struct model *m)
 {
     const struct model_weights *w = m->decoder.weights;
-    return w->bytes - (w->lm_head.data != w->embedding.data ? weight_bytes(&w->embedding) : 0);
+    const bool counted = w->lm_head.data != w->embedding.data && !w->host_embeddings;
+    return w->bytes - (counted ? weight_bytes(&w->embedding) : 0);
 }
 
 void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])

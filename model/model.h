@@ -19,26 +19,33 @@
 
 struct model_options {
     struct batch_limits limits;
-    enum dtype dtype;       /* of activations */
-    enum dtype cache_dtype; /* of the KV cache */
-    int32_t num_ids;        /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
-    bool keep_logits;       /* model_logits() works; for tests */
-    bool copy_weights;      /* the device has memory of its own: weights are copied to it, projections merged */
-    bool enforce_eager;     /* no graphs */
+    enum dtype dtype;             /* of activations */
+    enum dtype cache_dtype;       /* of the KV cache */
+    int32_t num_ids;              /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
+    bool keep_logits;             /* model_logits() works; for tests */
+    bool copy_weights;            /* the device has memory of its own: weights are copied to it, projections merged */
+    bool enforce_eager;           /* no graphs */
+    struct backend *host_backend; /* the CPU's, where weights->host_expert_layers is above 0 and weights are copied;
+                                     else not used. NULL in a plan: its workspace is not counted */
     const volatile sig_atomic_t *cancel; /* not 0: a step without graphs ends between two operations; NULL: none does */
 };
 
 struct model;
 
-/* Of the weights, those of experts, as model_plan counts them. */
-int64_t model_expert_bytes(const struct model_weights *weights, const struct model_options *options);
+/* Bytes of experts: those that model_plan counts among the weights, and those that stay on the host; of the latter,
+ * what a token reads. */
+struct model_expert_bytes {
+    int64_t counted, on_host, token_on_host;
+};
+struct model_expert_bytes model_expert_bytes(const struct model_spec *spec, const struct model_weights *weights,
+                                             const struct model_options *options);
 
 /* What model_create would allocate for each purpose, bytes[NUM_PURPOSES]; nothing is allocated or read. */
 enum status model_plan(struct backend *backend, const struct model_spec *spec, const struct model_weights *weights,
                        const struct model_options *options, int64_t *bytes, struct error *err);
 /* Allocates everything but the KV cache, and packs weights that are used on the host. The weights must outlive the
- * model; but with copy_weights, where threads start to upload them, only until model_wait_for_weights returns. The spec
- * must outlive the model. */
+ * model; but with copy_weights, where threads start to upload them, and without experts that stay on the host, only
+ * until model_wait_for_weights returns. The spec must outlive the model. */
 enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */

@@ -1,11 +1,21 @@
 #include "model/model_spec.h"
 
+#include <math.h>
+
 bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b)
 {
     return a->storage == b->storage && a->is_quantized == b->is_quantized && a->quantize == b->quantize &&
            a->format == b->format && a->group_size == b->group_size && a->blocks == b->blocks &&
            a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros && a->zeros_less_one == b->zeros_less_one &&
            a->ordered == b->ordered && a->quantize_x == b->quantize_x;
+}
+
+float attention_alibi_slope(const struct attention_spec *a, int32_t head)
+{
+    int32_t m = 1;
+    while (m < a->num_heads) m *= 2;
+    const int32_t even = 2 * (head + 1), i = m == a->num_heads ? head + 1 : even <= m ? even : even - m - 1;
+    return a->alibi_multiplier * exp2f(-a->alibi_bias_max * (float)i / (float)m);
 }
 
 static void take_larger(int32_t *largest, int32_t size)

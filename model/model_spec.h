@@ -47,15 +47,20 @@ struct rope_config {
 
 /* Where a sublayer (attention, MLP) is normed. x is the residual stream.
  * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))).
- * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021). */
-enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL };
+ * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021).
+ * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO };
+
+static inline bool norm_is_parallel(enum norm_placement placement)
+{
+    return placement == NORM_PARALLEL || placement == NORM_PARALLEL_TWO;
+}
 
 /* Norms of queries and keys: none, over each head, or over all heads of a token at once. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_PROJECTION };
 
-/* GATED: down(activation(gate(x)) * up(x)). XIELU: down(xielu(up(x))), with alphas that the layer has learnt. RELU2:
- * the same with a squared ReLU. */
-enum mlp_kind { MLP_GATED, MLP_XIELU, MLP_RELU2 };
+/* GATED: down(activation(gate(x)) * up(x)). PLAIN: down(activation(up(x))). */
+enum mlp_kind { MLP_GATED, MLP_PLAIN };
 
 /* How a matrix lies in the checkpoint's files. `NAME` is its name there without ".weight". Words are int32 and hold 8
  * elements of 4 bits, or 4 of 8, the first in the lowest bits. */
@@ -94,6 +99,7 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
 /* What a tensor is in the model, or in each layer of it. */
 enum tensor_role {
     TENSOR_EMBEDDING,
+    TENSOR_POSITION_EMBEDDING,
     TENSOR_EMBEDDING_NORM,
     TENSOR_PER_LAYER_EMBEDDING,
     TENSOR_PER_LAYER_PROJECTION,
@@ -117,12 +123,17 @@ enum tensor_role {
     TENSOR_XIELU_ALPHA_P,
     TENSOR_XIELU_ALPHA_N,
     TENSOR_DOWN,
+    TENSOR_ROUTER_NORM,
     TENSOR_ROUTER,
     TENSOR_CHOICE_BIAS,
+    TENSOR_EXPERT_SCALES,
+    TENSOR_EXPERTS_NORM,
     TENSOR_SHARED_GATE,
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN,
+    TENSOR_POST_EXPERTS_NORM,
+    TENSOR_POST_SHARED_NORM,
     TENSOR_POST_MLP_NORM,
     TENSOR_PER_LAYER_GATE,
     TENSOR_PER_LAYER_DOWN,
@@ -145,7 +156,9 @@ struct attention_spec {
     bool sinks;      /* each head has a learnt sink (struct attention_params) */
     float clip;      /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
+    bool qk_norm_bias;
     bool norm_after_rotation; /* q and k; QK_NORM_HEAD only */
+    bool no_qk_gains;         /* norms of q and k have no gains */
     bool v_norm;              /* each head of v is normed, without a gain */
     bool v_is_k;              /* v is computed by k's matrix: it is k before norm and rotation */
     int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
@@ -153,10 +166,15 @@ struct attention_spec {
     int32_t rope;       /* by which of the spec's ropes */
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
-    float v_multiplier; /* v is multiplied by this, which is done to what o computes of it: o has no bias, unless it is
-                           1 */
-    int32_t window;     /* a query attends to the last `window` tokens, itself included; 0: to all */
-    int32_t chunk;      /* to the tokens of its own chunk of so many; 0: to all */
+    struct query_scaling query_scaling; /* only where heads have no norms, and without longrope */
+    /* v is multiplied by this, which is done to what o computes of it: unless it is 1, o has no bias and its output no
+     * norm. */
+    float v_multiplier;
+    int32_t window; /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;  /* to the tokens of its own chunk of so many; 0: to all */
+    /* ALiBi (Press et al., 2022): a score also gets the distance to its key times -attention_alibi_slope.
+     * alibi_bias_max 0: there is none. */
+    float alibi_bias_max, alibi_multiplier;
 };
 
 static inline int32_t attention_v_head_size(const struct attention_spec *a)
@@ -186,6 +204,10 @@ static inline int64_t attention_out_size(const struct attention_spec *a)
     return (int64_t)a->num_heads * attention_v_head_size(a);
 }
 
+/* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i
+ * is the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd ones. */
+float attention_alibi_slope(const struct attention_spec *a, int32_t head);
+
 /* Output gates of a token; 0: there are none. */
 static inline int64_t attention_gate_size(const struct attention_spec *a)
 {
@@ -203,7 +225,7 @@ struct mlp_spec {
     enum mlp_kind kind;
     int32_t intermediate_size;
     bool bias;
-    enum activation activation; /* of a gated MLP */
+    enum activation activation; /* XIELU's numbers are what the layer has learnt */
 };
 
 /* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
@@ -217,7 +239,12 @@ struct experts_spec {
     bool router_bias;   /* of the router's logits */
     bool choice_bias;   /* struct route_experts_args */
     bool weights_first; /* struct experts_gate_up_args */
-    bool shared_gate;   /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+    bool expert_scales; /* struct route_experts_args */
+    /* Gemma 4: the router and the experts norm the residual stream themselves, and what the experts and the MLP beside
+     * them compute is normed before the two are added. There is an MLP. */
+    bool own_norms;
+    bool mean;        /* of the two, not the sum (Cohere) */
+    bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
 };
 
 /* Layers of a model may differ in everything. */
@@ -235,7 +262,7 @@ struct layer_spec {
  * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
- * embedding_norm NULL: the embedding has no norm.
+ * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
@@ -246,10 +273,14 @@ struct layer_spec {
  * Experts: each is a module of its own, `experts`.N, in which are expert_gate, expert_up and expert_down. Or experts is
  * NULL, and a layer has two tensors for all of them, expert_gate_up and expert_down, which are whole names, ".weight"
  * included where they have it: [num_experts, rows, in_features] or, transposed, [num_experts, in_features, rows]. The
- * rows of up follow those of gate, or, interleaved, each row that of gate. `shared` is the module of the MLP beside
- * experts; NULL: that is called as the MLP of other layers is. */
+ * rows of up follow those of gate, or, interleaved, each row that of gate. With expert_gate_up NULL they are two such
+ * tensors, expert_gate and expert_up. Flat, tensors have two dimensions, [num_experts * rows, in_features], and
+ * expert_down is transposed: [num_experts * in_features, rows]. quantized_experts is what experts is then in files
+ * whose experts are quantized (not in MXFP4), as llm-compressor writes them; NULL: none are known. `shared` is the
+ * module of the MLP beside experts; NULL: that is called as the MLP of other layers is. */
 struct tensor_names {
-    const char *embedding, *embedding_norm, *final_norm;
+    const char *embedding, *final_norm, *lm_head;
+    const char *position_embedding, *embedding_norm;
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
@@ -257,8 +288,8 @@ struct tensor_names {
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;
-    const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
-    bool experts_transposed, experts_interleaved;
+    const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up, *quantized_experts;
+    bool experts_transposed, experts_interleaved, experts_flat;
 };
 extern const struct tensor_names tensor_names_llama; /* OLMo 2's for post norms, and Qwen 3's for experts */
 
@@ -268,6 +299,7 @@ struct model_spec {
     enum norm_type norm_type; /* of all norms */
     double norm_eps;
     bool no_gains;                   /* norms have none: the gains in memory are 1 */
+    bool norm_bias;                  /* norms of the residual stream, and of what is added to it, have one */
     double gain_offset;              /* a norm's gain is this plus what the file holds: 0, or 1 (Gemma) */
     double embedding_multiplier;     /* 1 where the family has none, as the next */
     bool round_embedding_multiplier; /* to the dtype that the model computes in, before it multiplies (Gemma) */
@@ -278,7 +310,11 @@ struct model_spec {
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
     bool has_vision, has_audio; /* the checkpoint has parts for images or sound, which are not used */
+    bool lm_head_bias;          /* not where the embedding is tied */
+    int32_t position_offset;    /* position p of a sequence is row p + this of learned positions */
     struct tensor_names names;
+    bool qkv_by_head; /* names.qkv has the rows of each KV head together: its queries', its k, its v */
+    bool transposed;  /* the file has the matrices of layers as [in, out] */
     struct rope_config ropes[MODEL_MAX_ROPES];
     int32_t num_ropes;
     bool rope_interleaved; /* pairs are neighbours (struct rotary_args) */

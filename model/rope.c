@@ -41,6 +41,7 @@ static float llama3_frequency(const struct rope_config *rope, float frequency)
     const float factor = (float)rope->factor;
     if (wavelength < (float)(original / rope->high_freq_factor)) return frequency;
     if (wavelength > (float)(original / rope->low_freq_factor)) return frequency / factor;
+    if (rope->low_freq_factor == rope->high_freq_factor) return frequency; /* at the border itself */
     const float smooth = ((float)original / wavelength - (float)rope->low_freq_factor) /
                          (float)(rope->high_freq_factor - rope->low_freq_factor);
     return (1 - smooth) * frequency / factor + smooth * frequency;
@@ -171,7 +172,7 @@ int32_t model_spec_max_length(const struct model_spec *spec)
 {
     const struct rope_config *rope = &spec->ropes[0];
     double length = spec->max_position_embeddings;
-    if (spec->num_ropes > 1) return spec->max_position_embeddings;
+    if (spec->num_ropes > 1 || rope_rotary_dim(spec, 0) == 0) return spec->max_position_embeddings;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC) length *= rope->factor;
     if (rope->type == ROPE_YARN) length = rope->original_max_position * rope->factor;
     return length >= INT32_MAX ? INT32_MAX : length < 1 ? 1 : (int32_t)length;

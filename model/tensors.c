@@ -1,19 +1,22 @@
 #include "model/tensors.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer has 14 matrices and gains, and biases of the 7 matrices; or, with 4 scalars in place of a gate and its bias,
- * 23 tensors; a norm of V; 4 tensors behind the MLP; sinks, and two scales of its cache; and, with experts, a router
- * with two biases and a shared gate. An expert has 3 matrices and their biases. Embedding, its norm, 3 tensors of
- * per-layer embeddings, final norm and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 35, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 7 };
+/* A layer has 14 matrices and gains, each with a bias; or, with 4 scalars in place of a gate and its bias, 2 tensors
+ * more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of its cache; and, with experts,
+ * a router with two biases, scales and a shared gate, and 4 norms. An expert has 3 matrices and their biases.
+ * Embedding, learned positions, 3 tensors of per-layer embeddings, and, with biases, embedding norm, final norm and
+ * lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 11 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
     .final_norm = "model.norm",
+    .lm_head = "lm_head",
     .layers = "model.layers",
     .attention_norm = "input_layernorm",
     .post_attention_norm = "post_attention_layernorm",
@@ -51,6 +54,11 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
     struct tensor *t = &table->tensors[table->count++];
     *t = *tensor;
     if (t->merged == MERGED_NONE) t->num_parts = 1, t->merged_rows = t->out_features;
+    if (t->run == 0) {
+        t->run = t->out_features;
+        t->file_row = t->merged_in_file ? t->first_row : 0;
+    }
+    if (t->file_rows == 0) t->file_rows = t->merged_in_file ? t->merged_rows : t->out_features;
     va_list args;
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
@@ -65,16 +73,20 @@ static struct tensor_name in_attention(const struct model_spec *spec, const char
     return module;
 }
 
-/* The gain of a norm; of no layer: `name` is the whole name. */
+/* The gain of a norm, and its bias; of no layer: `name` is the whole name. */
 static void add_gain(struct tensor_table *table, const struct model_spec *spec, const struct tensor *gain,
-                     const char *name)
+                     const char *name, bool has_bias)
 {
     struct tensor t = *gain;
-    t.kind = spec->no_gains ? TENSOR_ONES : TENSOR_GAIN;
+    struct tensor_name module;
     if (t.layer >= 0)
-        add(table, &t, "%s.%d.%s.weight", spec->names.layers, t.layer, name);
+        snprintf(module.text, sizeof module.text, "%s.%d.%s", spec->names.layers, t.layer, name);
     else
-        add(table, &t, "%s.weight", name);
+        snprintf(module.text, sizeof module.text, "%s", name);
+    t.kind = spec->no_gains || gain->kind == TENSOR_ONES ? TENSOR_ONES : TENSOR_GAIN;
+    add(table, &t, "%s.weight", module.text);
+    t.kind = TENSOR_BIAS;
+    if (has_bias) add(table, &t, "%s.bias", module.text);
 }
 
 /* A norm of the residual stream, or of what is added to it. */
@@ -82,14 +94,16 @@ static void add_norm(struct tensor_table *table, const struct model_spec *spec, 
                      const char *name)
 {
     const struct tensor gain = {.role = role, .layer = layer, .out_features = spec->hidden_size};
-    add_gain(table, spec, &gain, name);
+    add_gain(table, spec, &gain, name, spec->norm_bias);
 }
 
 static void add_matrix(struct tensor_table *table, const struct model_spec *spec, const struct tensor *matrix,
                        const char *module, bool has_bias)
 {
     const char *layers = spec->names.layers;
-    add(table, matrix, "%s.%d.%s.weight", layers, matrix->layer, module);
+    struct tensor t = *matrix;
+    t.transposed = spec->transposed;
+    add(table, &t, "%s.%d.%s.weight", layers, matrix->layer, module);
     if (!has_bias) return;
     struct tensor bias = *matrix;
     bias.kind = TENSOR_BIAS;
@@ -101,15 +115,24 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
     const enum qk_norm kind = a->qk_norm;
-    struct tensor gain = {.layer = layer};
+    struct tensor gain = {.kind = a->no_qk_gains ? TENSOR_ONES : TENSOR_GAIN, .layer = layer};
     if (kind == QK_NORM_NONE) return;
     gain.role = TENSOR_Q_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_q_size(a);
-    add_gain(table, spec, &gain, in_attention(spec, spec->names.q_norm).text);
+    add_gain(table, spec, &gain, in_attention(spec, spec->names.q_norm).text, a->qk_norm_bias);
     if (a->shares_kv) return;
     gain.role = TENSOR_K_NORM;
     gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_k_size(a);
-    add_gain(table, spec, &gain, in_attention(spec, spec->names.k_norm).text);
+    add_gain(table, spec, &gain, in_attention(spec, spec->names.k_norm).text, a->qk_norm_bias);
+}
+
+/* Of a merged matrix that has the rows of each KV head together, q, k or v are `count` heads from head `first` on of
+ * each. */
+static void set_runs(struct tensor *t, const struct attention_spec *a, int64_t first, int64_t count)
+{
+    t->file_row = first * a->head_size;
+    t->run = count * a->head_size;
+    t->step = (int64_t)(a->num_heads / a->num_kv_heads + 2) * a->head_size;
 }
 
 static void add_v_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -132,14 +155,18 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
                          .num_parts = a->output_gate ? 4 : 3,
                          .merged_rows = attention_qkv_size(a)};
     const char *merged = spec->names.qkv;
+    const int64_t shared = a->num_heads / a->num_kv_heads;
     qkv.merged_in_file = merged != NULL;
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
     if (a->shares_kv) qkv.merged = MERGED_NONE;
+    if (spec->qkv_by_head) set_runs(&qkv, a, 0, shared);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
     if (a->shares_kv) return;
     qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = k_size, qkv.first_row = q_size;
+    if (spec->qkv_by_head) set_runs(&qkv, a, shared, 1);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
     qkv.role = TENSOR_V, qkv.part = 2, qkv.out_features = v_size, qkv.first_row = q_size + k_size;
+    if (spec->qkv_by_head) set_runs(&qkv, a, shared + 1, 1);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
                a->qkv_bias);
     qkv.role = TENSOR_OUTPUT_GATE, qkv.part = 3, qkv.out_features = attention_gate_size(a), qkv.first_row += v_size;
@@ -211,7 +238,7 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
     } else {
         add_matrix(table, spec, &up, spec->names.up, m->bias);
     }
-    if (m->kind == MLP_XIELU) add_xielu(table, spec, layer);
+    if (m->kind == MLP_PLAIN && m->activation == ACTIVATION_XIELU) add_xielu(table, spec, layer);
     const struct tensor down = {.role = TENSOR_DOWN, .layer = layer, .out_features = hidden, .in_features = inner};
     add_matrix(table, spec, &down, in_mlp(spec, layer, spec->names.down, "down_proj").text, m->bias);
 }
@@ -239,7 +266,9 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
     const struct experts_spec *e = &spec->layers[layer].experts;
     const struct tensor_names *names = &spec->names;
     const int64_t hidden = spec->hidden_size, inner = e->intermediate_size, n = e->router.num_experts;
-    const bool merged = names->experts == NULL;
+    const bool merged = names->experts == NULL, apart = merged && !names->expert_gate_up;
+    const char *gate = merged && !apart ? names->expert_gate_up : names->expert_gate;
+    const char *up = merged && !apart ? names->expert_gate_up : names->expert_up;
     struct tensor t = {.role = TENSOR_EXPERT_GATE,
                        .layer = layer,
                        .expert = expert,
@@ -252,13 +281,32 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
                        .merged_in_file = merged,
                        .num_experts = (int32_t)n,
                        .transposed = merged && names->experts_transposed,
-                       .interleaved = merged && names->experts_interleaved};
-    add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_gate, e->bias);
+                       .flat = merged && names->experts_flat};
+    const bool interleaved = merged && names->experts_interleaved;
+    if (interleaved) t.file_row = t.first_row, t.run = 1, t.step = 2;
+    if (apart) t.file_row = expert * inner, t.run = inner, t.file_rows = n * inner;
+    add_expert_matrix(table, spec, &t, gate, e->bias);
     t.role = TENSOR_EXPERT_UP, t.part = 1, t.first_row += inner;
-    add_expert_matrix(table, spec, &t, merged ? names->expert_gate_up : names->expert_up, e->bias);
-    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.interleaved = false;
+    if (interleaved) t.file_row++;
+    add_expert_matrix(table, spec, &t, up, e->bias);
+    t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.run = t.file_rows = 0, t.transposed |= t.flat;
     t.out_features = hidden, t.in_features = inner, t.first_row = expert * hidden, t.merged_rows = n * hidden;
     add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
+}
+
+/* Gemma 4's: the norms of a layer's experts that are its own, and of the MLP beside them. The router's gain is a part
+ * of the router, which divides its input by sqrt(hidden_size). */
+static void add_own_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct tensor gain = {.role = TENSOR_ROUTER_NORM,
+                                .kind = TENSOR_GAIN,
+                                .layer = layer,
+                                .out_features = spec->hidden_size,
+                                .multiplier = 1 / sqrtf((float)spec->hidden_size)};
+    add(table, &gain, "%s.%d.router.scale", spec->names.layers, layer);
+    add_norm(table, spec, layer, TENSOR_EXPERTS_NORM, "pre_feedforward_layernorm_2");
+    add_norm(table, spec, layer, TENSOR_POST_EXPERTS_NORM, "post_feedforward_layernorm_2");
+    add_norm(table, spec, layer, TENSOR_POST_SHARED_NORM, "post_feedforward_layernorm_1");
 }
 
 static void add_experts(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -269,6 +317,10 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     add_matrix(table, spec, &t, spec->names.router, e->router_bias);
     const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->choice_bias) add(table, &bias, "%s.%d.%s", spec->names.layers, layer, spec->names.choice_bias);
+    const struct tensor scales = {
+        .role = TENSOR_EXPERT_SCALES, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
+    if (e->expert_scales) add(table, &scales, "%s.%d.router.per_expert_scale", spec->names.layers, layer);
+    if (e->own_norms) add_own_norms(table, spec, layer);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_SHARED_GATE, t.out_features = 1;
     if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);
@@ -332,24 +384,42 @@ static void add_per_layer_inputs(struct tensor_table *table, const struct model_
     t.role = TENSOR_PER_LAYER_PROJECTION, t.out_features = all, t.in_features = spec->hidden_size;
     add(table, &t, "model.per_layer_model_projection.weight");
     t.role = TENSOR_PER_LAYER_NORM, t.out_features = spec->per_layer_size, t.in_features = 0;
-    add_gain(table, spec, &t, "model.per_layer_projection_norm");
+    add_gain(table, spec, &t, "model.per_layer_projection_norm", false);
+}
+
+static void add_embeddings(struct tensor_table *table, const struct model_spec *spec)
+{
+    const struct tensor_names *names = &spec->names;
+    struct tensor t = {
+        .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
+    add(table, &t, "%s.weight", names->embedding);
+    t.role = TENSOR_POSITION_EMBEDDING;
+    t.out_features = spec->max_position_embeddings + spec->position_offset;
+    if (names->position_embedding) add(table, &t, "%s.weight", names->position_embedding);
+    if (names->embedding_norm) add_norm(table, spec, -1, TENSOR_EMBEDDING_NORM, names->embedding_norm);
+    if (spec->per_layer_size) add_per_layer_inputs(table, spec);
+}
+
+static void add_lm_head(struct tensor_table *table, const struct model_spec *spec)
+{
+    struct tensor t = {
+        .role = TENSOR_LM_HEAD, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
+    add(table, &t, "%s.weight", spec->names.lm_head);
+    t.kind = TENSOR_BIAS;
+    t.in_features = 0;
+    if (spec->lm_head_bias) add(table, &t, "%s.bias", spec->names.lm_head);
 }
 
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
 {
-    struct tensor tokens = {
-        .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
     const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER +
                         model_spec_num_experts(spec) * MOST_OF_AN_EXPERT;
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
-    add(table, &tokens, "%s.weight", spec->names.embedding);
-    if (spec->names.embedding_norm) add_norm(table, spec, -1, TENSOR_EMBEDDING_NORM, spec->names.embedding_norm);
-    if (spec->per_layer_size) add_per_layer_inputs(table, spec);
+    add_embeddings(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
     add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
-    tokens.role = TENSOR_LM_HEAD;
-    if (!tied) add(table, &tokens, "lm_head.weight");
+    if (!tied) add_lm_head(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);
     for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);
     return STATUS_OK;

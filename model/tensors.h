@@ -27,7 +27,7 @@ enum tensor_kind {
  * experts of a layer become one behind the other (struct row_segments): gate and up of each, and down of each. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP, MERGED_EXPERTS };
 
-/* Role, layer and expert are what a tensor is found by; a bias has those of its matrix. */
+/* Role, layer and expert are what a tensor is found by; a bias has those of its matrix or norm. */
 struct tensor {
     enum tensor_role role;
     enum tensor_kind kind;
@@ -41,11 +41,17 @@ struct tensor {
     int64_t first_row, merged_rows; /* in the merged matrix, or its bias: where the tensor begins, and how many rows
                                        there are in all; 0 and out_features for a tensor that is not merged */
     bool merged_in_file;            /* the file has the merged matrix (or bias): `name` is its name */
-    int32_t num_experts;            /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...] */
-    bool transposed, interleaved; /* as such a file has them (struct tensor_names); only gate and up are interleaved */
-    bool optional;                /* the file may lack it */
-    char name[96]; /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
-                      that it would have without quantization */
+    int32_t num_experts; /* of MERGED_EXPERTS, else 0; merged in a file, it is [num_experts, rows, ...], or flat */
+    /* Where the rows lie in the stored tensor: `run` of them from file_row on, the next ones `step` rows after the
+     * first, and so on. run is out_features where they are all together. */
+    int64_t file_row, run, step;
+    int64_t file_rows; /* of the stored tensor in all */
+    bool transposed;   /* the file has the matrix as [in_features, out_features] */
+    bool flat;         /* the file has those of all experts one below the other, in two dimensions */
+    bool optional;     /* the file may lack it */
+    float multiplier;  /* of a gain: what the file holds times this; 0: as it is */
+    char name[96];     /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
+                          that it would have without quantization */
 };
 
 struct tensor_table {
@@ -68,10 +74,12 @@ static inline bool tensor_is_weight(const struct tensor *t)
     return t->kind != TENSOR_SCALAR && t->kind != TENSOR_CACHE_SCALE;
 }
 
-/* Whether it is a matrix that can be quantized. What chooses experts never is: it is small, and decides much. */
+/* Whether it is a matrix that can be quantized. What chooses experts never is: it is small, and decides much. Nor are
+ * learned positions, of which rows are read. */
 static inline bool tensor_may_be_quantized(const struct tensor *t)
 {
-    return t->kind == TENSOR_MATRIX && t->role != TENSOR_ROUTER && t->role != TENSOR_SHARED_GATE;
+    return t->kind == TENSOR_MATRIX && t->role != TENSOR_ROUTER && t->role != TENSOR_SHARED_GATE &&
+           t->role != TENSOR_POSITION_EMBEDDING;
 }
 
 int64_t tensor_elements(const struct tensor *t);

@@ -107,7 +107,7 @@ static enum status send_piece(struct backend *b, struct lane *lane, const struct
     return status;
 }
 
-/* ---- a band of a quantized matrix ---- */
+/* ---- a band of a matrix ---- */
 
 static enum status send_bytes(struct backend *b, struct lane *lane, void *destination, const void *source,
                               int64_t bytes, struct error *err)
@@ -194,6 +194,7 @@ static enum status send_rows(struct backend *b, struct lane *lane, const struct 
 /* How many elements or rows of a transfer a thread takes at a time. */
 static int64_t step_of(const struct backend *b, const struct transfer *t)
 {
+    if (t->dummy.out) return 1;
     if (t->matrix && rows_to_quantize(b, t) > 0) return rows_to_quantize(b, t);
     if (t->matrix) return weight_source_band(t->matrix);
     const int from = dtype_size(t->from), to = dtype_size(t->to);
@@ -203,6 +204,10 @@ static int64_t step_of(const struct backend *b, const struct transfer *t)
 static enum status send(struct backend *b, struct lane *lane, const struct transfer *t, int64_t first, int64_t count,
                         struct error *err)
 {
+    if (t->dummy.out) {
+        b->fill_dummy(b, &t->dummy, lane->stream);
+        return STATUS_OK;
+    }
     if (!t->matrix) return send_piece(b, lane, t, first, count, err);
     if (rows_to_quantize(b, t) > 0) return send_rows(b, lane, t, first, count, err);
     if (!t->matrix->scheme->is_quantized) return send_float_rows(b, lane, t, first, count, err);

@@ -1,6 +1,6 @@
 /* Copies tensors from files or host memory to a device with several threads: while one chunk is on its way to the
- * device, the next is read, and converted where the types differ. Without a device, the threads read matrices into host
- * memory.
+ * device, the next is read, and converted where the types differ. Dummy weights are made by the device where it can.
+ * Without a device, the threads read matrices into host memory.
  */
 #ifndef QUIRE_MODEL_UPLOAD_H
 #define QUIRE_MODEL_UPLOAD_H
@@ -20,6 +20,8 @@ struct transfer {
      * parts that are read go; and, for floats, `from` and `to`. */
     const struct weight_source *matrix;
     struct weight_rows rows;
+    /* Where `out` is set, the device makes the data itself; count is 1, and nothing else is used. */
+    struct fill_dummy_args dummy;
 };
 
 struct upload;
@@ -31,7 +33,7 @@ enum status upload_begin(struct backend *b, struct transfer *transfers, size_t c
 /* Waits until everything is on the device, and frees the upload. The first failure of any thread is reported. */
 enum status upload_finish(struct upload *upload, struct error *err);
 
-/* Reads transfers that are quantized matrices into host memory, to which their `rows` point, on all processors. The
+/* Reads transfers that are matrices into host memory, to which their `rows` point, on all processors. The
  * caller keeps `transfers`. The first failure of any thread is reported. */
 enum status upload_to_host(struct transfer *transfers, size_t count, struct error *err);
 

@@ -11,12 +11,7 @@
 #include "base/host_memory.h"
 #include "base/plural.h"
 
-/* A squared ReLU is an xIELU whose numbers but alpha_p are 0. */
-static struct xielu_params initial_xielu(enum mlp_kind mlp)
-{
-    if (mlp == MLP_RELU2) return (struct xielu_params){.alpha_p = 1};
-    return (struct xielu_params){.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
-}
+static const struct xielu_params initial_xielu = {.alpha_p = 0.8f, .alpha_n = 0.8f, .beta = 0.5f, .eps = -1e-6f};
 
 static enum status allocate_layers(const struct model_spec *spec, struct model_weights *w, struct error *err)
 {
@@ -45,7 +40,7 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
         return status;
     }
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        w->layers[i].xielu = initial_xielu(spec->layers[i].mlp.kind);
+        w->layers[i].xielu = initial_xielu;
         w->layers[i].scalar = 1;
     }
     for (int32_t i = 0; i < w->table.count; i++) {
@@ -64,6 +59,7 @@ static const struct {
     size_t offset;
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
+    [TENSOR_POSITION_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, position_embedding)},
     [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_PER_LAYER_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, per_layer_embedding)},
     [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
@@ -83,8 +79,13 @@ static const struct {
     [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
+    [TENSOR_ROUTER_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.router_norm)},
     [TENSOR_ROUTER] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.router)},
     [TENSOR_CHOICE_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.choice_bias)},
+    [TENSOR_EXPERT_SCALES] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.expert_scales)},
+    [TENSOR_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.norm)},
+    [TENSOR_POST_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_norm)},
+    [TENSOR_POST_SHARED_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_shared_norm)},
     [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
     [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
@@ -97,14 +98,15 @@ static const struct {
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
 };
 
-/* `place` with the vector of a norm, or another one. */
-static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found)
+/* `place` with the gain or bias of a norm, or another vector. */
+static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found, bool bias)
 {
     struct weight_vector *vector = found;
+    struct norm_params *norm = found;
     if (kind == PLACE_NORM) {
-        place.norm = found;
-        place.vector = &place.norm->gain;
-        place.vector_dtype = &place.norm->gain_dtype;
+        place.norm = norm;
+        place.vector = bias ? &norm->bias : &norm->gain;
+        place.vector_dtype = bias ? &norm->bias_dtype : &norm->gain_dtype;
     } else {
         place.vector = &vector->data;
         place.vector_dtype = &vector->dtype;
@@ -119,7 +121,7 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
     bool merged = false;
     if (kind == NO_PLACE) return place;
-    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found);
+    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t->kind == TENSOR_BIAS);
     place.matrix = found;
     if (kind == PLACE_PROJECTION) {
         place.projection = found;
@@ -195,6 +197,17 @@ void model_weights_set_scalar(struct model_weights *w, const struct tensor *t, f
     }
 }
 
+bool model_weights_stays_on_host(const struct model_weights *w, const struct tensor *t)
+{
+    return t->num_experts > 0 && t->layer < w->host_expert_layers;
+}
+
+bool model_weights_is_looked_up(const struct model_weights *w, const struct tensor *t)
+{
+    return t->role == TENSOR_PER_LAYER_EMBEDDING ||
+           (t->role == TENSOR_EMBEDDING && tensor_table_find(&w->table, TENSOR_LM_HEAD, -1));
+}
+
 const struct weight_source *model_weights_source(const struct model_weights *w, const struct tensor *t)
 {
     return w->sources ? &w->sources[t - w->table.tensors] : NULL;
@@ -202,7 +215,7 @@ const struct weight_source *model_weights_source(const struct model_weights *w, 
 
 bool model_weights_converts(const struct model_spec *spec, const struct tensor *t)
 {
-    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && spec->gain_offset != 0);
+    return t->kind == TENSOR_VECTOR || (t->kind == TENSOR_GAIN && (spec->gain_offset != 0 || t->multiplier != 0));
 }
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)

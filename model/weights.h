@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "model/checkpoint/weight_source.h"
@@ -30,8 +31,11 @@ struct weight_vector {
  * down [num_experts]. Stacked, one for all: gate_up [1] and down [1] describe the first expert's, behind which the
  * others lie (struct expert_matrices). */
 struct expert_weights {
-    struct weight router;             /* [num_experts, hidden_size] */
-    struct weight_vector choice_bias; /* [num_experts] */
+    struct weight router;                            /* [num_experts, hidden_size] */
+    struct weight_vector choice_bias, expert_scales; /* [num_experts] */
+    /* Only with own_norms, [hidden_size]: of the inputs of router and experts, and of what the experts and the MLP
+     * beside them compute. */
+    struct norm_params router_norm, norm, post_norm, post_shared_norm;
     struct weight *gate_up; /* [intermediate_size, hidden_size] each; stacked, [2 * intermediate_size, hidden_size] */
     struct weight *down;    /* [hidden_size, intermediate_size] */
     bool stacked;
@@ -49,7 +53,7 @@ struct layer_weights {
     struct weight o;                   /* [hidden_size, num_heads * head_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
-    struct xielu_params xielu; /* of an MLP without a gate */
+    struct xielu_params xielu; /* of an MLP with that activation */
     struct weight down;        /* [hidden_size, intermediate_size] */
     struct expert_weights experts;
     struct norm_params post_mlp_norm;       /* [hidden_size] */
@@ -60,10 +64,11 @@ struct layer_weights {
 };
 
 struct model_weights {
-    struct tensor_table table;              /* what there is */
-    struct weight embedding;                /* [vocab_size, hidden_size] */
-    struct norm_params embedding_norm;      /* [hidden_size] */
-    struct weight per_layer_embedding;      /* [per_layer_vocab_size, num_layers * per_layer_size] */
+    struct tensor_table table;         /* what there is */
+    struct weight embedding;           /* [vocab_size, hidden_size] */
+    struct weight position_embedding;  /* [max_position_embeddings + position_offset, hidden_size]; data NULL: none */
+    struct norm_params embedding_norm; /* [hidden_size] */
+    struct weight per_layer_embedding; /* [per_layer_vocab_size, num_layers * per_layer_size] */
     struct projection per_layer_projection; /* [num_layers * per_layer_size, hidden_size] */
     struct norm_params per_layer_norm;      /* [per_layer_size] */
     struct weight lm_head;                  /* [vocab_size, hidden_size]; the embedding where they are tied */
@@ -72,8 +77,15 @@ struct model_weights {
     struct weight *experts;                 /* those of all layers, three for each expert */
     int64_t bytes;                          /* of all weights, a tied one counted once */
     int64_t expert_bytes;                   /* of these, those of matrices and biases of experts */
-    struct tensor_file *file;               /* what weights point into; NULL for dummy weights and on a device */
+    int32_t host_expert_layers; /* the experts of the first so many layers stay in host memory when the rest is copied
+                                   to a device (device_weights.h) */
+    /* Tables of which a step reads a few rows, the embedding unless it is lm_head, too, and per-layer embeddings, are
+     * then copied to pinned host memory. */
+    bool host_embeddings;
+    struct tensor_file *file;      /* what weights point into; NULL for dummy weights and on a device */
     struct weight_source *sources; /* [table.count] what tensors are made of in the files; NULL without files */
+    uint64_t seed;                 /* of dummy weights */
+    bool made_by_device;           /* dummy weights whose matrices are not on the host */
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
     int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
@@ -99,6 +111,12 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
  * or INVALID: see weight_source_read. */
 enum status model_weights_pack(struct model_weights *weights, struct error *err);
 int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes that it would allocate now */
+/* The same for the experts that stay in host memory, alone. */
+enum status model_weights_pack_host_experts(struct model_weights *weights, struct error *err);
+/* Whether the tensor is of an expert that stays there. */
+bool model_weights_stays_on_host(const struct model_weights *weights, const struct tensor *t);
+/* Whether it is a table that host_embeddings is about. */
+bool model_weights_is_looked_up(const struct model_weights *weights, const struct tensor *t);
 
 /* Random weights of the spec's shapes and dtype in host memory, the same for the same seed, however many threads there
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
@@ -106,9 +124,15 @@ int64_t model_weights_to_pack(const struct model_weights *weights); /* bytes tha
  * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Vectors
  * are 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
  * is zeroed then.
- */
-enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, struct model_weights *weights,
-                                struct error *err);
+ *
+ * made_by_device: matrices are left out, because fill_dummy of a backend will make the same on a device. */
+enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, bool made_by_device,
+                                struct model_weights *weights, struct error *err);
+/* What a part of *w, a matrix or bias of dummy weights, is made of: out, which is to be filled, has its type. */
+struct fill_dummy_args dummy_part(const struct model_weights *weights, const struct tensor *t, const struct weight *w,
+                                  int part, void *out);
+/* Makes it in host memory. The pool may be NULL. */
+void dummy_fill(const struct fill_dummy_args *args, struct pool *pool);
 /* Weights of the spec's shapes and dtype without data: their table, their types and `bytes`, which is what a plan of
  * memory reads. */
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *weights, struct error *err);
@@ -151,7 +175,7 @@ void model_weights_set_scalar(struct model_weights *weights, const struct tensor
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
     struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
-    struct norm_params *norm;      /* that the gain belongs to; NULL: none */
+    struct norm_params *norm;      /* that the gain or bias belongs to; NULL: none */
     const void **vector;           /* the data of a bias, a gain or a vector, and their type */
     enum dtype *vector_dtype;
     /* where the tensor begins in the matrix or its bias, and how many rows these have, of all segments together */

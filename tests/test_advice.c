@@ -31,11 +31,13 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 struct shape {
     int head_size;
     long long length;
-    bool window;
+    bool window, experts;
 };
 static const struct shape shapes[] = {
-    {16, 256, false}, {16, 131072, false}, {16, 10000000, false}, {64, 268435456, false}, {32, 32768, true},
-    {10, 256, false}, {12, 4096, false},   {24, 4096, false}, /* no cache type; only float32; not fp8 */
+    {16, 256, false, false},       {16, 131072, false, false}, {16, 10000000, false, false},
+    {64, 268435456, false, false}, {32, 32768, true, false},   {10, 256, false, false},
+    {12, 4096, false, false},      {24, 4096, false, false}, /* no cache type; only float32; not fp8 */
+    {16, 4096, false, true},
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -46,11 +48,16 @@ static void write_config(const struct temp_folder *folder, const struct shape *s
              "{\"model_type\": \"%s\", \"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 96, "
              "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": %d, "
              "\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": %lld%s}",
-             s->window ? "gemma3_text" : "llama", s->head_size, s->length,
-             s->window ? ", \"sliding_window\": 512, \"query_pre_attn_scalar\": 32, \"hidden_activation\": "
-                         "\"gelu_pytorch_tanh\", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
-                         "\"sliding_attention\", \"full_attention\"]"
-                       : "");
+             s->window    ? "gemma3_text"
+             : s->experts ? "qwen3_moe"
+                          : "llama",
+             s->head_size, s->length,
+             s->window    ? ", \"sliding_window\": 512, \"query_pre_attn_scalar\": 32, \"hidden_activation\": "
+                            "\"gelu_pytorch_tanh\", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
+                            "\"sliding_attention\", \"full_attention\"]"
+             : s->experts ? ", \"num_experts\": 64, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 512, "
+                            "\"norm_topk_prob\": true"
+                          : "");
     temp_folder_write_string(folder, "config.json", text);
 }
 
@@ -162,7 +169,8 @@ static void follow(const struct advice *a, const struct loaded_model *l, struct 
     } integers[] = {{"max_model_len", &o->max_model_len},
                     {"max_num_seqs", &o->max_num_seqs},
                     {"max_num_batched_tokens", &o->max_num_batched_tokens},
-                    {"num_gpu_blocks_override", &o->num_gpu_blocks_override}};
+                    {"num_gpu_blocks_override", &o->num_gpu_blocks_override},
+                    {"cpu_offload_experts", &o->cpu_offload_experts}};
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
         if (strcmp(a->setting, integers[i].name) != 0) continue;
         change_number(a, *integers[i].field, strtod(a->value, NULL));

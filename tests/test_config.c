@@ -174,7 +174,6 @@ static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
         {"aria_text", "a mixture of experts"},
-        {"phimoe", "a mixture of experts"},
         {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
         {"minicpm3", "latent attention (MLA)"},
@@ -183,14 +182,13 @@ static void test_unsupported(void **state)
         {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and a mixture of experts"},
         {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
                       "and a mixture of experts"},
-        {"llama4", "vision and a mixture of experts"},
+        {"glm4v_moe", "vision and a mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
         {"whisper", "audio"},
         {"t5", "an encoder"},
         {"bert", "an encoder"},
-        {"gpt2", "learned positions, ALiBi, or norms with biases"},
-        {"gptj", "learned positions, ALiBi, or norms with biases"},
+        {"gpt_neo", "layers of a kind of its own"},
         {"patchtst", "time series in place of text"},
         {"bitnet", "layers of a kind of its own"},
     };
@@ -215,9 +213,11 @@ static void test_multimodal(void **state)
         {"cohere2_vision", "cohere2"},
         {"exaone4_5", "exaone4"},
         {"gemma3", "gemma3_text"},
+        {"gemma4", "gemma4_text"},
         {"glm4v", "glm4v_text"},
         {"idefics3", "llama"},
         {"internvl", "qwen2"},
+        {"llama4", "llama4_text"},
         {"llava", "llama"},
         {"llava_next", "llama"},
         {"llava_next_video", "llama"},
@@ -226,6 +226,7 @@ static void test_multimodal(void **state)
         {"qwen2_5_vl", "qwen2_5_vl_text"},
         {"qwen2_vl", "qwen2_vl_text"},
         {"qwen3_vl", "qwen3_vl_text"},
+        {"qwen3_vl_moe", "qwen3_vl_moe_text"},
         {"smolvlm", "llama"},
         {"video_llava", "llama"},
         {"vipllava", "llama"},
@@ -456,7 +457,7 @@ static void test_refused_by_a_family(void **state)
         {"gemma3_text", "\"attn_logit_softcapping\":50", STATUS_UNSUPPORTED, "attn_logit_softcapping is 50"},
         {"gemma3_text", "\"use_bidirectional_attention\":true", STATUS_UNSUPPORTED, "use_bidirectional_attention is"},
         {"gemma4_text", "\"sliding_window\":null", STATUS_INVALID, "sliding_window is null, but"},
-        {"gemma4_text", "\"enable_moe_block\":true", STATUS_UNSUPPORTED, "enable_moe_block is true"},
+        {"gemma4_text", "\"enable_moe_block\":true", STATUS_INVALID, "num_experts is missing"},
         {"gemma4_text", "\"use_bidirectional_attention\":\"all\"", STATUS_UNSUPPORTED,
          "use_bidirectional_attention is \"all\""},
         {"gemma4_text", "\"global_head_dim\":65", STATUS_INVALID, "head_dim must be even, found 65"},
@@ -491,6 +492,20 @@ static void test_refused_by_a_family(void **state)
         {"phi3", "\"partial_rotary_factor\":0.1", STATUS_INVALID, "partial_rotary_factor is 0.1, but must rotate an"},
         {"phi3", "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", STATUS_UNSUPPORTED,
          "rope_type \"linear\" is not supported (default and longrope are)"},
+        {"bloom", "\"apply_residual_connection_post_layernorm\":true", STATUS_UNSUPPORTED, "another residual"},
+        {"falcon", "\"new_decoder_architecture\":true,\"parallel_attn\":false", STATUS_UNSUPPORTED,
+         "transformers has no such model"},
+        {"falcon", "\"num_kv_heads\":3,\"new_decoder_architecture\":true", STATUS_INVALID,
+         "is not a multiple of num_kv_heads (3)"},
+        {"gpt2", "\"activation_function\":\"quick_gelu\"", STATUS_UNSUPPORTED, "activation_function is \"quick_gelu\""},
+        {"gptj", "\"rotary_dim\":7", STATUS_INVALID, "rotary_dim (7) must be even"},
+        {"gptj", "\"tie_word_embeddings\":true", STATUS_UNSUPPORTED, "tie_word_embeddings is true: quire does not"},
+        {"gpt_neox", "\"rotary_pct\":0.1", STATUS_INVALID, "partial_rotary_factor is 0.1, but must rotate an"},
+        {"mpt", "\"attn_config\":{\"alibi\":false}", STATUS_UNSUPPORTED, "learned positions"},
+        {"mpt", "\"attn_config\":{\"clip_qkv\":6}", STATUS_UNSUPPORTED, "attn_config.clip_qkv is set"},
+        {"mpt", "\"no_bias\":false", STATUS_UNSUPPORTED, "no_bias is false: quire does not compute biases"},
+        {"phi", "\"tie_word_embeddings\":true", STATUS_UNSUPPORTED, "tie_word_embeddings is true: quire does not"},
+        {"stablelm", "\"qk_layernorm\":true", STATUS_UNSUPPORTED, "qk_layernorm is true"},
         {"qwen2", "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true"},
         {"qwen3", "\"qkv_bias\":true", STATUS_UNSUPPORTED, "qkv_bias is true, but quire computes qwen3 models"},
         {"qwen3", "\"num_experts\":8", STATUS_UNSUPPORTED, "num_experts is 8"},
@@ -550,6 +565,39 @@ static void test_arithmetic_of_families(void **state)
         assert_true(c.spec.gain_offset == cases[i].gemma);
         assert_int_equal(c.spec.round_embedding_multiplier, cases[i].gemma);
     }
+}
+
+/* OPT of 350M parameters is another model. */
+static void test_opt(void **state)
+{
+    const char *base = SIZES ",\"model_type\":\"opt\",\"ffn_dim\":128";
+    const struct model_config c = accept(*state, base, "");
+    assert_int_equal(c.spec.position_offset, 2);
+    refuse(*state, base, "\"word_embed_proj_dim\":16", STATUS_UNSUPPORTED, "quire has no projected embedding");
+    refuse(*state, base, "\"do_layer_norm_before\":false", STATUS_UNSUPPORTED, "do_layer_norm_before is false");
+    refuse(*state, base, "\"_remove_final_layer_norm\":true", STATUS_UNSUPPORTED, "without a final norm");
+    refuse(*state, base, "\"layer_norm_elementwise_affine\":false", STATUS_UNSUPPORTED, "norms without gains");
+}
+
+/* The slopes of transformers' build_alibi_tensor: of 6 heads, those of 4 and then every second one of 8. */
+static void test_alibi(void **state)
+{
+    static const float exponents[] = {2, 4, 6, 8, 1, 3};
+    struct attention_spec a = {.num_heads = 6, .alibi_bias_max = 8, .alibi_multiplier = 0.5f};
+    for (int32_t i = 0; i < 6; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-exponents[i]));
+    a.num_heads = 4;
+    for (int32_t i = 0; i < 4; i++) assert_true(attention_alibi_slope(&a, i) == 0.5f * exp2f(-2 * (float)(i + 1)));
+    const struct model_config c = accept(*state, SIZES ",\"model_type\":\"falcon\"", "\"alibi\":true");
+    assert_int_equal(c.spec.layers[0].attention.rotary_dim, 0);
+    assert_true(c.spec.layers[0].attention.alibi_multiplier == c.spec.layers[0].attention.scale);
+}
+
+/* There are no more rows than positions, whatever else the file says. */
+static void test_learned_positions(void **state)
+{
+    const struct model_config c = accept(*state, SIZES ",\"model_type\":\"gpt2\",\"n_positions\":64",
+                                         "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}");
+    assert_int_equal(model_spec_max_length(&c.spec), 64);
 }
 
 /* Command R names its length model_max_length. */
@@ -745,6 +793,16 @@ static void test_gpt_oss(void **state)
     const struct rope_config *rope = &c.spec.ropes[0];
     assert_true(rope->type == ROPE_YARN && rope->theta == 150000 && rope->factor == 32 && !rope->truncate);
     assert_int_equal(model_spec_max_length(&c.spec), 131072);
+    assert_true(c.spec.dtype == DTYPE_BFLOAT16 && c.spec.num_schemes == 1);
+    c = accept(*state, base,
+               "\"dtype\":\"float16\",\"swiglu_limit\":7.0,\"quantization_config\":{\"quant_method\":\"mxfp4\","
+               "\"modules_to_not_convert\":[\"model.layers.*.self_attn\",\"model.layers.*.mlp.router\","
+               "\"model.embed_tokens\",\"lm_head\"]}");
+    assert_true(c.spec.dtype == DTYPE_FLOAT16 && c.spec.num_schemes == 2);
+    assert_int_equal(c.spec.schemes[1].storage, STORED_MXFP4_BLOCKS);
+    for (int i = 0; i < NUM_TENSOR_ROLES; i++)
+        assert_int_equal(c.spec.layers[1].schemes[i],
+                         i == TENSOR_EXPERT_GATE || i == TENSOR_EXPERT_UP || i == TENSOR_EXPERT_DOWN);
     c = accept(*state, base,
                "\"num_local_experts\":32,\"attention_bias\":false,\"sliding_window\":24,"
                "\"layer_types\":[\"full_attention\",\"sliding_attention\"]");
@@ -840,6 +898,29 @@ static void test_exaone_moe(void **state)
            "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
 }
 
+static void test_dbrx(void **state)
+{
+    const char *base = "\"model_type\":\"dbrx\",\"d_model\":64,\"n_layers\":2,\"n_heads\":4,\"vocab_size\":320";
+    struct model_config c = accept(*state, base, "\"max_seq_len\":500");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 4, 1, 3584) && l[0].mlp.intermediate_size == 0 && l[0].experts.router.normalize);
+    assert_true(l[0].attention.num_kv_heads == 1 && l[0].attention.clip == 0 && c.spec.ropes[0].theta == 10000);
+    assert_true(c.spec.norm_type == NORM_LAYER && c.spec.norm_eps == 1e-5 && c.spec.max_position_embeddings == 500);
+    c = accept(*state, base,
+               "\"attn_config\":{\"clip_qkv\":8,\"kv_n_heads\":2,\"rope_theta\":500000},\"ffn_config\":{"
+               "\"ffn_hidden_size\":96,\"moe_num_experts\":16,\"moe_top_k\":4,\"moe_normalize_expert_weights\":null}");
+    assert_true(routes(&c, 1, 16, 4, 96) && !l[1].experts.router.normalize && l[1].attention.clip == 8);
+    assert_true(l[1].attention.num_kv_heads == 2 && c.spec.ropes[0].theta == 500000);
+    c = accept(*state, base, "\"attn_config\":{\"rope_theta\":500000},\"rope_parameters\":{\"rope_theta\":700}");
+    assert_true(c.spec.ropes[0].theta == 700);
+    refuse(*state, base, "\"attn_config\":{\"kv_n_heads\":3}", STATUS_INVALID, "n_heads (4) is not a multiple of");
+    refuse(*state, base, "\"attn_config\":8", STATUS_INVALID, ": attn_config must be an object");
+    refuse(*state, base, "\"ffn_config\":{\"moe_normalize_expert_weights\":2}", STATUS_UNSUPPORTED,
+           "ffn_config.moe_normalize_expert_weights is 2, but quire computes 1 or null");
+    refuse(*state, base, "\"ffn_config\":{\"ffn_act_fn\":{\"name\":\"gelu\"}}", STATUS_UNSUPPORTED,
+           "ffn_config.ffn_act_fn names \"gelu\"; quire computes \"silu\"");
+}
+
 static void test_granitemoe_swa(void **state)
 {
     const char *base = "\"model_type\":\"granitemoe_swa\"," SIZES;
@@ -925,6 +1006,145 @@ static void test_minimax_m2(void **state)
     assert_true(c.spec.ropes[0].theta == 5e5 && c.spec.layers[0].attention.o_bias);
 }
 
+#define LLAMA4                                                                                                         \
+    "\"model_type\":\"llama4_text\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":8,"              \
+    "\"num_attention_heads\":8,\"vocab_size\":320"
+
+/* As Scout is published, and then as Maverick, whose experts are in every second layer. */
+static void test_llama4(void **state)
+{
+    struct model_config c =
+        accept(*state, LLAMA4,
+               "\"no_rope_layers\":[],\"attn_temperature_tuning\":4,\"rope_scaling\":{\"factor\":16.0,\"high_freq_"
+               "factor\":1.0,"
+               "\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}");
+    const struct layer_spec *l = c.spec.layers;
+    for (int i = 0; i < 8; i++) {
+        const struct attention_spec *a = &l[i].attention;
+        const bool full = i % 4 == 3;
+        assert_true(routes(&c, i, 16, 1, 96) && l[i].mlp.intermediate_size == 96);
+        assert_true(a->rotary_dim == (full ? 0 : 128) && a->chunk == (full ? 0 : 8192) && a->window == 0);
+        assert_true(a->qk_norm == (full ? QK_NORM_NONE : QK_NORM_HEAD) && a->no_qk_gains == !full &&
+                    a->norm_after_rotation == !full);
+        assert_true(a->query_scaling.length == (full ? 8192 : 0) && a->query_scaling.first == full);
+    }
+    assert_true(l[3].attention.query_scaling.beta == 0.1f && c.spec.rope_interleaved && c.spec.ropes[0].factor == 16);
+    assert_true(l[0].experts.router.kind == ROUTER_SIGMOID && l[0].experts.router.by_logits);
+    assert_true(l[0].experts.weights_first && c.spec.names.experts_transposed && !c.spec.names.experts_interleaved);
+    c = accept(*state, LLAMA4, "\"interleave_moe_layer_step\":2,\"num_local_experts\":128,\"use_qk_norm\":false");
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 128, 1, 96) && c.spec.layers[0].mlp.intermediate_size == 16384);
+    assert_true(c.spec.layers[0].attention.qk_norm == QK_NORM_NONE);
+    c = accept(*state, LLAMA4,
+               "\"moe_layers\":[2],\"no_rope_layers\":[0,1,1,1,1,1,1,1],\"attn_temperature_tuning\":false,"
+               "\"attention_chunk_size\":5");
+    assert_true(routes(&c, 1, 0, 0, 0) && routes(&c, 2, 16, 1, 96) && routes(&c, 7, 0, 0, 0));
+    assert_true(c.spec.layers[0].attention.rotary_dim == 0 && c.spec.layers[7].attention.chunk == 5);
+    assert_int_equal(c.spec.layers[0].attention.query_scaling.length, 0);
+    refuse(*state, LLAMA4, "\"attention_chunk_size\":null", STATUS_INVALID,
+           "attention_chunk_size is null, but layer 0");
+    refuse(*state, LLAMA4, "\"moe_layers\":2", STATUS_INVALID, "moe_layers must be an array of numbers of layers");
+    refuse(*state, LLAMA4,
+           "\"layer_types\":[\"chunked_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\","
+           "\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
+           STATUS_UNSUPPORTED, "layer_types[1] is \"sliding_attention\"; quire computes \"chunked_attention\"");
+    refuse(*state, "\"model_type\":\"smollm3\"," SIZES, "\"attention_chunk_size\":8", STATUS_UNSUPPORTED,
+           "attention_chunk_size is 8");
+}
+
+#define MINISTRAL3 "\"model_type\":\"ministral3\"," SIZES ",\"num_key_value_heads\":2"
+
+/* What the family takes without a rope, and an object as published. */
+static void test_ministral3(void **state)
+{
+    struct model_config c = accept(*state, MINISTRAL3, "");
+    const struct attention_spec *a = &c.spec.layers[1].attention;
+    assert_true(c.spec.ropes[0].type == ROPE_YARN && c.spec.ropes[0].factor == 16 && c.spec.ropes[0].theta == 1e6);
+    assert_true(a->query_scaling.length == 16384 && a->query_scaling.first == 0 && a->query_scaling.beta == 0.1f);
+    assert_true(a->window == 0 && a->head_size == 128 && c.spec.norm_eps == 1e-5);
+    assert_int_equal(model_spec_max_length(&c.spec), 262144);
+    c = accept(
+        *state, MINISTRAL3,
+        "\"sliding_window\":9,\"rope_parameters\":{\"beta_fast\":32.0,\"beta_slow\":1.0,\"factor\":4.0,"
+        "\"llama_4_scaling_beta\":0.25,\"mscale\":1.0,\"mscale_all_dim\":1.0,\"max_position_embeddings\":4096,"
+        "\"original_max_position_embeddings\":1024,\"rope_theta\":500,\"rope_type\":\"yarn\",\"type\":\"yarn\"}");
+    assert_true(c.spec.ropes[0].factor == 4 && c.spec.ropes[0].theta == 500);
+    assert_true(a->query_scaling.length == 1024 && a->query_scaling.beta == 0.25f && a->window == 9);
+    refuse(*state, MINISTRAL3, "\"rope_parameters\":{\"rope_type\":\"default\"}", STATUS_INVALID,
+           "llama_4_scaling_beta is missing");
+    refuse(*state, LLAMA, "\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,\"llama_4_scaling_beta\":0.1}",
+           STATUS_UNSUPPORTED, "llama_4_scaling_beta is set, a key");
+}
+
+static void test_hunyuan_moe(void **state)
+{
+    const char *base = "\"model_type\":\"hunyuan_v1_moe\"," SIZES;
+    struct model_config c = accept(*state, base,
+                                   "\"num_experts\":64,\"moe_topk\":[8,3],\"use_qk_norm\":true,"
+                                   "\"moe_intermediate_size\":[96,96],\"num_shared_expert\":[1,1]");
+    assert_true(routes(&c, 0, 64, 8, 96) && routes(&c, 1, 64, 3, 96) && c.spec.layers[1].mlp.intermediate_size == 96);
+    assert_true(c.spec.layers[0].experts.router.normalize && c.spec.layers[0].attention.norm_after_rotation);
+    assert_string_equal(c.spec.names.shared, "mlp.shared_mlp");
+    c = accept(*state, base, "");
+    assert_true(routes(&c, 0, 1, 1, 96));
+    refuse(*state, base, "\"num_experts\":4,\"moe_topk\":5", STATUS_INVALID, "moe_topk must be");
+    refuse(*state, base, "\"num_experts\":4,\"moe_topk\":[2]", STATUS_INVALID,
+           "moe_topk must be a number for each of num_hidden_layers");
+    refuse(*state, base, "\"num_experts\":4,\"moe_topk\":[2,0]", STATUS_INVALID, "an element of moe_topk must be");
+}
+
+#define COHERE2_MOE                                                                                                    \
+    "\"model_type\":\"cohere2_moe\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":6,"              \
+    "\"num_attention_heads\":4,\"vocab_size\":320"
+
+static void test_cohere2_moe(void **state)
+{
+    struct model_config c = accept(*state, COHERE2_MOE, "\"first_k_dense_replace\":2,\"num_shared_experts\":3");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 1, 0, 0, 0) && routes(&c, 2, 8, 2, 96) && l[2].mlp.intermediate_size == 3 * 96);
+    assert_true(l[0].norm_placement == NORM_PARALLEL && c.spec.norm_type == NORM_LAYER && c.spec.rope_interleaved);
+    assert_true(l[2].experts.router.by_logits && l[2].experts.router.normalize && l[2].experts.mean);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(l[i].attention.window, i < 2 || i == 5 ? 0 : 4096);
+        assert_int_equal(l[i].attention.rotary_dim, i == 5 ? 0 : 128);
+    }
+    c = accept(*state, COHERE2_MOE,
+               "\"rms_norm_eps\":0.01,\"expert_selection_fn\":\"sigmoid\",\"norm_topk_prob\":false,"
+               "\"prefix_dense_sliding_window_pattern\":2,\"prefix_dense_intermediate_size\":40,"
+               "\"mlp_layer_types\":[\"dense\",\"sparse\",\"sparse\",\"sparse\",\"sparse\",\"dense\"],"
+               "\"shared_expert_combination_strategy\":\"sum\"");
+    assert_true(c.spec.norm_type == NORM_RMS && c.spec.norm_eps == 0.01 && l[1].mlp.intermediate_size == 0);
+    assert_true(routes(&c, 5, 0, 0, 0) && l[5].mlp.intermediate_size == 40 && l[3].attention.rotary_dim == 0);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && !l[1].experts.router.normalize && !l[1].experts.mean);
+    refuse(*state, COHERE2_MOE, "\"expert_selection_fn\":\"sum\"", STATUS_UNSUPPORTED,
+           "expert_selection_fn is \"sum\"");
+    refuse(*state, COHERE2_MOE, "\"shared_expert_combination_strategy\":\"max\"", STATUS_UNSUPPORTED,
+           "shared_expert_combination_strategy is \"max\"");
+}
+
+/* 26B-A4B's text, and Qwen3-VL's. */
+static void test_experts_of_multimodal(void **state)
+{
+    const char *gemma = "\"model_type\":\"gemma4_text\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, gemma,
+                                   "\"enable_moe_block\":true,\"num_experts\":128,\"top_k_experts\":8,"
+                                   "\"moe_intermediate_size\":704,\"hidden_size_per_layer_input\":0");
+    assert_true(routes(&c, 0, 128, 8, 704) && routes(&c, 1, 128, 8, 704) &&
+                c.spec.layers[0].mlp.intermediate_size == 96);
+    assert_true(c.spec.layers[0].experts.own_norms && c.spec.layers[0].experts.expert_scales);
+    assert_true(c.spec.layers[0].experts.gate.activation == ACTIVATION_GELU_TANH);
+    c = accept(*state, "\"model_type\":\"qwen3_vl_moe\"",
+               "\"text_config\":{" SIZES ",\"num_key_value_heads\":2,\"num_experts\":128,\"num_experts_per_tok\":8,"
+               "\"norm_topk_prob\":true,\"moe_intermediate_size\":768,\"head_dim\":128}");
+    assert_true(routes(&c, 0, 128, 8, 768) && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
+    assert_true(c.spec.names.experts_transposed && c.spec.has_vision && !c.spec.tie_word_embeddings);
+    c = accept(*state, "\"model_type\":\"gemma4\",\"audio_config\":null",
+               "\"text_config\":{" SIZES ",\"num_key_value_heads\":2}");
+    assert_true(c.spec.has_vision && !c.spec.has_audio && c.spec.tie_word_embeddings);
+    c = accept(*state, "\"model_type\":\"gemma4\",\"audio_config\":{}",
+               "\"text_config\":{" SIZES ",\"num_key_value_heads\":2}");
+    assert_true(c.spec.has_audio);
+}
+
 /* The factors of the 8 pairs of a head of 16: "short_factor":[1.00,1.01, ...],"long_factor":[2.00,2.25, ...] */
 struct factors {
     char text[512];
@@ -939,6 +1159,41 @@ static struct factors longrope_factors(void)
     for (int i = 1; i < 8; i++) n += snprintf(f.text + n, sizeof f.text - (size_t)n, ",%.2f", 2 + i / 4.0);
     snprintf(f.text + n, sizeof f.text - (size_t)n, "]");
     return f;
+}
+
+/* As published, but for the factors. */
+static void test_phimoe(void **state)
+{
+    const char *base = "\"model_type\":\"phimoe\"," SIZES ",\"num_key_value_heads\":2";
+    char extra[1024];
+    struct model_config c = accept(*state, base, "");
+    assert_true(routes(&c, 0, 16, 2, 96) && c.spec.layers[0].mlp.intermediate_size == 0 && !c.spec.lm_head_bias);
+    assert_true(c.spec.layers[0].experts.router.kind == ROUTER_SPARSEMIXER && c.spec.norm_bias);
+    assert_true(c.spec.layers[0].experts.router.jitter == 0.01f && c.spec.norm_type == NORM_LAYER);
+    assert_true(c.spec.ropes[0].theta == 1e6 && c.spec.norm_eps == 1e-5);
+    snprintf(extra, sizeof extra,
+             "\"attention_bias\":true,\"lm_head_bias\":true,\"sliding_window\":131072,\"rope_scaling\":{"
+             "\"original_max_position_embeddings\":4096,\"type\":\"longrope\",\"short_mscale\":1.25,\"long_mscale\":1."
+             "25,%s}",
+             longrope_factors().text);
+    c = accept(*state, base, extra);
+    assert_true(c.spec.ropes[0].type == ROPE_LONGROPE && c.spec.ropes[0].attention_factor == 1.25);
+    assert_true(c.spec.lm_head_bias && c.spec.layers[0].attention.o_bias &&
+                c.spec.ropes[0].original_max_position == 4096);
+    snprintf(extra, sizeof extra,
+             "\"rope_scaling\":{\"type\":\"longrope\",\"short_mscale\":1.25,\"long_mscale\":1.5,%s}",
+             longrope_factors().text);
+    refuse(*state, base, extra, STATUS_UNSUPPORTED, "short_mscale (1.25) and long_mscale (1.5) are not the same");
+    snprintf(extra, sizeof extra, "\"rope_scaling\":{\"type\":\"longrope\",%s}", longrope_factors().text);
+    refuse(*state, base, extra, STATUS_INVALID, "long_mscale is missing");
+    refuse(*state, base, "\"num_experts_per_tok\":3", STATUS_UNSUPPORTED, "num_experts_per_tok is 3, but");
+    snprintf(extra, sizeof extra,
+             "\"head_dim\":16,\"rope_scaling\":{\"type\":\"longrope\",\"llama_4_scaling_beta\":0.1,%s}",
+             longrope_factors().text);
+    refuse(*state, MINISTRAL3, extra, STATUS_UNSUPPORTED,
+           "the rope_type is \"longrope\", but layer 0 scales its queries");
+    refuse(*state, base, "\"lm_head_bias\":true,\"tie_word_embeddings\":true", STATUS_UNSUPPORTED,
+           "tie_word_embeddings is true");
 }
 
 /* Which lengths have a switch, and which keys decide about it. */
@@ -1324,8 +1579,8 @@ static void test_rope_refused(void **state)
         {"{\"type\":\"llama3\",\"factor\":8,\"high_freq_factor\":4}", STATUS_INVALID, "low_freq_factor is missing"},
         {"{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1}", STATUS_INVALID, "high_freq_factor is missing"},
         {"{\"type\":\"llama3\",\"low_freq_factor\":1,\"high_freq_factor\":4}", STATUS_INVALID, "factor is missing"},
-        {"{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4}", STATUS_INVALID,
-         "high_freq_factor (4) must be greater than low_freq_factor"},
+        {"{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":2}", STATUS_INVALID,
+         "high_freq_factor (2) must not be less than low_freq_factor"},
         {"{\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":0}", STATUS_INVALID,
          "original_max_position_embeddings must be"},
         {"{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":1,\"beta_slow\":2}", STATUS_INVALID, "beta_fast (1) must not"},
@@ -1584,6 +1839,9 @@ int main(void)
         TEST(test_refused_by_a_family),
         TEST(test_default_num_kv_heads),
         TEST(test_arithmetic_of_families),
+        TEST(test_opt),
+        TEST(test_alibi),
+        TEST(test_learned_positions),
         TEST(test_model_max_length),
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
@@ -1595,11 +1853,18 @@ int main(void)
         TEST(test_experts),
         TEST(test_deepseek_routers),
         TEST(test_exaone_moe),
+        TEST(test_dbrx),
         TEST(test_granitemoe_swa),
         TEST(test_hy_v3),
         TEST(test_mellum),
         TEST(test_laguna),
         TEST(test_minimax_m2),
+        TEST(test_llama4),
+        TEST(test_ministral3),
+        TEST(test_hunyuan_moe),
+        TEST(test_cohere2_moe),
+        TEST(test_phimoe),
+        TEST(test_experts_of_multimodal),
         TEST(test_longrope),
         TEST(test_longrope_beside_another),
         TEST(test_missing_sizes),

@@ -34,6 +34,8 @@ static const struct format {
     {"int4 g128", WEIGHT_INT4, DTYPE_FLOAT32, 1, 128},
     {"int4 g32", WEIGHT_INT4, DTYPE_FLOAT32, 1, 32},
     {"int4 g96", WEIGHT_INT4, DTYPE_FLOAT32, 1, 96},
+    {"mxfp4", WEIGHT_MXFP4, DTYPE_FLOAT32, 1, 32},
+    {"nvfp4", WEIGHT_MXFP4, DTYPE_FLOAT32, 1, 16},
 };
 
 /* "KERNEL N, ..." up to N tokens, the last one for more. The first row that fits a case counts; NULL fits any, "bf16"
@@ -52,6 +54,8 @@ static const struct row {
     {"avx2", "int8", "quantized"},
     {"avx2", "int4 g96", "dequantized 64, float tiles"},
     {"avx2", "int4", "quantized"},
+    {"avx2", "mxfp4", "quantized"},
+    {"avx2", "nvfp4", "dequantized 64, float tiles"},
     {"avx2", NULL, "floats 64, float tiles"},
 
     {"avx512", "fp8 g48", "dequantized 32, float tiles"},
@@ -60,6 +64,8 @@ static const struct row {
     {"avx512", "int8", "quantized 32, float tiles"},
     {"avx512", "int4 g96", "dequantized 32, float tiles"},
     {"avx512", "int4", "quantized"},
+    {"avx512", "mxfp4", "quantized"},
+    {"avx512", "nvfp4", "dequantized 32, float tiles"},
     {"avx512", NULL, "floats 32, float tiles"},
 
     /* AVX-512 VNNI, and AMX with it. */
@@ -71,6 +77,8 @@ static const struct row {
     {NULL, "int8", "quantized 16, int8 tiles"},
     {NULL, "int4 g96", "dequantized 32, int8 tiles"},
     {NULL, "int4", "quantized 16, int8 tiles"},
+    {NULL, "mxfp4", "quantized 16, int8 tiles"},
+    {NULL, "nvfp4", "dequantized 32, float tiles"},
     {NULL, NULL, "floats 32, float tiles"},
 };
 

@@ -159,7 +159,7 @@ static void gates_quantize(void **state)
         struct tensor out = tensor_poison(b, c->dtype, count);
         struct rows r = rows_new(b, c->tokens, c->size, c->group_size);
         struct act_and_mul_args args = act_and_mul_of(&out, &x, c->tokens);
-        args.activation = (enum activation)(i % NUM_ACTIVATIONS);
+        args.activation = (enum activation)(i % NUM_GATE_ACTIVATIONS);
         b->act_and_mul(b, &args);
         args.quantized = &r.of, args.out = NULL;
         b->act_and_mul(b, &args);

@@ -408,7 +408,7 @@ static void fused_operations_match_the_plain_ones(void **state)
             struct fused_case c = fused_case_new(gpu, &test->random, &shape);
             check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
             check_linear_residual(&c, &test->random);
-            for (int k = 0; k < 2 * NUM_ACTIVATIONS; k++) check_gate_up(&c, k % 2 == 0, (enum activation)(k / 2));
+            for (int k = 0; k < 2 * NUM_GATE_ACTIVATIONS; k++) check_gate_up(&c, k % 2 == 0, (enum activation)(k / 2));
             fused_case_free(&c);
         }
 }
@@ -724,7 +724,7 @@ static void batches_match_the_plain_ones(void **state)
             const struct fused_shape shape = {tokens[n], shapes[i][0], shapes[i][1], dtype, dtype, (n + i) % 3 == 0};
             struct fused_case c = fused_case_new(gpu, &test->random, &shape);
             check_linear_residual(&c, &test->random);
-            for (int k = 0; k < NUM_ACTIVATIONS; k++) check_gate_up(&c, false, (enum activation)k);
+            for (int k = 0; k < NUM_GATE_ACTIVATIONS; k++) check_gate_up(&c, false, (enum activation)k);
             fused_case_free(&c);
         }
 }
@@ -740,7 +740,7 @@ static void batches_of_quantized_weights(void **state)
         for (int i = 0; i < 7 * 3 && (has_gates || tokens[n] <= 129); i++) {
             struct fused_case c = quantized_case_new(gpu, &test->random, tokens[n], i);
             check_linear_residual(&c, &test->random);
-            if (has_gates) check_gate_up(&c, false, (enum activation)(i % NUM_ACTIVATIONS));
+            if (has_gates) check_gate_up(&c, false, (enum activation)(i % NUM_GATE_ACTIVATIONS));
             fused_case_free(&c);
         }
 }
@@ -829,7 +829,7 @@ static void many_tokens_of_quantized_weights(void **state)
         check_linear_of_parts(&c, i % 5 == 4 ? DTYPE_FLOAT32 : dtype);
         if (has_gates) {
             check_linear_residual(&c, &test->random);
-            check_gate_up(&c, false, (enum activation)(i % NUM_ACTIVATIONS));
+            check_gate_up(&c, false, (enum activation)(i % NUM_GATE_ACTIVATIONS));
         }
         fused_case_free(&c);
     }

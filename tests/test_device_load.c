@@ -215,6 +215,71 @@ static void test_quantized(void **state)
     }
 }
 
+/* Experts that stay on the host, in their file or packed, leave their bytes to blocks of the cache. */
+static void test_experts_on_the_host(void **state)
+{
+    (void)state;
+    struct engine_options o = options(QUIRE_TEST_DATA "/golden/qwen3_moe");
+    o.load_format = LOAD_FORMAT_AUTO;
+    for (int quantized = 0; quantized < 2; quantized++) {
+        struct memory_profile last = {0};
+        o.quantization = quantized ? "int8" : NULL;
+        for (o.cpu_offload_experts = 0; o.cpu_offload_experts < 4; o.cpu_offload_experts++) {
+            struct loaded_model *l;
+            struct error err;
+            if (load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
+            const struct memory_profile *p = &l->profile;
+            const struct model_spec *spec = &l->config.spec;
+            const struct router_params *router = &spec->layers[0].experts.router;
+            const int32_t layers = o.cpu_offload_experts < spec->num_layers ? o.cpu_offload_experts : spec->num_layers;
+            check_report(l);
+            assert_int_equal(p->host_expert_layers, layers);
+            assert_int_equal(p->weights, l->model->arena.bytes[PURPOSE_WEIGHTS]);
+            assert_int_equal(p->host, l->model->arena.bytes[PURPOSE_HOST_STAGING]);
+            assert_int_equal(p->host_token_bytes * router->num_experts, p->host_experts * router->top_k);
+            assert_int_equal(p->host_experts * spec->num_layers, (p->host_experts + p->experts) * layers);
+            assert_true(quantized ? l->weights.memory_bytes >= p->host_experts : l->weights.memory_bytes == 0);
+            if (o.cpu_offload_experts > 0 && last.host_expert_layers < layers) {
+                assert_int_equal(p->weights + p->host_experts, last.weights + last.host_experts);
+                assert_true(p->num_blocks > last.num_blocks);
+            }
+            last = *p;
+            loaded_model_close(l);
+            assert_int_equal(device.held, 0);
+        }
+    }
+}
+
+/* Tables of embeddings in pinned memory: per-layer ones, and that of an untied model. */
+static void test_embeddings_on_the_host(void **state)
+{
+    (void)state;
+    static const char *const checkpoints[] = {QUIRE_TEST_DATA "/golden/gemma4_e", QUIRE_TEST_DATA "/golden/mha"};
+    for (int i = 0; i < 2; i++) {
+        struct engine_options o = options(checkpoints[i]);
+        int64_t weights = 0;
+        o.load_format = LOAD_FORMAT_AUTO;
+        for (int offloaded = 0; offloaded < 2; offloaded++) {
+            struct loaded_model *l;
+            struct error err;
+            o.cpu_offload_embeddings = offloaded;
+            if (load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
+            const struct memory_profile *p = &l->profile;
+            const struct model_weights *w = &l->model->device_weights;
+            const bool untied = w->lm_head.data != w->embedding.data;
+            const int64_t tables = weight_bytes(&w->per_layer_embedding) + (untied ? weight_bytes(&w->embedding) : 0);
+            check_report(l);
+            assert_int_equal(p->host_embeddings, offloaded ? tables : 0);
+            assert_true(tables > 0);
+            assert_int_equal(p->host_embeddings, l->model->arena.bytes[PURPOSE_HOST_WEIGHTS]);
+            assert_int_equal(p->weights, l->model->arena.bytes[PURPOSE_WEIGHTS]);
+            if (offloaded) assert_int_equal(p->weights + p->host_embeddings, weights);
+            weights = p->weights;
+            loaded_model_close(l);
+        }
+    }
+}
+
 static void test_every_allocation_can_fail(void **state)
 {
     (void)state;
@@ -222,9 +287,15 @@ static void test_every_allocation_can_fail(void **state)
     struct error err;
     struct engine_options o = options(QUIRE_TEST_DATA "/golden/mha");
     o.load_format = LOAD_FORMAT_AUTO;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         int failures = 0;
         o.quantization = i ? "int4" : NULL;
+        if (i == 2) {
+            o.model = QUIRE_TEST_DATA "/golden/qwen3_moe";
+            o.quantization = "int8";
+            o.cpu_offload_experts = 1;
+            o.cpu_offload_embeddings = true;
+        }
         for (device.failing = 1; load(&o, 512 * MIB, MIB, &l, &err) != STATUS_OK; device.failing++) {
             assert_non_null(strstr(err.text, "on purpose"));
             failures++;
@@ -270,6 +341,8 @@ int main(void)
         cmocka_unit_test(test_others_may_be_unknown),
         cmocka_unit_test(test_every_size_of_device),
         cmocka_unit_test(test_quantized),
+        cmocka_unit_test(test_experts_on_the_host),
+        cmocka_unit_test(test_embeddings_on_the_host),
         cmocka_unit_test(test_every_allocation_can_fail),
         cmocka_unit_test(test_a_file_that_shrinks),
     };

@@ -1,5 +1,5 @@
 /* Weights copied to a device with memory of its own, for which the CPU stands in: every element of every tensor, in its
- * place in the merged matrices, in the type of the activations. */
+ * place in the merged matrices, in the type of the activations; and dummy weights that a device makes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,19 +22,38 @@ struct copied {
     struct model_weights host, device;
 };
 
-static void copied_open(struct copied *c, const char *name, enum dtype dtype)
+static void golden_folder(char folder[512], const char *name)
+{
+    snprintf(folder, 512, QUIRE_TEST_DATA "/golden/%s", name);
+}
+
+static void copied_init(struct copied *c, const char *name)
 {
     char folder[512];
-    struct upload *upload;
     struct error err;
-    snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", name);
+    golden_folder(folder, name);
     must(backend_open("cpu", 1, &c->backend, &err), &err);
     arena_init(&c->arena, c->backend);
     must(model_config_load(folder, NULL, NULL, &c->config, &err), &err);
-    must(model_weights_open(folder, &c->config.spec, NULL, &c->host, &err), &err);
-    must(device_weights_begin(&c->arena, &c->config.spec, &c->host, dtype, &c->device, &upload, &err), &err);
+}
+
+static void copy(struct copied *c, const struct model_weights *host, enum dtype dtype)
+{
+    struct upload *upload;
+    struct error err;
+    must(device_weights_begin(&c->arena, &c->config.spec, host, dtype, &c->device, &upload, &err), &err);
     must(upload_finish(upload, &err), &err);
-    must(model_weights_pack(&c->host, &err), &err); /* matrices that cannot be used as the file has them */
+}
+
+static void copied_open(struct copied *c, const char *name, enum dtype dtype)
+{
+    char folder[512];
+    struct error err;
+    golden_folder(folder, name);
+    copied_init(c, name);
+    must(model_weights_open(folder, &c->config.spec, NULL, &c->host, &err), &err);
+    copy(c, &c->host, dtype);
+    must(model_weights_pack(&c->host, &err), &err); /* what cannot be used in the files */
 }
 
 static void copied_close(struct copied *c)
@@ -72,19 +91,14 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
         assert_memory_equal(&host->xielu, &device->xielu, sizeof host->xielu);
         return;
     }
-    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES) {
-        const struct norm_params *host = model_weights_place(&c->host, t).norm,
-                                 *device = model_weights_place(&c->device, t).norm;
-        from = host->gain, to = device->gain;
-        from_dtype = to_dtype = device->gain_dtype;
-        assert_int_equal(host->gain_dtype, device->gain_dtype);
-        assert_true(host->eps == device->eps && host->eps > 0);
-    } else if (t->kind == TENSOR_VECTOR) {
-        const struct weights_place host = model_weights_place(&c->host, t), device = model_weights_place(&c->device, t);
-        from = *host.vector, to = *device.vector;
-        from_dtype = to_dtype = DTYPE_FLOAT32;
-        assert_int_equal(*host.vector_dtype, DTYPE_FLOAT32);
-        assert_int_equal(*device.vector_dtype, DTYPE_FLOAT32);
+    const struct weights_place of_host = model_weights_place(&c->host, t),
+                               of_device = model_weights_place(&c->device, t);
+    if (of_host.norm || t->kind == TENSOR_VECTOR) {
+        from = *of_host.vector, to = *of_device.vector;
+        from_dtype = to_dtype = *of_device.vector_dtype;
+        assert_int_equal(*of_host.vector_dtype, *of_device.vector_dtype);
+        if (t->kind == TENSOR_VECTOR) assert_int_equal(to_dtype, DTYPE_FLOAT32);
+        if (of_host.norm) assert_true(of_host.norm->eps == of_device.norm->eps && of_host.norm->eps > 0);
     } else {
         const struct weight *host = model_weights_matrix(&c->host, t), *device = device_matrix(c, t);
         const bool bias = t->kind == TENSOR_BIAS;
@@ -102,6 +116,15 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
     }
 }
 
+static void check_copied(const struct copied *c, enum dtype dtype)
+{
+    for (int32_t i = 0; i < c->host.table.count; i++) check_tensor(c, &c->host.table.tensors[i], dtype);
+    assert_int_equal(c->device.lm_head.data == c->device.embedding.data,
+                     c->host.lm_head.data == c->host.embedding.data);
+    assert_int_equal(c->device.bytes, c->arena.bytes[PURPOSE_WEIGHTS]);
+    assert_int_equal(c->device.bytes, device_weights_bytes(&c->host, dtype));
+}
+
 static void test_every_element(void **state)
 {
     (void)state;
@@ -110,22 +133,96 @@ static void test_every_element(void **state)
         for (size_t k = 0; k < 3; k++) {
             struct copied c = {0};
             copied_open(&c, golden_checkpoints[i], dtypes[k]);
-            for (int32_t j = 0; j < c.host.table.count; j++) check_tensor(&c, &c.host.table.tensors[j], dtypes[k]);
-            assert_int_equal(c.device.lm_head.data == c.device.embedding.data,
-                             c.host.lm_head.data == c.host.embedding.data);
+            check_copied(&c, dtypes[k]);
             for (int32_t j = 0; j < c.config.spec.num_layers; j++) {
                 assert_int_equal(c.device.layers[j].qkv.num_parts, 1);
                 const bool dense = c.config.spec.layers[j].mlp.intermediate_size > 0;
                 assert_int_equal(c.device.layers[j].gate_up.num_parts, dense ? 1 : 0);
             }
-            assert_int_equal(c.device.bytes, c.arena.bytes[PURPOSE_WEIGHTS]);
-            assert_int_equal(c.device.bytes, device_weights_bytes(&c.host, dtypes[k]));
             copied_close(&c);
         }
 }
 
+/* Stands for a device that makes dummy weights by itself. */
+static void fill_dummy(struct backend *b, const struct fill_dummy_args *args, backend_stream stream)
+{
+    (void)b, (void)stream;
+    dummy_fill(args, NULL);
+}
+
+/* A device makes the dummy weights that the host would. */
+static void test_made_by_device(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"gqa", "gpt2", "gemma4_e", "qwen3_moe"};
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    for (int i = 0; i < 4 * 3; i++) {
+        struct copied c = {0};
+        struct model_weights left_out;
+        struct error err;
+        copied_init(&c, names[i / 3]);
+        c.backend->fill_dummy = fill_dummy;
+        must(model_weights_dummy(&c.config.spec, 5, false, &c.host, &err), &err);
+        must(model_weights_dummy(&c.config.spec, 5, true, &left_out, &err), &err);
+        assert_null(left_out.embedding.data);
+        assert_int_equal(left_out.bytes, c.host.bytes);
+        assert_true(left_out.memory_bytes < c.host.memory_bytes / 4);
+        copy(&c, &left_out, dtypes[i % 3]);
+        check_copied(&c, dtypes[i % 3]);
+        model_weights_close(&left_out);
+        copied_close(&c);
+    }
+}
+
+enum { MOST_FILLED = 1 << 19 };
+
+/* Compares what the GPU makes in pinned memory with what the host makes; also `offset` bytes from an aligned address.
+ */
+static void check_fill(struct backend *gpu, char *pinned, const struct fill_dummy_args *made, int64_t offset)
+{
+    static char expected[MOST_FILLED] __attribute__((aligned(8)));
+    struct fill_dummy_args args = *made;
+    struct error err;
+    memset(pinned, 0xa5, sizeof expected);
+    memset(expected, 0xa5, sizeof expected);
+    args.out = pinned + offset;
+    gpu->fill_dummy(gpu, &args, NULL);
+    must(gpu->stream_synchronize(gpu, NULL, &err), &err);
+    args.out = expected + offset;
+    dummy_fill(&args, NULL);
+    assert_memory_equal(pinned, expected, sizeof expected);
+}
+
+static void test_made_by_gpu(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 2, 7, 8, 4097, 100003};
+    struct backend *gpu;
+    struct error err;
+    void *pinned;
+    if (backend_open("cuda", 0, &gpu, &err) != STATUS_OK) {
+        print_message("skipped: no CUDA device\n");
+        skip();
+    }
+    must(gpu->memory_alloc(gpu, MEMORY_HOST_PINNED, MOST_FILLED, &pinned, &err), &err);
+    for (int i = 0; i < 6 * 7 * 3; i++) {
+        const struct fill_dummy_args args = {.count = counts[i % 6],
+                                             .seed = (uint64_t)i * i,
+                                             .format = (enum weight_format)(i / 6 % 7),
+                                             .dtype = (enum dtype)(i / 42)};
+        struct fill_dummy_args repeated = args;
+        repeated.pattern = 0x0123456789abcdef;
+        check_fill(gpu, pinned, &args, 0);
+        check_fill(gpu, pinned, &args, args.format < WEIGHT_FP8 ? dtype_size(args.dtype) : 3);
+        check_fill(gpu, pinned, &repeated, i % 9);
+    }
+    gpu->memory_free(gpu, MEMORY_HOST_PINNED, pinned, MOST_FILLED);
+    gpu->destroy(gpu);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_element)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_element), cmocka_unit_test(test_made_by_device),
+                                       cmocka_unit_test(test_made_by_gpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -576,6 +576,13 @@ static void test_windows_and_full_attention(void **state)
     together_as_alone("gemma3", 56);
 }
 
+/* And experts, and queries scaled by position. */
+static void test_chunks_and_full_attention(void **state)
+{
+    (void)state;
+    together_as_alone("llama4", 84);
+}
+
 static void test_layers_of_several_sizes(void **state)
 {
     (void)state;
@@ -661,6 +668,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_full_attention),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_windows_and_full_attention),
+        cmocka_unit_test(test_chunks_and_full_attention),
         cmocka_unit_test(test_layers_of_several_sizes),
         cmocka_unit_test(test_block_sizes),
     };

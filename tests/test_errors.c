@@ -59,6 +59,8 @@ static const struct row rows[] = {
     {"chat -c 4096", USAGE, "there is no flag -c; did you mean --max-model-len?"},
     {"generate --n-predict 5", USAGE, "there is no flag --n-predict; did you mean --max-tokens?"},
     {"inspect -ngl 99", USAGE, "there is no flag -ngl: a model lies whole on one device, which --device names"},
+    {"inspect -ncmoe 9", USAGE, "there is no flag -ncmoe; did you mean --cpu-offload-experts?"},
+    {"inspect --cpu-offload-experts all", USAGE, "--cpu-offload-experts: expected"},
     {"generate --host x", USAGE, "there is no flag --host: quire has no server yet"},
     {"inspect --tensor_parallel_size 2", USAGE,
      "--tensor-parallel-size: expected 1, got '2': quire runs a model on one"},

@@ -753,6 +753,42 @@ static void test_generation_config(void **state)
     temp_folder_delete(&f->files, "generation_config.json");
 }
 
+/* Each of several eos_token_ids ends an answer, as <|return|> and <|call|> of gpt-oss do. */
+static void test_several_ends(void **state)
+{
+    enum { TOKENS = 12 };
+    const struct fixture *f = *state;
+    const char *input = "{\"prompt\": \"x\", \"temperature\": 1, \"seed\": 5, \"max_tokens\": 12}\n";
+    struct program p;
+    json_int_t ids[TOKENS];
+    int end = 1;
+    run(&p, f, input, (const char *[]){"--return-token-ids", NULL});
+    json_t *all = json_line(&p.out, 0);
+    for (size_t i = 0; i < TOKENS; i++)
+        ids[i] = json_integer_value(json_array_get(json_object_get(all, "token_ids"), i));
+    while (end < TOKENS && ids[end] == ids[0]) end++;
+    assert_true(end < TOKENS); /* the first token that is not the first again */
+    json_decref(all);
+    program_free(&p);
+    for (int place = 0; place < 3; place++) {
+        json_int_t list[3] = {0, 0, 0}; /* ids of no token of the answer, but for one */
+        char config[100];
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < TOKENS; j++)
+                if (ids[j] == list[i]) list[i]++, j = -1;
+        list[place] = ids[end];
+        snprintf(config, sizeof config, "{\"eos_token_id\": [%d, %d, %d]}", (int)list[0], (int)list[1], (int)list[2]);
+        temp_folder_write_string(&f->model, "generation_config.json", config);
+        run(&p, f, input, (const char *[]){"--no-ignore-eos", NULL});
+        json_t *line = json_line(&p.out, 0);
+        assert_string_equal(string_of(line, "finish_reason"), "stop");
+        assert_int_equal(integer_of(line, "completion_tokens"), end + 1);
+        json_decref(line);
+        program_free(&p);
+    }
+    temp_folder_delete(&f->model, "generation_config.json");
+}
+
 /* A priority that would be ignored is refused. */
 static void test_priorities_need_their_policy(void **state)
 {
@@ -1544,6 +1580,7 @@ int main(void)
         cmocka_unit_test(test_text_among_objects),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_generation_config),
+        cmocka_unit_test(test_several_ends),
         cmocka_unit_test(test_priorities_need_their_policy),
         cmocka_unit_test(test_bad_lines),
         cmocka_unit_test(test_several_answers_and_logprobs),

@@ -311,6 +311,8 @@ static void rows_of_every_kind_of_layer(void **state)
                                          "merged gate and up in mlp.gate_up_proj", "eos 151329, 151336, 151338"));
     check_rows(GOLDEN "/gemma", ARGUMENTS("MLP gelu with a gate"));
     check_rows(GOLDEN "/apertus", ARGUMENTS("MLP xielu without a gate"));
+    check_rows(GOLDEN "/opt", ARGUMENTS("rotation none, learned positions", "MLP relu without a gate"));
+    check_rows(GOLDEN "/bloom", ARGUMENTS("rotation none, ALiBi"));
     check_rows(GOLDEN "/arcee", ARGUMENTS("MLP relu2 without a gate", "biases MLP"));
     check_rows(GOLDEN "/qwen2", ARGUMENTS("biases qkv"));
     check_rows(GOLDEN "/gemma4_e",
@@ -538,6 +540,23 @@ static void check_failure(const char *model, const char *const *arguments, int e
     program_free(&p);
 }
 
+/* Where there is no GPU that flags could take work from, they are accepted, and a sentence says so. */
+static void offloading_to_the_cpu_changes_nothing_there(void **state)
+{
+    (void)state;
+    struct program p;
+    run(&p, "inspect", GOLDEN "/qwen3_moe",
+        ARGUMENTS("--json", "--cpu-offload-experts", "1", "--cpu-offload-embeddings"));
+    json_t *json = program_json(&p), *memory = json_object_get(json, "memory");
+    assert_non_null(strstr(p.err.data, "the CPU computes everything, so offloading experts changes nothing"));
+    assert_non_null(strstr(p.err.data, "the CPU computes everything, so offloading embeddings changes nothing"));
+    assert_int_equal(json_require_integer(memory, "host_experts_memory"), 0);
+    assert_int_equal(json_require_integer(memory, "host_embeddings_memory"), 0);
+    assert_true(json_require_integer(memory, "experts_memory") > 0);
+    json_decref(json);
+    program_free(&p);
+}
+
 static void errors(void **state)
 {
     const struct temp_folder *folder = *state;
@@ -566,6 +585,7 @@ int main(void)
         cmocka_unit_test(special_tokens_need_no_vocabulary),
         cmocka_unit_test(a_model_that_does_not_fit_is_an_answer),
         cmocka_unit_test(a_name_of_the_cache_needs_no_weights),
+        cmocka_unit_test(offloading_to_the_cpu_changes_nothing_there),
         cmocka_unit_test(errors),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

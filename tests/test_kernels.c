@@ -118,6 +118,57 @@ static void orders_streams(struct test_backend *tb, struct random *random)
     b->stream_destroy(b, stream);
 }
 
+/* Numbers in pinned memory, to which the host adds 1. */
+struct host_numbers {
+    int32_t *numbers, count, calls;
+};
+
+static void add_one(void *context)
+{
+    struct host_numbers *n = context;
+    for (int32_t i = 0; i < n->count; i++) n->numbers[i]++;
+    n->calls++;
+}
+
+static void add_on_the_host(struct backend *b, struct tensor *device, struct host_numbers *n)
+{
+    const struct copy_segment there = {n->numbers, device->data, device->bytes},
+                              back = {device->data, n->numbers, device->bytes};
+    b->copy_many(b, &(struct copy_many_args){.segments = &there, .count = 1});
+    b->call_host(b, add_one, n);
+    b->copy_many(b, &(struct copy_many_args){.segments = &back, .count = 1});
+}
+
+/* The host's work is done between what is put on the stream before and after it, also in a graph. */
+static void calls_the_host(struct test_backend *tb, struct random *random)
+{
+    enum { COUNT = 5001 };
+    struct backend *b = tb->b;
+    struct error err;
+    int32_t before[COUNT];
+    void *numbers;
+    int adds = 2;
+    for (int i = 0; i < COUNT; i++) before[i] = (int32_t)(random_bits(random) >> 40);
+    struct tensor device = tensor_bytes(b, before, sizeof before);
+    assert_int_equal(b->memory_alloc(b, MEMORY_HOST_PINNED, sizeof before, &numbers, &err), STATUS_OK);
+    struct host_numbers n = {.numbers = numbers, .count = COUNT};
+    for (int i = 0; i < 2; i++) add_on_the_host(b, &device, &n);
+    if (b->capture_begin) {
+        backend_graph graph;
+        assert_int_equal(b->capture_begin(b, &err), STATUS_OK);
+        add_on_the_host(b, &device, &n);
+        assert_int_equal(b->capture_end(b, &graph, &err), STATUS_OK);
+        for (; adds < 5; adds++) b->graph_launch(b, graph);
+        assert_int_equal(b->stream_synchronize(b, NULL, &err), STATUS_OK);
+        b->graph_destroy(b, graph);
+    }
+    tensor_download(&device);
+    assert_int_equal(n.calls, adds);
+    for (int i = 0; i < COUNT; i++) assert_int_equal(((const int32_t *)device.host)[i], before[i] + adds);
+    b->memory_free(b, MEMORY_HOST_PINNED, numbers, sizeof before);
+    tensor_free(&device);
+}
+
 /* Workspace for matmuls of up to num_tokens tokens and in_features input features. */
 static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features)
 {
@@ -413,7 +464,8 @@ static void norms(struct test_backend *tb, struct random *random)
     }
 }
 
-/* Rows that are far from 0, so that the mean matters and squares of x alone would lose the variance. */
+/* Rows that are far from 0, so that the mean matters and squares of x alone would lose the variance; with and without a
+ * bias. */
 static void layer_norms(struct test_backend *tb, struct random *random)
 {
     static const int32_t sizes[] = {1, 7, 64, 511, 513, 2048, 4100, 20000};
@@ -422,20 +474,23 @@ static void layer_norms(struct test_backend *tb, struct random *random)
         const int32_t size = sizes[i / 9], tokens = i % 2 ? 1 : 5;
         struct tensor x = tensor_random(tb->b, dtype, (int64_t)tokens * size, 1, random);
         struct tensor gain = tensor_random(tb->b, gain_dtype, size, 1, random);
+        struct tensor bias = tensor_random(tb->b, types[i / 2 % 3], size, 2, random);
         struct tensor out = tensor_poison(tb->b, dtype, x.count), *target = i % 4 < 2 ? &out : &x;
         for (int64_t j = 0; j < x.count; j++) tensor_set(&x, j, tensor_get(&x, j) + (j / size % 2 ? 16 : -12));
         tensor_upload(&x);
-        double *xs = tensor_doubles(&x), *gains = tensor_doubles(&gain);
+        double *xs = tensor_doubles(&x), *gains = tensor_doubles(&gain), *biases = tensor_doubles(&bias);
         double *expected = malloc(sizeof(double) * (size_t)out.count);
+        const bool biased = random_between(random, 0, 1);
         struct rms_norm_args norm = rms_norm_of(target, &x, &gain);
         norm.norm.type = NORM_LAYER;
+        if (biased) norm.norm.bias = bias.data, norm.norm.bias_dtype = bias.dtype;
         tb->b->rms_norm(tb->b, &norm);
         tensor_download(target);
-        reference_layer_norm(expected, xs, gains, 1e-5, tokens, size);
-        if (size > 1) check_close(tb, "LayerNorm", target, expected, out.count, dtype);
-        for (int64_t j = 0; j < out.count && size == 1; j++) assert_true(tensor_get(target, j) == 0);
-        free(xs), free(gains), free(expected);
-        tensor_free(&x), tensor_free(&gain), tensor_free(&out);
+        reference_layer_norm(expected, xs, gains, biased ? biases : NULL, 1e-5, tokens, size);
+        if (size > 1 || biased) check_close(tb, "LayerNorm", target, expected, out.count, dtype);
+        for (int64_t j = 0; j < out.count && size == 1 && !biased; j++) assert_true(tensor_get(target, j) == 0);
+        free(xs), free(gains), free(biases), free(expected);
+        tensor_free(&x), tensor_free(&gain), tensor_free(&bias), tensor_free(&out);
     }
 }
 
@@ -445,6 +500,7 @@ struct addition_case {
     enum dtype dtype, post_gain_dtype, gain_dtype;
     enum norm_type post_type, type;
     bool has_post_norm, has_out, in_place; /* in_place: out is x */
+    bool biased;                           /* LayerNorms */
     float multiplier;
 };
 
@@ -477,16 +533,27 @@ static void addition_free(struct addition *a)
     tensor_free(&a->x), tensor_free(&a->residual), tensor_free(&a->out);
 }
 
+/* A norm whose bias is what other norms have as gains. */
+static struct norm_params addition_norm(const struct addition_case *c, enum norm_type type, const struct tensor *gain,
+                                        const struct tensor *bias)
+{
+    struct norm_params norm = norm_of(gain);
+    norm.type = type;
+    if (c->biased && type == NORM_LAYER) norm.bias = bias->data, norm.bias_dtype = bias->dtype;
+    return norm;
+}
+
 /* Computes the addition by operations that norms() and layer_norms() compare with float64. */
 static void add_one_by_one(struct backend *b, const struct addition_case *c, struct addition *a,
-                           const struct norm_params *post_norm, const struct tensor *gain)
+                           const struct norm_params *post_norm, const struct norm_params *last,
+                           const struct tensor *gain)
 {
     struct rms_norm_args norm = rms_norm_of(&a->x, &a->x, gain);
     norm.norm = *post_norm;
     if (c->has_post_norm) b->rms_norm(b, &norm);
     b->fused_add_rms_norm(b, &a->args);
     norm = rms_norm_of(&a->out, &a->residual, gain);
-    norm.norm.type = c->type;
+    norm.norm = *last;
     b->rms_norm(b, &norm);
 }
 
@@ -498,14 +565,14 @@ static void check_addition(struct test_backend *tb, struct random *random, const
     struct tensor residual = tensor_random(tb->b, c->dtype, count, 3, random);
     struct tensor post_gain = tensor_random(tb->b, c->post_gain_dtype, c->size, 2, random);
     struct tensor gain = tensor_random(tb->b, c->gain_dtype, c->size, 1, random);
-    struct norm_params post_norm = norm_of(&post_gain);
-    post_norm.type = c->post_type;
+    struct norm_params post_norm = addition_norm(c, c->post_type, &post_gain, &gain);
+    const struct norm_params last = addition_norm(c, c->type, &gain, &post_gain);
     post_norm.eps = 1e-2f;
     struct addition single = addition_of(c, &x, &residual, &gain), fused = addition_of(c, &x, &residual, &gain);
-    add_one_by_one(tb->b, c, &single, &post_norm, &gain);
+    add_one_by_one(tb->b, c, &single, &post_norm, &last, &gain);
     struct tensor *target = c->in_place ? &fused.x : &fused.out;
     fused.args.out = c->has_out ? target->data : NULL;
-    fused.args.norm.type = c->type;
+    fused.args.norm = last;
     if (!c->has_out) fused.args.norm = (struct norm_params){0};
     fused.args.post_norm = c->has_post_norm ? &post_norm : NULL;
     tb->b->fused_add_rms_norm(tb->b, &fused.args);
@@ -532,6 +599,7 @@ static void adds_with_every_norm(struct test_backend *tb, struct random *random)
                                         .has_post_norm = i / 12 % 3 > 0,
                                         .has_out = i / 12 % 3 < 2,
                                         .in_place = i % 2 == 0,
+                                        .biased = i / 2 % 2 == 0,
                                         .multiplier = i % 4 ? 1 : 0.22f};
         check_addition(tb, random, &c);
     }
@@ -634,6 +702,7 @@ static void rotates(struct test_backend *tb, struct random *random)
 /* Query, key and value of HEADS_TOKENS tokens side by side; the gains of the two norms have different types. */
 struct heads {
     struct tensor rows, query_gain, key_gain, table, positions;
+    struct tensor bias; /* of LayerNorms */
     struct norm_params query_norm, key_norm;
     struct rotary_args args;
 };
@@ -650,7 +719,8 @@ static struct heads heads_new(struct test_backend *tb, struct random *random, en
                       .query_gain = tensor_random(tb->b, DTYPE_BFLOAT16, head_size, 2, random),
                       .key_gain = tensor_random(tb->b, DTYPE_FLOAT32, head_size, 2, random),
                       .table = tensor_random(tb->b, DTYPE_FLOAT32, (int64_t)HEADS_POSITIONS * head_size, 1, random),
-                      .positions = tensor_bytes(tb->b, positions, sizeof positions)};
+                      .positions = tensor_bytes(tb->b, positions, sizeof positions),
+                      .bias = tensor_random(tb->b, DTYPE_FLOAT16, head_size, 2, random)};
     h.query_norm = norm_of(&h.query_gain);
     h.key_norm = norm_of(&h.key_gain);
     h.args = (struct rotary_args){.query = h.rows.data,
@@ -671,7 +741,7 @@ static struct heads heads_new(struct test_backend *tb, struct random *random, en
 static void heads_free(struct heads *h)
 {
     tensor_free(&h->rows), tensor_free(&h->query_gain), tensor_free(&h->key_gain);
-    tensor_free(&h->table), tensor_free(&h->positions);
+    tensor_free(&h->table), tensor_free(&h->positions), tensor_free(&h->bias);
 }
 
 /* Norms the heads by rms_norm: one call for each head, over all tokens. */
@@ -698,24 +768,33 @@ static void expect_heads(const struct heads *h, double *rows)
     const struct rotary_args *args = &h->args;
     const int32_t *positions = (const int32_t *)h->positions.host;
     double *gains[] = {tensor_doubles(&h->query_gain), tensor_doubles(&h->key_gain)},
-           *table = tensor_doubles(&h->table);
+           *table = tensor_doubles(&h->table), *bias = tensor_doubles(&h->bias);
     for (int64_t t = 0; t < args->num_tokens; t++)
         for (int64_t i = 0; i < args->num_heads + args->num_kv_heads; i++) {
             double *head = rows + t * args->query_stride + i * args->head_size;
-            reference_rms_norm(head, head, gains[i >= args->num_heads], 1e-5, 1, args->head_size);
+            const double *gain = gains[i >= args->num_heads];
+            if (h->query_norm.type == NORM_RMS)
+                reference_rms_norm(head, head, gain, 1e-5, 1, args->head_size);
+            else
+                reference_layer_norm(head, head, gain, h->query_norm.bias ? bias : NULL, 1e-5, 1, args->head_size);
             reference_rotary(head, positions + t, table, 1, 1, args->head_size, args->rotary_dim, args->interleaved);
         }
-    free(gains[0]), free(gains[1]), free(table);
+    free(gains[0]), free(gains[1]), free(table), free(bias);
 }
 
 /* QK norm before the rotation: close to float64, and what rms_norm and rotary_embedding give one after the other: bit
  * for bit on the CPU; a GPU sums the squares of a head in another order. With rotary_dim 0 heads are only normed, and
  * there is no table. */
-static void check_heads(struct test_backend *tb, struct random *random, enum dtype dtype, int32_t head_size,
-                        int32_t rotary_dim, bool interleaved)
+static void check_heads(struct test_backend *tb, struct random *random, enum dtype dtype, enum norm_type type,
+                        int32_t head_size, int32_t rotary_dim, bool interleaved)
 {
     struct backend *b = tb->b;
     struct heads h = heads_new(tb, random, dtype, head_size);
+    h.query_norm.type = h.key_norm.type = type;
+    if (type == NORM_LAYER && rotary_dim % 16 == 0) {
+        h.query_norm.bias = h.key_norm.bias = h.bias.data;
+        h.query_norm.bias_dtype = h.key_norm.bias_dtype = h.bias.dtype;
+    }
     struct tensor before = tensor_bytes(b, h.rows.host, h.rows.bytes);
     double *expected = tensor_doubles(&h.rows);
     h.args.rotary_dim = rotary_dim;
@@ -748,13 +827,14 @@ static void check_heads(struct test_backend *tb, struct random *random, enum dty
 
 static void norms_heads(struct test_backend *tb, struct random *random)
 {
-    for (int i = 0; i < 2 * 3; i++) {
-        const bool interleaved = i / 3;
-        check_heads(tb, random, types[i % 3], 64, 64, interleaved);
-        check_heads(tb, random, types[i % 3], 128, 128, interleaved);
-        check_heads(tb, random, types[i % 3], 80, 32, interleaved); /* a part of the head */
-        check_heads(tb, random, types[i % 3], 45, 18, interleaved);
-        check_heads(tb, random, types[i % 3], 128, 0, interleaved); /* none of it */
+    for (int i = 0; i < 2 * 2 * 3; i++) {
+        const bool interleaved = i / 3 % 2;
+        const enum norm_type type = i / 6 ? NORM_LAYER : NORM_RMS;
+        check_heads(tb, random, types[i % 3], type, 64, 64, interleaved);
+        check_heads(tb, random, types[i % 3], type, 128, 128, interleaved);
+        check_heads(tb, random, types[i % 3], type, 80, 32, interleaved); /* a part of the head */
+        check_heads(tb, random, types[i % 3], type, 45, 18, interleaved);
+        check_heads(tb, random, types[i % 3], type, 128, 0, interleaved); /* none of it */
     }
 }
 
@@ -768,7 +848,7 @@ static void activates(struct test_backend *tb, struct random *random)
         struct tensor out = tensor_poison(tb->b, types[i % 3], (int64_t)tokens * size);
         double *xs = tensor_doubles(&x), *expected = malloc(sizeof(double) * (size_t)out.count);
         struct act_and_mul_args args = act_and_mul_of(&out, &x, tokens);
-        for (args.activation = ACTIVATION_SILU; args.activation < NUM_ACTIVATIONS; args.activation++) {
+        for (args.activation = ACTIVATION_SILU; args.activation < NUM_GATE_ACTIVATIONS; args.activation++) {
             tb->b->act_and_mul(tb->b, &args);
             tensor_download(&out);
             reference_act_and_mul(expected, xs, tokens, size, args.activation);
@@ -812,54 +892,64 @@ static void activates_apart(struct test_backend *tb, struct random *random)
     }
 }
 
-/* The cases include in place, the numbers of a squared ReLU, and an eps that bounds many values. */
-static void computes_xielu(struct test_backend *tb, struct random *random)
+/* The cases include in place, and an eps of xIELU that bounds many values. */
+static void activates_without_a_gate(struct test_backend *tb, struct random *random)
 {
-    static const struct xielu_params params[] = {
-        {0.8f, 1.1f, 0.5f, -1e-6f}, {1, 0, 0, -1e-6f}, {0.3f, 0.9f, 0.25f, -0.5f}};
+    static const struct xielu_params params[] = {{0.8f, 1.1f, 0.5f, -1e-6f}, {0.3f, 0.9f, 0.25f, -0.5f}};
     static const int32_t sizes[] = {1, 5, 64, 512, 700, 3001};
-    for (int i = 0; i < 54; i++) {
+    for (int i = 0; i < 18 * NUM_ACTIVATIONS; i++) {
         const enum dtype dtype = types[i % 3];
-        const int32_t size = sizes[i / 9], tokens = i % 2 ? 2 : 7;
+        const int32_t size = sizes[i / 3 % 6], tokens = i % 2 ? 2 : 7;
         struct tensor x = tensor_random(tb->b, dtype, (int64_t)tokens * size, i % 5 ? 4 : 60, random);
         struct tensor poison = tensor_poison(tb->b, dtype, x.count), *out = i % 4 ? &poison : &x;
         double *expected = tensor_doubles(&x);
-        struct xielu_args args = xielu_of(out, &x, tokens);
-        args.params = params[i / 3 % 3];
-        tb->b->xielu(tb->b, &args);
+        struct activate_args args = activate_of(out, &x, tokens);
+        args.activation = (enum activation)(i / 18);
+        args.xielu = params[i / 3 % 2];
+        tb->b->activate(tb->b, &args);
         tensor_download(out);
-        for (int64_t k = 0; k < x.count; k++) expected[k] = reference_xielu(expected[k], &args.params);
-        check_close(tb, "xielu", out, expected, x.count, dtype);
+        for (int64_t k = 0; k < x.count; k++)
+            expected[k] = reference_activate(expected[k], args.activation, &args.xielu);
+        check_close(tb, "activate", out, expected, x.count, dtype);
         free(expected);
         tensor_free(&x), tensor_free(&poison);
     }
 }
 
+/* As they are, scaled, and with learned positions. */
 static void embeds(struct test_backend *tb, struct random *random)
 {
-    enum { TOKENS = 6, VOCABULARY = 40, COLUMNS = 515 };
+    enum { TOKENS = 6, VOCABULARY = 40, COLUMNS = 515, OFFSET = 2 };
+    const int32_t positions[TOKENS] = {0, 5, 37, 1, 5, 12};
     const int32_t ids[TOKENS] = {3, -1, 39, -3, 0, -2}, sampled[3] = {7, 11, 38}, are[TOKENS] = {3, 7, 39, 38, 0, 11};
     struct tensor ids_on = tensor_bytes(tb->b, ids, sizeof ids),
-                  sampled_on = tensor_bytes(tb->b, sampled, sizeof sampled);
+                  sampled_on = tensor_bytes(tb->b, sampled, sizeof sampled),
+                  positions_on = tensor_bytes(tb->b, positions, sizeof positions);
     for (int i = 0; i < 9; i++) {
         struct tensor table = tensor_random(tb->b, types[i % 3], VOCABULARY * COLUMNS, 1, random);
+        struct tensor places = tensor_random(tb->b, types[i % 3], VOCABULARY * COLUMNS, 1, random);
         struct tensor out = tensor_poison(tb->b, types[i / 3], TOKENS * COLUMNS);
-        const struct weight weight = weight_of(&table, COLUMNS, NULL);
+        const struct weight weight = weight_of(&table, COLUMNS, NULL), learned = weight_of(&places, COLUMNS, NULL);
         struct embedding_args args = embedding_of(&out, &ids_on, &sampled_on, &weight);
         double *expected = malloc(sizeof(double) * TOKENS * COLUMNS);
-        for (int scaled = 0; scaled <= 1; scaled++) {
-            if (scaled) args.multiplier = 22.625f;
+        for (int k = 0; k < 4; k++) {
+            args.multiplier = k % 2 ? 22.625f : 1;
+            args.position_table = k / 2 ? &learned : NULL;
+            args.positions = positions_on.data;
+            args.position_offset = OFFSET;
             tb->b->embedding(tb->b, &args);
             tensor_download(&out);
             for (int64_t t = 0; t < TOKENS; t++)
                 for (int64_t c = 0; c < COLUMNS; c++)
-                    expected[t * COLUMNS + c] = (double)args.multiplier * tensor_get(&table, are[t] * COLUMNS + c);
+                    expected[t * COLUMNS + c] =
+                        (double)args.multiplier * tensor_get(&table, are[t] * COLUMNS + c) +
+                        (k / 2 ? tensor_get(&places, (positions[t] + OFFSET) * COLUMNS + c) : 0);
             check_close(tb, "embedding", &out, expected, out.count, types[i / 3]);
         }
         free(expected);
-        tensor_free(&table), tensor_free(&out);
+        tensor_free(&table), tensor_free(&places), tensor_free(&out);
     }
-    tensor_free(&ids_on), tensor_free(&sampled_on);
+    tensor_free(&ids_on), tensor_free(&sampled_on), tensor_free(&positions_on);
 }
 
 static void gathers_rows(struct test_backend *tb, struct random *random)
@@ -1158,6 +1248,37 @@ static void clips(struct test_backend *tb, struct random *random)
     }
 }
 
+/* Beside other columns, at positions where the logarithm has just changed, of sizes that are no multiple of a vector
+ * too. */
+static void scales_queries(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[] = {128, 60, 3000, 7};
+    for (int i = 0; i < 24; i++) {
+        const enum dtype dtype = types[i % 3];
+        const int32_t size = sizes[i / 6], tokens = i % 2 ? 1 : 9, first = i / 3 % 2;
+        const int32_t positions[] = {7, 8, 0, 6, 100, 8192 * 8 - 1, 8192 * 8, 1 << 20, 47};
+        const int64_t stride = size + (i % 4 < 2 ? 16 : 3);
+        const struct query_scaling scaling = {.length = 8, .first = first, .beta = 0.1f + 0.2f * (float)(i % 5)};
+        struct tensor x = tensor_random(tb->b, dtype, tokens * stride, 2, random);
+        struct tensor at = tensor_bytes(tb->b, positions, tokens * (int64_t)sizeof *positions);
+        double *expected = tensor_doubles(&x);
+        for (int64_t k = 0; k < x.count; k++)
+            if (k % stride < size)
+                expected[k] *= 1 + (double)scaling.beta * log(1 + (positions[k / stride] + first) / 8);
+        tb->b->scale_queries(tb->b, &(struct scale_queries_args){.x = x.data,
+                                                                 .stride = stride,
+                                                                 .positions = at.data,
+                                                                 .scaling = scaling,
+                                                                 .num_tokens = tokens,
+                                                                 .size = size,
+                                                                 .dtype = dtype});
+        tensor_download(&x);
+        check_close(tb, "scale_queries", &x, expected, x.count, dtype);
+        free(expected);
+        tensor_free(&x), tensor_free(&at);
+    }
+}
+
 /* Gates of elements and of heads, beside other columns, of sizes that are no multiple of a vector too. */
 static void output_gates(struct test_backend *tb, struct random *random)
 {
@@ -1201,13 +1322,14 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     struct linear_args linear = linear_of(&t, &t, &weight);
     struct rms_norm_args norm = rms_norm_of(&t, &t, &t);
     struct act_and_mul_args act = act_and_mul_of(&t, &t, 1);
-    struct xielu_args xielu = xielu_of(&t, &t, 1);
-    linear.num_tokens = norm.num_tokens = act.num_tokens = xielu.num_tokens = 0;
+    struct activate_args activate = activate_of(&t, &t, 1);
+    linear.num_tokens = norm.num_tokens = act.num_tokens = activate.num_tokens = 0;
     tb->b->linear(tb->b, &linear);
     tb->b->rms_norm(tb->b, &norm);
     tb->b->act_and_mul(tb->b, &act);
-    tb->b->xielu(tb->b, &xielu);
+    tb->b->activate(tb->b, &activate);
     tb->b->clip(tb->b, &(struct clip_args){.x = t.data, .limit = 0.5f});
+    tb->b->scale_queries(tb->b, &(struct scale_queries_args){.x = t.data, .scaling = {.length = 1}, .size = 8});
     tb->b->output_gate(tb->b, &(struct output_gate_args){
                                   .x = t.data, .gate = t.data, .size = 8, .gate_size = 8, .kind = OUTPUT_GATE_SIGMOID});
     tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
@@ -1225,6 +1347,7 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     }
 EVERY_BACKEND_TEST(allocates_and_copies)
 EVERY_BACKEND_TEST(orders_streams)
+EVERY_BACKEND_TEST(calls_the_host)
 EVERY_BACKEND_TEST(linear_of_few_and_many_tokens)
 EVERY_BACKEND_TEST(linear_of_segments)
 EVERY_BACKEND_TEST(linear_of_odd_sizes)
@@ -1242,8 +1365,9 @@ EVERY_BACKEND_TEST(rotates)
 EVERY_BACKEND_TEST(norms_heads)
 EVERY_BACKEND_TEST(activates)
 EVERY_BACKEND_TEST(activates_apart)
-EVERY_BACKEND_TEST(computes_xielu)
+EVERY_BACKEND_TEST(activates_without_a_gate)
 EVERY_BACKEND_TEST(clips)
+EVERY_BACKEND_TEST(scales_queries)
 EVERY_BACKEND_TEST(output_gates)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
@@ -1261,6 +1385,7 @@ int main(void)
         cmocka_unit_test(chooses_an_instruction_set),
         cmocka_unit_test(test_allocates_and_copies),
         cmocka_unit_test(test_orders_streams),
+        cmocka_unit_test(test_calls_the_host),
         cmocka_unit_test(test_linear_of_few_and_many_tokens),
         cmocka_unit_test(test_linear_of_segments),
         cmocka_unit_test(test_linear_of_odd_sizes),
@@ -1278,8 +1403,9 @@ int main(void)
         cmocka_unit_test(test_norms_heads),
         cmocka_unit_test(test_activates),
         cmocka_unit_test(test_activates_apart),
-        cmocka_unit_test(test_computes_xielu),
+        cmocka_unit_test(test_activates_without_a_gate),
         cmocka_unit_test(test_clips),
+        cmocka_unit_test(test_scales_queries),
         cmocka_unit_test(test_output_gates),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),

@@ -249,7 +249,7 @@ static void activations_of_real_sizes(void **state)
     struct backend *g = gpu->b, *c = test->backends[0].b;
     static const int32_t sizes[] = {14336, 3000, 333};
     enum { TOKENS = 7 };
-    for (int i = 0; i < 3 * 3 * NUM_ACTIVATIONS; i++) {
+    for (int i = 0; i < 3 * 3 * NUM_GATE_ACTIVATIONS; i++) {
         const int64_t count = (int64_t)TOKENS * sizes[i % 9 / 3];
         const enum dtype dtype = types[i % 3];
         struct tensor both = tensor_random(c, dtype, 2 * count, 40, &test->random), both_on = copy_of(g, &both);

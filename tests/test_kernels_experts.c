@@ -15,6 +15,20 @@
 
 static const enum dtype types[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
 
+static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
+{
+    const struct workspace_query query = {.max_num_tokens = num_tokens,
+                                          .max_num_seqs = 1,
+                                          .max_model_len = 16,
+                                          .num_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_in_features = in_features,
+                                          .vocab_size = 16,
+                                          .max_quantized_elements = in_features * out_features};
+    use_workspace(tb, &query);
+}
+
 /* ---- plans ---- */
 
 /* The device's plan, full of poison or of what the host has. */
@@ -47,12 +61,12 @@ struct route_case {
     bool choice_bias, expert_scales;
 };
 
-/* Multiples of 1/64, so that there are ties. */
+/* Multiples of 1/64, so that there are ties. Those that choose themselves are so large that their sigmoids are 1. */
 static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
 {
     const bool ties = c->router.kind != ROUTER_SPARSEMIXER;
     for (int32_t e = 0; e < c->router.num_experts; e++)
-        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64
+        logits[e] = ties ? (double)random_between(tb->random, -256, 256) / 64 + (c->router.by_logits ? 30 : 0)
                          : (double)(float)(8 * random_uniform(tb->random) - 4);
 }
 
@@ -141,6 +155,7 @@ static void check_route(struct test_backend *tb, const struct route_case *c)
 
 static void routes(struct test_backend *tb)
 {
+    workspace_for(tb, 32, 128, 128);
     static const struct router_params routers[] = {
         {.kind = ROUTER_SOFTMAX, .num_experts = 128, .top_k = 8, .normalize = true},
         {.kind = ROUTER_SOFTMAX, .num_experts = 60, .top_k = 4},
@@ -149,6 +164,8 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SOFTMAX, .num_experts = 64, .top_k = 6, .num_groups = 8, .top_groups = 3},
         {.kind = ROUTER_SOFTMAX, .num_experts = 1, .top_k = 1},
         {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 1},
+        {.kind = ROUTER_SIGMOID, .num_experts = 16, .top_k = 3, .by_logits = true},
+        {.kind = ROUTER_SOFTMAX, .num_experts = 40, .top_k = 4, .by_logits = true, .normalize = true},
         {.kind = ROUTER_SIGMOID,
          .num_experts = 256,
          .top_k = 8,
@@ -170,6 +187,9 @@ static void routes(struct test_backend *tb)
             c.expert_scales = (i + r) % 4 == 1;
             if (kernel_test_takes(tb)) check_route(tb, &c);
         }
+    struct route_case many = {.router = routers[0], .num_tokens = 8192};
+    many.router.scaling = 1;
+    check_route(tb, &many);
 }
 
 /* Whatever the logits are, the plan is one: each assignment has a row of its own. */
@@ -232,7 +252,7 @@ struct experts_case {
     int64_t group_size; /* 0: the whole row */
     int64_t scale_rows; /* 0: 1 */
     enum dtype dtype;
-    bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate;
+    bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate, quantize_x;
     struct gate_params gate;
     enum routing routing;
 };
@@ -266,7 +286,8 @@ static struct tensor random_order(struct test_backend *tb, int64_t n)
 
 static struct tensor random_scales(struct test_backend *tb, const struct weight *w)
 {
-    const double largest = w->format == WEIGHT_FP8 ? 448 : w->format == WEIGHT_INT8 ? 127 : 8;
+    static const double largest_of[] = {[WEIGHT_FP8] = 448, [WEIGHT_INT8] = 127, [WEIGHT_INT4] = 8, [WEIGHT_MXFP4] = 6};
+    const double largest = largest_of[w->format];
     struct tensor scales = tensor_poison(tb->b, w->scale_dtype, weight_scale_count(w));
     for (int64_t i = 0; i < scales.count; i++)
         tensor_set(&scales, i, (0.5 + random_uniform(tb->random)) / largest * (i % 17 ? 0.2 : 0.01));
@@ -292,9 +313,12 @@ static void make_weight(struct matrices *m, struct test_backend *tb, const struc
     struct weight w = {.format = c->format,
                        .out_features = rows,
                        .in_features = in_features,
-                       .scale_dtype = c->format == WEIGHT_INT4 ? DTYPE_FLOAT16 : DTYPE_FLOAT32,
+                       .scale_dtype = c->format == WEIGHT_INT4    ? DTYPE_FLOAT16
+                                      : c->format == WEIGHT_MXFP4 ? DTYPE_E8M0
+                                                                  : DTYPE_FLOAT32,
                        .scale_rows = c->scale_rows ? c->scale_rows : 1,
-                       .group_size = c->group_size ? c->group_size : in_features};
+                       .group_size = c->group_size ? c->group_size : in_features,
+                       .quantize_x = c->quantize_x};
     struct weight host = w;
     const void *zeros = NULL, *order = NULL;
     w.data = keep(m, random_data(tb, &w), &host.data);
@@ -407,10 +431,10 @@ static void describe(char *text, size_t size, const char *operation, const struc
         c->weights_first ? ", weights first" : "", (int)c->routing);
 }
 
-/* Quantized weights may be multiplied by x in 8 bits. */
+/* INT8 and INT4 weights may be multiplied by x in 8 bits. */
 static double tolerance_of(const struct experts_case *c)
 {
-    if (c->format >= WEIGHT_FP8) return 2e-2;
+    if (c->format >= WEIGHT_FP8) return c->quantize_x ? 1e-2 : 2e-2;
     return c->dtype == DTYPE_FLOAT32 ? 1e-5 : 1e-2;
 }
 
@@ -419,15 +443,33 @@ static double rounded(enum dtype dtype, double x)
     return reference_decode(dtype, reference_encode(dtype, x));
 }
 
+/* Rows of n elements, and a float for each. */
+static struct tensor poisoned_scratch(struct test_backend *tb, enum dtype dtype, int64_t rows, int64_t n)
+{
+    return tensor_poison(tb->b, dtype, rows * (n + (int64_t)sizeof(float) / dtype_size(dtype)));
+}
+
+/* Rows of x. Those that may be quantized are exact in 8 bits: integers up to 16, of a largest element of 448, times a
+ * power of two. */
+static struct tensor random_rows(struct test_backend *tb, const struct experts_case *c, int64_t rows, int64_t n)
+{
+    struct tensor x = tensor_random(tb->b, c->dtype, rows * n, 1, tb->random);
+    if (!c->quantize_x) return x;
+    for (int64_t i = 0; i < rows * n; i++) tensor_set(&x, i, (double)random_between(tb->random, -16, 16) / 64);
+    for (int64_t t = 0; t < rows; t++) tensor_set(&x, t * n + random_between(tb->random, 0, n - 1), t % 2 ? 7 : -7);
+    tensor_upload(&x);
+    return x;
+}
+
 static void check_gate_up(struct test_backend *tb, const struct experts_case *c, struct test_plan *p)
 {
     char what[300];
     const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, size = c->size;
     const int parts = c->two_parts ? 2 : 1;
     struct matrices m = make_matrices(tb, c, 2 * size, n, parts);
-    struct tensor x = tensor_random(tb->b, c->dtype, c->num_tokens * n, 1, tb->random);
+    struct tensor x = random_rows(tb, c, c->num_tokens, n);
     struct tensor out = tensor_poison(tb->b, c->dtype, rows * size);
-    struct tensor scratch = tensor_poison(tb->b, c->dtype, rows * (n > 2 * size ? n : 2 * size));
+    struct tensor scratch = poisoned_scratch(tb, c->dtype, rows, n > 2 * size ? n : 2 * size);
     const struct experts_gate_up_args args = {.out = out.data,
                                               .x = x.data,
                                               .gate_up = {m.weights, c->stacked, parts},
@@ -467,10 +509,10 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
     char what[300];
     const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, count = c->num_tokens * n;
     struct matrices m = make_matrices(tb, c, n, c->size, 1);
-    struct tensor x = tensor_random(tb->b, c->dtype, rows * c->size, 1, tb->random);
+    struct tensor x = random_rows(tb, c, rows, c->size);
     struct tensor base = tensor_random(tb->b, c->dtype, count, 1, tb->random);
     struct tensor base_gate = tensor_random(tb->b, DTYPE_FLOAT32, c->num_tokens, 2, tb->random);
-    struct tensor out = tensor_poison(tb->b, c->dtype, count), scratch = tensor_poison(tb->b, c->dtype, rows * n);
+    struct tensor out = tensor_poison(tb->b, c->dtype, count), scratch = poisoned_scratch(tb, c->dtype, rows, n);
     const bool in_place = c->base && c->num_tokens % 2;
     const struct experts_down_args args = {.out = in_place ? base.data : out.data,
                                            .x = x.data,
@@ -520,20 +562,6 @@ static void check_experts(struct test_backend *tb, const struct experts_case *c)
     plan_free(&p.device);
 }
 
-static void workspace_for(struct test_backend *tb, int32_t num_tokens, int64_t in_features, int64_t out_features)
-{
-    const struct workspace_query query = {.max_num_tokens = num_tokens,
-                                          .max_num_seqs = 1,
-                                          .max_model_len = 16,
-                                          .num_heads = 1,
-                                          .head_size = 64,
-                                          .block_size = 16,
-                                          .max_in_features = in_features,
-                                          .vocab_size = 16,
-                                          .max_quantized_elements = in_features * out_features};
-    use_workspace(tb, &query);
-}
-
 static const int32_t token_counts[] = {1, 2, 3, 5, 8, 12, 16, 17, 31, 40, 64, 100, 257};
 enum { TOKEN_COUNTS = sizeof token_counts / sizeof *token_counts };
 
@@ -555,7 +583,7 @@ static void experts_of_floats(struct test_backend *tb)
                                        .weights_first = i % 6 == 5,
                                        .base = i % 3 > 0,
                                        .base_gate = i % 3 == 2,
-                                       .gate = {.activation = i % NUM_ACTIVATIONS},
+                                       .gate = {.activation = i % NUM_GATE_ACTIVATIONS},
                                        .routing = i % 3 ? ROUTING_RANDOM : ROUTING_SKEWED};
         check_experts(tb, &c);
     }
@@ -586,6 +614,53 @@ static void experts_of_every_format(struct test_backend *tb)
                                        .two_parts = i % 4 == 2,
                                        .base = i % 3 > 0,
                                        .routing = i % 5 ? ROUTING_RANDOM : ROUTING_ONE_EXPERT};
+        check_experts(tb, &c);
+    }
+}
+
+/* gpt-oss: rows of whole steps of 128 input features, with half a step behind them, and of a quarter. */
+static void experts_of_mxfp4(struct test_backend *tb)
+{
+    static const int64_t sizes[][2] = {{128, 256}, {192, 704}, {64, 192}, {96, 160}, {320, 64}};
+    workspace_for(tb, 257, 704, 704);
+    for (int i = 0; i < 5 * TOKEN_COUNTS; i++) {
+        const struct experts_case c = {.num_tokens = token_counts[i % TOKEN_COUNTS],
+                                       .num_experts = i % 3 ? 8 : 32,
+                                       .top_k = i % 2 ? 4 : 1 + i % 3,
+                                       .size = sizes[i % 5][0],
+                                       .hidden = sizes[i % 5][1],
+                                       .format = WEIGHT_MXFP4,
+                                       .group_size = 32,
+                                       .dtype = types[i % 4 ? 2 : i / 4 % 2],
+                                       .bias = i % 4 > 0,
+                                       .stacked = i % 2,
+                                       .two_parts = i % 8 == 0,
+                                       .base = i % 6 == 5,
+                                       .gate = {.kind = GATE_SWIGLU_OAI, .limit = i % 7 ? 7 : 0.5f},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
+/* On a GPU these have more tokens than its kernels for few. */
+static void experts_of_quantized_rows(struct test_backend *tb)
+{
+    static const int32_t counts[] = {6, 20, 64, 130, 300, 600};
+    workspace_for(tb, 600, 272, 544);
+    for (int i = 0; i < 24; i++) {
+        const struct experts_case c = {.num_tokens = counts[i % 6],
+                                       .num_experts = i % 4 == 3 ? 40 : 4,
+                                       .top_k = 1 + i % 3,
+                                       .size = i % 2 ? 272 : 80,
+                                       .hidden = i % 3 ? 272 : 144,
+                                       .format = WEIGHT_FP8,
+                                       .quantize_x = true,
+                                       .dtype = i % 4 == 1 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .bias = i % 4 == 2,
+                                       .stacked = true,
+                                       .base = i % 2,
+                                       .gate = {.activation = i % NUM_GATE_ACTIVATIONS},
+                                       .routing = (enum routing)(i / 6 % 3)};
         check_experts(tb, &c);
     }
 }
@@ -634,9 +709,9 @@ static void empty_experts(struct test_backend *tb)
 
 static void thousands_of_tokens(struct test_backend *tb)
 {
-    workspace_for(tb, 3000, 128, 128);
+    workspace_for(tb, 8192, 128, 128);
     for (int i = 0; i < 4; i++) {
-        const struct experts_case c = {.num_tokens = 3000,
+        const struct experts_case c = {.num_tokens = i == ROUTING_ONE_EXPERT ? 8192 : 3000,
                                        .num_experts = 16,
                                        .top_k = 2,
                                        .size = 64,
@@ -684,6 +759,8 @@ EVERY_BACKEND_TEST(routes)
 EVERY_BACKEND_TEST(damaged_logits)
 EVERY_BACKEND_TEST(experts_of_floats)
 EVERY_BACKEND_TEST(experts_of_every_format)
+EVERY_BACKEND_TEST(experts_of_mxfp4)
+EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
@@ -696,6 +773,8 @@ int main(void)
         cmocka_unit_test(test_damaged_logits),
         cmocka_unit_test(test_experts_of_floats),
         cmocka_unit_test(test_experts_of_every_format),
+        cmocka_unit_test(test_experts_of_mxfp4),
+        cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),

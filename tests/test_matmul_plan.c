@@ -65,6 +65,7 @@ static const struct format {
     {"int4 g32", WEIGHT_INT4, DTYPE_BFLOAT16, DTYPE_FLOAT16, 1, 32},
     {"int4 fp16", WEIGHT_INT4, DTYPE_FLOAT16, DTYPE_FLOAT16, 1, 128},
     {"int4 order", WEIGHT_INT4, DTYPE_BFLOAT16, DTYPE_FLOAT16, 1, 128, .has_order = true},
+    {"mxfp4", WEIGHT_MXFP4, DTYPE_BFLOAT16, DTYPE_E8M0, 1, 32},
     {"W8A8", WEIGHT_FP8, DTYPE_BFLOAT16, DTYPE_FLOAT32, 1, 0, .has_rows = true},
 };
 
@@ -117,6 +118,9 @@ static const struct row {
     {"90a", "int4 order", "linear_residual", "8B down", "in_order 2340, declined"},
     {"90a", "int4 order", "linear_residual", "1B down", "in_order 4096, declined"},
     {"90a", "int4 order", NULL, NULL, "in_order"},
+    {"90a", "mxfp4", "linear", NULL, "linear_wgmma_quantized 6143, dequantize"},
+    {"90a", "mxfp4", "linear_residual", NULL, "linear_wgmma_quantized 6143, declined"},
+    {"90a", "mxfp4", "with a norm", NULL, "declined"},
     {"90a", "W8A8", "linear", NULL, "rows_wgmma 64, cublas_lt"},
 
     /* Floats without wgmma. */
@@ -135,6 +139,8 @@ static const struct row {
 
     /* Quantized weights without wgmma. */
     {NULL, "W8A8", "linear", NULL, "cublas_lt"},
+    {NULL, "mxfp4", "linear", NULL, "dequantize"},
+    {NULL, "mxfp4", NULL, NULL, "declined"},
     {NULL, "int4 order", "linear", NULL, "in_order 512, dequantize"},
     {NULL, "int4 order", "gate_up", NULL, "in_order 8, declined"},
     {NULL, "int4 order", NULL, NULL, "in_order 512, declined"},
@@ -338,6 +344,7 @@ static const struct {
     {"90a", "fp8", false, "8B qkv", SEGMENTS, "linear_wgmma_quantized"},
     {"90a", "fp8 128x128", true, "8B down", SEGMENTS, "linear_wgmma_quantized"},
     {"90a", "int4 g128", false, "8B qkv", SEGMENTS, "linear_wgmma_int4 256, linear_wgmma_quantized"},
+    {"90a", "W8A8", false, "8B qkv", SEGMENTS, "rows_wgmma"},
     {"90", "bf16", false, "8B qkv", SEGMENTS, "linear_mixed"},
     {"80", "int8", false, "8B qkv", SEGMENTS, "linear_mma_quantized"},
     {"80", "int8", true, "8B o", SEGMENTS, "linear_mma_quantized"},
@@ -417,6 +424,26 @@ static void test_parts_in_order(void **state)
     assert_int_equal(matmul_part_tokens(&device, &m), 0);
 }
 
+/* Whether the rows of segments are quantized. */
+static void test_quantized_segments(void **state)
+{
+    (void)state;
+    for (int gpu = 0; gpu < NUM_GPUS; gpu++)
+        for (int format = 0; format < NUM_FORMATS; format++) {
+            struct matmul_device device = gpus[gpu].device;
+            struct matmul_question q = question_of(&formats[format], &matrices[0], false);
+            struct weight w = {.in_features = q.matmul.in_features, .quantize_x = true};
+            const bool is_fp8 = strcmp(formats[format].name, "fp8") == 0;
+            make_change(SEGMENTS, &device, &q);
+            if (formats[format].has_rows) continue;
+            assert_int_equal(matmul_wants_quantized_segments(&device, &q, &w), device.has_wgmma && is_fp8);
+            w.quantize_x = false;
+            assert_false(matmul_wants_quantized_segments(&device, &q, &w));
+            w.quantize_x = true, w.in_features = 2 * QUANTIZED_SEGMENTS_MAX;
+            assert_false(matmul_wants_quantized_segments(&device, &q, &w));
+        }
+}
+
 /* From how many tokens on x is quantized (W8A8). */
 static void test_quantized_rows(void **state)
 {
@@ -448,9 +475,8 @@ static void test_quantized_rows(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_parts_in_order),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_parts_in_order), cmocka_unit_test(test_quantized_segments),
         cmocka_unit_test(test_quantized_rows),
     };
     if (argc > 1 && strcmp(argv[1], "print") == 0) {

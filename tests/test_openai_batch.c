@@ -76,6 +76,12 @@ static void test_bodies(void **state)
                   "{\"messages\": [1], \"logprobs\": 4}");
     expect_native(CHAT, "{\"messages\": [1], \"logprobs\": false, \"chat_template_kwargs\": {}, \"cache_salt\": \"s\"}",
                   "{\"messages\": [1], \"chat_template_kwargs\": {}, \"cache_salt\": \"s\"}");
+    expect_native(CHAT, "{\"messages\": [1], \"reasoning_effort\": \"high\"}",
+                  "{\"messages\": [1], \"chat_template_kwargs\": {\"reasoning_effort\": \"high\"}}");
+    expect_native(CHAT,
+                  "{\"messages\": [1], \"reasoning_effort\": \"high\", \"chat_template_kwargs\": "
+                  "{\"reasoning_effort\": \"low\", \"a\": 1}}",
+                  "{\"messages\": [1], \"chat_template_kwargs\": {\"reasoning_effort\": \"low\", \"a\": 1}}");
     expect_native(COMPLETIONS,
                   "{\"prompt\": \"x\", \"logprobs\": 3, \"echo\": false, \"suffix\": \"\", \"best_of\": 2}",
                   "{\"prompt\": \"x\", \"logprobs\": 3, \"best_of\": 2}");
@@ -108,6 +114,8 @@ static void test_refused_bodies(void **state)
         {CHAT, "{\"messages\": [], \"top_logprobs\": 3}", "top_logprobs needs logprobs to be true"},
         {CHAT, "{\"messages\": [], \"modalities\": [\"text\", \"audio\"]}", "body.modalities must be [\"text\"]"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"top_logprobs\": 3}", "there is no field 'top_logprobs' for this url"},
+        {CHAT, "{\"messages\": [], \"reasoning_effort\": 3}", "body.reasoning_effort must be a string, found 3"},
+        {COMPLETIONS, "{\"prompt\": \"x\", \"reasoning_effort\": \"low\"}", "there is no field 'reasoning_effort' for"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"tools\": []}", "there is no field 'tools' for this url"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"echo\": true}", "body.echo must be false: quire does not repeat"},
         {COMPLETIONS, "{\"prompt\": \"x\", \"suffix\": \"y\"}", "body.suffix must be \"\""},

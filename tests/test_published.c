@@ -87,11 +87,11 @@ static void check_sizes(const char *name, const struct model_spec *spec, const j
 /* The class of a layer's activation in transformers. */
 static const char *activation_class(const struct layer_spec *layer)
 {
-    static const char *const classes[] = {[ACTIVATION_SILU] = "SiLUActivation",
-                                          [ACTIVATION_GELU_TANH] = "GELUTanh",
-                                          [ACTIVATION_GELU] = "GELUActivation"};
-    if (layer->mlp.kind == MLP_XIELU) return "XIELUActivation";
-    return layer->mlp.kind == MLP_RELU2 ? "ReLUSquaredActivation" : classes[layer->mlp.activation];
+    static const char *const classes[] = {
+        [ACTIVATION_SILU] = "SiLUActivation",         [ACTIVATION_GELU_TANH] = "GELUTanh",
+        [ACTIVATION_GELU] = "GELUActivation",         [ACTIVATION_RELU] = "ReLU",
+        [ACTIVATION_RELU2] = "ReLUSquaredActivation", [ACTIVATION_XIELU] = "XIELUActivation"};
+    return classes[layer->mlp.activation];
 }
 
 static void check_layers(const char *name, const struct model_spec *spec, const json_t *golden)
@@ -103,8 +103,24 @@ static void check_layers(const char *name, const struct model_spec *spec, const 
         same(name, "a layer's rope", layer->attention.rope, element(golden, "ropes", i));
         same(name, "the scale of attention", layer->attention.scale, (float)number(golden, "scale"));
         same(name, "a soft cap", layer->attention.soft_cap, number(golden, "soft_cap"));
+        if (json_object_get(golden, "experts")) continue;
         assert_string_equal(activation_class(layer), json_string_value(json_object_get(golden, "activation")));
     }
+}
+
+static void check_experts(const char *name, const struct model_spec *spec, const json_t *golden)
+{
+    const json_t *layers = json_object_get(golden, "experts"), *sizes;
+    size_t i;
+    json_array_foreach(layers, i, sizes)
+    {
+        const struct layer_spec *layer = &spec->layers[i];
+        same(name, "experts", layer->experts.router.num_experts, json_number_value(json_array_get(sizes, 0)));
+        same(name, "experts of a token", layer->experts.router.top_k, json_number_value(json_array_get(sizes, 1)));
+        same(name, "an expert's size", layer->experts.intermediate_size, json_number_value(json_array_get(sizes, 2)));
+        same(name, "an MLP's size", layer->mlp.intermediate_size, json_number_value(json_array_get(sizes, 3)));
+    }
+    if (!layers) assert_int_equal(model_spec_num_experts(spec), 0);
 }
 
 /* The row of position 1 holds the cosines and sines of the frequencies. */
@@ -139,6 +155,11 @@ static const struct tensor *find(const struct tensor_table *table, const char *n
     return NULL;
 }
 
+static bool is_of_mlp(const struct tensor *t)
+{
+    return t->role >= TENSOR_GATE && t->role <= TENSOR_EXPERT_DOWN;
+}
+
 static void check_tensors(const char *name, const struct model_spec *spec, json_t *golden)
 {
     struct tensor_table table;
@@ -147,9 +168,10 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
     int32_t in_file = 0;
     for (int32_t i = 0; i < table.count; i++) {
         const struct tensor *t = &table.tensors[i];
+        if (json_object_get(golden, "experts") && is_of_mlp(t)) continue;
         if (t->role == TENSOR_V && spec->layers[t->layer].attention.v_is_k) continue; /* k's matrix */
         in_file += table.tensors[i].kind != TENSOR_CACHE_SCALE && table.tensors[i].kind != TENSOR_ONES &&
-                   (!table.tensors[i].merged_in_file || table.tensors[i].first_row == 0);
+                   table.tensors[i].file_row == 0;
     }
     same(name, "the number of tensors", in_file, number(golden, "num_tensors"));
     const char *key;
@@ -158,9 +180,8 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
     {
         const struct tensor *t = find(&table, key);
         if (!t) fail_msg("%s: there is no %s in the table", name, key);
-        same(name, key, (double)(t->merged_in_file ? t->merged_rows : t->out_features),
-             json_number_value(json_array_get(shape, 0)));
-        same(name, key, (double)t->in_features, json_number_value(json_array_get(shape, 1)));
+        same(name, key, (double)t->file_rows, json_number_value(json_array_get(shape, t->transposed)));
+        same(name, key, (double)t->in_features, json_number_value(json_array_get(shape, !t->transposed)));
     }
     tensor_table_free(&table);
 }
@@ -179,6 +200,7 @@ static void test_published(void **state)
         const struct model_config config = load(golden);
         check_sizes(name, &config.spec, golden);
         check_layers(name, &config.spec, golden);
+        check_experts(name, &config.spec, golden);
         check_ropes(name, &config.spec, golden);
         check_tensors(name, &config.spec, golden);
     }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "kernels/cpu/cpu.h"
 #include "model/config.h"
@@ -19,6 +20,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
+#include "tests/support/temp_folder.h"
 
 enum { MAX_TOKENS = 160, BLOCK = 16 };
 
@@ -52,6 +54,15 @@ static const char *const checkpoints[] = {
     "gptq-phi3",
     "gptq-qwen2",
     "gptq-v2",
+    "moe-awq",
+    "moe-ct-fp8-channel",
+    "moe-ct-w4a16",
+    "moe-ct-w8a16",
+    "moe-ct-w8a8",
+    "moe-fp8",
+    "moe-fp8-block",
+    "moe-gptq",
+    "mxfp4-gpt-oss",
 };
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
@@ -75,9 +86,8 @@ struct fixture {
     float *logits; /* [max_num_seqs, vocab_size] on the host */
 };
 
-static void fixture_open(struct fixture *f, const char *name, const struct variant *v)
+static void fixture_open(struct fixture *f, const char *folder, const struct variant *v)
 {
-    char folder[512];
     struct error err;
     struct model_options options = {
         .limits = {.max_num_tokens = MAX_TOKENS,
@@ -90,7 +100,6 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
         .keep_logits = true,
     };
     *f = (struct fixture){0};
-    snprintf(folder, sizeof folder, "%s/quantized/%s", QUIRE_TEST_DATA, name);
     must(golden_load(folder, &f->golden, &err), &err);
     must(model_config_load(folder, NULL, NULL, &f->config, &err), &err);
     must(backend_open(run_need_device(), 2, &f->backend, &err), &err);
@@ -194,13 +203,13 @@ static void describe(const struct model_spec *spec, struct result *r)
     }
 }
 
-static struct result compute(const char *name, const struct variant *v)
+static struct result compute_folder(const char *folder, const struct variant *v)
 {
     struct fixture f;
     struct result r = {0};
     double difference = 0, size = 0;
     run_need_device(); /* before anything is allocated */
-    fixture_open(&f, name, v);
+    fixture_open(&f, folder, v);
     for (int32_t i = 0; i < f.golden.num_cases; i++) {
         const struct golden_case *c = &f.golden.cases[i];
         run_case(&f, c, v->chunk);
@@ -219,6 +228,13 @@ static struct result compute(const char *name, const struct variant *v)
     describe(&f.config.spec, &r);
     fixture_close(&f);
     return r;
+}
+
+static struct result compute(const char *name, const struct variant *v)
+{
+    char folder[512];
+    snprintf(folder, sizeof folder, "%s/quantized/%s", QUIRE_TEST_DATA, name);
+    return compute_folder(folder, v);
 }
 
 /* How many ways test_exact takes. Under ThreadSanitizer those with few tokens and with many: each has its kernels. */
@@ -246,6 +262,30 @@ static void test_exact(void **state)
             if (r.others > 0) fail_msg("%s, %s: %d other tokens", checkpoints[i], variants[j].name, r.others);
         }
     }
+}
+
+/* Qwen 3 VL's experts are one tensor for a layer where they are floats, and of each matrix where they are quantized.
+ * Its text model computes what Qwen 3 MoE does. */
+static void test_experts_apart(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"model.safetensors", "golden.json", "golden.bin"};
+    static const char from[] = QUIRE_TEST_DATA "/quantized/moe-ct-fp8-channel";
+    const struct variant v = {"copied", CPU_SCALAR, DTYPE_FLOAT32, 40, true};
+    struct temp_folder folder;
+    json_t *config = json_load_file(QUIRE_TEST_DATA "/quantized/moe-ct-fp8-channel/config.json", 0, NULL);
+    json_object_set_new(config, "model_type", json_string("qwen3_vl_moe_text"));
+    json_object_del(config, "architectures");
+    char *text = json_dumps(config, 0);
+    assert_non_null(text);
+    temp_folder_make(&folder);
+    for (int i = 0; i < 3; i++) temp_folder_copy(&folder, from, files[i]);
+    temp_folder_write_string(&folder, "config.json", text);
+    const struct result r = compute_folder(folder.path, &v);
+    if (!(r.error < 1e-5) || r.others > 0) fail_msg("off by %g, %d other tokens", r.error, r.others);
+    temp_folder_remove(&folder);
+    json_decref(config);
+    free(text);
 }
 
 /* The vector kernels round the inputs of int8 and int4 weights to int8, in groups of 32. */
@@ -301,6 +341,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_experts_apart),
         cmocka_unit_test(test_vector_kernels),
     };
     const struct CMUnitTest gpu_tests[] = {

@@ -351,6 +351,44 @@ static void test_quantizing(void **state)
 
 /* ---- dummy weights ---- */
 
+/* Stands for a device that makes dummy weights by itself. */
+static void fill_dummy(struct backend *b, const struct fill_dummy_args *args, backend_stream stream)
+{
+    (void)b, (void)stream;
+    dummy_fill(args, NULL);
+}
+
+/* A device makes the bytes that `host` has. */
+static void check_made_by_device(const struct model_spec *spec, const struct model_weights *host)
+{
+    struct model_weights left_out, device;
+    struct backend *b;
+    struct arena arena;
+    struct upload *upload;
+    struct error err;
+    must(backend_open("cpu", 1, &b, &err), &err);
+    b->fill_dummy = fill_dummy;
+    arena_init(&arena, b);
+    must(model_weights_dummy(spec, 7, true, &left_out, &err), &err);
+    must(device_weights_begin(&arena, spec, &left_out, DTYPE_BFLOAT16, &device, &upload, &err), &err);
+    must(upload_finish(upload, &err), &err);
+    for (int32_t i = 0; i < host->table.count; i++) {
+        const struct tensor *t = &host->table.tensors[i];
+        int64_t first;
+        if (!t->scheme.is_quantized) continue;
+        const struct weight *w = device_matrix(&device, t, &first), *from = model_weights_matrix(host, t);
+        const struct weight_part_bytes bytes = weight_part_bytes(from, t->scheme.has_zeros, t->out_features);
+        const struct weight_rows all = weight_parts(w), rows = weight_rows_at(w, &all, first),
+                                 there = weight_parts(from);
+        for (int k = 0; k < NUM_WEIGHT_PARTS; k++)
+            if (bytes.of[k]) assert_memory_equal(rows.at[k], there.at[k], bytes.of[k]);
+    }
+    model_weights_close(&device);
+    model_weights_close(&left_out);
+    arena_free(&arena);
+    b->destroy(b);
+}
+
 /* The elements' deviation is 0.02, or what is nearest with powers of two as scales, none is NaN, and the same seed
  * gives the same bytes. */
 static void check_dummy(const struct quantized_form *form)
@@ -360,13 +398,14 @@ static void check_dummy(const struct quantized_form *form)
     struct error err;
     assert_non_null(spec);
     quantized_spec(form, false, spec);
-    must(model_weights_dummy(spec, 7, &a, &err), &err);
-    must(model_weights_dummy(spec, 7, &b, &err), &err);
+    must(model_weights_dummy(spec, 7, false, &a, &err), &err);
+    must(model_weights_dummy(spec, 7, false, &b, &err), &err);
     must(model_weights_sizes(spec, &sizes, &err), &err);
     assert_int_equal(a.bytes, sizes.bytes);
     assert_int_equal(a.memory_bytes, b.memory_bytes);
     assert_memory_equal(a.memory, b.memory, (size_t)a.memory_bytes);
     must(model_weights_pack(&a, &err), &err);
+    check_made_by_device(spec, &a);
     for (int32_t i = 0; i < a.table.count; i++) {
         const struct tensor *t = &a.table.tensors[i];
         const struct weight *w = model_weights_matrix(&a, t);

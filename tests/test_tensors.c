@@ -274,6 +274,66 @@ static void test_merged_in_the_file(void **state)
     tensor_table_free(&table);
 }
 
+/* Learned positions, a norm of the embedding, norms and an lm_head with biases, two norms of a parallel block, and q, k
+ * and v head by head. */
+static void test_older_models(void **state)
+{
+    (void)state;
+    struct model_spec spec = small();
+    spec.layers[0].norm_placement = NORM_PARALLEL_TWO;
+    spec.layers[0].attention.qkv_bias = true;
+    spec.layers[0].attention.qk_norm = QK_NORM_HEAD;
+    spec.layers[0].attention.qk_norm_bias = true;
+    spec.layers[0].mlp.kind = MLP_PLAIN;
+    spec.norm_bias = spec.lm_head_bias = spec.qkv_by_head = true;
+    spec.max_position_embeddings = 30;
+    spec.position_offset = 2;
+    spec.names.position_embedding = "model.positions";
+    spec.names.embedding_norm = "model.first_norm";
+    spec.names.lm_head = "head";
+    spec.names.qkv = "attention.qkv";
+    spec.names.q_norm = "q_layernorm";
+    static const char *const lines[] = {
+        "model.embed_tokens.weight 10x8",
+        "model.positions.weight 32x8",
+        "model.first_norm.weight 8 gain",
+        "model.first_norm.bias 8",
+        "model.layers.0.norm_a.weight 8 gain",
+        "model.layers.0.norm_a.bias 8",
+        "model.layers.0.attention.qkv.weight 24x8 qkv 0/48",
+        "model.layers.0.attention.qkv.bias 24 qkv 0/48",
+        "model.layers.0.attention.qkv.weight 12x8 qkv 24/48",
+        "model.layers.0.attention.qkv.bias 12 qkv 24/48",
+        "model.layers.0.attention.qkv.weight 12x8 qkv 36/48",
+        "model.layers.0.attention.qkv.bias 12 qkv 36/48",
+        "model.layers.0.self_attn.q_layernorm.weight 6 gain",
+        "model.layers.0.self_attn.q_layernorm.bias 6",
+        "model.layers.0.self_attn.k_norm.weight 6 gain",
+        "model.layers.0.self_attn.k_norm.bias 6",
+        "model.layers.0.self_attn.o_proj.weight 8x24",
+        "model.layers.0.norm_c.weight 8 gain",
+        "model.layers.0.norm_c.bias 8",
+        "model.layers.0.mlp.up_proj.weight 12x8",
+        "model.layers.0.mlp.down_proj.weight 8x12",
+        "model.norm.weight 8 gain",
+        "model.norm.bias 8",
+        "head.weight 10x8",
+        "head.bias 10",
+        NULL,
+    };
+    expect(&spec, false, lines);
+    struct tensor_table table;
+    struct error err;
+    assert_int_equal(tensor_table_make(&spec, false, &table, &err), STATUS_OK);
+    /* of two KV heads of two queries each, all of 6 elements: q q k v, q q k v */
+    static const int64_t rows[][3] = {{0, 12, 24}, {12, 6, 24}, {18, 6, 24}};
+    for (int i = 0; i < 6; i++) {
+        const struct tensor *t = &table.tensors[6 + i];
+        assert_true(t->file_row == rows[i / 2][0] && t->run == rows[i / 2][1] && t->step == rows[i / 2][2]);
+    }
+    tensor_table_free(&table);
+}
+
 /* up, and the scalars of xIELU in the order in which they are read; a squared ReLU has none. */
 static void test_mlp_without_a_gate(void **state)
 {
@@ -281,8 +341,9 @@ static void test_mlp_without_a_gate(void **state)
     struct model_spec spec = small();
     spec.num_layers = 2;
     spec.layers[0].norm_placement = spec.layers[1].norm_placement = NORM_PARALLEL;
-    spec.layers[0].mlp.kind = MLP_XIELU;
-    spec.layers[1].mlp.kind = MLP_RELU2;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = ACTIVATION_XIELU;
+    spec.layers[1].mlp.activation = ACTIVATION_RELU2;
     spec.layers[1].mlp.bias = true;
     static const char *const lines[] = {
         "model.embed_tokens.weight 10x8",
@@ -341,7 +402,7 @@ static void test_experts(void **state)
     expect(&spec, true, alone);
     spec.layers[0].mlp.intermediate_size = 12;
     spec.layers[0].experts.bias = spec.layers[0].experts.router_bias = spec.layers[0].experts.choice_bias = true;
-    spec.layers[0].experts.shared_gate = true;
+    spec.layers[0].experts.shared_gate = spec.layers[0].experts.own_norms = spec.layers[0].experts.expert_scales = true;
     spec.layers[0].experts.router.num_experts = 1;
     spec.names.shared = "mlp.shared";
     spec.names.shared_gate = "mlp.shared_gate";
@@ -358,6 +419,11 @@ static void test_experts(void **state)
         "model.layers.0.mlp.gate.weight 1x8",
         "model.layers.0.mlp.gate.bias 1",
         "model.layers.0.mlp.gate.e_score_correction_bias 1",
+        "model.layers.0.router.per_expert_scale 1",
+        "model.layers.0.router.scale 8 gain",
+        "model.layers.0.pre_feedforward_layernorm_2.weight 8 gain",
+        "model.layers.0.post_feedforward_layernorm_2.weight 8 gain",
+        "model.layers.0.post_feedforward_layernorm_1.weight 8 gain",
         "model.layers.0.mlp.experts.in 5x8 experts 0/10",
         "model.layers.0.mlp.experts.in_bias 5 experts 0/10",
         "model.layers.0.mlp.experts.in 5x8 experts 5/10",
@@ -437,13 +503,15 @@ static void test_golden(void **state)
             if (!found) fail_msg("%s: there is no %s", golden_checkpoints[i], t->name);
             if (t->role == TENSOR_V && config.spec.layers[t->layer].attention.v_is_k) continue; /* k's */
             elements += tensor_elements(t);
-            in_file += !t->merged_in_file || t->first_row == 0;
+            in_file += t->file_row == 0;
             if (t->kind == TENSOR_SCALAR) continue; /* [] or [1] */
-            const int64_t rows = t->merged_in_file ? t->merged_rows : t->out_features;
-            const int of_experts = t->merged_in_file && t->num_experts > 0;
+            const int64_t rows = t->file_rows;
+            const int of_experts = t->merged_in_file && t->num_experts > 0 && !t->flat;
             const int of_group = t->kind == TENSOR_VECTOR && found->num_dims == 2; /* [1, ] in ERNIE 4.5 */
+            const int64_t columns = t->flat ? t->num_experts * t->in_features : t->in_features;
+            const int64_t first = t->kind == TENSOR_MATRIX && t->transposed ? columns : rows;
             assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts + of_group);
-            assert_int_equal(found->shape[0], of_experts ? t->num_experts : of_group ? 1 : rows);
+            assert_int_equal(found->shape[0], of_experts ? t->num_experts : of_group ? 1 : first);
             assert_int_equal(found->bytes / (uint64_t)found->type->bytes,
                              rows * (t->kind == TENSOR_MATRIX ? t->in_features : 1));
         }
@@ -464,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_layers_differ),
         cmocka_unit_test(test_sizes_differ),
         cmocka_unit_test(test_merged_in_the_file),
+        cmocka_unit_test(test_older_models),
         cmocka_unit_test(test_mlp_without_a_gate),
         cmocka_unit_test(test_experts),
         cmocka_unit_test(test_find),

@@ -10,12 +10,14 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <math.h>
 #include <unistd.h>
 
 #include "base/array.h"
 #include "base/file.h"
 #include "model/config.h"
+#include "model/quantization.h"
 #include "model/weights.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_folder.h"
@@ -103,7 +105,7 @@ static void add_model(struct checkpoint *c, const struct model_spec *m, bool hea
     add(c, "model.embed_tokens.weight", m->vocab_size, m->hidden_size);
     for (int i = 0; i < m->num_layers; i++) {
         add_layer(c, m, i);
-        if (m->layers[i].mlp.kind == MLP_XIELU) add_scalars(c, i);
+        if (m->layers[i].mlp.activation == ACTIVATION_XIELU) add_scalars(c, i);
     }
     add(c, "model.norm.weight", m->hidden_size, 0);
     if (head) add(c, "lm_head.weight", m->vocab_size, m->hidden_size);
@@ -340,6 +342,132 @@ static void test_golden_families(void **state)
     }
 }
 
+/* Opens a golden checkpoint, quantized while it is loaded (NULL: it is not), and reads into memory what lies in another
+ * order in its file. */
+static struct model_weights open_packed(const char *name, const char *quantization)
+{
+    char folder[512];
+    struct model_config config;
+    struct model_weights w;
+    struct error err = {""};
+    snprintf(folder, sizeof folder, GOLDEN "%s", name);
+    if (model_config_load(folder, NULL, NULL, &config, &err) != STATUS_OK ||
+        (quantization && quantization_apply(&config.spec, quantization, &err) != STATUS_OK) ||
+        model_weights_open(folder, &config.spec, NULL, &w, &err) != STATUS_OK ||
+        model_weights_pack(&w, &err) != STATUS_OK)
+        fail_msg("%s", err.text);
+    return w;
+}
+
+/* Element [row][i] of q, k or v of layer 1, where the file has `stored` at this row and column. */
+static void check_element(const struct model_weights *w, const struct model_weights *int8, int part, int64_t row,
+                          int64_t i, float stored)
+{
+    const struct weight *m = &w->layers[1].qkv.parts[part], *q = &int8->layers[1].qkv.parts[part];
+    const float scale = dtype_load(q->scales, q->scale_dtype, row);
+    assert_true(weight_element(m, row, i) == stored);
+    assert_true(fabsf(weight_element(q, row, i) - stored) <= 0.501f * scale);
+}
+
+/* GPT-NeoX has q, k and v of each head together, GPT-2 has columns. */
+static void test_rows_in_another_order(void **state)
+{
+    (void)state;
+    enum { HEAD = 16, HIDDEN = 32 };
+    struct model_weights w = open_packed("gpt_neox", NULL), int8 = open_packed("gpt_neox", "int8");
+    const struct stored_tensor *found = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.weight");
+    const struct stored_tensor *bias = tensor_file_find(w.file, "gpt_neox.layers.1.attention.query_key_value.bias");
+    assert_true(found && bias && int8.layers[1].qkv.parts[0].format == WEIGHT_INT8);
+    for (int64_t row = 0; row < HIDDEN; row++)
+        for (int part = 0; part < 3; part++) {
+            const int64_t at = row / HEAD * 3 * HEAD + part * HEAD + row % HEAD;
+            const struct weight *m = &w.layers[1].qkv.parts[part];
+            assert_true(dtype_load(m->bias, m->bias_dtype, row) == dtype_load(bias->data, bias->type->dtype, at));
+            for (int64_t i = 0; i < HIDDEN; i++)
+                check_element(&w, &int8, part, row, i, dtype_load(found->data, found->type->dtype, at * HIDDEN + i));
+        }
+    model_weights_close(&w), model_weights_close(&int8);
+
+    w = open_packed("gpt2", NULL), int8 = open_packed("gpt2", "int8");
+    found = tensor_file_find(w.file, "transformer.h.1.attn.c_attn.weight");
+    for (int64_t row = 0; row < HIDDEN; row++)
+        for (int64_t i = 0; i < HIDDEN; i++)
+            for (int part = 0; part < 3; part++)
+                check_element(&w, &int8, part, row, i,
+                              ((const float *)found->data)[i * 3 * HIDDEN + part * HIDDEN + row]);
+    model_weights_close(&w), model_weights_close(&int8);
+}
+
+/* ||quantized - floats|| / ||floats|| of a matrix. */
+static double relative_error(const struct weight *quantized, const struct weight *floats)
+{
+    double difference = 0, size = 0;
+    assert_int_equal(quantized->out_features, floats->out_features);
+    assert_int_equal(quantized->in_features, floats->in_features);
+    for (int64_t row = 0; row < floats->out_features; row++)
+        for (int64_t i = 0; i < floats->in_features; i++) {
+            const double value = weight_element(floats, row, i), d = weight_element(quantized, row, i) - value;
+            difference += d * d;
+            size += value * value;
+        }
+    return sqrt(difference / size);
+}
+
+/* Experts that are quantized while they are loaded, from files with a tensor for each matrix, with one for all experts
+ * of a layer, and with one that is transposed, in which gate and up take turns. */
+static void test_quantized_experts(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mixtral", "granitemoe", "gpt_oss"};
+    static const struct {
+        const char *format;
+        double bound; /* of the relative error; rows in other places are off by more than 1 */
+    } formats[] = {{"fp8", 0.04}, {"int8", 0.01}, {"int4", 0.15}};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 3; k++) {
+            struct model_weights w = open_packed(names[i], NULL), q = open_packed(names[i], formats[k].format);
+            int quantized = 0;
+            for (int32_t t = 0; t < w.table.count; t++) {
+                const struct tensor *tensor = &w.table.tensors[t];
+                if (tensor->num_experts == 0 || tensor->kind != TENSOR_MATRIX) continue;
+                const struct weight *of_q = model_weights_matrix(&q, &q.table.tensors[t]);
+                const double error = relative_error(of_q, model_weights_matrix(&w, tensor));
+                if (!(error < formats[k].bound))
+                    fail_msg("%s, %s: \"%s\" is off by %g", names[i], formats[k].format, tensor->name, error);
+                quantized += weight_is_quantized(of_q);
+            }
+            assert_true(quantized > 0);
+            model_weights_close(&w), model_weights_close(&q);
+        }
+}
+
+/* By quantization_config each matrix of an expert is quantized, but the file has one tensor for all of a layer. */
+static void test_quantized_experts_in_one_tensor(void **state)
+{
+    (void)state;
+    json_t *json = json_load_file(GOLDEN "qwen3_vl_moe/config.json", 0, NULL);
+    struct temp_folder folder;
+    struct model_config config;
+    struct model_weights w;
+    struct error err = {""};
+    json_object_set_new(
+        json, "quantization_config",
+        json_pack("{s:s, s:[s, s]}", "quant_method", "fp8", "modules_to_not_convert", "self_attn", "layers.0"));
+    char *text = json_dumps(json, 0);
+    assert_non_null(text);
+    temp_folder_make(&folder);
+    temp_folder_copy(&folder, GOLDEN "qwen3_vl_moe", "model.safetensors");
+    temp_folder_write_string(&folder, "config.json", text);
+    assert_int_equal(model_config_load(folder.path, NULL, NULL, &config, &err), STATUS_OK);
+    assert_int_equal(model_weights_open(folder.path, &config.spec, NULL, &w, &err), STATUS_INVALID);
+    if (!strstr(err.text, "experts.0.gate_proj.weight\" in the safetensors files; by the \"quantization_config\" of "
+                          "config.json this matrix is quantized, and has a tensor of its own, as those of each expert"))
+        fail_msg("%s", err.text);
+    temp_folder_remove(&folder);
+    json_decref(json);
+    free(text);
+}
+
 static void test_golden_cases(void **state)
 {
     static const int32_t lengths[] = {1, 7, 33, 100};
@@ -457,6 +585,67 @@ static void test_tied_with_another_head(void **state)
     refuse(folder, &spec, STATUS_INVALID, "\"lm_head.weight\" has shape [11, 8], but config.json makes it [10, 8]");
 }
 
+/* K and V of a layer that reads another's are no surprise, whatever prefix the file has. */
+static void test_shared_kv(void **state)
+{
+    const struct temp_folder *folder = *state;
+    for (int i = 0; i < NUM_TENSOR_PREFIXES; i++) {
+        struct model_spec spec = small();
+        struct checkpoint c = {.prefix = &tensor_prefixes[i]};
+        add_model(&c, &spec, true);
+        finish(&c, folder);
+        spec.layers[1].attention.shares_kv = 1;
+        struct text warnings = warnings_of(folder, &spec);
+        assert_string_equal(warnings.data, "");
+        text_free(&warnings);
+    }
+}
+
+/* All experts of a layer in one tensor, [2, first, second]. */
+static void add_stacked(struct checkpoint *c, const char *name, int64_t first, int64_t second)
+{
+    const uint64_t end = c->bytes + (uint64_t)(2 * first * second * 2);
+    assert_true(text_printf(
+        &c->header,
+        ",\"model.layers.0.mlp.experts.%s\":{\"dtype\":\"BF16\",\"shape\":[2,%lld,%lld],\"data_offsets\":[%llu,%llu]}",
+        name, (long long)first, (long long)second, (unsigned long long)c->bytes, (unsigned long long)end));
+    c->bytes = end;
+}
+
+/* Experts that are published transposed may be stored as rows, which are used where they lie. Of square matrices the
+ * others tell. */
+static void test_experts_as_rows(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static const int32_t sizes[] = {5, 4, 8}; /* gate and up together are square, or down is */
+    for (int i = 0; i < 6; i++) {
+        const bool rows = i % 2;
+        const int32_t inner = sizes[i / 2];
+        struct model_spec spec = small();
+        spec.num_layers = 1;
+        spec.layers[0].experts =
+            (struct experts_spec){.router = {.num_experts = 2, .top_k = 1}, .intermediate_size = inner};
+        spec.names.experts = NULL;
+        spec.names.expert_gate_up = "mlp.experts.gate_up";
+        spec.names.expert_down = "mlp.experts.down";
+        spec.names.experts_transposed = true;
+        struct checkpoint c = {0};
+        add_model(&c, &spec, true);
+        add(&c, "model.layers.0.mlp.gate.weight", 2, 8);
+        add_stacked(&c, "gate_up", rows ? 2 * inner : 8, rows ? 8 : 2 * inner);
+        add_stacked(&c, "down", rows ? 8 : inner, rows ? inner : 8);
+        finish(&c, folder);
+        struct model_weights w = accept(folder->path, &spec);
+        const struct expert_weights *e = &w.layers[0].experts;
+        const int64_t step = 8 * inner * 2;
+        assert_int_equal(e->down[0].data != NULL, rows);
+        assert_int_equal(e->gate_up[0].data != NULL, rows);
+        if (rows) assert_ptr_equal(e->down[1].data, (const char *)e->down[0].data + step);
+        if (rows) assert_ptr_equal(e->gate_up[3].data, (const char *)e->gate_up[0].data + 3 * step);
+        model_weights_close(&w);
+    }
+}
+
 /* With a gain_offset gains are float32: the offset and what the file holds. Nothing else is changed. */
 static void test_gain_offset(void **state)
 {
@@ -497,7 +686,8 @@ static void test_xielu(void **state)
 {
     const struct temp_folder *folder = *state;
     struct model_spec spec = small();
-    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_XIELU;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = spec.layers[1].mlp.activation = ACTIVATION_XIELU;
     const double stored = bf16_to_float(0x3f3f), softplus = log(1 + exp(stored));
     struct model_weights w = open_xielu(folder, &spec, NULL);
     const struct xielu_params *xielu = &w.layers[1].xielu;
@@ -524,19 +714,19 @@ static void test_xielu(void **state)
     refuse(folder, &spec, STATUS_INVALID, "alpha_n\" has shape [2], but config.json makes it [1]");
 }
 
-/* Dummy weights have the numbers with which training begins; those of a squared ReLU are constants. */
+/* Dummy weights have xIELU's numbers with which training begins. */
 static void test_dummy_without_a_gate(void **state)
 {
     (void)state;
     struct model_spec spec = small();
-    spec.layers[0].mlp.kind = MLP_XIELU;
-    spec.layers[1].mlp.kind = MLP_RELU2;
+    spec.layers[0].mlp.kind = spec.layers[1].mlp.kind = MLP_PLAIN;
+    spec.layers[0].mlp.activation = ACTIVATION_XIELU;
+    spec.layers[1].mlp.activation = ACTIVATION_RELU2;
     struct model_weights w;
     struct error err = {""};
-    assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OK);
-    const struct xielu_params *learnt = &w.layers[0].xielu, *constant = &w.layers[1].xielu;
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &w, &err), STATUS_OK);
+    const struct xielu_params *learnt = &w.layers[0].xielu;
     assert_true(learnt->alpha_p == 0.8f && learnt->alpha_n == 0.8f && learnt->beta == 0.5f);
-    assert_true(constant->alpha_p == 1 && constant->alpha_n == 0 && constant->beta == 0);
     assert_int_equal(w.bytes, expected_bytes(&spec) - (int64_t)2 * 8 * 12 * 2); /* two gates less, and no scalars */
     model_weights_close(&w);
 }
@@ -760,7 +950,7 @@ static void test_dummy(void **state)
         spec.tie_word_embeddings = i % 2;
         struct model_weights w;
         struct error err;
-        assert_int_equal(model_weights_dummy(&spec, 5, &w, &err), STATUS_OK);
+        assert_int_equal(model_weights_dummy(&spec, 5, false, &w, &err), STATUS_OK);
         check_all(&w, &spec, dtypes[i]);
         assert_null(w.file);
         assert_int_equal(w.bytes, expected_bytes(&spec));
@@ -785,9 +975,9 @@ static void test_dummy_seed(void **state)
     spec.hidden_size = 64;
     struct model_weights a, b, c;
     struct error err;
-    assert_int_equal(model_weights_dummy(&spec, 1, &a, &err), STATUS_OK);
-    assert_int_equal(model_weights_dummy(&spec, 1, &b, &err), STATUS_OK);
-    assert_int_equal(model_weights_dummy(&spec, 2, &c, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &a, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &b, &err), STATUS_OK);
+    assert_int_equal(model_weights_dummy(&spec, 2, false, &c, &err), STATUS_OK);
     assert_int_equal(a.memory_bytes, b.memory_bytes);
     assert_memory_equal(a.memory, b.memory, (size_t)a.memory_bytes);
     assert_memory_not_equal(a.memory, c.memory, (size_t)a.memory_bytes);
@@ -811,7 +1001,7 @@ static void test_dummy_too_large(void **state)
     struct model_weights w;
     struct error err = {""};
     char words[64];
-    assert_int_equal(model_weights_dummy(&spec, 1, &w, &err), STATUS_OUT_OF_MEMORY);
+    assert_int_equal(model_weights_dummy(&spec, 1, false, &w, &err), STATUS_OUT_OF_MEMORY);
     /* 2^56 bytes and more did not overflow; dtype 0 is float32 */
     snprintf(words, sizeof words, "take %.1f GiB of host memory", (double)expected_bytes(&spec) / (1 << 30));
     assert_non_null(strstr(err.text, words));
@@ -826,10 +1016,15 @@ int main(void)
         TEST(test_golden),
         TEST(test_golden_families),
         TEST(test_golden_cases),
+        TEST(test_rows_in_another_order),
+        TEST(test_quantized_experts),
+        TEST(test_quantized_experts_in_one_tensor),
         TEST(test_well_formed),
         TEST(test_tied_with_head),
         TEST(test_tied_as_head_alone),
         TEST(test_tied_with_another_head),
+        TEST(test_shared_kv),
+        TEST(test_experts_as_rows),
         TEST(test_gain_offset),
         TEST(test_missing_and_reshaped),
         TEST(test_hints),

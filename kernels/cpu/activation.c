@@ -1,5 +1,5 @@
-/* Gated linear units (Shazeer, "GLU variants improve transformer", 2020): SwiGLU and GEGLU. xIELU (Huang and Schlag,
- * "Deriving activation functions using integration", 2024). */
+/* Gated linear units (Shazeer, "GLU variants improve transformer", 2020): SwiGLU and GEGLU; and activations without a
+ * gate, among them xIELU (Huang and Schlag, "Deriving activation functions using integration", 2024). */
 #include <math.h>
 
 #include "kernels/cpu/state.h"
@@ -82,28 +82,50 @@ static void xielu(const struct xielu_params *p, float *out, const float *x, int6
     }
 }
 
-static void xielu_token(const struct cpu_state *s, const void *xielu_args, int64_t t, int thread)
+/* NaN stays NaN. */
+static void relu(float *out, const float *x, int64_t count)
 {
-    (void)thread;
-    const struct xielu_args *args = xielu_args;
-    const struct cpu_kernels *kernels = s->kernels;
-    const enum dtype dtype = args->dtype;
-    const void *x = cpu_element(args->x, dtype, t * args->size);
-    void *out = cpu_element_out(args->out, dtype, t * args->size);
-    if (dtype == DTYPE_FLOAT32) {
-        xielu(&args->params, out, x, args->size);
-        return;
-    }
-    float piece[CPU_PIECE];
-    for (int64_t i = 0; i < args->size; i += CPU_PIECE) {
-        const int64_t n = min_i64(CPU_PIECE, args->size - i);
-        kernels->to_float(piece, cpu_element(x, dtype, i), dtype, n);
-        xielu(&args->params, piece, piece, n);
-        kernels->from_float(cpu_element_out(out, dtype, i), piece, dtype, n);
+    for (int64_t i = 0; i < count; i++) out[i] = x[i] < 0 ? 0 : x[i];
+}
+
+/* At most CPU_PIECE elements. */
+static void activate(const struct cpu_kernels *kernels, const struct activate_args *args, float *out, const float *x,
+                     int64_t count)
+{
+    float ones[CPU_PIECE];
+    switch (args->activation) {
+    case ACTIVATION_XIELU:
+        xielu(&args->xielu, out, x, count);
+        break;
+    case ACTIVATION_RELU:
+        relu(out, x, count);
+        break;
+    case ACTIVATION_RELU2:
+        relu(out, x, count);
+        for (int64_t i = 0; i < count; i++) out[i] *= out[i];
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) ones[i] = 1;
+        act_and_mul(kernels, args->activation, out, x, ones, count);
     }
 }
 
-void cpu_xielu(struct backend *b, const struct xielu_args *args)
+static void activate_token(const struct cpu_state *s, const void *activate_args, int64_t t, int thread)
 {
-    cpu_for(cpu_state(b), 8 * (int64_t)args->num_tokens * args->size, args->num_tokens, xielu_token, args);
+    (void)thread;
+    const struct activate_args *args = activate_args;
+    const struct cpu_kernels *kernels = s->kernels;
+    const enum dtype dtype = args->dtype;
+    float piece[CPU_PIECE];
+    for (int64_t i = 0; i < args->size; i += CPU_PIECE) {
+        const int64_t n = min_i64(CPU_PIECE, args->size - i);
+        kernels->to_float(piece, cpu_element(args->x, dtype, t * args->size + i), dtype, n);
+        activate(kernels, args, piece, piece, n);
+        kernels->from_float(cpu_element_out(args->out, dtype, t * args->size + i), piece, dtype, n);
+    }
+}
+
+void cpu_activate(struct backend *b, const struct activate_args *args)
+{
+    cpu_for(cpu_state(b), 8 * (int64_t)args->num_tokens * args->size, args->num_tokens, activate_token, args);
 }

@@ -6,20 +6,27 @@
 
 enum { LOGITS_PIECE = 4096 };
 
-static void embed(const struct cpu_kernels *kernels, const struct embedding_args *args, void *out, int64_t id)
+/* position: the row of the position table that is added; -1: none. */
+static void embed(const struct cpu_kernels *kernels, const struct embedding_args *args, void *out, int64_t id,
+                  int64_t position)
 {
     const int64_t size = args->table->in_features;
     const enum dtype from = weight_dtype(args->table), to = args->dtype;
     const void *in = cpu_element(args->table->data, from, id * size);
-    if (from == to && args->multiplier == 1) {
+    if (from == to && args->multiplier == 1 && position < 0) {
         if (size > 0) memcpy(out, in, (size_t)(size * dtype_size(to)));
         return;
     }
-    float piece[CPU_PIECE];
+    float piece[CPU_PIECE], added[CPU_PIECE];
     for (int64_t i = 0; i < size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, size - i);
         kernels->to_float(piece, cpu_element(in, from, i), from, n);
         for (int64_t j = 0; j < n; j++) piece[j] *= args->multiplier;
+        if (position >= 0) {
+            const enum dtype dtype = weight_dtype(args->position_table);
+            kernels->to_float(added, cpu_element(args->position_table->data, dtype, position * size + i), dtype, n);
+            for (int64_t j = 0; j < n; j++) piece[j] += added[j];
+        }
         kernels->from_float(cpu_element_out(out, to, i), piece, to, n);
     }
 }
@@ -30,7 +37,8 @@ static void embed_token(const struct cpu_state *s, const void *embedding_args, i
     const struct embedding_args *args = embedding_args;
     int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
     if (id < 0) id = 0; /* no token could be sampled; the result for token 0 is not used */
-    embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * args->table->in_features), id);
+    const int64_t position = args->position_table ? (int64_t)args->positions[t] + args->position_offset : -1;
+    embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * args->table->in_features), id, position);
 }
 
 void cpu_embedding(struct backend *b, const struct embedding_args *args)

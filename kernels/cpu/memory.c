@@ -63,3 +63,9 @@ void cpu_fill(struct backend *b, void *destination, int byte, int64_t bytes)
     (void)b;
     if (bytes > 0) memset(destination, byte, (size_t)bytes);
 }
+
+void cpu_call_host(struct backend *b, host_function *function, void *context)
+{
+    (void)b;
+    function(context);
+}

@@ -1,4 +1,4 @@
-/* RMSNorm (Zhang and Sennrich, 2019) and LayerNorm without bias (Ba et al., 2016). float32 is read in place. Other
+/* RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016). float32 is read in place. Other
  * types are converted in pieces on the stack, for each of the sums and for the result. */
 #include <math.h>
 
@@ -56,7 +56,7 @@ static float mean_of(const struct cpu_kernels *kernels, const void *x, int64_t s
 static void layer_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
                            int64_t size, enum dtype dtype)
 {
-    float piece[CPU_PIECE], gain_piece[CPU_PIECE], squares = 0;
+    float piece[CPU_PIECE], gain_piece[CPU_PIECE], bias_piece[CPU_PIECE], squares = 0;
     const float mean = mean_of(kernels, x, size, dtype);
     for (int64_t i = 0; i < size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, size - i);
@@ -70,6 +70,10 @@ static void layer_norm_row(const struct cpu_kernels *kernels, const struct norm_
         const float *values = as_floats(kernels, piece, x, dtype, i, n);
         const float *gain = as_floats(kernels, gain_piece, norm->gain, norm->gain_dtype, i, n);
         for (int64_t j = 0; j < n; j++) piece[j] = (values[j] - mean) * factor * gain[j];
+        if (norm->bias) {
+            const float *bias = as_floats(kernels, bias_piece, norm->bias, norm->bias_dtype, i, n);
+            for (int64_t j = 0; j < n; j++) piece[j] += bias[j];
+        }
         kernels->from_float(cpu_element_out(out, dtype, i), piece, dtype, n);
     }
 }

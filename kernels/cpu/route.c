@@ -1,5 +1,6 @@
 /* The router of a mixture of experts: each token chooses its experts, then the assignments are sorted by expert. */
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/state.h"
 
@@ -31,10 +32,12 @@ static void compute_scores(const struct route_experts_args *args, const float *l
     const int32_t n = router->num_experts;
     const float cap = router->soft_cap;
     for (int32_t e = 0; e < n; e++) s->score[e] = cap > 0 ? cap * tanhf(logits[e] / cap) : logits[e];
+    memcpy(s->choice, s->score, (size_t)n * sizeof *s->choice);
     if (router->kind == ROUTER_SOFTMAX) softmax(s->score, n);
     for (int32_t e = 0; e < n && router->kind == ROUTER_SIGMOID; e++) s->score[e] = 1 / (1 + expf(-s->score[e]));
+    if (!router->by_logits) memcpy(s->choice, s->score, (size_t)n * sizeof *s->choice);
     for (int32_t e = 0; e < n; e++) {
-        const float choice = s->score[e] + (args->choice_bias ? args->choice_bias[e] : 0);
+        const float choice = s->choice[e] + (args->choice_bias ? args->choice_bias[e] : 0);
         s->choice[e] = isnan(choice) ? -INFINITY : choice;
         s->taken[e] = false;
     }

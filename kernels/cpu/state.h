@@ -83,6 +83,7 @@ memory_alloc_function cpu_memory_alloc;
 memory_free_function cpu_memory_free;
 copy_function cpu_copy;
 copy_many_function cpu_copy_many;
+call_host_function cpu_call_host;
 fill_function cpu_fill;
 
 /* stream.c */
@@ -103,7 +104,7 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
 /* rotary.c, activation.c */
 rotary_embedding_function cpu_rotary_embedding;
 act_and_mul_function cpu_act_and_mul;
-xielu_function cpu_xielu;
+activate_function cpu_activate;
 /* gate = what `params` make of gate and up; up's contents are lost. */
 void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *params, float *gate, float *up,
               int64_t count);
@@ -113,6 +114,7 @@ route_experts_function cpu_route_experts;
 experts_gate_up_function cpu_experts_gate_up;
 experts_down_function cpu_experts_down;
 clip_function cpu_clip;
+scale_queries_function cpu_scale_queries;
 output_gate_function cpu_output_gate;
 
 /* cache.c */

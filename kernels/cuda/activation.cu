@@ -1,4 +1,4 @@
-/* act_and_mul and xielu. */
+/* act_and_mul and activate. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/operations.h"
@@ -123,19 +123,46 @@ void cuda_act_and_mul(struct backend *b, const struct act_and_mul_args *args)
     cuda_check_launch(b, "act_and_mul");
 }
 
-struct xielu_of {
-    xielu_params p;
-    __device__ __forceinline__ float operator()(float x) const
+/* activation(x); xielu is of ACTIVATION_XIELU. */
+template <enum activation activation> struct activation_of {
+    xielu_params xielu;
+
+    template <class T> __device__ __forceinline__ float value(float x) const
     {
-        const float positive = p.alpha_p * x * x;
-        const float negative = p.alpha_n * (expm1f(fminf(x, p.eps)) - x);
-        return (x > 0 ? positive : negative) + p.beta * x;
+        if constexpr (activation == ACTIVATION_XIELU) {
+            const float positive = xielu.alpha_p * x * x;
+            const float negative = xielu.alpha_n * (expm1f(fminf(x, xielu.eps)) - x);
+            return (x > 0 ? positive : negative) + xielu.beta * x;
+        } else if constexpr (activation == ACTIVATION_RELU || activation == ACTIVATION_RELU2) {
+            const float positive = x < 0 ? 0 : x; /* NaN stays NaN */
+            return activation == ACTIVATION_RELU ? positive : positive * positive;
+        } else {
+            return activate<T>(activation, x);
+        }
     }
 };
 
 /* Tokens lie side by side, so they are one row of elements. */
-void cuda_xielu(struct backend *b, const struct xielu_args *args)
+template <enum activation activation> static void run_activate(struct backend *b, const struct activate_args *args)
 {
-    cuda_elementwise(b, "xielu", args->dtype, args->out, args->x, (int64_t)args->num_tokens * args->size,
-                     xielu_of{args->params});
+    cuda_elementwise(b, "activate", args->dtype, args->out, args->x, (int64_t)args->num_tokens * args->size,
+                     activation_of<activation>{args->xielu});
+}
+
+void cuda_activate(struct backend *b, const struct activate_args *args)
+{
+    switch (args->activation) {
+    case ACTIVATION_SILU:
+        return run_activate<ACTIVATION_SILU>(b, args);
+    case ACTIVATION_GELU_TANH:
+        return run_activate<ACTIVATION_GELU_TANH>(b, args);
+    case ACTIVATION_GELU:
+        return run_activate<ACTIVATION_GELU>(b, args);
+    case ACTIVATION_RELU:
+        return run_activate<ACTIVATION_RELU>(b, args);
+    case ACTIVATION_RELU2:
+        return run_activate<ACTIVATION_RELU2>(b, args);
+    default:
+        return run_activate<ACTIVATION_XIELU>(b, args);
+    }
 }

@@ -5,7 +5,8 @@
 /* A comparison with NaN is false, so NaN stays. */
 struct clip_within {
     float limit;
-    __device__ __forceinline__ float operator()(float x) const
+
+    template <class T> __device__ __forceinline__ float value(float x) const
     {
         const float above = x < -limit ? -limit : x;
         return above > limit ? limit : above;

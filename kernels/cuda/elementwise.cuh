@@ -18,12 +18,13 @@ static __global__ void __launch_bounds__(ELEMENTWISE_THREADS)
     if (i >= count) return;
     piece<T, N> values = *(const piece<T, N> *)(x + i);
 #pragma unroll
-    for (int j = 0; j < N; j++) values.values[j] = from_float<T>(function(to_float(values.values[j])));
+    for (int j = 0; j < N; j++)
+        values.values[j] = from_float<T>(function.template value<T>(to_float(values.values[j])));
     *(piece<T, N> *)(out + i) = values;
 }
 
-/* out[i] = function(x[i]) in float32, for `count` elements of dtype that follow each other; out may be x. `function` is
- * a struct with a device function of that form. */
+/* out[i] = value<T>(x[i]) in float32, for `count` elements of dtype, T, that follow each other; out may be x. value is
+ * a device function of the struct `function`. */
 template <class Function>
 static void cuda_elementwise(struct backend *b, const char *operation, enum dtype dtype, void *out, const void *x,
                              int64_t count, const Function &function)

@@ -27,14 +27,24 @@ static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, row
     for (int64_t i = threadIdx.x; i < units; i += blockDim.x) out[blockIdx.x * units + i] = row[i];
 }
 
+/* Rows of a second table, by position, that are added; table NULL: none. */
+template <class Table> struct added_rows {
+    const Table *table;
+    const int32_t *positions;
+    int32_t offset;
+};
+
 template <class T, class Table>
 static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ table, row_ids rows, int64_t size,
-                                           float multiplier)
+                                           float multiplier, const added_rows<Table> added)
 {
     let_next_start();
     const Table *row = table + row_of(rows) * size;
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
-        out[blockIdx.x * size + i] = from_float<T>(multiplier * to_float(row[i]));
+    const Table *position = added.table ? added.table + (added.positions[blockIdx.x] + added.offset) * size : NULL;
+    for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
+        const float value = multiplier * to_float(row[i]);
+        out[blockIdx.x * size + i] = from_float<T>(position ? value + to_float(position[i]) : value);
+    }
 }
 
 static void copy_rows(struct backend *b, void *out, const void *table, const row_ids &rows, int64_t row_bytes)
@@ -57,8 +67,10 @@ static void convert_rows(struct backend *b, const struct embedding_args *args, c
         using T = decltype(zero);
         cuda_dispatch(b, "embedding", weight_dtype(args->table), [&](auto table_zero) {
             using Table = decltype(table_zero);
+            added_rows<Table> added = {NULL, args->positions, args->position_offset};
+            if (args->position_table) added.table = (const Table *)args->position_table->data;
             convert_rows_kernel<<<rows.num_ids, cuda_threads_for(size, MAX_THREADS), 0, stream>>>(
-                (T *)args->out, (const Table *)args->table->data, rows, size, args->multiplier);
+                (T *)args->out, (const Table *)args->table->data, rows, size, args->multiplier, added);
         });
     });
 }
@@ -67,7 +79,7 @@ void cuda_embedding(struct backend *b, const struct embedding_args *args)
 {
     const row_ids rows = {args->ids, args->last_sampled, args->num_tokens};
     if (args->num_tokens <= 0) return;
-    if (weight_dtype(args->table) == args->dtype && args->multiplier == 1) {
+    if (weight_dtype(args->table) == args->dtype && args->multiplier == 1 && !args->position_table) {
         copy_rows(b, args->out, args->table->data, rows, args->table->in_features * dtype_size(args->dtype));
     } else {
         convert_rows(b, args, rows);

@@ -54,10 +54,11 @@ static __device__ __forceinline__ void apply_gains(piece<T, N> &x, float factor,
     for (int j = 0; j < N; j++) x.values[j] = from_float<T>(to_float(x.values[j]) * factor * gains[j]);
 }
 
-/* Whether load_gains<N> can read them. */
+/* Whether load_gains<N> can read them, and the biases. */
 template <int N> static inline bool gains_are_aligned(const struct norm_params *norm)
 {
-    return (uintptr_t)norm->gain % (N * dtype_size(norm->gain_dtype)) == 0;
+    return (uintptr_t)norm->gain % (N * dtype_size(norm->gain_dtype)) == 0 &&
+           (uintptr_t)norm->bias % (N * dtype_size(norm->bias_dtype)) == 0;
 }
 
 #endif

@@ -156,7 +156,7 @@ static __device__ __forceinline__ void keep_gains(norm_gains<N> &gains, const st
     }
 }
 
-/* A norm is y = (x - mean) * factor * gain, where RMSNorm has no mean. */
+/* A norm is y = (x - mean) * factor * gain + bias, where RMSNorm has no mean and no bias. */
 struct norm_moments {
     float mean, factor;
 };
@@ -189,8 +189,15 @@ static __device__ __forceinline__ void norm_piece(piece<T, N> &p, const norm_mom
     float gains[N];
     convert_gains<N>(gains, k < KEPT ? kept.kept[k] : load_gains<N>(norm.gain, norm.gain_dtype, i), norm.gain_dtype);
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        p.values[j] = from_float<T>((to_float(p.values[j]) - moments.mean) * moments.factor * gains[j]);
+    for (int j = 0; j < N; j++) gains[j] *= (to_float(p.values[j]) - moments.mean) * moments.factor;
+    if (norm.bias) {
+        float biases[N];
+        convert_gains<N>(biases, load_gains<N>(norm.bias, norm.bias_dtype, i), norm.bias_dtype);
+#pragma unroll
+        for (int j = 0; j < N; j++) gains[j] += biases[j];
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) p.values[j] = from_float<T>(gains[j]);
 }
 
 /* Multiplies x by the scales that its matmul has left out, in its place where it is not kept. */

@@ -66,6 +66,7 @@ static void fill_table(struct backend *b)
     b->preload = cuda_preload;
     b->weight_prepare = cuda_weight_prepare;
     b->weight_quantize = cuda_weight_quantize;
+    b->fill_dummy = cuda_fill_dummy;
     cuda_stream_init(b);
     b->embedding = cuda_embedding;
     b->rms_norm = cuda_rms_norm;
@@ -77,8 +78,9 @@ static void fill_table(struct backend *b)
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
     b->act_and_mul = cuda_act_and_mul;
-    b->xielu = cuda_xielu;
+    b->activate = cuda_activate;
     b->clip = cuda_clip;
+    b->scale_queries = cuda_scale_queries;
     b->output_gate = cuda_output_gate;
     b->linear = cuda_linear;
     b->takes_quantized_rows = cuda_takes_quantized_rows;

@@ -42,8 +42,9 @@ fused_add_rms_norm_function cuda_fused_add_rms_norm;
 /* rotary.cu, activation.cu, scale_logits.cu */
 rotary_embedding_function cuda_rotary_embedding;
 act_and_mul_function cuda_act_and_mul;
-xielu_function cuda_xielu;
+activate_function cuda_activate;
 clip_function cuda_clip;
+scale_queries_function cuda_scale_queries;
 output_gate_function cuda_output_gate;
 scale_logits_function cuda_scale_logits;
 
@@ -72,6 +73,9 @@ linear_function cuda_linear_mixed;
 /* matmul/quantized_rows.cu: matmuls of quantized rows */
 takes_quantized_rows_function cuda_takes_quantized_rows;
 linear_function cuda_linear_cublas_lt;
+
+/* dummy.cu */
+fill_dummy_function cuda_fill_dummy;
 
 /* matmul/weight_prepare.cu, matmul/weight_quantize.cu */
 weight_prepare_function cuda_weight_prepare;

@@ -14,14 +14,15 @@ enum { QUANTIZE_GROUP = 128 };
 struct quantize_call {
     uint8_t *data;
     float *scales;
-    int64_t stride; /* of the scales, from group to group */
+    int64_t row_bytes; /* from row to row of data */
+    int64_t stride;    /* of the scales, from group to group */
     bool has_groups;
 };
 
 static inline quantize_call quantize_call_of(const struct quantized_rows *rows, int32_t num_tokens, int32_t size)
 {
     if (!rows) return {};
-    return {(uint8_t *)rows->data, rows->scales, quantized_rows_padded(num_tokens), rows->group_size != size};
+    return {(uint8_t *)rows->data, rows->scales, size, quantized_rows_padded(num_tokens), rows->group_size != size};
 }
 
 /* False: cuda_fail was called, because no kernel takes such rows. */
@@ -103,7 +104,7 @@ static __device__ __forceinline__ void quantize_row(const quantize_call &call, c
     constexpr int LANES = QUANTIZE_GROUP / N;
     __shared__ float of_warps[32];
     const int step = blockDim.x;
-    uint8_t *row = call.data + (int64_t)blockIdx.x * pieces * N;
+    uint8_t *row = call.data + blockIdx.x * call.row_bytes;
     float *scales = call.scales + blockIdx.x;
     float scale = 0;
     if (!call.has_groups) {

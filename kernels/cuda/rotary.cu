@@ -50,19 +50,47 @@ struct norm_rotary_call {
 };
 
 /* One head of one token, which the `lanes` lanes of a group have in pieces of N elements. */
-template <class T, int N> struct head_lane {
+template <class T, int N, bool LAYER> struct head_lane {
     piece<T, N> *pieces;
-    const void *gain;
-    enum dtype gain_dtype;
-    float factor;
+    const struct norm_params &norm;
+    float mean, factor; /* mean: of a LayerNorm */
 
     __device__ __forceinline__ piece<T, N> normed(int i) const
     {
         piece<T, N> x = pieces[i];
-        apply_gains(x, factor, load_gains<N>(gain, gain_dtype, i), gain_dtype);
+        const raw_gains<N> raw = load_gains<N>(norm.gain, norm.gain_dtype, i);
+        if constexpr (!LAYER) {
+            apply_gains(x, factor, raw, norm.gain_dtype);
+        } else {
+            float gains[N], biases[N] = {};
+            convert_gains<N>(gains, raw, norm.gain_dtype);
+            if (norm.bias) convert_gains<N>(biases, load_gains<N>(norm.bias, norm.bias_dtype, i), norm.bias_dtype);
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                x.values[j] = from_float<T>((to_float(x.values[j]) - mean) * factor * gains[j] + biases[j]);
+        }
         return x;
     }
 };
+
+/* This lane's part of the head's sum of (x - mean)^2, or of x. */
+template <class T, int N>
+static __device__ __forceinline__ float lane_deviations(const piece<T, N> *head, const head_split &split, int lane,
+                                                        int lanes, float mean, bool squared)
+{
+    float sum = 0;
+    for (int i = lane; i < split.count(); i += lanes)
+        for (int k = 0; k < 2; k++) {
+            const int at = k ? split.right(i) : split.left(i);
+            if (at >= split.pieces) continue;
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const float x = to_float(head[at].values[j]) - mean;
+                sum += squared ? x * x : x;
+            }
+        }
+    return sum;
+}
 
 /* This lane's part of the head's sum of squares. */
 template <class T, int N>
@@ -78,7 +106,7 @@ static __device__ __forceinline__ float lane_squares(const piece<T, N> *head, co
 }
 
 /* Norms and rotates. Grid: x the token, y the part of its heads. N divides rotary_dim / 2 and head_size. */
-template <class T, int N>
+template <class T, int N, bool LAYER>
 static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const __grid_constant__ norm_rotary_call call)
 {
     const struct rotary_args &args = call.args;
@@ -89,10 +117,17 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const 
     const head_split split = {there ? args.head_size / N : 0, args.rotary_dim / 2 / N, args.interleaved};
     T *at = is_query ? (T *)args.query + token * args.query_stride + (int64_t)head * args.head_size
                      : (T *)args.key + token * args.key_stride + (int64_t)(head - args.num_heads) * args.head_size;
-    head_lane<T, N> h = {(piece<T, N> *)at, norm.gain, norm.gain_dtype, 0};
+    head_lane<T, N, LAYER> h = {(piece<T, N> *)at, norm, 0, 0};
     let_next_start();
     wait_for_previous();
-    h.factor = head_norm_factor(lane_squares(h.pieces, split, lane, lanes), lanes, args.head_size, norm.eps);
+    float squares;
+    if constexpr (!LAYER) {
+        squares = lane_squares(h.pieces, split, lane, lanes);
+    } else {
+        h.mean = head_sum(lane_deviations(h.pieces, split, lane, lanes, 0, false), lanes) / (float)args.head_size;
+        squares = lane_deviations(h.pieces, split, lane, lanes, h.mean, true);
+    }
+    h.factor = head_norm_factor(squares, lanes, args.head_size, norm.eps);
     const float *cos = split.rotated > 0 ? args.cos_sin + (int64_t)args.positions[token] * args.rotary_dim : NULL;
     for (int i = lane; i < split.count(); i += lanes) {
         const bool has_right = split.right(i) < split.pieces;
@@ -105,7 +140,7 @@ static __global__ void __launch_bounds__(NORM_THREADS) norm_rotary_kernel(const 
 }
 
 /* Pieces of 4 elements, as decode_attention has them. */
-static void launch_norm_rotary(struct backend *b, const struct rotary_args *args)
+template <bool LAYER> static void launch_norm_rotary(struct backend *b, const struct rotary_args *args)
 {
     const struct cuda_state *s = cuda_use(b);
     norm_rotary_call call = {*args, *args->query_norm, *args->key_norm, 1};
@@ -120,7 +155,7 @@ static void launch_norm_rotary(struct backend *b, const struct rotary_args *args
         const int pieces = vectors ? args->head_size / N : args->head_size;
         while (call.lanes < 32 && 2 * call.lanes < pieces) call.lanes *= 2;
         const int64_t threads = (int64_t)(args->num_heads + args->num_kv_heads) * call.lanes;
-        cuda_launch_dependent(s, vectors ? norm_rotary_kernel<T, N> : norm_rotary_kernel<T, 1>,
+        cuda_launch_dependent(s, vectors ? norm_rotary_kernel<T, N, LAYER> : norm_rotary_kernel<T, 1, LAYER>,
                               {dim3(args->num_tokens, (unsigned)cuda_div_up(threads, NORM_THREADS)), NORM_THREADS},
                               call);
     });
@@ -130,9 +165,11 @@ void cuda_rotary_embedding(struct backend *b, const struct rotary_args *args)
 {
     if (args->num_tokens <= 0 || args->num_heads + args->num_kv_heads <= 0) return;
     if (args->query_norm && args->key_norm) {
-        if (args->query_norm->type != NORM_RMS || args->key_norm->type != NORM_RMS)
-            return cuda_fail(b, "rotary_embedding: there is no kernel for LayerNorm of heads");
-        launch_norm_rotary(b, args);
+        if (args->query_norm->type == NORM_LAYER) {
+            launch_norm_rotary<true>(b, args);
+        } else {
+            launch_norm_rotary<false>(b, args);
+        }
     } else {
         launch_rotary(b, args);
     }

@@ -67,12 +67,18 @@ template <class T, int N> static __device__ __forceinline__ float add_squares(fl
     return sum;
 }
 
-/* 1 / sqrt(mean(x^2) + eps) of a head that is shared by `lanes` neighbouring lanes, a power of two; sum is this lane's.
- * All lanes of the warp must call it. */
-static __device__ __forceinline__ float head_norm_factor(float sum, int lanes, int head_size, float eps)
+/* The sum over `lanes` neighbouring lanes, a power of two, that share a head; sum is this lane's. All lanes of the warp
+ * must call it. */
+static __device__ __forceinline__ float head_sum(float sum, int lanes)
 {
     for (int offset = lanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-    return rsqrtf(sum / (float)head_size + eps);
+    return sum;
+}
+
+/* 1 / sqrt(mean(x^2) + eps) of such a head. */
+static __device__ __forceinline__ float head_norm_factor(float sum, int lanes, int head_size, float eps)
+{
+    return rsqrtf(head_sum(sum, lanes) / (float)head_size + eps);
 }
 
 #endif

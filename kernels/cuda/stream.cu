@@ -114,6 +114,11 @@ static void graph_destroy(struct backend *b, backend_graph graph)
     if (graph) cuda_check(b, "graph_destroy", cudaGraphExecDestroy((cudaGraphExec_t)graph));
 }
 
+static void call_host(struct backend *b, host_function *function, void *context)
+{
+    cuda_check(b, "call_host", cudaLaunchHostFunc(cuda_stream(b, NULL), function, context));
+}
+
 void cuda_stream_init(struct backend *b)
 {
     b->stream_create = stream_create;
@@ -124,6 +129,7 @@ void cuda_stream_init(struct backend *b)
     b->event_record = event_record;
     b->event_wait = event_wait;
     b->event_synchronize = event_synchronize;
+    b->call_host = call_host;
     b->capture_begin = capture_begin;
     b->capture_end = capture_end;
     b->graph_launch = graph_launch;

@@ -19,7 +19,12 @@ struct part {
 
 const struct stored_tensor *finder_find(const struct finder *f, const char *name)
 {
+    static const char *const prefixes[] = {"transformer.", "gpt_neox."};
     const struct stored_tensor *found = tensor_file_find(f->file, name);
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++) {
+        const size_t length = strlen(prefixes[i]);
+        if (strncmp(name, prefixes[i], length) == 0) found = tensor_file_find(f->file, name + length);
+    }
     if (found) f->used[tensor_file_index(f->file, found)] = true;
     return found;
 }
@@ -27,11 +32,6 @@ const struct stored_tensor *finder_find(const struct finder *f, const char *name
 static const struct stored_tensor *find_ending(const struct finder *f, const struct tensor *t, const char *end)
 {
     return finder_find(f, tensor_name_ending(t, end).text);
-}
-
-static int64_t file_rows(const struct tensor *t)
-{
-    return t->merged_in_file ? t->merged_rows : t->out_features;
 }
 
 static int element_bits(const struct tensor *t)
@@ -112,13 +112,14 @@ static enum status check_floats(const struct finder *f, const struct stored_tens
 static enum status check_float_shape(const struct finder *f, const struct tensor *t, const struct stored_tensor *found)
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
-    int64_t shape[3] = {t->num_experts, file_rows(t), t->in_features};
-    const int64_t line[2] = {1, t->out_features};
+    const bool of_experts = t->merged_in_file && t->num_experts > 0;
+    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows, line[2] = {1, t->out_features};
+    int64_t shape[3] = {t->num_experts, rows, t->in_features};
     if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
-    if (!t->merged_in_file || t->num_experts == 0) return check_shape(f, found, shape + 1, num_dims);
-    shape[1] /= t->num_experts;
-    if (t->kind == TENSOR_MATRIX && t->transposed) shape[2] = shape[1], shape[1] = t->in_features;
-    return check_shape(f, found, shape, num_dims + 1);
+    if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->in_features, shape[2] = rows;
+    if (t->flat) shape[1] *= t->num_experts;
+    return of_experts && !t->flat ? check_shape(f, found, shape, num_dims + 1)
+                                  : check_shape(f, found, shape + 1, num_dims);
 }
 
 /* A vector of a tensor in which other rows lie between its own. */
@@ -140,8 +141,8 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
     if (status == STATUS_OK) status = check_floats(f, found);
     if (status != STATUS_OK || t->scheme.quantize) return status;
     s->weight = weight_of_tensor(t, found->type->dtype);
-    if (s->row_step > 1 && t->kind != TENSOR_MATRIX) return copy_vector(f, s);
-    if (s->row_step == 1 && !s->transposed)
+    if (s->run < t->out_features && t->kind != TENSOR_MATRIX) return copy_vector(f, s);
+    if (s->run == t->out_features && !s->transposed)
         s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
 }
@@ -151,11 +152,12 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
 static enum status missing_part(const struct finder *f, const struct tensor *t, const char *name)
 {
     const struct stored_tensor *floats = finder_find(f, t->name);
+    const char *hint = t->num_experts > 0 ? ", and has a tensor of its own, as those of each expert have" : "";
+    if (floats && element_is_float(floats->type)) hint = ", but the files have it as floats";
     return error_set(f->err, STATUS_INVALID,
                      "%s: there is no tensor \"%s\" in the safetensors files; by the \"quantization_config\" of "
                      "config.json this matrix is quantized%s",
-                     f->folder, tensor_name_ending(t, name).text,
-                     floats && element_is_float(floats->type) ? ", but the files have it as floats" : "");
+                     f->folder, tensor_name_ending(t, name).text, hint);
 }
 
 static enum status check_type(const struct finder *f, const struct stored_tensor *found, const char *types)
@@ -213,7 +215,7 @@ static enum status find_data(const struct finder *f, const struct tensor *t, str
 {
     const struct storage *storage = s->storage;
     const int64_t in_word = (storage->in_words ? 32 : 8) / element_bits(t);
-    const int64_t rows = file_rows(t) / (storage->words_of_rows ? in_word : 1);
+    const int64_t rows = t->file_rows / (storage->words_of_rows ? in_word : 1);
     const int64_t columns = t->in_features / (storage->words_of_rows ? 1 : in_word);
     const char *types = storage->data_type               ? storage->data_type
                         : storage->in_words              ? WORDS
@@ -238,7 +240,7 @@ static bool is_scale_of_matrix(const struct tensor *t, const struct stored_tenso
 static enum status find_scales(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     const struct storage *storage = s->storage;
-    const int64_t rows = (file_rows(t) + s->weight.scale_rows - 1) / s->weight.scale_rows, one = 1;
+    const int64_t rows = (t->file_rows + s->weight.scale_rows - 1) / s->weight.scale_rows, one = 1;
     const int64_t groups = weight_groups(&s->weight);
     const struct part part = part_of(s, storage->scales, rows, groups, FLOATS);
     const struct stored_tensor *found = find_ending(f, t, storage->scales);
@@ -294,7 +296,7 @@ static enum status check_packed_zeros(const struct finder *f, const struct store
 
 static enum status find_zeros(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
-    const int64_t in_word = 32 / element_bits(t), words = (file_rows(t) + in_word - 1) / in_word;
+    const int64_t in_word = 32 / element_bits(t), words = (t->file_rows + in_word - 1) / in_word;
     const char *name = s->storage->zeros;
     struct part part = part_of(s, name, words, weight_groups(&s->weight), WORDS);
     part.optional = !t->scheme.has_zeros;
@@ -380,7 +382,7 @@ static void use_in_place(struct weight_source *s)
 {
     struct weight *w = &s->weight;
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
-    if (s->storage->transposed || s->row_step > 1) return;
+    if (s->storage->transposed || s->run < w->out_features) return;
     if ((!s->storage->in_words || weight_is_packed(w->format)) && !w->input_order)
         w->data = (const char *)s->data->data + before.of[WEIGHT_DATA];
     if (s->one_scale < 0 && s->scale_dtype == w->scale_dtype)
@@ -391,7 +393,7 @@ static void use_in_place(struct weight_source *s)
 static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
                                    int64_t group_bytes, const struct stored_tensor **out)
 {
-    const int64_t shape[4] = {t->num_experts, file_rows(t) / t->num_experts, t->in_features / t->scheme.group_size,
+    const int64_t shape[4] = {t->num_experts, t->file_rows / t->num_experts, t->in_features / t->scheme.group_size,
                               group_bytes};
     const struct stored_tensor *found = *out = find_ending(f, t, name);
     if (!found) return missing_part(f, t, name);
@@ -421,6 +423,11 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
                          "model that has a tensor for each expert, or one in bfloat16 or float16, which quire can "
                          "quantize to fp8, int8 or int4 while it loads it",
                          f->folder, t->name);
+    if (s->run < t->out_features || s->transposed)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: the matrix \"%s\" is quantized, which quire does not read where the file has its rows "
+                         "%s; use the model in bfloat16 or float16",
+                         f->folder, t->name, s->transposed ? "as columns" : "of q, k and v head by head");
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK && s->storage->global_scale) status = find_global_scale(f, t, s);
@@ -432,20 +439,14 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
     return STATUS_OK;
 }
 
-/* Where the tensor begins in the stored one. */
-static int64_t first_stored_row(const struct tensor *t)
-{
-    if (!t->merged_in_file) return 0;
-    return t->interleaved ? t->first_row - t->part * t->out_features + t->part : t->first_row;
-}
-
 enum status weight_source_find(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     *s = (struct weight_source){.scheme = &t->scheme,
                                 .storage = &storages[t->scheme.storage],
                                 .file = f->file,
-                                .first_row = first_stored_row(t),
-                                .row_step = t->interleaved ? t->num_parts : 1,
+                                .first_row = t->file_row,
+                                .run = t->run,
+                                .step = t->step,
                                 .transposed = t->transposed && t->kind == TENSOR_MATRIX,
                                 .one_scale = -1};
     if (!t->scheme.is_quantized) return find_floats(f, t, s);

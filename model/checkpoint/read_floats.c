@@ -14,15 +14,28 @@ static inline __attribute__((always_inline)) void transpose(char *out, int64_t i
             memcpy(out + (row * in_features + k) * size, tile + k * stride + row * step * size, (size_t)size);
 }
 
-/* Rows are columns of the stored matrix of an expert: some of its rows are read at a time, where those columns are. */
-static enum status read_transposed(const struct weight_source *s, int64_t first, int64_t count, char *out,
+/* Where row i is in the stored tensor. */
+static int64_t stored_row(const struct weight_source *s, int64_t i)
+{
+    return s->first_row + i / s->run * s->step + i % s->run;
+}
+
+/* How many of `count` rows from `first` on follow each other in the stored tensor. */
+static int64_t rows_of_run(const struct weight_source *s, int64_t first, int64_t count)
+{
+    const int64_t rest = s->run - first % s->run;
+    return rest < count ? rest : count;
+}
+
+/* `count` rows from the stored row `at` on, `step` apart, which are columns of the stored matrix, or of an expert's in
+ * it: some of its rows are read at a time, where those columns are. */
+static enum status read_transposed(const struct weight_source *s, int64_t at, int64_t count, int64_t step, char *out,
                                    struct error *err)
 {
     enum { TILE = 32 };
     const struct stored_tensor *t = s->data;
-    const int64_t in_features = t->shape[1], rows = t->shape[2], size = t->type->bytes;
-    const int64_t expert = s->first_row / rows, column = s->first_row % rows + first * s->row_step;
-    const int64_t bytes = ((count - 1) * s->row_step + 1) * size;
+    const int64_t in_features = s->weight.in_features, rows = t->shape[t->num_dims - 1], size = t->type->bytes;
+    const int64_t expert = at / rows, column = at % rows, bytes = ((count - 1) * step + 1) * size;
     char *tile = malloc((size_t)(TILE * bytes));
     enum status status =
         tile ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for loading the weights");
@@ -31,9 +44,9 @@ static enum status read_transposed(const struct weight_source *s, int64_t first,
         status = tensor_file_read_strips(s->file, t, expert * in_features + k, wide, column * size, bytes, tile, err);
         if (status != STATUS_OK) break;
         if (size == 2)
-            transpose(out + k * 2, in_features, tile, bytes, count, wide, s->row_step, 2);
+            transpose(out + k * 2, in_features, tile, bytes, count, wide, step, 2);
         else
-            transpose(out + k * 4, in_features, tile, bytes, count, wide, s->row_step, 4);
+            transpose(out + k * 4, in_features, tile, bytes, count, wide, step, 4);
     }
     free(tile);
     return status;
@@ -42,19 +55,25 @@ static enum status read_transposed(const struct weight_source *s, int64_t first,
 enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,
                                     int64_t count, int64_t bytes, void *out, struct error *err)
 {
-    const char *from = (const char *)t->data + (s->first_row + first * s->row_step) * bytes;
     enum status status = STATUS_OK;
-    if (s->row_step == 1) return tensor_file_read(s->file, from, (uint64_t)(count * bytes), out, err);
-    for (int64_t i = 0; i < count && status == STATUS_OK; i++)
-        status =
-            tensor_file_read(s->file, from + i * s->row_step * bytes, (uint64_t)bytes, (char *)out + i * bytes, err);
+    for (int64_t i = 0, n; i < count && status == STATUS_OK; i += n) {
+        n = rows_of_run(s, first + i, count - i);
+        status = tensor_file_read(s->file, (const char *)t->data + stored_row(s, first + i) * bytes,
+                                  (uint64_t)(n * bytes), (char *)out + i * bytes, err);
+    }
     return status;
 }
 
 enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
                                       struct error *err)
 {
-    if (count == 0) return STATUS_OK;
-    if (s->transposed) return read_transposed(s, first, count, out, err);
-    return weight_source_read_rows(s, s->data, first, count, s->weight.in_features * s->data->type->bytes, out, err);
+    const int64_t bytes = s->weight.in_features * s->data->type->bytes;
+    enum status status = STATUS_OK;
+    if (!s->transposed) return weight_source_read_rows(s, s->data, first, count, bytes, out, err);
+    for (int64_t i = 0, n; i < count && status == STATUS_OK; i += n) {
+        const bool apart = s->run == 1; /* single rows are read together, with those between them */
+        n = apart ? count : rows_of_run(s, first + i, count - i);
+        status = read_transposed(s, stored_row(s, first + i), n, apart ? s->step : 1, (char *)out + i * bytes, err);
+    }
+    return status;
 }

@@ -4,7 +4,7 @@
  * A scheme says how a matrix is stored (enum weight_storage), and a table how that storage lies in a file: names,
  * shapes and words. Each part of a weight (data, scales, zeros) either lies in a file as struct weight wants it, and
  * can be used or copied from there, or is read by rows, which converts it. Floats that are quantized while they are
- * loaded are read by rows, too.
+ * loaded are read by rows, too, and so are floats whose rows the file has in several runs or as columns.
  */
 #ifndef QUIRE_MODEL_CHECKPOINT_WEIGHT_SOURCE_H
 #define QUIRE_MODEL_CHECKPOINT_WEIGHT_SOURCE_H
@@ -30,15 +30,15 @@ extern const struct storage storages[]; /* by enum weight_storage */
 struct weight_source {
     const struct weight_scheme *scheme; /* the tensor's, and its storage */
     const struct storage *storage;
-    /* What is read. Its data, scales and zeros point into the file, or are NULL where they must be read by rows. Floats
-     * are read so if they are transposed or have other rows between them, or are to be quantized. */
+    /* What is read. Its data, scales and zeros point into the file, or are NULL where they must be read by rows. A
+     * gain, a bias or a vector points into the file or to `owned`. */
     struct weight weight;
     const struct tensor_file *file;                    /* not owned */
     const struct stored_tensor *data, *scales, *zeros; /* NULL: none there */
     enum dtype scale_dtype;                            /* of stored scales */
     float global_scale;                                /* by which they are divided */
-    int64_t first_row, row_step; /* row i of the tensor is row first_row + i * row_step of the stored ones */
-    bool transposed;             /* floats lie as [num_experts, in_features, rows] */
+    int64_t first_row, run, step;                      /* of the stored tensors, as in struct tensor */
+    bool transposed;   /* floats lie as [in_features, rows], of all experts as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
     void *owned;       /* the weight's input_order, or a vector that was copied or made; NULL: there is none */
 };
@@ -52,7 +52,8 @@ struct finder {
     struct error *err;
 };
 
-/* The stored tensor of that name, which is marked as used; NULL: there is none. */
+/* The stored tensor of that name, which is marked as used; NULL: there is none. In a checkpoint saved from
+ * transformers' base model the "transformer." or "gpt_neox." before it is missing. */
 const struct stored_tensor *finder_find(const struct finder *f, const char *name);
 
 /* Finds the stored tensors that *t is made of by its scheme, and checks their shapes and types; *s may be closed on

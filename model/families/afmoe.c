@@ -11,11 +11,8 @@ static struct experts_spec read_experts(struct json_reader *r)
                                              .absent_num_experts = 64,
                                              .absent_top_k = 6,
                                              .absent_size = 1408};
-    struct experts_spec experts = family_read_experts(r, &keys);
-    experts.router.kind = ROUTER_SIGMOID;
-    experts.router.normalize = true;
+    struct experts_spec experts = family_read_sigmoid_experts(r, &keys);
     experts.router.scaling = (float)json_reader_number(r, "route_scale", 1, 1e-6, 1e6);
-    experts.choice_bias = true;
     return experts;
 }
 

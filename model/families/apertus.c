@@ -8,7 +8,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
         family_read_llama(r, &(struct size_defaults){.max_position = 65536, .norm_eps = 1e-5}, spec);
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     layer.attention.qk_norm = QK_NORM_HEAD;
-    layer.mlp.kind = MLP_XIELU;
+    layer.mlp.kind = MLP_PLAIN;
+    layer.mlp.activation = ACTIVATION_XIELU;
     family_check_activation(r, "xielu");
     family_set_layers(spec, &layer);
     spec->names.attention_norm = "attention_layernorm";

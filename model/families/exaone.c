@@ -10,16 +10,13 @@ static void read(struct json_reader *r, struct model_spec *spec)
                                            .norm_eps_key = "layer_norm_epsilon"};
     const struct layer_spec layer = family_read_llama(r, &defaults, spec);
     family_set_layers(spec, &layer);
-    spec->names = (struct tensor_names){.embedding = "transformer.wte",
-                                        .final_norm = "transformer.ln_f",
-                                        .layers = "transformer.h",
-                                        .attention_norm = "ln_1",
-                                        .attention = "attn.attention",
-                                        .o = "out_proj",
-                                        .mlp_norm = "ln_2",
-                                        .gate = "mlp.c_fc_0",
-                                        .up = "mlp.c_fc_1",
-                                        .down = "mlp.c_proj"};
+    family_set_gpt_names(&spec->names);
+    spec->names.attention = "attn.attention";
+    spec->names.o = "out_proj";
+    spec->names.mlp_norm = "ln_2";
+    spec->names.gate = "mlp.c_fc_0";
+    spec->names.up = "mlp.c_fc_1";
+    spec->names.down = "mlp.c_proj";
 }
 
 const struct family family_exaone = {.model_type = "exaone", .architecture = "ExaoneForCausalLM", .read = read};

@@ -27,17 +27,24 @@ struct experts_spec family_read_experts(struct json_reader *r, const struct expe
     return e;
 }
 
-struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
+struct experts_spec family_read_sigmoid_experts(struct json_reader *r, const struct experts_keys *keys)
 {
     struct experts_spec e = family_read_experts(r, keys);
-    const int32_t n = e.router.num_experts;
     e.router.kind = ROUTER_SIGMOID;
+    e.router.normalize = true;
+    e.choice_bias = true;
+    return e;
+}
+
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
+{
+    struct experts_spec e = family_read_sigmoid_experts(r, keys);
+    const int32_t n = e.router.num_experts;
     e.router.group_sums = true;
     e.router.num_groups = json_reader_int(r, "n_group", 1, 1, n);
     e.router.top_groups = json_reader_int(r, "topk_group", 1, 1, e.router.num_groups);
     e.router.normalize = json_reader_bool(r, "norm_topk_prob", normalize);
     e.router.scaling = (float)json_reader_number(r, "routed_scaling_factor", 1, 1e-6, 1e6);
-    e.choice_bias = true;
     if (n % e.router.num_groups != 0)
         json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,
                          e.router.num_groups);
@@ -58,13 +65,13 @@ void family_set_deepseek_experts(struct model_spec *spec, const struct experts_s
     spec->names.shared = "mlp.shared_experts";
 }
 
-/* Whether mlp_only_layers names the layer. */
-static bool is_mlp_only(struct json_reader *r, const json_t *list, int32_t layer)
+bool family_list_has_layer(struct json_reader *r, const char *key, int32_t layer)
 {
+    const json_t *list = json_reader_get(r, key);
     bool found = false;
+    if (list && !json_is_array(list)) json_reader_expected(r, key, "an array of numbers of layers", list);
     for (size_t i = 0; i < json_array_size(list); i++)
-        found |=
-            json_reader_to_int64(r, "an element of mlp_only_layers", json_array_get(list, i), 0, INT32_MAX) == layer;
+        found |= json_reader_to_int64(r, key, json_array_get(list, i), 0, INT32_MAX) == layer;
     return found;
 }
 
@@ -72,10 +79,9 @@ void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, con
                              int32_t shared_size)
 {
     const int32_t step = json_reader_int(r, "decoder_sparse_step", 1, 1, INT32_MAX);
-    const json_t *list = json_reader_get(r, "mlp_only_layers");
-    if (list && !json_is_array(list)) json_reader_expected(r, "mlp_only_layers", "an array of numbers of layers", list);
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if ((i + 1) % step == 0 && !is_mlp_only(r, list, i)) family_set_experts(spec, i, experts, shared_size);
+        if ((i + 1) % step == 0 && !family_list_has_layer(r, "mlp_only_layers", i))
+            family_set_experts(spec, i, experts, shared_size);
 }
 
 void family_set_listed_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,

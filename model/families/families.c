@@ -10,15 +10,19 @@ static const struct family *const families[] = {
     &family_afmoe,
     &family_apertus,
     &family_arcee,
+    &family_bloom,
     &family_cohere,
     &family_cohere2,
+    &family_cohere2_moe,
     &family_cwm,
+    &family_dbrx,
     &family_dots1,
     &family_ernie4_5,
     &family_ernie4_5_moe,
     &family_exaone,
     &family_exaone4,
     &family_exaone_moe,
+    &family_falcon,
     &family_flex_olmo,
     &family_gemma,
     &family_gemma2,
@@ -28,7 +32,11 @@ static const struct family *const families[] = {
     &family_glm4,
     &family_glm4_moe,
     &family_glm4v,
+    &family_gpt2,
+    &family_gpt_bigcode,
+    &family_gpt_neox,
     &family_gpt_oss,
+    &family_gptj,
     &family_granite,
     &family_granite4,
     &family_granite4_vision,
@@ -38,24 +46,34 @@ static const struct family *const families[] = {
     &family_granitemoeshared,
     &family_helium,
     &family_hunyuan_v1_dense,
+    &family_hunyuan_v1_moe,
     &family_hy_v3,
     &family_hyperclovax,
     &family_internlm3,
     &family_iquestcoder,
+    &family_jais2,
     &family_laguna,
     &family_llama,
+    &family_llama4,
     &family_mellum,
     &family_mimo_v2_flash,
     &family_minimax_m2,
     &family_ministral,
+    &family_ministral3,
     &family_mistral,
     &family_mixtral,
+    &family_mpt,
     &family_nanochat,
+    &family_nemotron,
     &family_olmo,
     &family_olmo2,
     &family_olmo3,
     &family_olmoe,
+    &family_opt,
+    &family_persimmon,
+    &family_phi,
     &family_phi3,
+    &family_phimoe,
     &family_qwen2,
     &family_qwen2_5_vl,
     &family_qwen2_moe,
@@ -63,9 +81,12 @@ static const struct family *const families[] = {
     &family_qwen3,
     &family_qwen3_moe,
     &family_qwen3_vl,
+    &family_qwen3_vl_moe,
     &family_seed_oss,
     &family_smollm3,
     &family_solar_open,
+    &family_stablelm,
+    &family_starcoder2,
     &family_vaultgemma,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
@@ -74,7 +95,7 @@ enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
 /* "a, b and c": every family's model_type. */
 struct family_names {
-    char text[1024];
+    char text[2048];
 };
 
 static struct family_names list_families(void)
@@ -150,10 +171,10 @@ const struct family *family_find(struct json_reader *r)
 
 /* --- What the file says --- */
 
-static void read_dtype(struct json_reader *r, struct model_spec *spec)
+static void read_dtype(struct json_reader *r, enum dtype absent, struct model_spec *spec)
 {
     const char *key = json_reader_get(r, "dtype") ? "dtype" : "torch_dtype";
-    const char *name = json_reader_string(r, key, "float32");
+    const char *name = json_reader_string(r, key, dtype_name(absent));
     if (strncmp(name, "torch.", 6) == 0) name += 6;
     if (dtype_parse(name, &spec->dtype) != 0 || dtype_size(spec->dtype) == 1)
         json_reader_fail(r, STATUS_UNSUPPORTED, "%s is \"%s\", but quire computes in float32, float16 or bfloat16", key,
@@ -170,7 +191,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     };
     family->read(r, spec);
     family_read_rope(r, family, spec);
-    read_dtype(r, spec);
+    read_dtype(r, family->dtype, spec);
     known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
     if (!words_have(family->reads, "layer_types") && !words_have(family->ignores, "layer_types"))
         family_check_layer_types(r, spec);

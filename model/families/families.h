@@ -23,12 +23,16 @@ struct family {
      * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
      * after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
+    enum dtype dtype;               /* where the file gives none; 0: float32 */
     double rope_theta;              /* where the file gives none; 0: 10000 */
     double rope_local_theta;        /* theta of the second rope, of families with two */
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
-    int32_t original_max_position;  /* where the file gives none; 0: max_position_embeddings */
-    bool reads_alpha;               /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
+    const char *rope_theta_key, *partial_rotary_factor_key; /* what the family calls these keys; NULL: so */
+    int32_t original_max_position;                          /* where the file gives none; 0: max_position_embeddings */
+    bool scales_queries;                                    /* the object of its rope has `llama_4_scaling_beta` */
+    bool reads_alpha;   /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
+    bool reads_mscale;  /* the object of longrope has what scales its table */
     bool longrope_only; /* its rope types are "default" and "longrope", of which "su" and "yarn" are old names */
     /* Keys known to change the arithmetic (known_keys.h), as words: those that read() honours, and those that change
      * nothing in this family. NULL: none. A file that gives another one of them is refused. */
@@ -36,16 +40,19 @@ struct family {
     struct config_sizes sizes; /* of families that are the text part of others */
 };
 
-extern const struct family family_afmoe, family_apertus, family_arcee, family_cohere, family_cohere2, family_cwm,
-    family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe,
-    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
-    family_glm4_moe, family_glm4v, family_gpt_oss, family_granite, family_granite4, family_granite4_vision,
+extern const struct family family_afmoe, family_apertus, family_arcee, family_bloom, family_cohere, family_cohere2,
+    family_cohere2_moe, family_cwm, family_dbrx, family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone,
+    family_exaone4, family_exaone_moe, family_falcon, family_flex_olmo, family_gemma, family_gemma2, family_gemma3,
+    family_gemma4, family_glm, family_glm4, family_glm4_moe, family_glm4v, family_gpt2, family_gpt_bigcode,
+    family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision,
     family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
-    family_hunyuan_v1_dense, family_hy_v3, family_hyperclovax, family_internlm3, family_iquestcoder, family_laguna,
-    family_llama, family_mellum, family_mimo_v2_flash, family_minimax_m2, family_ministral, family_mistral,
-    family_mixtral, family_nanochat, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_phi3, family_qwen2,
-    family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl,
-    family_seed_oss, family_smollm3, family_solar_open, family_vaultgemma;
+    family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_jais2, family_laguna, family_llama, family_llama4, family_mellum, family_mimo_v2_flash,
+    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mixtral, family_mpt, family_nanochat,
+    family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi,
+    family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3,
+    family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
+    family_stablelm, family_starcoder2, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -89,8 +96,10 @@ struct size_defaults {
     int32_t head_size;    /* 0: hidden_size / num_attention_heads */
     double norm_eps;      /* 0: 1e-6 */
     bool tie_word_embeddings;
-    /* What the family calls num_hidden_layers and rms_norm_eps; NULL: so. */
-    const char *num_layers_key, *norm_eps_key;
+    int32_t intermediate_factor; /* intermediate_size is this times hidden_size; 0: the file must give it */
+    /* What the family calls num_hidden_layers, rms_norm_eps and others; NULL: so; "": it has no such key. */
+    const char *num_layers_key, *norm_eps_key, *hidden_size_key, *intermediate_size_key, *num_heads_key,
+        *max_position_key;
     bool no_mlp; /* the file has no intermediate_size: every layer has experts */
 };
 
@@ -99,12 +108,28 @@ struct size_defaults {
 struct layer_spec family_read_llama(struct json_reader *r, const struct size_defaults *defaults,
                                     struct model_spec *spec);
 void family_set_layers(struct model_spec *spec, const struct layer_spec *layer); /* every layer alike */
+/* LayerNorms with biases. */
+void family_set_layer_norms(struct model_spec *spec);
+/* What GPT-2 and GPT-J take, and what they call the keys: by their own names, or by those of other families. */
+struct size_defaults family_gpt_sizes(struct json_reader *r);
+/* The names that GPT-2, GPT-J and EXAONE share. */
+void family_set_gpt_names(struct tensor_names *names);
+/* The first of two names of a key that the file has; `other` if it has neither. */
+const char *family_either_key(struct json_reader *r, const char *key, const char *other);
+/* Fails unless the key is absent or of this value. `what` is said of the other: "norms after sublayers". */
+void family_require_bool(struct json_reader *r, const char *key, bool expected, const char *what);
 
 /* Every full_every-th layer attends to all tokens, the others to the last `window` ones. */
 void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every);
 /* layer_types: a layer of "sliding_attention" gets the window, one of "full_attention" none. Where the key is absent,
  * layers keep theirs. window 0: the model has none. */
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);
+/* no_rope_layers or no_rope_layer_interval: layers rotate where the first has a 1, in spite of its name; without it or
+ * with an empty one all rotate but every so many-th, 4 where the file does not say. */
+void family_read_rotating_layers(struct json_reader *r, struct model_spec *spec);
+/* layer_types: a layer of "chunked_attention" attends to its own chunk of so many tokens, one of "full_attention" to
+ * all. Where the key is absent, those have chunks that rotate. chunk 0: the file has null. */
+void family_read_chunks(struct json_reader *r, int32_t chunk, struct model_spec *spec);
 /* sliding_window; 0: none, which null stands for. */
 int32_t family_read_window(struct json_reader *r, int32_t absent);
 /* sliding_window, which is `absent` without the key, and layer_types of models that need a window, or
@@ -134,22 +159,28 @@ struct experts_keys {
 };
 /* Reads these; the router is a softmax over all experts, whose weights are used as they are. */
 struct experts_spec family_read_experts(struct json_reader *r, const struct experts_keys *keys);
+/* Reads these; the router takes sigmoids, with a bias for the choice, and normalizes weights. */
+struct experts_spec family_read_sigmoid_experts(struct json_reader *r, const struct experts_keys *keys);
+/* Reads these, with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which
+ * those count whose two best experts have the largest sum. normalize: where the file does not say. */
+struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
+                                                 bool normalize);
 /* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
 void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
                         int32_t shared_size);
-/* The same with DeepSeek V3's router (DeepSeek-AI, 2024): sigmoids, a bias for the choice, and groups of which those
- * count whose two best experts have the largest sum. normalize: where the file does not say. */
-struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
-                                                 bool normalize);
 /* Gives the layers from `first` on experts, and beside them an MLP as wide as `shared` of them. */
 void family_set_deepseek_experts(struct model_spec *spec, const struct experts_spec *experts, int32_t first,
                                  int32_t shared);
 /* Gives the layers that mlp_layer_types calls "sparse" experts; without it, those from `first` on. */
 void family_set_listed_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                                int32_t first, int32_t shared_size);
+/* Whether the key is an array of numbers of layers that has this one. */
+bool family_list_has_layer(struct json_reader *r, const char *key, int32_t layer);
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);
+/* Mixtral's names of experts. */
+void family_set_mixtral_names(struct model_spec *spec);
 /* Granite's: sets their names, too, and those of the MLP beside them. */
 struct experts_spec family_read_granite_experts(struct json_reader *r, struct model_spec *spec);
 /* Granite's, of layers that are set: scales of attention, residuals, embeddings and logits. */
@@ -160,5 +191,7 @@ float family_read_soft_cap(struct json_reader *r, const char *key, double absent
 /* Fails unless hidden_act is absent or the one that the family's layers compute. */
 void family_check_activation(struct json_reader *r, const char *expected);
 enum activation family_read_activation(struct json_reader *r, const char *key, enum activation absent);
+/* The activation of an MLP without a gate. */
+enum activation family_read_plain_activation(struct json_reader *r, const char *key, enum activation absent);
 
 #endif

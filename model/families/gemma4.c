@@ -1,4 +1,4 @@
-/* Gemma 4, text, dense (Google, 2026): Gemma 3 with heads of other sizes in layers without a window, scores that are
+/* Gemma 4, text (Google, 2026): Gemma 3 with heads of other sizes in layers without a window, scores that are
  * not scaled, values that are normed, and a number that each layer multiplies the residual stream by. In E2B and E4B
  * tokens have embeddings for each layer, and the last layers read K and V of an earlier one. */
 #include <stdio.h>
@@ -105,12 +105,25 @@ static void read_sharing(struct json_reader *r, struct model_spec *spec)
     }
 }
 
+/* Of 26B-A4B: beside the MLP of each layer. */
+static void read_experts(struct json_reader *r, struct model_spec *spec)
+{
+    static const struct experts_keys keys = {
+        .num_experts = {"num_experts"}, .top_k = "top_k_experts", .size = "moe_intermediate_size"};
+    if (!json_reader_bool(r, "enable_moe_block", false)) return;
+    struct experts_spec experts = family_read_experts(r, &keys);
+    experts.router.normalize = true;
+    experts.expert_scales = experts.own_norms = true;
+    experts.gate.activation = spec->layers[0].mlp.activation;
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].experts = experts;
+    spec->names.router = "router.proj";
+    spec->names.experts = NULL;
+    spec->names.expert_gate_up = "experts.gate_up_proj";
+    spec->names.expert_down = "experts.down_proj";
+}
+
 static void check_refused(struct json_reader *r)
 {
-    if (json_reader_bool(r, "enable_moe_block", false))
-        json_reader_fail(r, STATUS_UNSUPPORTED,
-                         "enable_moe_block is true: quire lacks the mixture of experts beside an "
-                         "MLP");
     const char *bidirectional = json_reader_string(r, "use_bidirectional_attention", "vision");
     if (strcmp(bidirectional, "vision") != 0) /* which text does not have */
         json_reader_fail(r, STATUS_UNSUPPORTED, "use_bidirectional_attention is \"%s\": attention to later tokens",
@@ -129,6 +142,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     read_windows(r, spec);
     read_heads(r, spec);
     read_sharing(r, spec);
+    read_experts(r, spec);
     family_set_two_ropes(spec);
     const int32_t absent = json_reader_has(r, "hidden_size_per_layer_input") ? 0 : 256;
     spec->per_layer_size = json_reader_int(r, "hidden_size_per_layer_input", absent, 0, 1 << 16);
@@ -147,5 +161,6 @@ const struct family family_gemma4 = {
     .rope_local_theta = 10000,
     .rope = &rope,
     .reads = "attention_bias final_logit_softcapping hidden_activation sliding_window layer_types per_layer_config "
-             "use_bidirectional_attention",
-    .ignores = "hidden_act use_sliding_window query_pre_attn_scalar"};
+             "use_bidirectional_attention num_experts",
+    .ignores = "hidden_act use_sliding_window query_pre_attn_scalar",
+    .sizes = {2304, 9216, 30, 8, 262144}};

@@ -1,5 +1,5 @@
 /* gpt-oss (OpenAI, 2025): a mixture of experts with biases everywhere, whose heads have learnt sinks. Every second
- * layer has a window. */
+ * layer has a window. As published, config.json names no type, the floats are bfloat16, and the experts are MXFP4. */
 #include "model/families/families.h"
 
 static void read(struct json_reader *r, struct model_spec *spec)
@@ -38,6 +38,7 @@ static const struct rope_config rope = {.type = ROPE_YARN,
 const struct family family_gpt_oss = {.model_type = "gpt_oss",
                                       .architecture = "GptOssForCausalLM",
                                       .read = read,
+                                      .dtype = DTYPE_BFLOAT16,
                                       .rope_theta = 150000,
                                       .rope = &rope,
                                       .reads =

@@ -12,12 +12,9 @@ static struct experts_spec read_experts(struct json_reader *r)
                                              .absent_num_experts = 256,
                                              .absent_top_k = 8,
                                              .absent_size = 512};
-    struct experts_spec experts = family_read_experts(r, &keys);
-    experts.router.kind = ROUTER_SIGMOID;
-    experts.router.normalize = true;
+    struct experts_spec experts = family_read_sigmoid_experts(r, &keys);
     experts.router.scaling = (float)json_reader_number(r, "moe_routed_scaling_factor", 1, 1e-6, 1e6);
     experts.router.soft_cap = (float)json_reader_number(r, "moe_router_logit_softcapping", 0, 0, 1e6);
-    experts.choice_bias = true;
     if (json_reader_bool(r, "moe_apply_router_weight_on_input", false))
         json_reader_fail(r, STATUS_UNSUPPORTED,
                          "moe_apply_router_weight_on_input is true, but in this family quire weights what experts "

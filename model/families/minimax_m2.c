@@ -18,20 +18,13 @@ static void read(struct json_reader *r, struct model_spec *spec)
                                              .absent_top_k = 8};
     const struct size_defaults defaults = {.max_position = 196608, .num_kv_heads = 8, .head_size = 128};
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
-    layer.experts = family_read_experts(r, &keys);
-    layer.experts.router.kind = ROUTER_SIGMOID;
-    layer.experts.router.normalize = true;
-    layer.experts.choice_bias = true;
+    layer.experts = family_read_sigmoid_experts(r, &keys);
     layer.mlp.intermediate_size = 0;
     layer.attention.qk_norm = QK_NORM_PROJECTION;
     read_rotation(r, &layer.attention);
     family_set_layers(spec, &layer);
-    spec->names.router = "block_sparse_moe.gate";
+    family_set_mixtral_names(spec);
     spec->names.choice_bias = "block_sparse_moe.e_score_correction_bias";
-    spec->names.experts = "block_sparse_moe.experts";
-    spec->names.expert_gate = "w1";
-    spec->names.expert_up = "w3";
-    spec->names.expert_down = "w2";
 }
 
 const struct family family_minimax_m2 = {.model_type = "minimax_m2",

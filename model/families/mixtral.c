@@ -1,7 +1,7 @@
 /* Mixtral (Jiang et al., 2024): Mistral whose MLPs are mixtures of experts. */
 #include "model/families/families.h"
 
-static void set_names(struct model_spec *spec)
+void family_set_mixtral_names(struct model_spec *spec)
 {
     spec->names.router = "block_sparse_moe.gate";
     spec->names.experts = "block_sparse_moe.experts";
@@ -21,7 +21,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.attention.window = family_read_window(r, 0);
     layer.mlp.intermediate_size = 0;
     family_set_layers(spec, &layer);
-    set_names(spec);
+    family_set_mixtral_names(spec);
 }
 
 const struct family family_mixtral = {.model_type = "mixtral",

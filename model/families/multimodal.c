@@ -15,15 +15,18 @@ static const struct kind {
     {"aya_vision cohere2_vision", "cohere2", true, VISION},
     {"exaone4_5", "exaone4", false, VISION},
     {"gemma3", "gemma3_text", true, VISION},
+    {"gemma4", "gemma4_text", true, VISION | AUDIO},
     {"glm4v", "glm4v_text", false, VISION},
     {"granite4_vision", "granite4_vision_text", false, VISION},
     {"idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava", "llama", false, VISION},
     {"internvl", "qwen2", true, VISION},
+    {"llama4", "llama4_text", false, VISION},
     {"llava_onevision", "qwen2", false, VISION},
     {"mistral3", "mistral", true, VISION},
     {"qwen2_5_vl", "qwen2_5_vl_text", false, VISION},
     {"qwen2_vl", "qwen2_vl_text", false, VISION},
     {"qwen3_vl", "qwen3_vl_text", false, VISION},
+    {"qwen3_vl_moe", "qwen3_vl_moe_text", false, VISION},
 };
 
 static const struct kind *find_kind(const char *model_type)
@@ -66,7 +69,7 @@ struct multimodal multimodal_read(struct json_reader *r)
     if (nested && !json_is_map(nested)) json_reader_expected(r, "text_config", "an object", nested);
     out.is_nested = json_is_map(nested);
     out.has_vision = kind->modalities & VISION;
-    out.has_audio = kind->modalities & AUDIO;
+    out.has_audio = (kind->modalities & AUDIO) && json_reader_get(r, "audio_config"); /* null in some files */
     out.text = json_copy((json_t *)(out.is_nested ? nested : r->object));
     if (!out.text) {
         json_reader_fail(r, STATUS_OUT_OF_MEMORY, "out of host memory for the file");

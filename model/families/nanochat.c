@@ -8,7 +8,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     layer.attention.qk_norm = QK_NORM_HEAD;
     layer.attention.norm_after_rotation = true;
-    layer.mlp.kind = MLP_RELU2;
+    layer.mlp.kind = MLP_PLAIN;
+    layer.mlp.activation = ACTIVATION_RELU2;
     family_check_activation(r, "relu2");
     family_set_layers(spec, &layer);
     spec->no_gains = true;

@@ -18,6 +18,8 @@ static void check_keys(struct json_reader *r, const struct family *family)
     json_object_foreach((json_t *)r->object, key, value)
     {
         if (family->reads_alpha && strcmp(key, "alpha") == 0) continue;
+        if (family->reads_mscale && words_have("short_mscale long_mscale", key)) continue;
+        if (family->scales_queries && words_have("llama_4_scaling_beta max_position_embeddings", key)) continue;
         if (!json_is_null(value) && !words_have(known, key))
             json_reader_fail(r, STATUS_UNSUPPORTED, "%s%s is set, a key that quire does not know", r->prefix,
                              show_string(key).text);
@@ -66,8 +68,8 @@ static void read_llama3(struct json_reader *r, struct rope_config *rope)
     rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
     rope->low_freq_factor = json_reader_require_number(r, "low_freq_factor", 1e-6, 1e6);
     rope->high_freq_factor = json_reader_require_number(r, "high_freq_factor", 1e-6, 1e6);
-    if (rope->high_freq_factor <= rope->low_freq_factor)
-        json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must be greater than low_freq_factor (%g)",
+    if (rope->high_freq_factor < rope->low_freq_factor)
+        json_reader_fail(r, STATUS_INVALID, "%shigh_freq_factor (%g) must not be less than low_freq_factor (%g)",
                          r->prefix, rope->high_freq_factor, rope->low_freq_factor);
 }
 
@@ -134,6 +136,16 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
     read_pair_factors(r, "long_factor", num_pairs, rope->long_factor);
 }
 
+/* Phi-3.5-MoE's, of shorter and of longer sequences. */
+static void read_mscale(struct json_reader *r, struct rope_config *rope)
+{
+    const double longer = json_reader_require_number(r, "long_mscale", 1e-6, 1e6);
+    rope->attention_factor = json_reader_require_number(r, "short_mscale", 1e-6, 1e6);
+    if (rope->attention_factor != longer)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%sshort_mscale (%g) and long_mscale (%g) are not the same number",
+                         r->prefix, rope->attention_factor, longer);
+}
+
 /* Sets the rotary_dim of layers that this rope rotates, if it rotates only a part of each head. */
 static void narrow_rotation(struct json_reader *r, int32_t rope, double factor, struct model_spec *spec)
 {
@@ -165,7 +177,8 @@ static bool reads_partial_rotary_factor(const struct family *family)
 static double read_partial_rotary_factor(struct json_reader *r, const struct family *family)
 {
     const double absent = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
-    return reads_partial_rotary_factor(family) ? json_reader_number(r, "partial_rotary_factor", absent, 0, 1) : 1;
+    const char *key = family->partial_rotary_factor_key ? family->partial_rotary_factor_key : "partial_rotary_factor";
+    return reads_partial_rotary_factor(family) ? json_reader_number(r, key, absent, 0, 1) : 1;
 }
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
@@ -195,6 +208,7 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
     if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
     if (rope->type == ROPE_LONGROPE) read_longrope(r, spec, partial, rope);
+    if (rope->type == ROPE_LONGROPE && outer->family->reads_mscale) read_mscale(r, rope);
 }
 
 /* The object of a key; NULL: none. */
@@ -233,6 +247,18 @@ static void read_object(struct json_reader *r, const json_t *object, const char 
     r->status = inner.status;
 }
 
+/* By which every layer scales its queries, in the object of a rope; 0.1 without an object. */
+static void read_query_scaling(struct json_reader *r, const json_t *object, const char *prefix, struct model_spec *spec)
+{
+    struct json_reader inner = *r;
+    struct query_scaling scaling = {.length = spec->ropes[0].original_max_position, .beta = 0.1f};
+    inner.object = object;
+    inner.prefix = prefix;
+    if (object) scaling.beta = (float)json_reader_require_number(&inner, "llama_4_scaling_beta", -1e6, 1e6);
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.query_scaling = scaling;
+    r->status = inner.status;
+}
+
 static struct rope_config unscaled(const struct model_spec *spec, double theta)
 {
     return (struct rope_config){
@@ -240,18 +266,21 @@ static struct rope_config unscaled(const struct model_spec *spec, double theta)
 }
 
 /* A key beside the object is the default of the same key inside it, except original_max_position_embeddings, where the
- * one beside it counts. */
+ * one beside it counts. A theta that read() has set stands for the family's. */
 static void read_one_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    const double theta = family->rope_theta > 0 ? family->rope_theta : 10000;
+    const double known = spec->ropes[0].theta > 0 ? spec->ropes[0].theta : family->rope_theta;
+    const double theta = known > 0 ? known : 10000;
+    const char *theta_key = family->rope_theta_key ? family->rope_theta_key : "rope_theta";
     struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
-    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", theta, 2, 1e15));
+    spec->ropes[0] = unscaled(spec, json_reader_number(r, theta_key, theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
     const char *prefix;
     const json_t *object = find_rope_object(r, &prefix);
     if (!object && family->rope && !json_reader_get(r, "rope_parameters")) spec->ropes[0] = *family->rope;
     read_object(r, object, prefix, spec, &outer, &spec->ropes[0]);
+    if (family->scales_queries) read_query_scaling(r, object, prefix, spec);
     narrow_rotation(r, 0, outer.partial_rotary_factor, spec);
 }
 
@@ -334,6 +363,15 @@ static void read_layer_thetas(struct json_reader *r, struct model_spec *spec)
     if (count > 0) spec->num_ropes = count;
 }
 
+/* The positions that queries would be scaled by are rows of a table, of which longrope has two for each position. */
+static void check_query_scaling(struct json_reader *r, const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers && spec->ropes[0].type == ROPE_LONGROPE; i++)
+        if (spec->layers[i].attention.query_scaling.length > 0)
+            json_reader_fail(r, STATUS_UNSUPPORTED,
+                             "the rope_type is \"longrope\", but layer %d scales its queries by their position", i);
+}
+
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     if (spec->num_ropes > 1) {
@@ -342,4 +380,5 @@ void family_read_rope(struct json_reader *r, const struct family *family, struct
         read_one_rope(r, family, spec);
         if (words_have(family->reads, "layer_rope_theta")) read_layer_thetas(r, spec);
     }
+    check_query_scaling(r, spec);
 }

@@ -2,23 +2,6 @@
  * nothing (NoPE: Kazemnejad et al., 2023). */
 #include "model/families/families.h"
 
-/* Whether a layer rotates is 1 or 0 in no_rope_layers, in spite of the key's name. */
-static void read_rotation(struct json_reader *r, struct model_spec *spec)
-{
-    const json_t *list = json_reader_get(r, "no_rope_layers");
-    const int32_t interval = json_reader_int(r, "no_rope_layer_interval", 4, 1, INT32_MAX);
-    if (list && (!json_is_array(list) || json_array_size(list) < (size_t)spec->num_layers)) {
-        json_reader_expected(r, "no_rope_layers", "an array of a 1 or a 0 for each of num_hidden_layers", list);
-        return;
-    }
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        const bool rotates =
-            list ? json_reader_to_int64(r, "an element of no_rope_layers", json_array_get(list, (size_t)i), 0, 1)
-                 : (i + 1) % interval != 0;
-        if (!rotates) spec->layers[i].attention.rotary_dim = 0;
-    }
-}
-
 /* Unless layer_types says otherwise, layers that rotate nothing have the window. */
 static void read_windows(struct json_reader *r, struct model_spec *spec)
 {
@@ -35,7 +18,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     layer.mlp.bias = json_reader_bool(r, "mlp_bias", false);
     family_set_layers(spec, &layer);
-    read_rotation(r, spec);
+    family_read_rotating_layers(r, spec);
     read_windows(r, spec);
 }
 

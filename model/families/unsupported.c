@@ -13,10 +13,9 @@ enum {
     VISION = 8,
     AUDIO = 16,
     ENCODER = 32,
-    OLDER = 64,
-    SERIES = 128,
-    OTHER = 256,
-    MIXED_HEADS = 512,
+    SERIES = 64,
+    OTHER = 128,
+    MIXED_HEADS = 256,
 };
 
 static const struct {
@@ -29,7 +28,6 @@ static const struct {
     {RECURRENT, "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
     {LATENT, "latent attention (MLA)"},
     {EXPERTS, "a mixture of experts"},
-    {OLDER, "learned positions, ALiBi, or norms with biases"},
     {SERIES, "time series in place of text"},
     {OTHER, "layers of a kind of its own"},
     {MIXED_HEADS, "a mixture of attention heads (MoA)"},
@@ -40,10 +38,8 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "aria_text cohere2_moe dbrx deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "glm4v_moe_text hunyuan_v1_moe "
-              "inkling_text llama4_text minimax_m3_vl_text "
-              "phimoe qwen3_omni_moe_text qwen3_vl_moe_text step3p5"},
+    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text glm4v_moe_text inkling_text minimax_m3_vl_text "
+              "qwen3_omni_moe_text step3p5"},
     {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
@@ -54,12 +50,11 @@ static const struct {
     {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
+    {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "
             "cohere_compass_text diffllama doge gemma3n_text gemma4_assistant gemma4_unified_assistant "
-            "gemma4_unified_text hrm_text ministral3 "
+            "gemma4_unified_text hrm_text "
             "muse_glimmer_assistant muse_glimmer_text reformer voxtral_realtime_text xlnet"},
-    {OLDER, "biogpt bloom codegen cpmant ctrl falcon gpt-sw3 gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gptj "
-            "jais2 modernbert-decoder mpt nemotron openai-gpt opt persimmon phi stablelm starcoder2 xglm"},
     {ENCODER, "EvollaModel albert bart bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small bros "
               "camembert canine convbert data2vec-text deberta deberta-v2 distilbert dpr electra encoder-decoder ernie "
               "esm esmc esmfold2 eurobert evolla flaubert fnet fsmt funnel ibert jina_embeddings_v3 layoutlm led lilt "
@@ -119,10 +114,9 @@ static const struct {
     {VISION | ENCODER,
      "layoutlmv2 layoutlmv3 layoutxlm lxmert modernvbert neomme nougat perceiver t5gemma2 t5gemma2_decoder "
      "t5gemma2_encoder t5gemma2_text udop vision-encoder-decoder visual_bert"},
-    {VISION | AUDIO, "gemma3n gemma4 gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
+    {VISION | AUDIO, "gemma3n gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
                      "qwen2_5_omni_text qwen2_5_omni_thinker"},
-    {VISION | EXPERTS,
-     "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe llama4 minimax_m3_vl qwen3_vl_moe step3p7"},
+    {VISION | EXPERTS, "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe minimax_m3_vl step3p7"},
     {VISION | LATENT | EXPERTS, "kimi_k25"},
     {VISION | AUDIO | EXPERTS, "inkling_mm_model qwen3_omni_moe qwen3_omni_moe_thinker"},
     {VISION | RECURRENT, "qwen3_5"},

@@ -119,6 +119,20 @@ static void clip(const struct residual_stream *s, const struct attention_spec *a
     b->clip(b, &args);
 }
 
+/* Before the rotation, which is linear. */
+static void scale_queries(const struct residual_stream *s, const struct qkv *qkv, const struct attention_spec *a)
+{
+    struct backend *b = s->d->backend;
+    const struct scale_queries_args args = {.x = qkv->q,
+                                            .stride = qkv->stride,
+                                            .positions = s->d->inputs->positions,
+                                            .scaling = a->query_scaling,
+                                            .num_tokens = s->num_tokens,
+                                            .size = (int32_t)attention_q_size(a),
+                                            .dtype = s->d->dtype};
+    b->scale_queries(b, &args);
+}
+
 /* Rotates q and k, stores k and v, and computes the heads' results. */
 static void attend(const struct decoder *d, const struct step_shape *shape, const struct decode_attention_args *args,
                    int32_t layer)
@@ -165,6 +179,7 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
         layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
         layer_norm_in_place(s, qkv.k, qkv.stride, attention_k_size(a), &w->k_norm);
     }
+    if (a->query_scaling.length > 0) scale_queries(s, &qkv, a);
     if (a->v_norm) norm_values(b, &args.rotary, a, qkv.v, &w->v_norm);
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);

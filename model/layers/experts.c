@@ -23,57 +23,173 @@ static void route(const struct residual_stream *s, const struct matmul_input *in
     const struct route_experts_args args = {.plan = d->act.experts.plan,
                                             .logits = d->act.experts.logits,
                                             .choice_bias = w->choice_bias.data,
+                                            .expert_scales = w->expert_scales.data,
                                             .router = d->spec->layers[layer].experts.router,
                                             .num_tokens = s->num_tokens};
     project(s, d->act.experts.logits, DTYPE_FLOAT32, &w->router, in);
     d->backend->route_experts(d->backend, &args);
 }
 
+/* Where the experts of a layer are computed: by the decoder's backend, or on the host. */
+struct place {
+    struct backend *backend;
+    const struct expert_activations *act;
+    int32_t num_tokens;
+};
+
+static void compute_gate_up(const struct place *p, const struct decoder *d, int32_t layer, const void *x)
+{
+    const struct experts_spec *e = &d->spec->layers[layer].experts;
+    const struct expert_weights *w = &d->weights->layers[layer].experts;
+    const struct experts_gate_up_args args = {.out = p->act->gated,
+                                              .x = x,
+                                              .gate_up = matrices(w, w->gate_up, 2),
+                                              .gate = e->gate,
+                                              .plan = p->act->plan,
+                                              .weights_first = e->weights_first,
+                                              .scratch = p->act->scratch,
+                                              .num_tokens = p->num_tokens,
+                                              .num_experts = e->router.num_experts,
+                                              .top_k = e->router.top_k,
+                                              .size = e->intermediate_size,
+                                              .dtype = d->dtype};
+    p->backend->experts_gate_up(p->backend, &args);
+}
+
+/* Whether experts add to the output of the MLP beside them. */
+static bool has_base(const struct decoder *d, int32_t layer)
+{
+    const struct layer_spec *l = &d->spec->layers[layer];
+    return l->mlp.intermediate_size > 0 && !l->experts.own_norms;
+}
+
+/* Into `out`, which has what they add to. */
+static void compute_down(const struct place *p, const struct decoder *d, int32_t layer, void *out)
+{
+    const struct experts_spec *e = &d->spec->layers[layer].experts;
+    const struct expert_weights *w = &d->weights->layers[layer].experts;
+    const struct experts_down_args args = {.out = out,
+                                           .x = p->act->gated,
+                                           .down = matrices(w, w->down, 1),
+                                           .plan = p->act->plan,
+                                           .weights_first = e->weights_first,
+                                           .base = has_base(d, layer) ? out : NULL,
+                                           .base_gate = e->shared_gate ? p->act->base_gate : NULL,
+                                           .scratch = p->act->scratch,
+                                           .num_tokens = p->num_tokens,
+                                           .num_experts = e->router.num_experts,
+                                           .top_k = e->router.top_k,
+                                           .size = e->intermediate_size,
+                                           .dtype = d->dtype};
+    p->backend->experts_down(p->backend, &args);
+}
+
+/* ---- on the host ---- */
+
+/* A graph calls this for steps of any number of tokens up to its own: the plan says how many there are. */
+static void compute_on_host(void *host_layer)
+{
+    const struct host_layer *l = host_layer;
+    const struct host_experts *h = &l->d->host_experts;
+    const struct router_params *r = &l->d->spec->layers[l->layer].experts.router;
+    if (h->idle) return;
+    const struct place p = {h->backend, &h->act, h->act.plan.starts[r->num_experts] / r->top_k};
+    compute_gate_up(&p, l->d, l->layer, h->x);
+    compute_down(&p, l->d, l->layer, h->hidden);
+}
+
+/* A copy of so many rows of the residual stream's size, in whole words. */
+static struct copy_segment copy_of_rows(const struct residual_stream *s, void *destination, const void *source)
+{
+    const int64_t bytes = (int64_t)s->num_tokens * s->d->spec->hidden_size * dtype_size(s->d->dtype);
+    return (struct copy_segment){destination, source, (bytes + 3) / 4 * 4};
+}
+
+static void copy_many(const struct residual_stream *s, const struct copy_segment *segments, int32_t count)
+{
+    const struct copy_many_args args = {.segments = segments, .count = count};
+    s->d->backend->copy_many(s->d->backend, &args);
+}
+
+/* What experts on the host read, but for the output of the MLP beside them. */
+static void send_input(const struct residual_stream *s, const void *x, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct router_params *r = &d->spec->layers[layer].experts.router;
+    const struct expert_plan *from = &d->act.experts.plan, *to = &d->host_experts.act.plan;
+    const int64_t assignments = (int64_t)s->num_tokens * r->top_k;
+    const struct copy_segment segments[] = {
+        copy_of_rows(s, d->host_experts.x, x),
+        {to->starts, from->starts, (r->num_experts + 1) * (int64_t)sizeof *to->starts},
+        {to->tokens, from->tokens, assignments * (int64_t)sizeof *to->tokens},
+        {to->rows, from->rows, assignments * (int64_t)sizeof *to->rows},
+        {to->weights, from->weights, assignments * (int64_t)sizeof *to->weights},
+    };
+    copy_many(s, segments, sizeof segments / sizeof *segments);
+}
+
+/* `out` goes to the host with what experts add to, and comes back with what they make. */
+static void compute_away(const struct residual_stream *s, int32_t layer, void *out)
+{
+    const struct decoder *d = s->d;
+    void *hidden = d->host_experts.hidden;
+    const struct copy_segment output = copy_of_rows(s, out, hidden);
+    const struct copy_segment base[] = {copy_of_rows(s, hidden, out),
+                                        {d->host_experts.act.base_gate, d->act.experts.base_gate,
+                                         s->num_tokens * (int64_t)sizeof *d->act.experts.base_gate}};
+    if (has_base(d, layer)) copy_many(s, base, d->spec->layers[layer].experts.shared_gate ? 2 : 1);
+    d->backend->call_host(d->backend, compute_on_host, (void *)&d->host_experts.layers[layer]);
+    copy_many(s, &output, 1);
+}
+
+/* ---- the sublayer ---- */
+
 void experts_inner(struct residual_stream *s, const struct norm_params *norm, int32_t layer)
 {
     const struct decoder *d = s->d;
     const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
-    const struct matmul_input in = residual_input(s, norm, NULL);
+    const struct place here = {d->backend, &d->act.experts, s->num_tokens};
+    struct matmul_input in = residual_input(s, e->own_norms ? &w->router_norm : norm, NULL);
     route(s, &in, layer);
+    in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
     if (e->shared_gate) project(s, d->act.experts.base_gate, DTYPE_FLOAT32, &w->shared_gate, &in);
-    const struct experts_gate_up_args args = {.out = d->act.experts.gated,
-                                              .x = in.x,
-                                              .gate_up = matrices(w, w->gate_up, 2),
-                                              .gate = e->gate,
-                                              .plan = d->act.experts.plan,
-                                              .weights_first = e->weights_first,
-                                              .scratch = d->act.experts.scratch,
-                                              .num_tokens = s->num_tokens,
-                                              .num_experts = e->router.num_experts,
-                                              .top_k = e->router.top_k,
-                                              .size = e->intermediate_size,
-                                              .dtype = d->dtype};
-    d->backend->experts_gate_up(d->backend, &args);
+    if (layer < d->host_experts.num_layers)
+        send_input(s, in.x, layer);
+    else
+        compute_gate_up(&here, d, layer, in.x);
+}
+
+/* s->hidden = post_shared_norm(s->hidden) + post_norm(x) */
+static void add_normed(const struct residual_stream *s, void *x, const struct expert_weights *w)
+{
+    const struct decoder *d = s->d;
+    const int32_t size = d->spec->hidden_size;
+    const struct fused_add_rms_norm_args args = {.x = x,
+                                                 .residual = s->hidden,
+                                                 .multiplier = 1,
+                                                 .sum_multiplier = 1,
+                                                 .post_norm = &w->post_norm,
+                                                 .num_tokens = s->num_tokens,
+                                                 .size = size,
+                                                 .dtype = d->dtype};
+    layer_norm_in_place(s, s->hidden, size, size, &w->post_shared_norm);
+    d->backend->fused_add_rms_norm(d->backend, &args);
 }
 
 void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct decoder *d = s->d;
     const struct layer_spec *l = &d->spec->layers[layer];
-    const struct experts_spec *e = &l->experts;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const bool shared = l->mlp.intermediate_size > 0;
-    const struct experts_down_args args = {.out = s->hidden,
-                                           .x = d->act.experts.gated,
-                                           .down = matrices(&w->experts, w->experts.down, 1),
-                                           .plan = d->act.experts.plan,
-                                           .weights_first = e->weights_first,
-                                           .base = shared ? s->hidden : NULL,
-                                           .base_gate = e->shared_gate ? d->act.experts.base_gate : NULL,
-                                           .scratch = d->act.experts.scratch,
-                                           .num_tokens = s->num_tokens,
-                                           .num_experts = e->router.num_experts,
-                                           .top_k = e->router.top_k,
-                                           .size = e->intermediate_size,
-                                           .dtype = d->dtype};
+    const struct place here = {d->backend, &d->act.experts, s->num_tokens};
+    void *out = l->experts.own_norms ? d->act.qkv : s->hidden;
     residual_begin(s);
-    if (shared) project(s, s->hidden, d->dtype, &w->down, in);
-    d->backend->experts_down(d->backend, &args);
-    residual_pend(s, &w->post_mlp_norm, l->residual_multiplier);
+    if (l->mlp.intermediate_size > 0) project(s, s->hidden, d->dtype, &w->down, in);
+    if (layer < d->host_experts.num_layers)
+        compute_away(s, layer, out);
+    else
+        compute_down(&here, d, layer, out);
+    if (l->experts.own_norms) add_normed(s, out, &w->experts);
+    residual_pend(s, &w->post_mlp_norm, l->residual_multiplier * (l->experts.mean ? 0.5f : 1));
 }

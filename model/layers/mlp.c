@@ -1,4 +1,5 @@
-/* The MLP of a layer: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020; or down(xielu(up(x))). */
+/* The MLP of a layer: down(activation(gate(x)) * up(x)), SwiGLU and GeGLU of Shazeer, 2020; or down(activation(up(x))).
+ */
 #include "model/layers/layers.h"
 
 static const struct norm_params *input_norm(const struct residual_stream *s, int32_t layer)
@@ -35,19 +36,21 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
     return out;
 }
 
-/* xielu(up(y)); in act.gated, or quantized in act.gate_up, which such an MLP does not need. */
-static struct matmul_input up_and_xielu(struct residual_stream *s, int32_t layer)
+/* activation(up(y)); in act.gated, or quantized in act.gate_up, which such an MLP does not need. */
+static struct matmul_input up_and_activate(struct residual_stream *s, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const struct mlp_spec *m = &d->spec->layers[layer].mlp;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct xielu_args args = {.out = d->act.gated,
-                                    .x = d->act.gated,
-                                    .params = w->xielu,
-                                    .num_tokens = s->num_tokens,
-                                    .size = d->spec->layers[layer].mlp.intermediate_size,
-                                    .dtype = d->dtype};
+    const struct activate_args args = {.out = d->act.gated,
+                                       .x = d->act.gated,
+                                       .activation = m->activation,
+                                       .xielu = w->xielu,
+                                       .num_tokens = s->num_tokens,
+                                       .size = m->intermediate_size,
+                                       .dtype = d->dtype};
     residual_project(s, d->act.gated, d->dtype, &w->gate_up, input_norm(s, layer));
-    d->backend->xielu(d->backend, &args);
+    d->backend->activate(d->backend, &args);
     return layer_quantize_for(s, d->act.gated, &w->down, d->act.gate_up);
 }
 
@@ -56,7 +59,7 @@ struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer)
     const struct layer_spec *l = &s->d->spec->layers[layer];
     if (l->experts.router.num_experts > 0) experts_inner(s, input_norm(s, layer), layer);
     if (l->mlp.intermediate_size == 0) return (struct matmul_input){0};
-    return l->mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_xielu(s, layer);
+    return l->mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_activate(s, layer);
 }
 
 void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)

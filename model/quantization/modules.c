@@ -81,6 +81,15 @@ static bool has_parts(const char *name, const char *parts)
     return false;
 }
 
+/* Of experts, "gate" means the router and not each expert's gate_proj, as vLLM takes it, where all experts of a layer
+ * are one module: a pattern is part of what comes before the expert's number. */
+static bool has_substring(const struct module *m, const char *name, const char *pattern)
+{
+    const char *found = *pattern ? strstr(name, pattern) : NULL;
+    const char *experts = m->tensor->num_experts > 0 ? strstr(name, "experts") : NULL;
+    return found && (!experts || found <= experts);
+}
+
 static bool is_match(const struct module *m, const char *name, const char *pattern, enum module_match how)
 {
     switch (how) {
@@ -90,7 +99,7 @@ static bool is_match(const struct module *m, const char *name, const char *patte
     case MATCH_PARTS:
         return has_parts(name, pattern);
     case MATCH_SUBSTRING:
-        return *pattern && strstr(name, pattern) != NULL;
+        return has_substring(m, name, pattern);
     case MATCH_GLOB:
         return has_parts(name, pattern) || fnmatch(pattern, name, 0) == 0;
     }

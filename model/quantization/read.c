@@ -170,12 +170,23 @@ static void check_expert(struct quantization_reader *q, const struct module *m)
         quantization_refuse(q, "a mix of formats among the experts of a layer (%s)", m->name.text);
 }
 
+/* Programs that quantize matrices cut a tensor of all experts of a layer into them. */
+static void name_experts(struct quantization_reader *q, const struct module *m)
+{
+    struct tensor_names *names = &q->spec->names;
+    const bool cut = m->tensor->num_experts > 0 && q->spec->schemes[m->scheme].storage != STORED_MXFP4_BLOCKS;
+    if (m->scheme == 0 || !cut || names->experts || !names->quantized_experts) return;
+    names->experts = names->quantized_experts;
+    names->expert_down = tensor_names_llama.expert_down;
+}
+
 static void store_schemes(struct quantization_reader *q)
 {
     for (int32_t i = 0; i < q->num_modules; i++) {
         const struct module *m = &q->modules[i];
         if (m->scheme != 0) check_shape(q, m);
         if (m->tensor->num_experts > 0) check_expert(q, m);
+        name_experts(q, m);
         if (m->tensor->role == TENSOR_LM_HEAD)
             q->spec->lm_head_scheme = m->scheme;
         else if (m->tensor->layer >= 0)

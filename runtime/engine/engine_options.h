@@ -31,9 +31,10 @@ struct engine_options {
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
     int32_t max_num_seqs;            /* sequences in one step; 0: 256, or fewer where memory is short */
-    int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU as many as its threads compute
-                                        in about a second, a power of two from 128 to 8192, and 8192 without
-                                        chunked prefill. At least max_num_seqs. Fewer where memory is short */
+    int32_t max_num_batched_tokens;  /* tokens in one step; 0: 8192 on a GPU; on the CPU, or where it computes experts
+                                        for a GPU, as many as its threads compute in about a second, a power of two from
+                                        128 to 8192, and 8192 without chunked prefill. At least max_num_seqs. Fewer where
+                                        memory is short */
     double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
     double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed from memory */
@@ -42,13 +43,16 @@ struct engine_options {
     bool enable_prefix_caching, enable_chunked_prefill;
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;
-    bool enforce_eager;    /* no CUDA graphs */
-    int async_scheduling;  /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
-    bool skip_tokenizer;   /* open no tokenizer: prompts are token ids, answers have no text */
-    int threads;           /* of the CPU; 0: every processor that this process may use */
-    const char *cpu_isa;   /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
-    uint64_t seed;         /* of sampling where a request has none, and of dummy weights */
-    const struct log *log; /* may be NULL */
+    int32_t cpu_offload_experts; /* on a GPU the experts of the first so many layers stay in host memory, and the CPU
+                                    computes them; more than there are: of all */
+    bool cpu_offload_embeddings; /* a GPU reads tables of embeddings in pinned host memory (struct model_weights) */
+    bool enforce_eager;          /* no CUDA graphs */
+    int async_scheduling;        /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
+    bool skip_tokenizer;         /* open no tokenizer: prompts are token ids, answers have no text */
+    int threads;                 /* of the CPU; 0: every processor that this process may use */
+    const char *cpu_isa;         /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
+    uint64_t seed;               /* of sampling where a request has none, and of dummy weights */
+    const struct log *log;       /* may be NULL */
     /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
      * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
     const volatile sig_atomic_t *cancel;

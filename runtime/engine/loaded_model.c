@@ -31,6 +31,29 @@ enum status open_device(const char *device, int threads, const char *cpu_isa, co
     return STATUS_OK;
 }
 
+/* Why offloading experts changes nothing; NULL: it does, or nobody asked for it. */
+static const char *why_no_experts(const struct engine_options *o, const struct loaded_model *l)
+{
+    if (o->cpu_offload_experts == 0) return NULL;
+    if (!l->backend->discrete) return "the CPU computes everything";
+    return plan_host_expert_layers(o, l) == 0 ? "the model has no experts" : NULL;
+}
+
+/* Opens the CPU for the experts that it is to compute. One of its threads is left to drive the GPU. */
+static enum status open_host_backend(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    const int threads = engine_options_threads(o);
+    const char *why = why_no_experts(o, l);
+    if (why) log_write(o->log, LOG_WARNING, "%s: %s, so offloading experts changes nothing", o->model, why);
+    if (o->cpu_offload_embeddings && !l->backend->discrete)
+        log_write(o->log, LOG_WARNING, "%s: the CPU computes everything, so offloading embeddings changes nothing",
+                  o->model);
+    if (plan_host_expert_layers(o, l) == 0) return STATUS_OK;
+    const bool leave_one = o->threads == 0 && threads > 1;
+    enum status status = backend_cpu_open(leave_one ? threads - 1 : threads, &l->host_backend, err);
+    return status == STATUS_OK ? backend_choose_isa(l->host_backend, o->cpu_isa, err) : status;
+}
+
 static void warn_of_dynamic_rope(const struct engine_options *o, const struct model_config *config)
 {
     if (config->spec.ropes[0].type == ROPE_DYNAMIC)
@@ -70,14 +93,22 @@ static enum status read_config(const struct engine_options *o, struct model_conf
     return status == STATUS_OK ? quantization_apply(&config->spec, o->quantization, err) : status;
 }
 
+/* The device makes its matrices if it can, and the host then has none, unless some stay there. */
+static enum status make_dummy(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    const bool by_device = l->backend->fill_dummy && o->cpu_offload_experts == 0 && !o->cpu_offload_embeddings;
+    return model_weights_dummy(&l->config.spec, o->seed, by_device, &l->weights, err);
+}
+
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
+    if (status == STATUS_OK) status = open_host_backend(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     if (o->load_format == LOAD_FORMAT_DUMMY)
-        status = model_weights_dummy(&l->config.spec, o->seed, &l->weights, err);
+        status = make_dummy(o, l, err);
     else
         status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
     if (status == STATUS_OK) tensor_file_check_finite(l->weights.file, o->log);
@@ -201,6 +232,7 @@ static enum status describe(const struct engine_options *o, struct loaded_model 
 {
     enum status status = read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
+    if (status == STATUS_OK) status = open_host_backend(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     return describe_weights(o, l, weights_error, err);
@@ -220,7 +252,7 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
     if (options->load_format == LOAD_FORMAT_DUMMY) {
         model_weights_close(&l->weights);
         l->dummy_to_come = 0;
-        status = model_weights_dummy(&l->config.spec, options->seed, &l->weights, err);
+        status = make_dummy(options, l, err);
     }
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
@@ -236,6 +268,7 @@ void loaded_model_close(struct loaded_model *l)
     model_destroy(l->model);
     model_weights_close(&l->weights);
     tokenizer_close(l->tokenizer);
+    if (l->host_backend) l->host_backend->destroy(l->host_backend);
     if (l->backend) l->backend->destroy(l->backend);
     free(l);
 }

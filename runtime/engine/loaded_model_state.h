@@ -9,6 +9,7 @@
 /* A device with a model on it. The struct owns what it points to, but for `before`. */
 struct loaded_model {
     struct backend *backend;
+    struct backend *host_backend; /* the CPU's, where experts stay in host memory; else NULL */
     struct model_config config;
     struct model_weights weights;
     struct model *model;

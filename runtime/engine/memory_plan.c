@@ -188,7 +188,12 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
-    p->experts = model_expert_bytes(&l->weights, w->model_options);
+    const struct model_expert_bytes experts = model_expert_bytes(&l->config.spec, &l->weights, w->model_options);
+    p->experts = experts.counted;
+    p->host_expert_layers = l->weights.host_expert_layers;
+    p->host_experts = experts.on_host;
+    p->host_token_bytes = experts.token_on_host;
+    p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
     p->host = bytes[PURPOSE_HOST_STAGING];
@@ -287,13 +292,17 @@ int32_t memory_plan_usual_seqs(const struct engine_options *o)
     return o->max_num_seqs > 0 ? o->max_num_seqs : tokens > 0 && tokens < 256 ? tokens : 256;
 }
 
-/* Multiplications and additions of a token in the layers' matrices. */
-static double token_operations(const struct tensor_table *table)
+/* Multiplications and additions of a token in the layers' matrices, as far as the CPU does them. */
+static double token_operations(const struct loaded_model *l)
 {
+    const struct tensor_table *table = &l->weights.table;
     double elements = 0;
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
-        if (t->kind == TENSOR_MATRIX && t->layer >= 0) elements += (double)tensor_elements(t);
+        if (t->kind != TENSOR_MATRIX || t->layer < 0) continue;
+        if (l->backend->discrete && !model_weights_stays_on_host(&l->weights, t)) continue;
+        if (t->expert < l->config.spec.layers[t->layer].experts.router.top_k || t->num_experts == 0)
+            elements += (double)tensor_elements(t);
     }
     return 2 * elements;
 }
@@ -301,7 +310,7 @@ static double token_operations(const struct tensor_table *table)
 /* Chooses as many tokens as the CPU computes in about a second, by an estimate that is the same in every run. */
 static int32_t cpu_step_tokens(const struct planner *w)
 {
-    const double most = engine_options_threads(w->asked) * CPU_THREAD_SPEED / token_operations(&w->l->weights.table);
+    const double most = engine_options_threads(w->asked) * CPU_THREAD_SPEED / token_operations(w->l);
     int32_t tokens = CPU_STEP_MIN_TOKENS;
     while (tokens < STEP_TOKENS && 2 * tokens <= most) tokens *= 2;
     return tokens;
@@ -311,7 +320,8 @@ static int32_t cpu_step_tokens(const struct planner *w)
 static void choose_usual(struct planner *w)
 {
     struct engine_options *o = &w->now;
-    const bool usual = w->l->backend->discrete || !o->enable_chunked_prefill;
+    const bool gpu = w->l->backend->discrete && w->l->weights.host_expert_layers == 0;
+    const bool usual = gpu || !o->enable_chunked_prefill;
     const int32_t tokens = usual ? STEP_TOKENS : cpu_step_tokens(w);
     if (o->max_model_len == 0) o->max_model_len = w->l->profile.model_max_len;
     o->max_num_seqs = memory_plan_usual_seqs(o);

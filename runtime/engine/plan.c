@@ -53,13 +53,23 @@ int32_t plan_num_ids(const struct loaded_model *l)
     return l->tokenizer && tokenizer_size(l->tokenizer) < vocab_size ? tokenizer_size(l->tokenizer) : vocab_size;
 }
 
+int32_t plan_host_expert_layers(const struct engine_options *o, const struct loaded_model *l)
+{
+    const struct model_spec *spec = &l->config.spec;
+    if (!l->backend->discrete || model_spec_num_experts(spec) == 0) return 0;
+    return o->cpu_offload_experts < spec->num_layers ? o->cpu_offload_experts : spec->num_layers;
+}
+
 enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
                       struct error *err)
 {
     *model_options = (struct model_options){.num_ids = plan_num_ids(l),
                                             .enforce_eager = options->enforce_eager,
                                             .cancel = l->backend->discrete ? NULL : options->cancel,
-                                            .copy_weights = l->backend->discrete};
+                                            .copy_weights = l->backend->discrete,
+                                            .host_backend = l->host_backend};
+    l->weights.host_expert_layers = plan_host_expert_layers(options, l);
+    l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
     enum status status = memory_plan_device(l, err);
     if (status == STATUS_OK) status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
@@ -71,8 +81,11 @@ enum status plan_again(const struct engine_options *options, const struct loaded
 {
     struct model_options ignored;
     /* Borrows what base owns. */
-    struct loaded_model l = {
-        .backend = base->backend, .config = base->config, .tokenizer = base->tokenizer, .before = &base->profile};
+    struct loaded_model l = {.backend = base->backend,
+                             .host_backend = base->host_backend,
+                             .config = base->config,
+                             .tokenizer = base->tokenizer,
+                             .before = &base->profile};
     struct model_weights sizes = {0};
     enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;

@@ -7,6 +7,9 @@
 
 int32_t plan_num_ids(const struct loaded_model *l); /* num_ids of struct engine_info */
 
+/* Of how many layers the experts stay in host memory while a GPU computes the rest. */
+int32_t plan_host_expert_layers(const struct engine_options *o, const struct loaded_model *l);
+
 /* Plans `l` and fills *model_options for it. An error gets no advice (see below). */
 enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
                       struct error *err);

@@ -24,8 +24,9 @@ struct number {
     size_t offset; /* of the field: an int32_t, or a double if there are decimals */
     int decimals;
     double most;
-    bool lower, raise; /* which may help */
-    bool blocks;       /* may decide how many blocks there are (memory_profile_blocks_setting) */
+    bool lower, raise;    /* which may help */
+    bool blocks;          /* may decide how many blocks there are (memory_profile_blocks_setting) */
+    bool zero_is_a_value; /* and not what stands for a choice of the plan */
 };
 
 #define FIELD(name) #name, offsetof(struct engine_options, name)
@@ -37,7 +38,8 @@ static const struct number numbers[] = {
     {FIELD(kv_cache_space), 3, 1 << 20, true, true, true},
     {FIELD(kv_cache_space), 6, 1, true, false, true}, /* less than a thousandth */
     {FIELD(gpu_memory_utilization), 2, 1, false, true, true},
-    {FIELD(swap_space), 3, 1 << 20, false, true},
+    {FIELD(swap_space), 3, 1 << 20, false, true, .zero_is_a_value = true},
+    {FIELD(cpu_offload_experts), 0, MODEL_MAX_LAYERS, false, true, .zero_is_a_value = true},
 };
 #undef FIELD
 enum { NUM_NUMBERS = sizeof numbers / sizeof *numbers };
@@ -102,10 +104,9 @@ static bool decides_blocks(const struct number *n, const struct memory_profile *
 static int64_t units_now(const struct trial *t, bool lower)
 {
     const struct memory_profile *p = &t->l->profile;
-    const bool zero_is_a_value = strcmp(t->n->name, "swap_space") == 0;
     double value = get(t->o, t->n);
     if (t->n->blocks && !decides_blocks(t->n, p)) return -1;
-    if (value < 0 || (value == 0 && !zero_is_a_value)) {
+    if (value < 0 || (value == 0 && !t->n->zero_is_a_value)) {
         if (lower || !t->n->blocks) return -1;
         value = (double)p->kv_budget / GIB;
     }

@@ -58,6 +58,7 @@ static json_t *layer_json(const struct layer_spec *l)
     json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : whole);
     json_object_set_new(json, "sliding_window", l->attention.window ? json_integer(l->attention.window) : json_null());
     if (l->attention.chunk) json_put_integer(json, "attention_chunk_size", l->attention.chunk);
+    if (l->attention.query_scaling.length) json_put_integer(json, "floor_scale", l->attention.query_scaling.length);
     json_object_set_new(json, "sinks", json_boolean(l->attention.sinks));
     json_put_integer(json, "rotary_dim", l->attention.rotary_dim);
     json_put_integer(json, "rope", l->attention.rope);

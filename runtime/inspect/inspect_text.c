@@ -190,8 +190,10 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
         const struct attention_spec *a = &spec->layers[i].attention;
         if (a->rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
+        else if (a->alibi_bias_max > 0)
+            tally_add(&kinds, "none, ALiBi");
         else
-            tally_add(&kinds, "none");
+            tally_add(&kinds, "none%s", spec->names.position_embedding ? ", learned positions" : "");
     }
     tally_row(t, "  rotation",
               spec->rope_interleaved ? "interleaved, "
@@ -220,7 +222,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
     static const char *const places[] = {[NORM_BEFORE] = "before each sublayer",
                                          [NORM_AFTER] = "after each sublayer",
                                          [NORM_AROUND] = "before and after each sublayer",
-                                         [NORM_PARALLEL] = "before attention and MLP in parallel"};
+                                         [NORM_PARALLEL] = "before attention and MLP in parallel",
+                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel"};
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
@@ -259,7 +262,7 @@ static struct words mlp_words(const struct layer_spec *l)
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
-                 outputs = qk_norms, clips = qk_norms, shared = qk_norms;
+                 outputs = qk_norms, clips = qk_norms, queries = qk_norms, shared = qk_norms;
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
@@ -267,6 +270,8 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
                   l->attention.norm_after_rotation ? ", after the rotation" : "");
         if (l->attention.shares_kv) tally_add(&shared, "of an earlier layer");
+        if (l->attention.query_scaling.length)
+            tally_add(&queries, "by position / %d", l->attention.query_scaling.length);
         if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
         tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
         tally_add(&mlps, "%s", mlp_words(l).text);
@@ -278,6 +283,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
     }
     if (shared.num_kinds) tally_row(t, "  K and V", "", &shared);
     if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);
+    if (queries.num_kinds) tally_row(t, "  queries", "scaled ", &queries);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  scores", "", &scores);
     tally_row(t, "  MLP", "", &mlps);
@@ -301,6 +307,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         const struct rope_config *rope = &spec->ropes[r];
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
+        if (rope_rotary_dim(spec, r) == 0) continue;
         for (int32_t i = 0; i < spec->num_layers; i++)
             count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
@@ -435,6 +442,12 @@ static void machine_rows(struct table *t, const struct inspection *i)
         size_words(p->total - p->others - p->context).text, size_words(p->total).text);
     if (p->discrete) row(t, "  for quire", "%s, %.2f of it", size_words(p->budget).text, p->utilization);
     row(t, "  weights", "%s", size_words(p->weights).text);
+    if (p->host_embeddings > 0)
+        row(t, "  on the host", "%s, embeddings that the GPU reads there", size_words(p->host_embeddings).text);
+    if (p->host_experts > 0)
+        row(t, "  on the host", "%s, the experts of the first %d layer%s, computed by the CPU; a token reads %s there",
+            size_words(p->host_experts).text, p->host_expert_layers, plural(p->host_expert_layers),
+            size_words(p->host_token_bytes).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     groups_row(t, i);

@@ -28,15 +28,16 @@ const char *inspect_norm_type(enum norm_type type)
 
 const char *inspect_activation(const struct layer_spec *layer)
 {
-    if (layer->mlp.kind == MLP_XIELU) return "xielu";
-    if (layer->mlp.kind == MLP_RELU2) return "relu2";
     return activation_names[layer->mlp.activation];
 }
 
 const char *inspect_norm_placement(enum norm_placement placement)
 {
-    static const char *const names[] = {
-        [NORM_BEFORE] = "before", [NORM_AFTER] = "after", [NORM_AROUND] = "around", [NORM_PARALLEL] = "parallel"};
+    static const char *const names[] = {[NORM_BEFORE] = "before",
+                                        [NORM_AFTER] = "after",
+                                        [NORM_AROUND] = "around",
+                                        [NORM_PARALLEL] = "parallel",
+                                        [NORM_PARALLEL_TWO] = "parallel, two norms"};
     return names[placement];
 }
 

@@ -88,6 +88,13 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
          .help = "Where defaults of sampling are from. auto: the model's generation_config.json; vllm: none; or "
                  "another folder with that file. Default: auto.",
          .not_empty = true},
+        {"cpu-offload-experts", OPTION_INT32, &o->cpu_offload_experts, "N",
+         .help = "On a GPU, keep the experts of the first N layers in host memory and let the CPU compute them. "
+                 "Default: 0.",
+         .minimum = 0, .maximum = INFINITY},
+        {"cpu-offload-embeddings", OPTION_SWITCH, &o->cpu_offload_embeddings,
+         .help = "Keep tables of embeddings, of which a step reads a few rows, in pinned host memory: the embedding "
+                 "unless it is lm_head, too, and per-layer embeddings. Default: off."},
         {"max-model-len", OPTION_INT32, &o->max_model_len, "N",
          .help = "Longest sequence, prompt and answer, in tokens. Default: the model's, or the "
                  "longest that fits in memory.",

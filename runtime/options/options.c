@@ -226,11 +226,11 @@ static enum status take_long(struct command_line *line, const char *word, struct
     return take_flag(line, found.index, found.negated, w.value, err);
 }
 
-/* "-v", "-vv", "-mPATH", "-m=PATH", "-tp" or "-tp=1". llama.cpp, too, has flags of two or three letters behind one
+/* "-v", "-vv", "-mPATH", "-m=PATH", "-tp" or "-tp=1". llama.cpp, too, has flags of two to five letters behind one
  * dash. */
 static enum status take_short(struct command_line *line, const char *word, struct error *err)
 {
-    enum { FOREIGN_MAX = 3 };
+    enum { FOREIGN_MAX = 5 };
     char name[FOREIGN_MAX + 1];
     const size_t length = strcspn(word + 1, "=");
     const char *value = word[1 + length] ? word + length + 2 : NULL;

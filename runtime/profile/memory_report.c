@@ -61,6 +61,19 @@ static void device_row(struct memory_table *t, const struct memory_profile *p)
     memory_row(t, "device says", p->in_use, note);
 }
 
+/* What lies in host memory for a GPU. */
+static void host_rows(struct memory_table *t, const struct memory_profile *p)
+{
+    char note[96];
+    if (p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
+    if (p->host_embeddings)
+        memory_row(t, "embeddings on the host", p->host_embeddings, "pinned; the GPU reads a row of them for a token");
+    if (p->host_experts == 0) return;
+    snprintf(note, sizeof note, "of the first %d layer%s, computed by the CPU; a token reads %.2f MiB",
+             p->host_expert_layers, plural(p->host_expert_layers), (double)p->host_token_bytes / MIB);
+    memory_row(t, "experts on the host", p->host_experts, note);
+}
+
 static void memory_rows(struct memory_table *t, const struct memory_profile *p, const struct batch_limits *limits,
                         const char *weights_note)
 {
@@ -89,7 +102,7 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     snprintf(note, sizeof note, "on the host, %d block%s; allocated as it is needed", p->num_host_blocks,
              plural(p->num_host_blocks));
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
-    if (gpu && p->host) memory_row(t, "pinned on the host", p->host, "what goes in and out of a step");
+    if (gpu) host_rows(t, p);
 }
 
 /* Whether the groups g and h are alike in all that is said of them. */
@@ -182,6 +195,10 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_integer(json, "budget_memory", p->budget);
     json_put_integer(json, "weights_memory", p->weights);
     json_put_integer(json, "experts_memory", p->experts);
+    json_put_integer(json, "host_expert_layers", p->host_expert_layers);
+    json_put_integer(json, "host_experts_memory", p->host_experts);
+    json_put_integer(json, "host_bytes_per_token", p->host_token_bytes);
+    json_put_integer(json, "host_embeddings_memory", p->host_embeddings);
     json_put_integer(json, "activation_memory", p->activations);
     json_put_integer(json, "workspace_memory", p->workspace);
     json_put_integer(json, "graph_memory", p->graphs);

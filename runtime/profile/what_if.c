@@ -118,6 +118,18 @@ static void gpu_shares(struct maker *m)
     }
 }
 
+/* Quarters of the layers. */
+static void offloaded_experts(struct maker *m)
+{
+    const struct model_spec *spec = &m->base->config->spec;
+    for (int quarter = 0; quarter <= 4 && model_spec_num_experts(spec) > 0; quarter++) {
+        struct engine_options o = *m->now;
+        o.cpu_offload_experts = spec->num_layers * quarter / 4;
+        if (o.cpu_offload_experts != m->base->memory->host_expert_layers)
+            add_number(m, "cpu_offload_experts", "--cpu-offload-experts", o.cpu_offload_experts, &o);
+    }
+}
+
 static void cache_spaces(struct maker *m)
 {
     for (double space = 1; space * GIB <= (double)m->base->memory->available; space *= 2) {
@@ -161,10 +173,12 @@ void what_ifs_make(const struct engine_options *o, const struct engine_info *bas
     cache_dtypes(&m);
     weights_dtypes(&m);
     quantizations(&m);
-    if (base->memory->discrete)
+    if (base->memory->discrete) {
         gpu_shares(&m);
-    else
+        offloaded_experts(&m);
+    } else {
         cache_spaces(&m);
+    }
     sequence_limits(&m);
     lengths(&m);
 }
@@ -206,6 +220,9 @@ bool what_ifs_print(const struct what_ifs *rows, const struct engine_info *base)
         cells(&t, &row->profile, &row->limits);
         if (!row->fits)
             table_cell(&t, "does not fit");
+        else if (strcmp(row->option, "cpu_offload_experts") == 0)
+            table_cell(&t, "%.2f MiB a token from the host's %.2f GiB",
+                       (double)row->profile.host_token_bytes / (1 << 20), (double)row->profile.host_experts / GIB);
         else if (strcmp(row->option, "max_model_len") != 0 && row->limits.max_model_len != base->limits->max_model_len)
             table_cell(&t, "max_model_len %d", row->limits.max_model_len);
         else
@@ -237,6 +254,8 @@ json_t *what_ifs_json(const struct what_ifs *rows)
         json_put_integer(json, "max_model_len", row->limits.max_model_len);
         json_put_real(json, "max_concurrency", memory_profile_concurrency(p, &row->limits));
         json_put_integer(json, "weights_memory", p->weights);
+        json_put_integer(json, "host_experts_memory", p->host_experts);
+        json_put_integer(json, "host_bytes_per_token", p->host_token_bytes);
         json_put_integer(json, "quire_memory", taken(p));
         json_array_append_new(array, json);
     }

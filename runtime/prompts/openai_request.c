@@ -88,6 +88,20 @@ static void read_tools(struct translation *t)
         copy(t, "tools", tools);
 }
 
+/* A value for the template, as it would be in chat_template_kwargs, which counts if both are given. */
+static void read_reasoning_effort(struct translation *t)
+{
+    static const char key[] = "reasoning_effort";
+    const json_t *effort = json_reader_get(t->body, key), *own = json_reader_get(t->body, "chat_template_kwargs");
+    if (!effort) return;
+    if (t->kind == OPENAI_COMPLETION) refuse_value(t, key, effort);
+    if (!json_is_string(effort)) json_reader_expected(t->body, key, "a string", effort);
+    if (own && !json_is_map(own)) return; /* it is refused where it is checked */
+    json_t *kwargs = json_pack("{s:O}", key, effort);
+    if (kwargs && own) json_object_update(kwargs, (json_t *)own);
+    put(t, "chat_template_kwargs", kwargs);
+}
+
 /* A text, token ids, or a list of one of these. */
 static void read_prompt(struct translation *t)
 {
@@ -131,6 +145,7 @@ enum status openai_request_read(struct json_reader *body, struct openai_request 
     read_max_tokens(&t);
     read_logprobs(&t);
     read_tools(&t);
+    read_reasoning_effort(&t);
     read_prompt(&t);
     if (body->status == STATUS_OK)
         *native = t.native;

@@ -2,9 +2,9 @@
  * (https://platform.openai.com/docs/api-reference). Their fields:
  *
  *   taken       messages or prompt, tools, n, temperature, top_p, max_tokens, max_completion_tokens, stop, seed,
- *               logit_bias, presence_penalty, frequency_penalty, logprobs, top_logprobs, best_of; and, as vLLM's server
- *               takes them, the sampling fields that OpenAI does not have, documents, chat_template_kwargs, cache_salt
- *               and priority
+ *               logit_bias, presence_penalty, frequency_penalty, logprobs, top_logprobs, best_of, reasoning_effort (as
+ *               a value for the template); and, as vLLM's server takes them, the sampling fields that OpenAI does not
+ *               have, documents, chat_template_kwargs, cache_salt and priority
  *   returned    model, metadata
  *   no effect   stream, stream_options, user, store, service_tier, safety_identifier, prompt_cache_key,
  *               parallel_tool_calls; response_format {"type": "text"}; tool_choice "auto"; modalities ["text"]; echo

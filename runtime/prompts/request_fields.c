@@ -14,6 +14,7 @@ static const struct {
     {"prompt_token_ids", {FIELD_TAKEN}},
     {"messages", {FIELD_TAKEN, FIELD_TAKEN}},
     {"tools", {FIELD_TAKEN, FIELD_TRANSLATED, FIELD_TRANSLATED}},
+    {"reasoning_effort", {FIELD_UNKNOWN, FIELD_TRANSLATED, FIELD_TRANSLATED}},
     {"tool_choice", {FIELD_UNKNOWN, FIELD_TRANSLATED, FIELD_TRANSLATED}},
     {"documents", {FIELD_TAKEN, FIELD_TAKEN}},
     {"chat_template_kwargs", {FIELD_TAKEN, FIELD_TAKEN}},

@@ -34,11 +34,12 @@ static void list_tensors(struct quantize_plan *p)
  * eight rows, and each part of a merged matrix begins with a whole one. */
 static enum status check_form(const struct tensor *t, const struct stored_tensor *stored, struct error *err)
 {
-    if (stored->num_dims != 2 || t->transposed)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: tensor \"%s\" holds several matrices, or a transposed one, for which compressed-tensors "
-                         "has no form; give --quantization where the model is loaded instead",
-                         stored->path, stored->name);
+    if (stored->num_dims != 2 || t->flat || t->transposed || t->run < t->out_features)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "%s: tensor \"%s\" holds several matrices, a transposed one, or q, k and v head by head, "
+            "which quire does not read from compressed-tensors; give --quantization where the model is loaded instead",
+            stored->path, stored->name);
     if (!t->merged_in_file || !t->scheme.has_zeros || t->first_row % 8 == 0) return STATUS_OK;
     return error_set(
         err, STATUS_UNSUPPORTED,
@@ -59,7 +60,7 @@ static enum status set_scheme(struct quantize_plan *p, const struct tensor *t, s
     planned->scheme = p->spec->layers[t->layer].schemes[t->role];
     planned->source = *source;
     planned->source.first_row = 0;
-    planned->source.weight.out_features = planned->stored->shape[0];
+    planned->source.weight.out_features = planned->source.run = planned->stored->shape[0];
     return check_form(t, planned->stored, err);
 }
 

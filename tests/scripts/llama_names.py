@@ -68,9 +68,11 @@ def rename(folder, model_type):
 
 def load(folder, **options):
     """transformers' model of a checkpoint of these families, or of any other. Experts are computed one by one, which is
-    all that transformers can do in float64."""
+    all that transformers can do in float64. Attention is, too, but for Falcon's with ALiBi, which transformers adds twice
+    there."""
     options["experts_implementation"] = "eager"
     config = json.loads((folder / "config.json").read_text())
+    options["attn_implementation"] = "sdpa" if config.get("alibi") else "eager"
     if config["model_type"] not in FAMILIES:
         auto = transformers.AutoModelForImageTextToText if "vision_config" in config else transformers.AutoModelForCausalLM
         return auto.from_pretrained(folder, **options)

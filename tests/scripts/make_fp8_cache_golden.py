@@ -60,8 +60,7 @@ def main():
     for folder in sorted(path.parent for path in root.glob("*/golden.json")):
         if len(sys.argv) > 1 and folder.name not in sys.argv[1:]:
             continue
-        model = llama_names.load(folder, dtype=torch.float64, attn_implementation="eager",
-                                 experts_implementation="eager").eval()
+        model = llama_names.load(folder, dtype=torch.float64).eval()
         layers = range(model.config.get_text_config().num_hidden_layers)
         prompts = [case["prompt"] for case in json.loads((folder / "golden.json").read_text())["cases"]
                    if len(case["prompt"]) in (33, 100)]

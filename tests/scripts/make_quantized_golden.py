@@ -24,12 +24,14 @@ import sys
 import tempfile
 
 import numpy
+import safetensors.torch
 import torch
 import transformers
 
 import make_golden
 import quantized_formats as formats
-from quantized_formats import auto_fp8, compressed_tensors, fp4, fp8_blocks, gptqmodel, packed_by_group
+from quantized_formats import (auto_fp8, by_channel, compressed_tensors, fp4, fp8_blocks, gptqmodel, mxfp4_experts, packed,
+                               packed_by_group, words_of_columns)
 
 VOCAB = 128
 LENGTHS = (1, 33, 100)
@@ -39,6 +41,12 @@ SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2)
 LARGE = dict(hidden_size=128, intermediate_size=256, num_hidden_layers=1)  # several groups of 64 or 128
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None, num_attention_heads=2, num_key_value_heads=1, head_dim=64, tie_word_embeddings=True)
+GPT_OSS = dict(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2,
+               sliding_window=24, num_attention_heads=1, tie_word_embeddings=False)
+QWEN3_MOE = dict(hidden_size=64, moe_intermediate_size=32, num_hidden_layers=1, num_experts=5, num_experts_per_tok=2,
+                 num_attention_heads=1, norm_topk_prob=True, tie_word_embeddings=False)
+MIXTRAL = dict(hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
+               num_attention_heads=1)
 PHI3 = dict(SMALL, head_dim=None, rope_parameters=dict(rope_type="default", rope_theta=10000.0))  # qkv_proj, gate_up_proj
 
 
@@ -98,31 +106,43 @@ CHECKPOINTS = {
                      gptqmodel(group_size=-1, sym=True, desc_act=False, act_group_aware=False)),
     "gptq-qwen2": ("qwen2", "float16", SMALL, gptqmodel(shard_size="40KB", group_size=32, sym=True, desc_act=True)),
     "gptq-phi3": ("phi3", "float16", PHI3, gptqmodel(fuse=True, group_size=32, sym=False, desc_act=True)),
+    "moe-fp8": ("mixtral", "bfloat16", MIXTRAL, auto_fp8("static", ["block_sparse_moe.gate"])),
+    "moe-fp8-block": ("qwen3_moe", "bfloat16", dict(QWEN3_MOE, hidden_size=128, moe_intermediate_size=256, num_experts=2, num_experts_per_tok=1,
+                           norm_topk_prob=False), fp8_blocks),
+    "moe-ct-fp8-channel": ("qwen3_moe", "bfloat16", QWEN3_MOE, by_channel("float-quantized")),
+    "moe-ct-w8a8": ("qwen3_moe", "bfloat16", QWEN3_MOE, by_channel("int-quantized")),
+    "moe-ct-w8a16": ("qwen3_moe", "bfloat16", QWEN3_MOE, packed(8, 32)),
+    "moe-ct-w4a16": ("qwen3_moe", "bfloat16", QWEN3_MOE, packed(4, 32)),
+    "moe-awq": ("mixtral", "float16", MIXTRAL,
+                words_of_columns(dict(autoawq_config(32), modules_to_not_convert=["gate"]), symmetric=False)),
+    "moe-gptq": ("qwen3_moe", "float16", QWEN3_MOE,
+                 words_of_columns(dict(bits=4, group_size=32, desc_act=False, sym=True, quant_method="gptq",
+                                       checkpoint_format="gptq"), symmetric=True)),
+    "mxfp4-gpt-oss": ("gpt_oss", "bfloat16", GPT_OSS, mxfp4_experts),
 }
 
 
 def save_floats(folder, family, dtype, keys, seed):
-    config_class, model_class = make_golden.classes(family)
     keys = {key: value for key, value in {**COMMON, **keys}.items() if key != "head_dim" or value}
-    model = model_class(config_class(**keys)).eval()
+    model = make_golden.new_model(family, keys).eval()
     make_golden.randomize(model, seed, 0)
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     formats.write_tokenizer(folder, VOCAB)
 
 
-def dequantized_model(folder, family):
+def dequantized_model(folder):
     """The checkpoint as a model of floats, and the input orders of the matrices that are quantized in it."""
-    config_class, model_class = make_golden.classes(family)
-    config = config_class(**{key: value for key, value in json.loads((folder / "config.json").read_text()).items()
-                             if key != "quantization_config"})
-    config._attn_implementation = "eager"
     state, matrices = formats.dequantize(folder)
-    model = model_class(config).to(torch.float32).eval()
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    if set(missing) - {"lm_head.weight"} or unexpected:
-        sys.exit(f"{folder}: missing {missing}, unexpected {unexpected}")
-    model.tie_weights()
-    return model, matrices
+    with tempfile.TemporaryDirectory() as floats:
+        shutil.copyfile(folder / "config.json", f"{floats}/config.json")
+        formats.edit_config(pathlib.Path(floats), lambda config: config.pop("quantization_config"))
+        safetensors.torch.save_file(state, f"{floats}/model.safetensors", metadata={"format": "pt"})
+        model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+            floats, dtype=torch.float32, attn_implementation="eager", experts_implementation="batched_mm",
+            output_loading_info=True)
+    if set(loading["missing_keys"]) - {"lm_head.weight"} or loading["unexpected_keys"]:
+        sys.exit(f"{folder}: missing {loading['missing_keys']}, unexpected {loading['unexpected_keys']}")
+    return model.eval(), {formats.module_of(name): order for name, order in matrices.items()}
 
 
 def make_cases(model, seed):
@@ -167,23 +187,43 @@ def round_x(x, kind, order):
     return (codes * scale).reshape(padded.shape)[..., :x.shape[-1]]
 
 
+def round_gated(experts, kind):
+    """The input of down of experts."""
+    gate = type(experts)._apply_gate
+    experts._apply_gate = lambda gate_up: round_x(gate(experts, gate_up), kind, None)
+
+
 def x_errors(model, matrices, cases, logits):
     exact, errors = model.double(), {}
     modules = dict(exact.named_modules())
     for kind in ("int8 token", "fp8 token", "fp8 group", "int8 group"):
         hooks = [modules[name].register_forward_pre_hook(
-            lambda module, args, kind=kind, order=order: (round_x(args[0], kind, order),))
+            lambda module, args, kind=kind, order=order: (round_x(args[0], kind, order), *args[1:]))
             for name, order in matrices.items()]
+        for name in matrices:
+            if hasattr(modules[name], "_apply_gate"):
+                round_gated(modules[name], kind)
         errors[kind] = float(f"{error_of(exact, cases, logits):.4g}")
         for hook in hooks:
             hook.remove()
     return errors
 
 
+def is_steady(folder, cases, logits):
+    """Whether no router of experts chooses others when numbers are rounded."""
+    model, matrices = dequantized_model(folder)
+    if not any("experts" in name for name in matrices):
+        return True
+    return (x_errors(model, matrices, cases, logits)["int8 group"] < make_golden.LARGEST_ERRORS[0] and
+            error_of(model.to(torch.bfloat16), cases, logits) < make_golden.LARGEST_ERRORS[0])
+
+
 def library_error(folder, cases, logits):
     """The error of what the format's library computes with the checkpoint, in its own type."""
-    if folder.name in ("ct-w4a16-g-idx", "fp8-block-edges", "gptq-phi3"):
-        return None  # not read any more; all blocks of a side are taken to be equal; a fused matrix is not known
+    if folder.name in ("ct-w4a16-g-idx", "fp8-block-edges", "gptq-phi3", "moe-ct-w8a8", "moe-awq",
+                       "moe-gptq"):
+        return None  # not read any more; all blocks of a side are taken to be equal; a fused matrix is not known; no
+                     # library reads such experts on a CPU
     config = json.loads((folder / "config.json").read_text())
     method = config["quantization_config"]["quant_method"]
     if method in ("gptq", "awq"):
@@ -193,6 +233,8 @@ def library_error(folder, cases, logits):
     keys = {}
     if method == "compressed-tensors":
         keys = dict(quantization_config=transformers.CompressedTensorsConfig(run_compressed=False))
+    elif method == "mxfp4":
+        keys = dict(quantization_config=transformers.Mxfp4Config(dequantize=True))
     elif "weight_block_size" in config["quantization_config"]:
         keys = dict(quantization_config=transformers.FineGrainedFP8Config(dequantize=True))
     else:
@@ -206,7 +248,7 @@ def library_error(folder, cases, logits):
 
 def write_golden(folder, model, matrices, cases, logits):
     bfloat16 = error_of(model.to(torch.bfloat16), cases, logits)
-    errors = json.dumps(x_errors(dequantized_model(folder, model.config.model_type)[0], matrices, cases, logits))
+    errors = json.dumps(x_errors(dequantized_model(folder)[0], matrices, cases, logits))
     lines = ",\n".join(json.dumps(case) for case in cases)
     (folder / "golden.json").write_text('{"vocab_size": %d, "bfloat16_error": %.4g, "x_errors": %s, "cases": [\n%s\n]}\n'
                                         % (VOCAB, bfloat16, errors, lines))
@@ -222,9 +264,9 @@ def make_checkpoint(folder, name):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             quantize(pathlib.Path(floats), folder, VOCAB)
-        model, matrices = dequantized_model(folder, family)
+        model, matrices = dequantized_model(folder)
         made = make_cases(model, seed)
-        if made:
+        if made and is_steady(folder, *made):
             break
     else:
         sys.exit(f"{name}: no seed gives varied text without near ties")

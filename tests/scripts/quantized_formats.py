@@ -6,6 +6,7 @@ of them and returns float32 weights: scale * (stored - zero), by each format's s
 
 import json
 import os
+import re
 import shutil
 
 import numpy
@@ -13,6 +14,7 @@ import safetensors.torch
 import torch
 import transformers
 
+E2M1 = numpy.array([sign * magnitude for sign in (1, -1) for magnitude in (0, 0.5, 1, 1.5, 2, 3, 4, 6)])
 CALIBRATION = dict(samples=8, length=64)
 
 
@@ -72,7 +74,11 @@ def rewrite(folder, quantization_config, edit):
 
 
 def is_matrix(name, tensor):
-    return name.startswith("model.layers.") and name.endswith(".weight") and tensor.dim() == 2
+    return name.startswith("model.layers.") and name.endswith(".weight") and tensor.dim() == 2 and not is_router(name)
+
+
+def is_router(name):
+    return re.search(r"\.(mlp|block_sparse_moe)\.gate\.weight$", name)
 
 
 # ---- quantizers ----
@@ -151,7 +157,8 @@ def auto_fp8(activation_scheme, ignored):
 
 def fp8_blocks(source, folder, vocab_size):
     """transformers' finegrained_fp8, the layout of DeepSeek-V3 and Qwen3-FP8, written to its specification: quantizing
-    needs a GPU there. A scale for each block of 128 x 128, smaller at the edges."""
+    needs a GPU there. A scale for each block of 128 x 128, smaller at the edges. Of experts, all that stays in floats
+    is listed, as Qwen3-30B-A3B-FP8 lists it."""
     def edit(name, weight):
         rows, columns = weight.shape
         blocks = [-(-rows // 128), -(-columns // 128)]
@@ -162,8 +169,13 @@ def fp8_blocks(source, folder, vocab_size):
         codes = (padded / scales[:, None, :, None]).view(blocks[0] * 128, blocks[1] * 128)[:rows, :columns]
         return dict(weight=codes.to(torch.float8_e4m3fn), weight_scale_inv=scales)
     copy_floats(source, folder)
-    rewrite(folder, dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128]),
-            edit)
+    names = [name.removesuffix(".weight") for name in read_tensors(folder)]
+    if any(".experts." in name for name in names):
+        floats = dict(modules_to_not_convert=["lm_head", *(name for name in names if re.search("norm$|gate$", name))])
+    else:
+        floats = {}
+    rewrite(folder, dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128],
+                         **floats), edit)
 
 
 def fp4(name):
@@ -193,6 +205,27 @@ def fp4(name):
     return quantize
 
 
+def mxfp4_experts(source, folder, vocab_size):
+    """gpt-oss as published, written to its specification: quantizing needs a GPU in transformers. All experts of a layer
+    are in one tensor [experts, out, groups, 16 bytes], with an e8m0 scale for each group of 32 input features."""
+    copy_floats(source, folder)
+    (path,) = folder.glob("*.safetensors")
+    out = {}
+    for name, tensor in safetensors.torch.load_file(path).items():
+        if tensor.dim() < 3:
+            out[name] = tensor
+            continue
+        groups = numbers(tensor.transpose(1, 2)).reshape(tensor.shape[0], tensor.shape[2], -1, 32)
+        exponents = numpy.floor(numpy.log2(abs(groups).max(axis=-1))) - 2
+        nearest = abs(groups[..., None] / 2.0 ** exponents[..., None, None] - E2M1).argmin(axis=-1)
+        out[f"{name}_blocks"] = torch.from_numpy((nearest[..., ::2] | nearest[..., 1::2] << 4).astype("u1", order="C"))
+        out[f"{name}_scales"] = torch.from_numpy((exponents + 127).astype("u1", order="C"))
+    safetensors.torch.save_file(out, path, metadata={"format": "pt"})
+    floats = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    edit_config(folder, lambda config: config.update(
+        quantization_config=dict(modules_to_not_convert=floats, quant_method="mxfp4")))
+
+
 def packed_by_group(source, folder, vocab_size):
     """compressed-tensors' pack-quantized with actorder "group", written to the specification of 0.9: newer versions
     read it and write it no more. Input features are in groups in the order of a permutation; g_idx names the groups."""
@@ -215,6 +248,77 @@ def packed_by_group(source, folder, vocab_size):
                          ignore=["lm_head"], kv_cache_scheme=None, quantization_status="compressed",
                          config_groups=dict(group_0=dict(input_activations=None, output_activations=None,
                                                          targets=["Linear"], weights=weights))), edit)
+
+
+def linear_codes(weight, bits, group_size, symmetric, dtype):
+    """Codes [out, in] of 0 to 2^bits - 1, scales and zeros [out, groups], of the smallest and the largest number of a
+    group; weight = (code - zero) * scale."""
+    most = (1 << bits) - 1
+    groups = weight.float().unflatten(1, (-1, group_size))
+    if symmetric:
+        scales = (groups.abs().amax(2) * 2 / most).to(dtype)
+        zeros = torch.full_like(scales, (most + 1) // 2).int()
+    else:
+        low, high = groups.amin(2).clamp(max=0), groups.amax(2).clamp(min=0)
+        scales = ((high - low) / most).to(dtype)
+        zeros = (-low / scales.float()).round().clamp(0, most).int()
+    codes = (groups / scales.float()[..., None] + zeros[..., None]).round().clamp(0, most).int()
+    return codes.flatten(1), scales, zeros
+
+
+def int_config(format, bits, group_size, activations=None):
+    """What llm-compressor writes of a model with experts."""
+    weights = dict(actorder=None, block_structure=None, dynamic=False, group_size=group_size, num_bits=bits,
+                   observer="minmax", observer_kwargs={}, strategy="group" if group_size else "channel",
+                   symmetric=True, type="float" if format == "float-quantized" else "int")
+    group = dict(input_activations=activations, output_activations=None, targets=["Linear"], weights=weights)
+    return dict(quant_method="compressed-tensors", format=format, global_compression_ratio=None,
+                ignore=["lm_head", "re:.*mlp.gate$"], kv_cache_scheme=None, quantization_status="compressed",
+                config_groups=dict(group_0=group))
+
+
+def packed(bits, group_size):
+    """compressed-tensors' pack-quantized, W4A16 or W8A16, written to its specification."""
+    def quantize(source, folder, vocab_size):
+        def edit(name, weight):
+            codes, scales, _ = linear_codes(weight, bits, group_size, True, weight.dtype)
+            return dict(weight_packed=pack(codes, 1, bits), weight_scale=scales,
+                        weight_shape=torch.tensor(weight.shape))
+        copy_floats(source, folder)
+        rewrite(folder, int_config("pack-quantized", bits, group_size), edit)
+    return quantize
+
+
+def by_channel(format):
+    """compressed-tensors' float-quantized or int-quantized with a scale for each output feature and dynamic activations,
+    written to its specification."""
+    def quantize(source, folder, vocab_size):
+        def edit(name, weight):
+            scales = (weight.float().abs().amax(1, keepdim=True) / (448 if is_fp8 else 127.5)).to(weight.dtype)
+            codes = weight.float() / scales.float()
+            codes = codes.to(torch.float8_e4m3fn) if is_fp8 else codes.round().clamp(-128, 127).to(torch.int8)
+            return dict(weight=codes, weight_scale=scales)
+        is_fp8 = format == "float-quantized"
+        tokens = dict(dynamic=True, num_bits=8, observer=None, strategy="token", symmetric=True,
+                      type="float" if is_fp8 else "int")
+        copy_floats(source, folder)
+        rewrite(folder, int_config(format, 8, None, tokens), edit)
+    return quantize
+
+
+def words_of_columns(config, symmetric):
+    """GPTQ or AWQ, written to their specifications: words are of the transposed matrix."""
+    def quantize(source, folder, vocab_size):
+        def edit(name, weight):
+            codes, scales, zeros = linear_codes(weight, 4, config["group_size"], symmetric, torch.float16)
+            codes, scales, zeros = codes.T, scales.T, zeros.T
+            if config["quant_method"] == "awq":
+                return dict(qweight=pack(in_awq_order(codes), 1), qzeros=pack(in_awq_order(zeros), 1), scales=scales)
+            return dict(qweight=pack(codes, 0), qzeros=pack(zeros - 1, 1), scales=scales,
+                        g_idx=torch.arange(codes.shape[0], dtype=torch.int32) // config["group_size"])
+        copy_floats(source, folder)
+        rewrite(folder, config, edit)
+    return quantize
 
 
 # ---- what the checkpoints stand for ----
@@ -286,9 +390,15 @@ def dequantize_gptq(t, zeros_less_one):
     return ((codes - zeros[groups]) * numbers(t["scales"])[groups]).T
 
 
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+
+
+def in_awq_order(codes):
+    return codes.unflatten(1, (-1, 8))[..., AWQ_ORDER].flatten(1)
+
+
 def dequantize_awq(t):
-    order = (0, 2, 4, 6, 1, 3, 5, 7)
-    codes, zeros = unpack(t["qweight"], 1, order=order), unpack(t["qzeros"], 1, order=order)
+    codes, zeros = unpack(t["qweight"], 1, order=AWQ_ORDER), unpack(t["qzeros"], 1, order=AWQ_ORDER)
     groups = numpy.arange(codes.shape[0]) // (codes.shape[0] // zeros.shape[0])
     return ((codes - zeros[groups]) * numbers(t["scales"])[groups]).T
 
@@ -317,16 +427,30 @@ def input_order(tensors):
     return None if groups is None else torch.argsort(groups, stable=True)
 
 
+def module_of(name):
+    """The module in transformers of a quantized matrix: of experts, one for all."""
+    return re.sub(r"\.(mlp|block_sparse_moe)\.experts\..*", ".mlp.experts", name)
+
+
 def dequantize(folder):
-    """The state dict in float32, and the input order of each quantized matrix."""
+    """The state dict in float32, and the input order of each quantized matrix, or module of quantized experts."""
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
     config = json.loads((folder / "config.json").read_text())["quantization_config"]
-    tensors, state, matrices = read_tensors(folder), {}, {}
+    tensors, state, matrices, experts = read_tensors(folder), {}, {}, []
     for name, tensor in tensors.items():
         prefix, _, last = name.rpartition(".")
-        if any(f"{prefix}.{key}" in tensors for key in QUANTIZED) and last != "bias":
+        if name.endswith("_blocks"):
+            whole = name.removesuffix("_blocks")
+            state[whole] = convert_moe_packed_tensors(tensor, tensors[f"{whole}_scales"], dtype=torch.float32)
+            experts.append(prefix)
+        elif name.removesuffix("_scales") + "_blocks" in tensors:
+            continue
+        elif any(f"{prefix}.{key}" in tensors for key in QUANTIZED) and last != "bias":
             matrices.setdefault(prefix, {})[last] = tensor
         elif last not in ("k_scale", "v_scale"):  # of a KV cache
             state[name] = tensor.float()
     for prefix, parts in matrices.items():
-        state[f"{prefix}.weight"] = torch.from_numpy(dequantize_matrix(parts, config).astype("f4"))
-    return state, {prefix: input_order(parts) for prefix, parts in matrices.items()}
+        state[f"{prefix}.weight"] = torch.from_numpy(dequantize_matrix(parts, config).astype("f4", order="C"))
+    orders = {prefix: input_order(parts) for prefix, parts in matrices.items()}
+    return state, {**orders, **dict.fromkeys(experts)}

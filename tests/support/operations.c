@@ -93,14 +93,14 @@ struct act_and_mul_args act_and_mul_of(const struct tensor *out, const struct te
                                      .dtype = gate_up->dtype};
 }
 
-struct xielu_args xielu_of(const struct tensor *out, const struct tensor *x, int32_t num_tokens)
+struct activate_args activate_of(const struct tensor *out, const struct tensor *x, int32_t num_tokens)
 {
-    return (struct xielu_args){.out = out->data,
-                               .x = x->data,
-                               .params = {.alpha_p = 0.8f, .alpha_n = 1.1f, .beta = 0.5f, .eps = -1e-6f},
-                               .num_tokens = num_tokens,
-                               .size = (int32_t)(x->count / num_tokens),
-                               .dtype = x->dtype};
+    return (struct activate_args){.out = out->data,
+                                  .x = x->data,
+                                  .activation = ACTIVATION_SILU,
+                                  .num_tokens = num_tokens,
+                                  .size = (int32_t)(x->count / num_tokens),
+                                  .dtype = x->dtype};
 }
 
 struct gather_rows_args gather_rows_of(const struct tensor *out, const struct tensor *x, const struct tensor *indices)

@@ -21,7 +21,8 @@ struct fused_add_rms_norm_args fused_add_rms_norm_of(const struct tensor *out, c
 
 /* num_tokens rows; silu. */
 struct act_and_mul_args act_and_mul_of(const struct tensor *out, const struct tensor *gate_up, int32_t num_tokens);
-struct xielu_args xielu_of(const struct tensor *out, const struct tensor *x, int32_t num_tokens);
+/* num_tokens rows; silu. */
+struct activate_args activate_of(const struct tensor *out, const struct tensor *x, int32_t num_tokens);
 
 /* int32 indices, as tensor_bytes makes them. */
 struct gather_rows_args gather_rows_of(const struct tensor *out, const struct tensor *x, const struct tensor *indices);

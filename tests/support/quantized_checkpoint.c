@@ -54,8 +54,7 @@ static uint64_t hash(const struct tensor *t, int64_t row, int64_t i, int kind)
 
 static int64_t file_row(const struct tensor *t, int64_t row)
 {
-    if (t->interleaved) return t->first_row - t->part * t->out_features + t->part + 2 * row;
-    return t->merged_in_file ? t->first_row + row : row;
+    return t->file_row + row / t->run * t->step + row % t->run;
 }
 
 static int64_t file_rows(const struct tensor *t)

@@ -113,14 +113,16 @@ void reference_rms_norm(double *out, const double *x, const double *gain, double
     }
 }
 
-void reference_layer_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size)
+void reference_layer_norm(double *out, const double *x, const double *gain, const double *bias, double eps,
+                          int64_t tokens, int64_t size)
 {
     for (int64_t t = 0; t < tokens; t++, x += size, out += size) {
         double sum = 0, squares = 0;
         for (int64_t i = 0; i < size; i++) sum += x[i];
         const double mean = sum / (double)size;
         for (int64_t i = 0; i < size; i++) squares += (x[i] - mean) * (x[i] - mean);
-        for (int64_t i = 0; i < size; i++) out[i] = (x[i] - mean) / sqrt(squares / (double)size + eps) * gain[i];
+        for (int64_t i = 0; i < size; i++)
+            out[i] = (x[i] - mean) / sqrt(squares / (double)size + eps) * gain[i] + (bias ? bias[i] : 0);
     }
 }
 
@@ -155,8 +157,12 @@ void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, i
             out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
 }
 
-double reference_xielu(double x, const struct xielu_params *params)
+double reference_activate(double x, enum activation activation, const struct xielu_params *params)
 {
+    const double positive = x > 0 ? x : 0;
+    if (activation == ACTIVATION_RELU) return positive;
+    if (activation == ACTIVATION_RELU2) return positive * positive;
+    if (activation != ACTIVATION_XIELU) return activate(x, activation);
     if (x > 0) return params->alpha_p * x * x + params->beta * x;
     const double bounded = x < params->eps ? x : params->eps;
     return params->alpha_n * (expm1(bounded) - x) + params->beta * x;

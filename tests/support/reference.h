@@ -22,7 +22,9 @@ void reference_for(int64_t count, pool_body *body, void *context);
 void reference_linear(double *out, const double *x, const double *w, const double *bias, int64_t num_tokens,
                       int64_t out_features, int64_t in_features);
 void reference_rms_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size);
-void reference_layer_norm(double *out, const double *x, const double *gain, double eps, int64_t tokens, int64_t size);
+/* bias may be NULL. */
+void reference_layer_norm(double *out, const double *x, const double *gain, const double *bias, double eps,
+                          int64_t tokens, int64_t size);
 /* Rotates x in place: x [tokens, heads, head_size], cos_sin [positions, rotary_dim]. Pairs are (2 i, 2 i + 1) if
  * interleaved, else (i, i + rotary_dim / 2). */
 void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
@@ -30,7 +32,7 @@ void reference_rotary(double *x, const int32_t *positions, const double *cos_sin
 void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size,
                            enum activation activation);
 
-double reference_xielu(double x, const struct xielu_params *params);
+double reference_activate(double x, enum activation activation, const struct xielu_params *params);
 
 /* One head of one token. */
 struct reference_query {

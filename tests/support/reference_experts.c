@@ -79,7 +79,8 @@ bool reference_route(int32_t *experts, double *weights, const double *logits, co
     double scores[ROUTER_MAX_EXPERTS], choice[ROUTER_MAX_EXPERTS], sum = 0;
     struct place places[ROUTER_MAX_EXPERTS];
     scores_of(scores, logits, router);
-    for (int32_t e = 0; e < router->num_experts; e++) choice[e] = scores[e] + (choice_bias ? choice_bias[e] : 0);
+    for (int32_t e = 0; e < router->num_experts; e++)
+        choice[e] = (router->by_logits ? logits[e] : scores[e]) + (choice_bias ? choice_bias[e] : 0);
     bool close = router->num_groups > 1 && keep_groups(choice, router);
     sort_places(places, choice, router->num_experts);
     if (router->top_k < router->num_experts)

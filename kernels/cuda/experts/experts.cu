@@ -13,8 +13,13 @@
 #include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/quantize.cuh"
 
-enum { MAX_THREADS = 256 };
+enum {
+    MAX_THREADS = 256,
+    QUANTIZE_THREADS = 1024,
+    KEPT = QUANTIZED_SEGMENTS_MAX / 8 / QUANTIZE_THREADS /* pieces of a row that a thread quantizes */
+};
 
 /* N elements of T that lie together. */
 template <class T, int N> static __device__ __forceinline__ piece<T, N> &piece_at(const T *x, int64_t i)
@@ -39,6 +44,31 @@ static __global__ void __launch_bounds__(MAX_THREADS)
         for (int k = 0; k < N; k++) values.values[k] = from_float<T>(weight * to_float(values.values[k]));
     }
     piece_at<T, N>(out, (int64_t)row * pieces + i) = values;
+}
+
+/* Quantizes a row of the plan, x[tokens[row]], times the row's weight if there are weights first; or x[row] without
+ * tokens. x may be what is written: all of a row is read before any of it is written. Grid: x the row. */
+template <class T, int N>
+static __global__ void __launch_bounds__(QUANTIZE_THREADS)
+    quantize_kernel(const quantize_call to, const T *x, const expert_plan plan, int pieces, int top_k,
+                    bool weights_first)
+{
+    const int row = blockIdx.x;
+    piece<T, N> kept[KEPT];
+    let_next_start();
+    wait_for_previous();
+    const int64_t from = plan.tokens ? plan.tokens[row] : row;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if ((int)(threadIdx.x + k * blockDim.x) < pieces)
+            kept[k] = piece_at<T, N>(x, from * pieces + threadIdx.x + k * blockDim.x);
+    if (weights_first) {
+        const float weight = weight_of_row(plan, row, top_k);
+#pragma unroll
+        for (int k = 0; k < KEPT * N; k++)
+            kept[k / N].values[k % N] = from_float<T>(weight * to_float(kept[k / N].values[k % N]));
+    }
+    quantize_row(to, kept, pieces, [](int) { return piece<T, N>(); });
 }
 
 /* out[row] = gate(gate_up[row]). With weights first gate_up is multiplied by the row's weight, which the matmul of x
@@ -134,6 +164,24 @@ static void gather(struct backend *b, const struct experts_gate_up_args *args, i
     cuda_check_launch(b, "experts_gate_up");
 }
 
+/* Quantizes `rows` rows of x, of `size` elements, or those that the plan's tokens choose; row_bytes apart. */
+static void quantize(struct backend *b, const struct quantized_rows *out, int64_t row_bytes, const void *x,
+                     const struct expert_plan *plan, int32_t rows, int32_t top_k, bool weights_first, enum dtype dtype)
+{
+    const int size = (int)out->group_size;
+    const struct cuda_state *s = cuda_use(b);
+    cuda_dispatch(b, "experts", dtype, [&](auto zero) {
+        using T = decltype(zero);
+        constexpr int N = 16 / sizeof(T);
+        const int pieces = size / N, threads = cuda_threads_for(cuda_div_up(pieces, KEPT), QUANTIZE_THREADS);
+        quantize_call call = quantize_call_of(out, rows, size);
+        call.row_bytes = row_bytes;
+        cuda_launch_dependent(s, quantize_kernel<T, N>, {dim3((unsigned)rows), threads}, call, (const T *)x, *plan,
+                              pieces, (int)top_k, weights_first);
+    });
+    cuda_check_launch(b, "experts");
+}
+
 static void gate(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct cuda_state *s = cuda_use(b);
@@ -166,6 +214,24 @@ static struct linear_args linear_of_rows(void *out, const void *in, const struct
     return args;
 }
 
+/* gate_up of quantized rows, if that is what its weight wants. */
+static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args *args, struct linear_args *linear)
+{
+    const struct weight *w = linear->weight;
+    const int64_t widest = w->in_features > 2 * args->size ? w->in_features : 2 * args->size;
+    const int64_t bytes = linear->num_tokens * widest * dtype_size(args->dtype);
+    const struct quantized_rows rows = {args->scratch, (float *)((uint8_t *)args->scratch + bytes), w->in_features};
+    const struct matmul_device device = matmul_device_of(b);
+    struct matmul_question q = matmul_question_of(linear, MATMUL_GATE, NULL, &args->gate, true);
+    if (!matmul_wants_quantized_segments(&device, &q, w)) return false;
+    quantize(b, &rows, w->in_features, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first,
+             args->dtype);
+    linear->quantized_x = &rows;
+    q = matmul_question_of(linear, MATMUL_GATE, NULL, &args->gate, true);
+    matmul_run(b, "experts_gate_up", matmul_plan(&device, &q), &q.matmul);
+    return true;
+}
+
 void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct weight *w = args->gate_up.weights;
@@ -174,6 +240,7 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
     struct linear_args linear =
         linear_of_rows(args->out, args->scratch, w, &args->plan, args->num_experts, rows, args->dtype);
     linear.out_stride = args->size;
+    if (gate_up_of_rows(b, args, &linear)) return;
     const struct matmul_device device = matmul_device_of(b);
     const struct matmul_question q = matmul_question_of(&linear, MATMUL_GATE, NULL, &args->gate, true);
     const enum matmul_kernel kernel = matmul_plan(&device, &q);
@@ -187,14 +254,33 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
     gate(b, args);
 }
 
+/* The rows of x by the matrices of their experts, in scratch. Where the weight wants quantized rows, they take the
+ * place of x. */
+static void multiply_rows(struct backend *b, const struct experts_down_args *args)
+{
+    const struct weight *w = args->down.weights;
+    const int32_t num_rows = args->num_tokens * args->top_k;
+    struct linear_args linear =
+        linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, num_rows, args->dtype);
+    const int64_t row_bytes = args->size * dtype_size(args->dtype);
+    const int64_t bytes = num_rows * w->out_features * dtype_size(args->dtype);
+    const struct quantized_rows rows = {args->x, (float *)((uint8_t *)args->scratch + bytes), args->size};
+    const struct matmul_device device = matmul_device_of(b);
+    const struct matmul_question q = matmul_question_of(&linear, MATMUL_STORE, NULL, NULL, false);
+    if (matmul_wants_quantized_segments(&device, &q, w)) {
+        const struct expert_plan in_order = {};
+        quantize(b, &rows, row_bytes, args->x, &in_order, num_rows, args->top_k, false, args->dtype);
+        linear.quantized_x = &rows;
+        linear.x_stride = row_bytes;
+    }
+    cuda_linear(b, &linear);
+}
+
 void cuda_experts_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
-    const int32_t rows = args->num_tokens * args->top_k;
-    if (rows <= 0 || few_experts_down(b, args) || few_experts_quantized_down(b, args)) return;
-    const struct linear_args linear =
-        linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, rows, args->dtype);
-    cuda_linear(b, &linear);
+    if (args->num_tokens * args->top_k <= 0 || few_experts_down(b, args) || few_experts_quantized_down(b, args)) return;
+    multiply_rows(b, args);
     const struct cuda_state *s = cuda_use(b);
     const bool aligned =
         cuda_is_aligned(args->out) && cuda_is_aligned(args->scratch) && (!args->base || cuda_is_aligned(args->base));

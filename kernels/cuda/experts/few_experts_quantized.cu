@@ -4,8 +4,8 @@
  *
  * A warp goes through the input features in pieces of 16 bytes of each lane. Lane (i, j) has piece j of each four, of
  * rows i and i + 8 of the weight, and the same input features of row i of x; in which order the mma gets them does not
- * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4: as weight_prepare has put them
- * (quantized.cuh).
+ * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4 and MXFP4: as weight_prepare has put
+ * them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of a group each.
  *
  * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both. Blocks take
  * tiles of gates for up to 8 rows of an expert in turn; the warps of a tile share its input features.
@@ -25,13 +25,16 @@ enum {
     SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up, */
     DOWN_SHARES = 2,                         /* and of experts_down */
     GATE_TILES = FEW_EXPERTS_WARPS / SHARES, /* of a block at a time */
-    DOWN_WARPS = 16,
-    WGMMA_BEST = 5, /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
+    WGMMA_BEST = 5,                          /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
     MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K
 };
 
 /* Blocks of experts_gate_up on a multiprocessor. The scales of groups take registers. */
 template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
+
+/* Warps of a block of experts_down, of which a multiprocessor has 16: MXFP4 needs fewer for enough bytes under way, and
+ * with two blocks to a multiprocessor the tiles of a matrix are shared out better. */
+template <enum weight_format F> static constexpr int DOWN_WARPS = F == WEIGHT_MXFP4 ? 8 : 16;
 
 /* Pieces under way, of each of two rows. */
 template <enum weight_format F> static constexpr int AT_ONCE = F == WEIGHT_INT4 ? 4 : 6;
@@ -47,7 +50,7 @@ struct quantized_matrices {
 };
 
 /* Input features of four pieces, a quad's. */
-template <enum weight_format F> static constexpr int QUAD_FEATURES = F == WEIGHT_INT4 ? 128 : 64;
+template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : 64;
 
 /* The scale and, of INT4, the offset pair of row `row` of all experts' and a group. */
 template <class T, enum weight_format F>
@@ -62,8 +65,7 @@ static __device__ __forceinline__ uint32_t offset_of(const quantized_matrices &w
     return pair_of<T>(INT4_OFFSET<T> + (w.zeros ? (float)w.zeros[row * w.groups + group] : 8.0f));
 }
 
-/* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is; NULL:
- * the row of x does not exist. */
+/* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is. */
 template <class T, enum weight_format F>
 static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const uint4 &low, const uint4 &high, const T *x,
                                                       const uint32_t (&offsets)[2])
@@ -78,10 +80,10 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
                     int4_pair<T>(l[w], 2 * half, offsets[0]), int4_pair<T>(h[w], 2 * half, offsets[1]),
                     int4_pair<T>(l[w], 2 * half + 1, offsets[0]), int4_pair<T>(h[w], 2 * half + 1, offsets[1])};
                 const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
-                multiply_add<T>(sums, a, x ? from[0] : 0, x ? from[4] : 0);
+                multiply_add<T>(sums, a, from[0], from[4]);
             }
     } else {
-        const uint4 none = {}, first = x ? ((const uint4 *)x)[0] : none, second = x ? ((const uint4 *)x)[1] : none;
+        const uint4 first = ((const uint4 *)x)[0], second = ((const uint4 *)x)[1];
         const uint32_t in[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
 #pragma unroll
         for (int w = 0; w < 4; w++) {
@@ -102,28 +104,30 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
     }
 }
 
-/* Quads of a row that a share has. */
+/* Quads of a row that a share has. half: the first share, which has the fewest, also has the half of one at the end of
+ * a row of MXFP4. */
 struct row_share {
     int begin, end;
+    bool half;
 };
 
 template <enum weight_format F>
 static __device__ __forceinline__ row_share share_of(const quantized_matrices &w, int share, int shares)
 {
     const int quads = w.in_features / QUAD_FEATURES<F>;
-    return {quads * share / shares, quads * (share + 1) / shares};
+    return {quads * share / shares, quads * (share + 1) / shares, share == 0 && w.in_features % QUAD_FEATURES<F> > 0};
 }
 
-/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x,
- * NULL: none. */
+/* multiply_rows of the other formats. */
 template <class T, enum weight_format F, bool GROUPED>
-static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
-                                                     int64_t high_row, const T *x, const row_share &share)
+static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[4], const quantized_matrices &w,
+                                                            int64_t low_row, int64_t high_row, const T *x,
+                                                            const row_share &share)
 {
     constexpr int QUAD = QUAD_FEATURES<F>, N = AT_ONCE<F>, CONSTANTS = GROUPED ? N : 1;
     const int j = threadIdx.x % 4;
     const uint8_t *low = w.data + low_row * w.row_bytes + 16 * j, *high = w.data + high_row * w.row_bytes + 16 * j;
-    const T *own_x = x ? x + (F == WEIGHT_INT4 ? 2 * j : 16 * j) : NULL;
+    const T *own_x = x + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
     float scales[CONSTANTS][2];
     uint32_t offsets[CONSTANTS][2] = {};
     auto load_constants = [&](int k, int group) {
@@ -148,13 +152,101 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const qua
         for (int k = 0; k < N; k++) {
             float part[4] = {};
             if (first + k >= share.end) break;
-            multiply_piece<T, F>(part, l[k], h[k], own_x ? own_x + (first + k) * QUAD : NULL, offsets[k % CONSTANTS]);
+            multiply_piece<T, F>(part, l[k], h[k], own_x + (first + k) * QUAD, offsets[k % CONSTANTS]);
 #pragma unroll
             for (int i = 0; i < 4; i++) sums[i] += GROUPED ? scales[k % CONSTANTS][i / 2] * part[i] : part[i];
         }
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) sums[i] *= GROUPED ? 1 : scales[0][i / 2];
+}
+
+/* ---- MXFP4 ---- */
+
+/* A lane's piece of two rows, and the scales of its words, a byte each. */
+struct mxfp4_pieces {
+    uint4 low, high;
+    uint32_t low_scales, high_scales;
+};
+
+/* The scales of so many words of a quad, two at a time: the scales of a row are at an even address. */
+template <int WORDS> static __device__ __forceinline__ uint32_t load_scales(const uint8_t *scales, int quad)
+{
+    const uint16_t *two = (const uint16_t *)(scales + 4 * quad);
+    return __ldg(two) | (WORDS == 4 ? (uint32_t)__ldg(two + 1) << 16 : 0);
+}
+
+/* The scale of word w: 0 for 2^-127, infinity for NaN. */
+static __device__ __forceinline__ float scale_of_word(uint32_t scales, int w)
+{
+    return __uint_as_float((w < 3 ? scales << (23 - 8 * w) : scales >> 1) & 0x7f800000);
+}
+
+/* sums += WORDS words of the pieces by x, as in multiply_piece. */
+template <class T, int WORDS>
+static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mxfp4_pieces &p, const T *x)
+{
+    const uint32_t l[4] = {p.low.x, p.low.y, p.low.z, p.low.w}, h[4] = {p.high.x, p.high.y, p.high.z, p.high.w};
+    const uint32_t factor = pair_of<T>(MXFP4_FACTOR<T>);
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) {
+        const float low_scale = scale_of_word(p.low_scales, w), high_scale = scale_of_word(p.high_scales, w);
+        float part[4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t a[4] = {multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half), factor),
+                                   multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half), factor),
+                                   multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half + 1), factor),
+                                   multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half + 1), factor)};
+            const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
+            multiply_add<T>(part, a, from[0], from[4]);
+        }
+        sums[0] += low_scale * part[0], sums[1] += low_scale * part[1];
+        sums[2] += high_scale * part[2], sums[3] += high_scale * part[3];
+    }
+}
+
+/* multiply_rows of MXFP4, whose scales are those of a word. */
+template <class T>
+static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], const quantized_matrices &w,
+                                                           int64_t low_row, int64_t high_row, const T *x,
+                                                           const row_share &share)
+{
+    constexpr int QUAD = QUAD_FEATURES<WEIGHT_MXFP4>, N = AT_ONCE<WEIGHT_MXFP4>;
+    const int j = threadIdx.x % 4, whole = w.in_features / QUAD;
+    const uint8_t *low = w.data + low_row * w.row_bytes, *high = w.data + high_row * w.row_bytes;
+    const uint8_t *low_scales = (const uint8_t *)w.scales + low_row * w.groups,
+                  *high_scales = (const uint8_t *)w.scales + high_row * w.groups;
+    const T *own_x = x + 2 * j;
+#pragma unroll 1
+    for (int first = share.begin; first < share.end; first += N) {
+        mxfp4_pieces p[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int quad = min(first + k, share.end - 1);
+            p[k] = {load_once(low + quad * 64 + 16 * j), load_once(high + quad * 64 + 16 * j),
+                    load_scales<4>(low_scales, quad), load_scales<4>(high_scales, quad)};
+        }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (first + k < share.end) multiply_mxfp4<T, 4>(sums, p[k], own_x + (first + k) * QUAD);
+    }
+    if (!share.half) return;
+    const uint2 l = *(const uint2 *)(low + whole * 64 + 8 * j), h = *(const uint2 *)(high + whole * 64 + 8 * j);
+    const mxfp4_pieces p = {
+        {l.x, l.y}, {h.x, h.y}, load_scales<2>(low_scales, whole), load_scales<2>(high_scales, whole)};
+    multiply_mxfp4<T, 2>(sums, p, own_x + whole * QUAD);
+}
+
+/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x. */
+template <class T, enum weight_format F, bool GROUPED>
+static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
+                                                     int64_t high_row, const T *x, const row_share &share)
+{
+    if constexpr (F == WEIGHT_MXFP4)
+        multiply_mxfp4_rows<T>(sums, w, low_row, high_row, x, share);
+    else
+        multiply_scaled_rows<T, F, GROUPED>(sums, w, low_row, high_row, x, share);
 }
 
 /* ---- gate and up ---- */
@@ -185,9 +277,8 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
                   there = min(feature, call.to.size - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.size + there;
-        const T *x = NULL;
-        if (i < rows.count)
-            x = (const T *)call.x + (int64_t)call.to.plan.tokens[rows.first + i] * call.weights.in_features;
+        const int token = call.to.plan.tokens[rows.first + min(i, rows.count - 1)]; /* a row too many is not used */
+        const T *x = (const T *)call.x + (int64_t)token * call.weights.in_features;
         float sums[4] = {};
         multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.size, x, share);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
@@ -249,7 +340,7 @@ static __device__ __forceinline__ void multiply_tile(const down_call &call, sums
     if (rows.count == 0) return;
     const int64_t first_row = (int64_t)rows.expert * w.out_features;
     const int low = min((int)blockIdx.x * TILE + i, last), high = min((int)blockIdx.x * TILE + i + 8, last);
-    const T *x = i < rows.count ? (const T *)call.x + (int64_t)(row + i) * w.in_features : NULL;
+    const T *x = (const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features;
     const T *bias = (const T *)w.bias;
     float sums[4] = {};
     multiply_rows<T, F, GROUPED>(sums, w, first_row + low, first_row + high, x, share_of<F>(w, share, DOWN_SHARES));
@@ -265,16 +356,17 @@ static __device__ __forceinline__ void multiply_tile(const down_call &call, sums
 
 /* Grid: x the tile. */
 template <class T, enum weight_format F, bool GROUPED>
-static __global__ void __launch_bounds__(DOWN_WARPS * 32, 1) down_kernel(const __grid_constant__ down_call call)
+static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
+    down_kernel(const __grid_constant__ down_call call)
 {
     __shared__ sums_of_rows shared;
     const int num_rows = call.num_tokens * call.top_k, warp = threadIdx.x / 32;
     let_next_start();
     wait_for_previous();
-    for (int row = warp / DOWN_SHARES; row < num_rows; row += DOWN_WARPS / DOWN_SHARES)
+    for (int row = warp / DOWN_SHARES; row < num_rows; row += DOWN_WARPS<F> / DOWN_SHARES)
         multiply_tile<T, F, GROUPED>(call, shared, row, warp % DOWN_SHARES);
     __syncthreads();
-    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += DOWN_WARPS * 32) {
+    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += DOWN_WARPS<F> * 32) {
         const int feature = blockIdx.x * TILE + at % TILE;
         if (feature < call.weights.out_features) add_rows<T>(call, shared, at / TILE, at % TILE, feature);
     }
@@ -282,16 +374,24 @@ static __global__ void __launch_bounds__(DOWN_WARPS * 32, 1) down_kernel(const _
 
 /* ---- the host's side ---- */
 
-/* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. */
+/* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. Of MXFP4 what weight_prepare reorders.
+ */
+static bool takes_format(const struct weight *w)
+{
+    const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
+    if (w->format == WEIGHT_MXFP4)
+        return weight_is_prepared(w) && w->scale_dtype == DTYPE_E8M0 && w->scale_rows == 1 &&
+               (uintptr_t)w->scales % 2 == 0;
+    return (w->format == WEIGHT_FP8 || w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4) &&
+           w->in_features % quad == 0 && (w->group_size >= w->in_features || w->group_size % quad == 0);
+}
+
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   const void *x)
 {
     const int most_tokens = cuda_state(b)->has_wgmma ? WGMMA_BEST - 1 : FEW_EXPERTS_MAX_TOKENS;
-    const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
-    const bool format = w->format == WEIGHT_FP8 || w->format == WEIGHT_INT8 || w->format == WEIGHT_INT4;
-    return format && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
+    return takes_format(w) && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
            (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features % quad == 0 && (w->group_size >= w->in_features || w->group_size % quad == 0) &&
            w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / MAX_ROWS && !w->input_order &&
            cuda_is_aligned(w->data) && cuda_is_aligned(x);
 }
@@ -315,7 +415,9 @@ static quantized_matrices matrices_of(const struct weight *w)
 template <class Function> static void dispatch(const struct weight *w, enum dtype dtype, Function f)
 {
     auto with_groups = [&](auto zero, auto format) {
-        if (weight_groups(w) > 1) {
+        if constexpr (decltype(format)::value == WEIGHT_MXFP4) {
+            f(zero, format, std::true_type());
+        } else if (weight_groups(w) > 1) {
             f(zero, format, std::true_type());
         } else {
             f(zero, format, std::false_type());
@@ -326,6 +428,8 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT4>());
         } else if (w->format == WEIGHT_INT8) {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT8>());
+        } else if (w->format == WEIGHT_MXFP4) {
+            with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_MXFP4>());
         } else {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_FP8>());
         }
@@ -361,10 +465,10 @@ bool few_experts_quantized_down(struct backend *b, const struct experts_down_arg
     const struct cuda_state *s = cuda_use(b);
     const down_call call = {args->out,  args->x,          matrices_of(w),    args->base,  args->base_gate,
                             args->plan, args->num_tokens, args->num_experts, args->top_k, args->weights_first};
-    const cuda_launch launch = {dim3((unsigned)cuda_div_up(w->out_features, TILE)), DOWN_WARPS * 32};
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
-        cuda_launch_dependent(s, down_kernel<decltype(zero), decltype(format)::value, decltype(grouped)::value>, launch,
-                              call);
+        constexpr enum weight_format F = decltype(format)::value;
+        cuda_launch_dependent(s, down_kernel<decltype(zero), F, decltype(grouped)::value>,
+                              {dim3((unsigned)cuda_div_up(w->out_features, TILE)), DOWN_WARPS<F> * 32}, call);
     });
     cuda_check_launch(b, "experts_down");
     return true;

@@ -24,19 +24,23 @@ static __device__ __forceinline__ void load_piece(float (&out)[EACH], const stor
         return;
     }
     const uint32_t *words = (const uint32_t *)c.weight.data;
-    if (!c.prepared) {
-        const uint32_t word = words[at / EACH];
+    uint32_t halves[EACH]; /* in the lower bits */
+    if (c.prepared) {
+        const int in_segment = (int)(column % INT4_SEGMENT), word = in_segment / 32, pair = in_segment / EACH % 4;
+        const int of_piece = piece_words(c.weight.in_features, column - in_segment);
 #pragma unroll
-        for (int i = 0; i < EACH; i++)
-            out[i] = c.weight.format == WEIGHT_MXFP4 ? e2m1_to_float(word >> 4 * i) : (float)(word >> 4 * i & 15);
-        return;
-    }
-    const int piece = (int)(column % INT4_SEGMENT) / EACH, word = piece / 4, pair = piece % 4;
+        for (int t = 0; t < 4; t++) {
+            const uint32_t both = words[(at - in_segment) / EACH + of_piece * t + word];
+            halves[2 * t] = prepared_half_byte(c.weight.format, both, pair);
+            halves[2 * t + 1] = prepared_half_byte(c.weight.format, both >> 16, pair);
+        }
+    } else {
 #pragma unroll
-    for (int t = 0; t < 4; t++) {
-        const uint32_t both = words[(at - column % INT4_SEGMENT) / EACH + 4 * t + word] >> 4 * pair;
-        out[2 * t] = (float)(both & 15), out[2 * t + 1] = (float)(both >> 16 & 15);
+        for (int i = 0; i < EACH; i++) halves[i] = words[at / EACH] >> 4 * i;
     }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        out[i] = c.weight.format == WEIGHT_MXFP4 ? e2m1_to_float(halves[i]) : (float)(halves[i] & 15);
 }
 
 /* Thread i of a row has its columns EACH i, ..., EACH i + EACH - 1. */

@@ -8,12 +8,12 @@
 struct stored_weight {
     struct weight weight;
     int64_t groups;
-    bool prepared; /* INT4 in the order of weight_prepare */
+    bool prepared; /* in the order of weight_prepare */
 };
 
 static inline struct stored_weight stored_weight_of(const struct weight *w)
 {
-    return {*w, weight_groups(w), int4_is_prepared(w)};
+    return {*w, weight_groups(w), weight_is_prepared(w)};
 }
 
 /* Scale and zero of columns that share a group. */
@@ -44,6 +44,12 @@ static __device__ __forceinline__ float e2m1_to_float(uint32_t half_byte)
     return 0x1p14f * __half2float(__ushort_as_half((uint16_t)bits));
 }
 
+/* The element of a pair in the lower half of a prepared word, in the lower four bits. */
+static __device__ __forceinline__ uint32_t prepared_half_byte(enum weight_format format, uint32_t half, int pair)
+{
+    return format == WEIGHT_MXFP4 ? mxfp4_half_byte(half, pair) : half >> 4 * pair;
+}
+
 static __device__ __forceinline__ float load_stored(const stored_weight &c, int64_t row, int64_t column)
 {
     const struct weight &w = c.weight;
@@ -51,8 +57,10 @@ static __device__ __forceinline__ float load_stored(const stored_weight &c, int6
     if (w.format == WEIGHT_FP8) return fp8_to_float(data[row * w.in_features + column]);
     if (w.format == WEIGHT_INT8) return (float)(int8_t)data[row * w.in_features + column];
     const int in_segment = (int)(column % INT4_SEGMENT);
-    const int64_t at = row * w.in_features + (c.prepared ? column - in_segment + int4_place(in_segment) : column);
-    const uint32_t half_byte = data[at / 2] >> at % 2 * 4 & 15;
+    const int place = prepared_place(in_segment, piece_words(w.in_features, column - in_segment));
+    const int64_t at = row * w.in_features + (c.prepared ? column - in_segment + place : column);
+    const uint32_t word = c.prepared ? ((const uint32_t *)data)[at / 8] >> place % 8 / 4 * 16 : data[at / 2];
+    const uint32_t half_byte = (c.prepared ? prepared_half_byte(w.format, word, place % 4) : word >> at % 2 * 4) & 15;
     return w.format == WEIGHT_MXFP4 ? e2m1_to_float(half_byte) : (float)half_byte;
 }
 

@@ -15,6 +15,12 @@ static __device__ __forceinline__ uint4 shared_load_4(uint32_t address)
                  : "r"(address));
     return x;
 }
+static __device__ __forceinline__ uint2 shared_load_2(uint32_t address)
+{
+    uint2 x;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(address));
+    return x;
+}
 static __device__ __forceinline__ uint32_t shared_load(uint32_t address)
 {
     uint32_t x;
@@ -22,8 +28,8 @@ static __device__ __forceinline__ uint32_t shared_load(uint32_t address)
     return x;
 }
 
-/* A thread's encoded elements of a step, from two rows that are 8 apart. INT4: a piece of 16 bytes of each, which is
- * all of them. INT8 and FP8 are read when they are decoded. */
+/* A thread's encoded elements of a step, from two rows that are 8 apart. INT4 and MXFP4: a piece of 16 bytes of each,
+ * which is all of them. INT8 and FP8 are read when they are decoded. */
 template <enum weight_format FORMAT> struct encoded;
 template <> struct encoded<WEIGHT_INT4> {
     uint32_t low[4], high[4];
@@ -42,6 +48,24 @@ template <> struct encoded<WEIGHT_INT4> {
         a[1] = int4_pair<T>(high[w], 2 * half, high_offset);
         a[2] = int4_pair<T>(low[w], 2 * half + 1, low_offset);
         a[3] = int4_pair<T>(high[w], 2 * half + 1, high_offset);
+    }
+};
+
+template <> struct encoded<WEIGHT_MXFP4> : encoded<WEIGHT_INT4> {
+    /* Of half a segment, at the end of a row, whose pieces have 8 bytes; zeros lie behind them. */
+    __device__ __forceinline__ void load_half(uint32_t stage, int row, int t)
+    {
+        const uint2 a = shared_load_2(stage + row * (STEP / 2) + 8 * t);
+        const uint2 b = shared_load_2(stage + (row + 8) * (STEP / 2) + 8 * t);
+        low[0] = a.x, low[1] = a.y, low[2] = low[3] = 0;
+        high[0] = b.x, high[1] = b.y, high[2] = high[3] = 0;
+    }
+    template <class T> __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t, uint32_t)
+    {
+        a[0] = mxfp4_pair<T>(low[w], 2 * half);
+        a[1] = mxfp4_pair<T>(high[w], 2 * half);
+        a[2] = mxfp4_pair<T>(low[w], 2 * half + 1);
+        a[3] = mxfp4_pair<T>(high[w], 2 * half + 1);
     }
 };
 

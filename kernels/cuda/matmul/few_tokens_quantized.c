@@ -16,7 +16,7 @@ static bool can_compute(const struct matmul *m, int64_t groups)
                        few_tokens_tiles(m, TILE) <= INT32_MAX / 64 && m->out_features <= INT32_MAX / 64;
     const bool grouping = (m->scale_rows & (m->scale_rows - 1)) == 0 &&
                           (groups == 1 || (m->group_size >= smallest && (m->group_size & (m->group_size - 1)) == 0));
-    return shape && matmul_is_aligned(m) && grouping;
+    return shape && m->format != WEIGHT_MXFP4 && matmul_is_aligned(m) && grouping;
 }
 
 /* Tiles whose sums are added together, with room for the sums: of as many units as pays, in batches of one size.

@@ -96,7 +96,7 @@ static void run_in_order(struct backend *b, const char *operation, const struct 
     }
 }
 
-static matmul_function *function_of(enum matmul_kernel kernel)
+static matmul_function *function_of(enum matmul_kernel kernel, enum weight_format format)
 {
     switch (kernel) {
     case MATMUL_FEW_TOKENS:
@@ -112,7 +112,7 @@ static matmul_function *function_of(enum matmul_kernel kernel)
     case MATMUL_LINEAR_WGMMA_INT4:
         return linear_wgmma_int4;
     case MATMUL_LINEAR_WGMMA_QUANTIZED:
-        return linear_wgmma_quantized;
+        return format == WEIGHT_MXFP4 ? linear_wgmma_mxfp4 : linear_wgmma_quantized;
     case MATMUL_ROWS_WGMMA:
         return linear_wgmma_rows;
     default:
@@ -123,7 +123,7 @@ static matmul_function *function_of(enum matmul_kernel kernel)
 void matmul_run(struct backend *b, const char *operation, enum matmul_kernel kernel, const struct matmul *m)
 {
     if (kernel == MATMUL_IN_ORDER) return run_in_order(b, operation, m);
-    if (!function_of(kernel)(b, operation, m))
+    if (!function_of(kernel, m->format)(b, operation, m))
         cuda_fail(b, "%s failed on %s: the driver cannot describe %lld x %lld weights to the GPU's copy engine",
                   operation, b->name, (long long)m->out_features, (long long)m->in_features);
 }

@@ -25,20 +25,26 @@
 #include "kernels/cuda/matmul/kernels.cuh"
 #include "kernels/cuda/matmul/linear_wgmma_tile.cuh"
 
-/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. Two blocks fit on a multiprocessor.
- */
+/* With fewer stages than there is room for, where a part has fewer steps: then more blocks fit on a multiprocessor. */
+struct ringed_call : wgmma_call {
+    int32_t stages;
+};
+
+/* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. PLACES blocks fit on a
+ * multiprocessor. */
 template <int N, int GROUPS> struct tiling {
-    static constexpr int TOKENS = N, PLACES = 2;
+    static constexpr int TOKENS = N, PLACES = N > 128 ? 1 : 2;
     static constexpr int ROWS = 64 * GROUPS;            /* output features of a tile, at most */
     static constexpr int BOXES = ROWS + N > 96 ? 1 : 2; /* of each operand in a step */
     static constexpr int MMA_THREADS = GROUP * GROUPS, THREADS = MMA_THREADS + 64;
     static constexpr int WEIGHT_BOX = ROWS * BOX_ROW, TOKEN_BOX = N * BOX_ROW;
     static constexpr int STAGE = BOXES * (WEIGHT_BOX + TOKEN_BOX);
-    static constexpr int STAGES = (110 << 10) / STAGE;
+    static constexpr int STAGES = (220 << 10) / PLACES / STAGE;
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     static constexpr int SHARED = ALIGNMENT + STAGES * STAGE;
-    static constexpr int TOKENS_AT_ONCE = 2; /* that a thread writes */
-    static_assert(4 * N * SUMS_ROW <= STAGES * STAGE, "the ring holds the sums at the end");
+    static constexpr int MIN_STAGES = (4 * N * SUMS_ROW + STAGE - 1) / STAGE; /* hold the sums at the end */
+    static constexpr int TOKENS_AT_ONCE = 2;                                  /* that a thread writes */
+    static_assert(MIN_STAGES <= STAGES, "the ring holds the sums at the end");
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -47,7 +53,7 @@ template <int N, int GROUPS> struct tiling {
 template <class E, int N>
 static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
 {
-    constexpr int FIRST = N >= 64 ? 64 : N >= 32 ? 32 : 16;
+    constexpr int FIRST = N >= 128 ? 128 : N >= 64 ? 64 : N >= 32 ? 32 : 16;
     if constexpr (std::is_same_v<E, __nv_fp8_e4m3>) {
         wgmma_e4m3<FIRST>(sums, weights, tokens, true);
     } else {
@@ -56,10 +62,10 @@ static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, u
     if constexpr (N > FIRST) multiply<E, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
 }
 
-/* A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage have been started shows that
- * those of this stage have ended. */
+/* Multiplies N tokens of a tile. A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage
+ * have been started shows that those of this stage have ended. */
 template <class E, int N, class L>
-static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], const tile_part &part,
+static __device__ __forceinline__ void multiply_steps(float (&sums)[L::TOKENS / 2], const tile_part &part,
                                                       const step_ring &ring)
 {
     const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
@@ -80,25 +86,43 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[N / 2], cons
         wgmma_wait<1>();
         if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[before]);
         before = at.stage;
-        ring_step(at, L::STAGES);
+        ring_step(at, ring.stages);
     }
     wgmma_wait<0>();
     wgmma_pin(sums);
 }
 
+/* Multiplies the tokens of a tile, rounded up to 64, if it has room for more. */
+template <class E, int N, class L>
+static __device__ __forceinline__ void multiply_tokens(float (&sums)[L::TOKENS / 2], const tile_part &part,
+                                                       const step_ring &ring)
+{
+    if constexpr (N > 64)
+        if (part.num_tokens <= N - 64) return multiply_tokens<E, N - 64, L>(sums, part, ring);
+    multiply_steps<E, N, L>(sums, part, ring);
+}
+
+/* The scale of a row of a tile. A row without an output feature has that of another. */
+static __device__ __forceinline__ float scale_of_row(const tiled_matmul &call, const tile_part &part, int row)
+{
+    const int rows = box_rows(call), half = (int)call.matmul.out_features / 2, last = (int)call.matmul.out_features - 1;
+    const int feature = part.tile * rows + (row < rows ? row : row - rows);
+    const bool is_up = call.matmul.result == MATMUL_GATE && row >= rows;
+    return ((const float *)call.matmul.scales)[part.first_row + min(is_up ? half + feature : feature, last)];
+}
+
 /* Multiplies a thread's sums by the scales of their output features and tokens. */
 template <int N>
-static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const tiled_matmul &call, int feature,
-                                                    int token)
+static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const tiled_matmul &call,
+                                                    const tile_part &part, int row, int token)
 {
-    const int last = (int)call.matmul.out_features - 1;
-    const float *scales = (const float *)call.matmul.scales;
-    const float of_rows[] = {scales[min(feature, last)], scales[min(feature + 8, last)]};
+    const float of_rows[] = {scale_of_row(call, part, row), scale_of_row(call, part, row + 8)};
+    const float *of_tokens = call.matmul.x_scales + part.first_token;
     wait_for_previous();
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
         const int t = i / 4 * 8 + token + i % 2;
-        sums[i] *= of_rows[i % 4 / 2] * (t < call.matmul.num_tokens ? call.matmul.x_scales[t] : 0);
+        sums[i] *= of_rows[i % 4 / 2] * (t < part.num_tokens ? of_tokens[t] : 0);
     }
 }
 
@@ -109,9 +133,8 @@ static __device__ __forceinline__ void multiply_tile(const tiled_matmul &call, c
 {
     const int row = row_of_thread<1>(0);
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_steps<E, N, L>(sums, part, ring);
-    if constexpr (!std::is_same_v<E, T>)
-        apply_scales<N>(sums, call, part.tile * call.tile_rows + row, threadIdx.x % 4 * 2);
+    multiply_tokens<E, N, L>(sums, part, ring);
+    if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part, row, threadIdx.x % 4 * 2);
     mma_warps_sync<L>(); /* no warp reads operands any more */
     leave_sums<L, N>(shared_sums, sums, row, {1.0f, 1.0f});
     finish_tile<T, L>(call, part, shared_sums);
@@ -139,18 +162,18 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const t
 
 /* E: the type of the operands, T that of out. */
 template <class E, class T, int N, int GROUPS>
-static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
-    linear_wgmma_kernel(const __grid_constant__ wgmma_call call)
+static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, tiling<N, GROUPS>::PLACES)
+    linear_wgmma_kernel(const __grid_constant__ ringed_call call)
 {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     using L = tiling<N, GROUPS>;
     extern __shared__ uint8_t shared[];
     __shared__ uint64_t full[L::STAGES], empty[L::STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty, L::STAGES, L::STAGE};
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty, call.stages, L::STAGE};
     let_next_start();
     const tile_part part = find_part<N>(call);
     if (part.num_tokens == 0) return;
-    if (threadIdx.x < L::STAGES) {
+    if (threadIdx.x < call.stages) {
         init_stage(ring, threadIdx.x, 2, L::MMA_THREADS / 32);
         barrier_init_fence();
     }
@@ -165,7 +188,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, 2)
 }
 
 template <class E, class T, int N, int GROUPS>
-static bool launch(struct backend *b, const char *operation, wgmma_call *call)
+static bool launch(struct backend *b, const char *operation, ringed_call *call)
 {
     using L = tiling<N, GROUPS>;
     const struct matmul *m = &call->matmul;
@@ -174,30 +197,42 @@ static bool launch(struct backend *b, const char *operation, wgmma_call *call)
     if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
-    launch_tiles<L>(b, operation, linear_wgmma_kernel<E, T, N, GROUPS>, call);
+    call->stages = (int32_t)cuda_div_up(call->steps, call->splits);
+    if (call->stages < L::MIN_STAGES) call->stages = L::MIN_STAGES;
+    if (call->stages > L::STAGES) call->stages = L::STAGES;
+    launch_tiles<L>(b, operation, linear_wgmma_kernel<E, T, N, GROUPS>, call, ALIGNMENT + call->stages * L::STAGE);
     return true;
 }
 
 /* If there are more tiles of 64 output features than fit on the device at once, tiles twice as large read x half as
  * often. */
-template <class E, class T, int N> static bool launch_rows(struct backend *b, const char *operation, wgmma_call *call)
+template <class E, class T, int N> static bool launch_rows(struct backend *b, const char *operation, ringed_call *call)
 {
     return cuda_div_up(call->matmul.out_features, 64) > 2 * cuda_state(b)->num_sms
                ? launch<E, T, N, 2>(b, operation, call)
                : launch<E, T, N, 1>(b, operation, call);
 }
 
+/* Whether tiles of 256 tokens are faster than two blocks a multiprocessor with tiles of 128: with many tokens, and
+ * steps enough that the end of a tile, which nothing runs beside, counts little. */
+static bool is_for_256(const struct matmul *m)
+{
+    enum { MIN_TOKENS = 300, MIN_FEATURES = 1024 };
+    return matmul_tile_tokens(m) > MIN_TOKENS && m->in_features >= MIN_FEATURES;
+}
+
 /* E is T or, of pairs of quantized rows, e4m3. */
 template <class E, class T> static bool launch_tokens(struct backend *b, const char *operation, const struct matmul *m)
 {
-    wgmma_call call = {};
+    ringed_call call = {};
     set_matmul(&call, m);
-    const int32_t tokens = matmul_weight_tokens(m);
-    return tokens <= 16   ? launch_rows<E, T, 16>(b, operation, &call)
-           : tokens <= 32 ? launch_rows<E, T, 32>(b, operation, &call)
-           : tokens <= 48 ? launch_rows<E, T, 48>(b, operation, &call)
-           : tokens <= 64 ? launch_rows<E, T, 64>(b, operation, &call)
-                          : launch<E, T, 128, 2>(b, operation, &call); /* of row segments */
+    const int32_t tokens = matmul_tile_tokens(m);
+    return tokens <= 16    ? launch_rows<E, T, 16>(b, operation, &call)
+           : tokens <= 32  ? launch_rows<E, T, 32>(b, operation, &call)
+           : tokens <= 48  ? launch_rows<E, T, 48>(b, operation, &call)
+           : tokens <= 64  ? launch_rows<E, T, 64>(b, operation, &call)
+           : is_for_256(m) ? launch<E, T, 256, 2>(b, operation, &call)
+                           : launch<E, T, 128, 2>(b, operation, &call); /* of row segments */
 }
 
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
@@ -209,7 +244,8 @@ bool linear_wgmma(struct backend *b, const char *operation, const struct matmul 
 bool linear_wgmma_rows(struct backend *b, const char *operation, const struct matmul *m)
 {
     struct matmul pairs = *m;
-    pairs.in_features = pairs.x_stride = m->in_features / 2;
+    pairs.in_features = m->in_features / 2;
+    pairs.x_stride = m->x_stride / 2;
     return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &pairs)
                                      : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &pairs);
 }

@@ -27,13 +27,6 @@ static __device__ __forceinline__ int weight_row(const quantized_wgmma_call &cal
     return part.first_row + min(feature, features - 1);
 }
 
-static __device__ __forceinline__ uint2 shared_load_2(uint32_t address)
-{
-    uint2 x;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];\n" : "=r"(x.x), "=r"(x.y) : "r"(address));
-    return x;
-}
-
 #endif
 
 /* Maps the weight's bytes, which count as 16-bit elements, in boxes of a step, and x in boxes of box_tokens tokens. */
@@ -41,14 +34,14 @@ static bool map_operands(struct quantized_wgmma_call *call, int32_t box_tokens)
 {
     const struct matmul *m = &call->matmul;
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
-    const bool is_int4 = m->format == WEIGHT_INT4;
-    const int64_t elements = m->in_features / (is_int4 ? 4 : 2);
+    const bool is_packed = weight_is_packed(m->format);
+    const int64_t elements = m->in_features / (is_packed ? 4 : 2);
     const struct tensor_map_args args = {m->weight,
                                          2,
                                          {elements, matmul_weight_rows(m)},
                                          {elements},
-                                         {is_int4 ? STEP / 4 : STEP / 2, box_rows},
-                                         is_int4 ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
+                                         {is_packed ? STEP / 4 : STEP / 2, box_rows},
+                                         is_packed ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
                                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
     return tensor_map_encode(&call->weight, &args) &&
            map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, box_tokens);

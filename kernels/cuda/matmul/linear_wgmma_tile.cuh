@@ -226,11 +226,12 @@ static void plan_tiles(const struct cuda_state *s, struct tiled_matmul *call, in
 }
 
 template <class L, class Call>
-static void launch_tiles(struct backend *b, const char *operation, void (*kernel)(const Call), const Call *call)
+static void launch_tiles(struct backend *b, const char *operation, void (*kernel)(const Call), const Call *call,
+                         int shared_bytes = L::SHARED)
 {
     const int64_t tiles = cuda_div_up(call->matmul.out_features, call->tile_rows) * call->token_tiles;
     const dim3 grid((unsigned)(tiles * call->splits));
-    cuda_run_dependent(b, operation, kernel, {grid, L::THREADS, L::SHARED, call->splits}, *call);
+    cuda_run_dependent(b, operation, kernel, {grid, L::THREADS, shared_bytes, call->splits}, *call);
 }
 
 #endif

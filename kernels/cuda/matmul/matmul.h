@@ -8,6 +8,7 @@
 enum {
     INT4_SEGMENT = 128, /* input features of a row of INT4 that weight_prepare reorders among themselves (quantized.cuh)
                          */
+    MXFP4_SEGMENT = 64, /* of MXFP4: the last of a row may be half of one */
     MATMUL_STEP = 128   /* input features of a quantized weight that a kernel for several tokens takes at a time */
 };
 
@@ -56,6 +57,17 @@ static inline int32_t matmul_weight_tokens(const struct matmul *m)
 {
     const int32_t count = m->segments.count;
     return count > 0 ? m->num_tokens / count + (m->num_tokens % count > 0) : m->num_tokens;
+}
+
+/* The tokens that a tile should have: all of them, or as many as segments that differ by chance seldom exceed, which is
+ * two deviations above their average. */
+static inline int32_t matmul_tile_tokens(const struct matmul *m)
+{
+    const int32_t tokens = matmul_weight_tokens(m);
+    int32_t deviation = 0;
+    if (m->segments.count == 0) return tokens;
+    while ((deviation + 1) * (deviation + 1) <= tokens && deviation < 64) deviation++;
+    return tokens + 2 * deviation;
 }
 
 /* Whether rows of the operands, and gains, begin at multiples of 16 bytes. */

@@ -13,7 +13,7 @@ enum {
     FEW_TOKENS_BEST = 8,
     FEW_TOKENS_BEST_ELEMENTS = 20480, /* of x */
     LINEAR_WGMMA_MAX = 64,            /* cuBLAS is faster from 128 on */
-    /* few_tokens_quantized before the kernels for a batch of tokens. */
+    /* few_tokens_quantized, which does not take MXFP4, before the kernels for a batch of tokens. */
     WGMMA_INT4_MIN = 5,
     WGMMA_MIN = 9,
     MMA_MIN = 9,
@@ -29,12 +29,11 @@ enum { MMA_MAX_FEATURES = 1 << 21 /* of linear_mma_quantized, so that offsets in
 
 /* ---- what each kernel takes ---- */
 
-/* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized, but
- * not MXFP4. */
+/* The kernels but cuBLAS and linear_mixed: 16-bit floats, all of one type, and weights of that type or quantized. */
 static bool takes_types(const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
-    return (matmul_is_quantized(m) || m->format == weight_format_of(m->dtype)) && m->format != WEIGHT_MXFP4 &&
+    return (matmul_is_quantized(m) || m->format == weight_format_of(m->dtype)) &&
            (!m->bias || q->bias_dtype == m->dtype) && (m->dtype == DTYPE_FLOAT16 || m->dtype == DTYPE_BFLOAT16) &&
            (q->out_dtype == m->dtype || (q->out_dtype == DTYPE_FLOAT32 && m->result == MATMUL_STORE));
 }
@@ -57,7 +56,8 @@ static bool rows_wgmma_takes(const struct matmul_device *d, const struct matmul_
 {
     const struct matmul *m = &q->matmul;
     struct matmul pairs = *m;
-    pairs.in_features = pairs.x_stride = m->in_features / 2;
+    pairs.in_features = m->in_features / 2;
+    pairs.x_stride = m->x_stride / 2;
     const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && m->scale_rows == 1 &&
                         m->group_size == m->in_features && q->rows_group_size == m->in_features;
     return takes_types(q) && is_fp8 && m->in_features % 16 == 0 && !m->input_order && linear_wgmma_takes(d, &pairs);
@@ -73,10 +73,13 @@ static bool cublas_takes(const struct matmul_question *q)
            m->in_features <= INT_MAX && m->x_stride <= INT_MAX && m->out_stride <= INT_MAX;
 }
 
-/* Rows of whole 16-byte pieces, and of INT4 the order that weight_prepare makes. */
+/* Rows of whole 16-byte pieces, and of INT4 and MXFP4 the order that weight_prepare makes. */
 static bool has_whole_pieces(const struct matmul *m)
 {
-    return m->in_features % (m->format == WEIGHT_INT4 ? INT4_SEGMENT : 16) == 0;
+    return m->in_features % (m->format == WEIGHT_INT4    ? INT4_SEGMENT
+                             : m->format == WEIGHT_MXFP4 ? MXFP4_SEGMENT
+                                                         : 16) ==
+           0;
 }
 
 /* Groups of 32, 64, a multiple of 128 or the whole row. */
@@ -91,7 +94,8 @@ static bool wgmma_takes(const struct matmul_device *d, const struct matmul *m)
 {
     const bool size = m->num_tokens >= 1 && m->out_features > 0 && matmul_weight_rows(m) <= INT32_MAX / 16 &&
                       m->in_features > 0 && m->in_features <= INT32_MAX / 16;
-    return d->has_wgmma && size && has_whole_pieces(m) && has_groups_of_steps(m) && matmul_is_aligned(m);
+    const bool is_nvfp4 = m->format == WEIGHT_MXFP4 && (m->group_size != 32 || m->scale_dtype != DTYPE_E8M0);
+    return d->has_wgmma && size && !is_nvfp4 && has_whole_pieces(m) && has_groups_of_steps(m) && matmul_is_aligned(m);
 }
 
 /* linear_wgmma_int4, of what linear_wgmma_quantized takes. */
@@ -111,8 +115,8 @@ static bool mma_takes(const struct matmul *m)
     const bool size = m->num_tokens >= 1 && few && m->out_features > 0 && m->in_features > 0 &&
                       m->in_features <= MMA_MAX_FEATURES && m->x_stride <= MMA_MAX_FEATURES &&
                       m->out_features <= INT32_MAX / MMA_MAX / 4 && matmul_weight_rows(m) * groups <= INT32_MAX;
-    return size && has_whole_pieces(m) && has_groups_of_steps(m) && (m->format != WEIGHT_INT4 || m->scale_rows == 1) &&
-           matmul_is_aligned(m);
+    return size && m->format != WEIGHT_MXFP4 && has_whole_pieces(m) && has_groups_of_steps(m) &&
+           (m->format != WEIGHT_INT4 || m->scale_rows == 1) && matmul_is_aligned(m);
 }
 
 /* ---- the choice ---- */
@@ -159,7 +163,7 @@ static bool is_for_mma(const struct matmul_device *d, const struct matmul *m)
 enum matmul_kernel matmul_plan_quantized(const struct matmul_device *d, const struct matmul *m)
 {
     if (few_tokens_wgmma_fits(d, m)) return MATMUL_FEW_TOKENS_WGMMA;
-    const int32_t min_tokens = m->format == WEIGHT_INT4 ? WGMMA_INT4_MIN : WGMMA_MIN;
+    const int32_t min_tokens = m->format == WEIGHT_MXFP4 ? 1 : m->format == WEIGHT_INT4 ? WGMMA_INT4_MIN : WGMMA_MIN;
     if (m->num_tokens >= min_tokens && wgmma_takes(d, m))
         return m->gain               ? MATMUL_DECLINED
                : wgmma_int4_takes(m) ? MATMUL_LINEAR_WGMMA_INT4
@@ -227,13 +231,16 @@ static enum matmul_kernel plan_fused(const struct matmul_device *d, const struct
     return matmul_is_quantized(m) ? plan_any_quantized(d, m) : plan_fused_floats(d, m);
 }
 
-/* Row segments: the kernels for a batch of tokens take them, and linear_mixed. */
+/* Row segments: the kernels for a batch of tokens take them, and linear_mixed. Quantized rows are there only if
+ * matmul_wants_quantized_segments was asked. */
 static enum matmul_kernel plan_segments(const struct matmul_device *d, const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
     const enum matmul_kernel otherwise = q->is_fused ? MATMUL_DECLINED : MATMUL_LINEAR_MIXED;
-    assert(q->rows_group_size == 0 && !m->input_order);
+    assert(!m->input_order);
+    assert(q->rows_group_size == 0 || rows_wgmma_takes(d, q));
     assert(!matmul_is_quantized(m) || m->out_features % m->scale_rows == 0);
+    if (q->rows_group_size > 0) return MATMUL_ROWS_WGMMA;
     if (!takes_types(q) || q->norm || (m->result == MATMUL_GATE && m->out_features % 2 != 0)) return otherwise;
     if (!matmul_is_quantized(m)) return linear_wgmma_takes(d, m) ? MATMUL_LINEAR_WGMMA : otherwise;
     if (wgmma_takes(d, m)) return wgmma_int4_takes(m) ? MATMUL_LINEAR_WGMMA_INT4 : MATMUL_LINEAR_WGMMA_QUANTIZED;
@@ -271,6 +278,14 @@ bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct wei
     bool by_blocks;
     if (!w->quantize_x || !matmul_is_for_cublas_lt(w, dtype, &by_blocks)) return false;
     return num_tokens >= (d->has_wgmma && !by_blocks ? FEW_TOKENS_WGMMA_MAX + 1 : ROWS_MIN);
+}
+
+bool matmul_wants_quantized_segments(const struct matmul_device *d, const struct matmul_question *q,
+                                     const struct weight *w)
+{
+    struct matmul_question of_rows = *q;
+    of_rows.rows_group_size = w->in_features;
+    return w->quantize_x && w->in_features <= QUANTIZED_SEGMENTS_MAX && rows_wgmma_takes(d, &of_rows);
 }
 
 /* ---- questions ---- */

@@ -16,9 +16,10 @@ extern "C" {
 #endif
 
 enum {
-    FEW_TOKENS_WGMMA_MAX = 8, /* few_tokens_wgmma.cu takes so many tokens, half as many of float16 */
-    INPUT_ORDER_PIECE = 8,    /* elements that input_order.cu moves as one */
-    INPUT_ORDER_WARPS = 16    /* of its blocks */
+    FEW_TOKENS_WGMMA_MAX = 8,       /* few_tokens_wgmma.cu takes so many tokens, half as many of float16 */
+    QUANTIZED_SEGMENTS_MAX = 16384, /* elements of a row that a block keeps in registers while it quantizes them */
+    INPUT_ORDER_PIECE = 8,          /* elements that input_order.cu moves as one */
+    INPUT_ORDER_WARPS = 16          /* of its blocks */
 };
 
 /* Each has the name of its file, but for those that say otherwise. */
@@ -95,6 +96,11 @@ struct matmul matmul_ordered_part(const struct matmul_device *d, const struct ma
  * than are as fast with x as it is. */
 bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct weight *w, int32_t num_tokens,
                                  enum dtype dtype);
+
+/* Whether the x of a question about row segments is to be quantized, with a scale for each row of at most
+ * QUANTIZED_SEGMENTS_MAX elements. */
+bool matmul_wants_quantized_segments(const struct matmul_device *d, const struct matmul_question *q,
+                                     const struct weight *w);
 
 /* Whether cuBLASLt may be asked to multiply quantized rows by the weight; *by_blocks: both have a scale for 128 input
  * features, else one for each token and output feature. */

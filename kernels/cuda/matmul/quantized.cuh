@@ -1,6 +1,6 @@
 /* Quantized weights on the GPU: how they lie in memory, and how a few elements become 16-bit floats in registers.
  *
- * FP8, INT8 and MXFP4 lie as kernels/backend.h says. So does INT4 whose in_features is not a multiple of INT4_SEGMENT.
+ * FP8 and INT8 lie as kernels/backend.h says. So does INT4 whose in_features is not a multiple of INT4_SEGMENT.
  * Other INT4 is reordered by weight_prepare within each segment of 128 input features (64 bytes) of a row. The 16-byte
  * piece t of a segment is what lane t of a quad multiplies (mma.cuh, and wgmma with the weight in registers), for 8
  * steps of 16 input features in their natural order. Word w of a piece has two steps. Its half-bytes i and i + 4 are
@@ -11,7 +11,14 @@
  *               second  second  second  second  first   first   first   first
  *
  *     pair 0: input features 32 w + 2 t, + 1        pair 1: 32 w + 2 t + 8, + 9         step 2 w
- *     pair 2: 32 w + 2 t + 16, + 17                 pair 3: 32 w + 2 t + 24, + 25       step 2 w + 1 */
+ *     pair 2: 32 w + 2 t + 16, + 17                 pair 3: 32 w + 2 t + 24, + 25       step 2 w + 1
+ *
+ * MXFP4 in groups of 32 is reordered likewise if in_features is a multiple of half a segment. If it is no multiple of a
+ * whole one, the last segment of a row has half the steps, and its pieces have 8 bytes, two words. Each half of a word
+ * has an element of each pair, with sign s and magnitude m in bits that are easily put where bfloat16 has them:
+ *
+ *     bit   15  14  13  12  11  10   9   8   7   6   5   4   3   2   1   0
+ *           s0  s3  m3  s1  m3  m3  s2  m0  m0  m0  m1  m1  m1  m2  m2  m2 */
 #ifndef QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
 #define QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
 
@@ -22,16 +29,26 @@
 
 enum { INT4_SEGMENT_BYTES = INT4_SEGMENT / 2 };
 
-static inline bool int4_is_prepared(const struct weight *w)
+/* Formats with two elements a byte. */
+template <enum weight_format F> static constexpr bool IS_PACKED = F == WEIGHT_INT4 || F == WEIGHT_MXFP4;
+
+static inline bool weight_is_prepared(const struct weight *w)
 {
+    if (w->format == WEIGHT_MXFP4) return w->group_size == 32 && w->in_features % MXFP4_SEGMENT == 0;
     return w->format == WEIGHT_INT4 && w->in_features % INT4_SEGMENT == 0;
 }
 
+/* The words of a piece of the segment that begins with this input feature: 4 or, of half a segment, 2. */
+static inline __host__ __device__ int piece_words(int64_t in_features, int64_t first)
+{
+    return in_features - first < INT4_SEGMENT ? 2 : 4;
+}
+
 /* Where input feature i of a segment is after weight_prepare, in half-bytes. */
-static inline __host__ __device__ int int4_place(int i)
+static inline __host__ __device__ int prepared_place(int i, int words)
 {
     const int word = i / 32, pair = i / 8 % 4, t = i / 2 % 4;
-    return (4 * t + word) * 8 + pair + i % 2 * 4;
+    return (words * t + word) * 8 + pair + i % 2 * 4;
 }
 
 /* 16-bit floats that the integers 0 to 15 are put into: with the lower bits v the number stands for INT4_OFFSET + v. */
@@ -40,6 +57,9 @@ template <class T> static constexpr float INT4_OFFSET = std::is_same_v<T, __half
 
 /* What fp8_pairs gives is smaller than the e4m3 by this factor, the difference of the exponents' biases. */
 template <class T> static constexpr float FP8_FACTOR = std::is_same_v<T, __half> ? 0x1p8f : 0x1p120f;
+
+/* What mxfp4_pair gives is smaller than the e2m1 by this factor, for the same reason. */
+template <class T> static constexpr float MXFP4_FACTOR = std::is_same_v<T, __half> ? 0x1p14f : 0x1p126f;
 
 /* a - b, a * b of two pairs of T. */
 template <class T> static __device__ __forceinline__ uint32_t subtract_pairs(uint32_t a, uint32_t b)
@@ -112,6 +132,26 @@ template <class T> static __device__ __forceinline__ uint32_t pair_of(float x)
 template <class T> static __device__ __forceinline__ uint32_t int4_pair(uint32_t word, int i, uint32_t offset)
 {
     return subtract_pairs<T>(masked_with(word >> 4 * i, 0x000f000f, INT4_BITS<T>), offset);
+}
+
+/* An e2m1 as an element of a pair in half a word, and back; higher bits of `half` do not matter. */
+static __device__ __forceinline__ uint32_t mxfp4_encode(uint32_t half_byte, int pair)
+{
+    if (pair == 3) return (half_byte & 12) << 11 | (half_byte & 3) << 10;
+    return (half_byte & 8) << (12 - 3 * pair) | (half_byte & 7) << (6 - 3 * pair);
+}
+static __device__ __forceinline__ uint32_t mxfp4_half_byte(uint32_t half, int pair)
+{
+    if (pair == 3) return (half >> 11 & 12) | (half >> 10 & 3);
+    return (half >> (12 - 3 * pair) & 8) | (half >> (6 - 3 * pair) & 7);
+}
+
+/* Pair i of a prepared word of e2m1, divided by MXFP4_FACTOR<T>. Exact, 0.5 included, which is a subnormal number. */
+template <class T> static __device__ __forceinline__ uint32_t mxfp4_pair(uint32_t word, int i)
+{
+    const uint32_t fields = i < 3 ? word << 3 * i & 0x81c081c0
+                                  : (word << 1 & 0x80008000) | (word >> 5 & 0x01000100) | (word >> 4 & 0x00c000c0);
+    return std::is_same_v<T, __half> ? (fields & 0x80008000) | (fields & 0x01c001c0) << 3 : fields;
 }
 
 /* Bytes 0 and 2, and bytes 1 and 3, of four INT8. Exact. */
