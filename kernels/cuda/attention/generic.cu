@@ -39,16 +39,16 @@ static __device__ float score(const C *block_keys, const float *query, int32_t h
 }
 
 /* out += weight x value for the 8 tokens of a V row that start at `offset`; bit i of `live`: the query attends to token
- * i. head_size: of V. */
+ * i. */
 template <class C>
-static __device__ void add_values(lane_state<C> &s, const C *block_values, int32_t head_size, int32_t block_size,
+static __device__ void add_values(lane_state<C> &s, const C *block_values, int32_t v_head_size, int32_t block_size,
                                   int32_t offset, const float weights[8], uint32_t live)
 {
     const int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int k = 0; k < OUT_PER_LANE; k++) {
         const int d = lane + k * LANES;
-        if (d >= head_size) break;
+        if (d >= v_head_size) break;
         const pack<C, 8> value = *(const pack<C, 8> *)(block_values + (int64_t)d * block_size + offset);
 #pragma unroll
         for (int i = 0; i < 8; i++)
