@@ -281,9 +281,9 @@ static bool is_for_tensor_cores(const struct attention_args *args)
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            !(fp8 && (args->block_size < 16 || (args->head_size | args->v_head_size) % 16 != 0)) &&
            !attention_is_sparse(args->params) && (args->head_size | args->v_head_size) % 8 == 0 &&
-           args->head_size <= 256 && args->v_head_size <= padded_head_size(args->head_size) &&
-           args->params->scale > 0 && args->query_stride % 8 == 0 && cuda_is_aligned(args->query) &&
-           cuda_is_aligned(args->out) && cuda_is_aligned(args->k_cache) && cuda_is_aligned(args->v_cache);
+           args->head_size <= 256 && args->v_head_size <= 256 && args->params->scale > 0 &&
+           args->query_stride % 8 == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->out) &&
+           cuda_is_aligned(args->k_cache) && cuda_is_aligned(args->v_cache);
 }
 
 /* The caches as tensors of 5 dimensions, innermost first:
@@ -357,7 +357,9 @@ static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, con
     const bool many_rows = prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms;
     const bool is_long = args->params->window == 0 && args->max_seq_len >= LONG_CONTEXT;
     const int32_t parts = CAN_SPLIT ? num_parts<split>(cuda_state(b), args) : 1;
-    if (attention_modifies_scores(args->params)) {
+    if (attention_has_two_sizes(args)) { /* one kernel, whatever the sizes */
+        launch<prefill_traits<T, FP8, 256, true, 2, false, 128, true>>(b, args, 1);
+    } else if (attention_modifies_scores(args->params)) {
         launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, 1);
     } else if (parts > 1) {
         launch<split>(b, args, parts);

@@ -6,9 +6,9 @@
  * few query tokens, so that the causal mask wastes little of its work.
  *
  * P is the traits of a kernel: the type T, HEAD (head_size, padded), ROWS, TOKENS of a tile of K or V, VARIANT (there
- * may be a soft cap or ALiBi), and Q in shared memory, [HEAD / 8][ROWS] pieces of 8 elements, Q_STRIDE bytes from one
- * group of 8 elements to the next, copied by Q_THREADS threads. SPLIT: the blocks of a cluster compute the same tile of
- * rows, each for a part of its tokens. */
+ * may be a soft cap or ALiBi), TWO_SIZES (v_head_size), and Q in shared memory, [HEAD / 8][ROWS] pieces of 8 elements,
+ * Q_STRIDE bytes from one group of 8 elements to the next, copied by Q_THREADS threads. SPLIT: the blocks of a cluster
+ * compute the same tile of rows, each for a part of its tokens. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_TILES_CUH
 
@@ -132,10 +132,10 @@ static __device__ __forceinline__ int64_t key_start(const token_source &source, 
     const struct attention_args &args = *source.args;
     return block * args.block_stride + (int64_t)source.tile.kv_head * args.head_size * args.block_size;
 }
-static __device__ __forceinline__ int64_t value_start(const token_source &source, int32_t block)
+template <class P> static __device__ __forceinline__ int64_t value_start(const token_source &source, int32_t block)
 {
     const struct attention_args &args = *source.args;
-    return block * args.block_stride + (int64_t)source.tile.kv_head * args.v_head_size * args.block_size;
+    return block * args.block_stride + (int64_t)source.tile.kv_head * v_head_size<P>(args) * args.block_size;
 }
 
 /* Q_THREADS threads copy the rows of a tile to shared memory; rows that do not exist become zeros. */
