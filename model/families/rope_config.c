@@ -294,11 +294,13 @@ static void warn_of_old_key(const struct json_reader *r, const json_t *scaling)
 }
 
 /* rope_parameters hold an object for each kind of layer. In the layout of transformers 4, rope_theta and rope_scaling
- * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
+ * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, or swa_rope_theta, which only
+ * MiMo has, those of the others. */
 static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
     struct rope_outer local = outer;
+    const char *local_key = words_have(family->reads, "swa_rope_theta") ? "swa_rope_theta" : "rope_local_base_freq";
     const json_t *both = get_object(r, "rope_parameters"), *value;
     const char *key;
     json_object_foreach((json_t *)both, key, value)
@@ -310,7 +312,7 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
                              show_string(key).text, family->model_type);
     }
     spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", family->rope_theta, 2, 1e15));
-    spec->ropes[1] = unscaled(spec, json_reader_number(r, "rope_local_base_freq", family->rope_local_theta, 2, 1e15));
+    spec->ropes[1] = unscaled(spec, json_reader_number(r, local_key, family->rope_local_theta, 2, 1e15));
     if (family->rope && !both) spec->ropes[0] = *family->rope;
     struct json_reader parameters = *r;
     parameters.object = both;

@@ -38,9 +38,7 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "glm4v_moe_text "
-              "inkling_text mimo_v2_flash minimax_m3_vl_text "
+    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text glm4v_moe_text inkling_text minimax_m3_vl_text "
               "qwen3_omni_moe_text step3p5"},
     {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,
