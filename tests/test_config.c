@@ -893,7 +893,7 @@ static void test_exaone_moe(void **state)
     c = accept(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
     assert_true(routes(&c, 0, 64, 8, 1024) && routes(&c, 1, 0, 0, 0));
     refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\"]", STATUS_INVALID,
-           "mlp_layer_types must be an array of num_hidden_layers strings");
+           "mlp_layer_types must be an array of num_hidden_layers (2) strings");
     refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"wide\"]", STATUS_INVALID,
            "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
 }
@@ -984,7 +984,7 @@ static void test_laguna(void **state)
     assert_true(l[0].attention.rotary_dim == 32 && c.spec.ropes[0].theta == 500000);
     refuse(*state, base, "\"gating\":false", STATUS_INVALID, "gating must be true, \"per-head\" or \"per-element\"");
     refuse(*state, base, "\"num_attention_heads_per_layer\":[6]", STATUS_INVALID,
-           "num_attention_heads_per_layer must be an array of num_hidden_layers numbers");
+           "num_attention_heads_per_layer must be an array of num_hidden_layers (2) numbers");
     refuse(*state, base, "\"num_attention_heads_per_layer\":[6,5]", STATUS_INVALID,
            "num_attention_heads_per_layer[1] (5) is not a multiple of num_key_value_heads (2)");
     refuse(*state, base, "\"moe_apply_router_weight_on_input\":true", STATUS_UNSUPPORTED,

@@ -86,6 +86,7 @@ static const struct family *const families[] = {
     &family_solar_open,
     &family_stablelm,
     &family_starcoder2,
+    &family_step3p5,
     &family_vaultgemma,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };

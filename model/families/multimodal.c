@@ -27,6 +27,7 @@ static const struct kind {
     {"qwen2_vl", "qwen2_vl_text", false, VISION},
     {"qwen3_vl", "qwen3_vl_text", false, VISION},
     {"qwen3_vl_moe", "qwen3_vl_moe_text", false, VISION},
+    {"step3p7", "step3p5", false, VISION},
 };
 
 static const struct kind *find_kind(const char *model_type)

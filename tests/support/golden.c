@@ -99,6 +99,7 @@ const char *const golden_checkpoints[] = {
     "stablelm",
     "stablelm_parallel",
     "starcoder2",
+    "step3p7",
     "vaultgemma",
     "yarn",
 };
