@@ -126,6 +126,12 @@ static const struct family *find_model_type(struct json_reader *r)
     return NULL;
 }
 
+static bool has_architecture(const struct family *family, const char *name)
+{
+    return strcasecmp(name, family->architecture) == 0 ||
+           (family->is_llama_class && strcasecmp(name, family_llama.architecture) == 0);
+}
+
 /* The architectures of a file, of which `by_type`'s counts if it is among them, and else the first. Old files of Llama
  * have "LLaMAForCausalLM". */
 static const struct family *find_architecture(struct json_reader *r, const struct family *by_type)
@@ -140,8 +146,7 @@ static const struct family *find_architecture(struct json_reader *r, const struc
     }
     json_array_foreach(list, at, value)
     {
-        if (by_type && json_is_string(value) && strcasecmp(json_string_value(value), by_type->architecture) == 0)
-            return by_type;
+        if (by_type && json_is_string(value) && has_architecture(by_type, json_string_value(value))) return by_type;
     }
     for (int i = 0; i < NUM_FAMILIES; i++)
         if (strcasecmp(name, families[i]->architecture) == 0) return families[i];

@@ -19,6 +19,7 @@ struct config_sizes {
 
 struct family {
     const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
+    bool is_llama_class; /* transformers computes it with Llama's class, so that its files name Llama's architecture */
     /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names and OLMo 2's
      * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
      * after this. */
