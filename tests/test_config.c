@@ -173,16 +173,16 @@ static void test_several_architectures(void **state)
 static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
-        {"aria_text", "a mixture of experts"},
-        {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
+        {"aria_text", "its mixture of experts"},
+        {"deepseek_v3", "latent attention (MLA) and its mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
         {"minicpm3", "latent attention (MLA)"},
         {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
         {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and a mixture of experts"},
+        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and its mixture of experts"},
         {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
-                      "and a mixture of experts"},
-        {"glm4v_moe", "vision and a mixture of experts"},
+                      "and its mixture of experts"},
+        {"aria", "vision and its mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
         {"whisper", "audio"},
@@ -215,6 +215,7 @@ static void test_multimodal(void **state)
         {"gemma3", "gemma3_text"},
         {"gemma4", "gemma4_text"},
         {"glm4v", "glm4v_text"},
+        {"glm4v_moe", "glm4v_moe_text"},
         {"idefics3", "llama"},
         {"internvl", "qwen2"},
         {"llama4", "llama4_text"},
@@ -874,6 +875,10 @@ static void test_deepseek_routers(void **state)
     c = accept(*state, GLM4_MOE, "\"use_qk_norm\":true,\"attention_bias\":true,\"first_k_dense_replace\":0");
     assert_true(routes(&c, 0, 128, 8, 1408) && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
     assert_true(c.spec.layers[0].attention.qkv_bias && !c.spec.layers[0].attention.o_bias);
+    c = accept(*state, "\"model_type\":\"glm4v_moe_text\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 1, 128, 8, 1408) && c.spec.layers[1].attention.qkv_bias &&
+                !c.spec.layers[1].attention.o_bias);
+    assert_true(c.spec.max_position_embeddings == 65536 && c.spec.layers[0].attention.rotary_dim == 8);
     refuse(*state, GLM4_MOE, "\"n_group\":5", STATUS_INVALID, "128 experts cannot be divided into n_group (5) groups");
     refuse(*state, GLM4_MOE, "\"topk_group\":2", STATUS_INVALID, "topk_group");
 

@@ -32,6 +32,7 @@ static const struct family *const families[] = {
     &family_glm4,
     &family_glm4_moe,
     &family_glm4v,
+    &family_glm4v_moe,
     &family_gpt2,
     &family_gpt_bigcode,
     &family_gpt_neox,

@@ -17,6 +17,7 @@ static const struct kind {
     {"gemma3", "gemma3_text", true, VISION},
     {"gemma4", "gemma4_text", true, VISION | AUDIO},
     {"glm4v", "glm4v_text", false, VISION},
+    {"glm4v_moe", "glm4v_moe_text", false, VISION},
     {"granite4_vision", "granite4_vision_text", false, VISION},
     {"idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava", "llama", false, VISION},
     {"internvl", "qwen2", true, VISION},

@@ -392,6 +392,11 @@ CHECKPOINTS = {
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
                              mrope_section=[2, 3, 3]))),
+    "glm4v_moe": ("glm4v_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, routed_scaling_factor=1.5,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                             mrope_section=[4, 6, 6]))),
     "smolvlm": ("smolvlm", "bfloat16", "5", None, dict(
         model_type="llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=64)),
@@ -448,6 +453,7 @@ MULTIMODAL = {
         model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         num_key_value_heads=1, head_dim=8, patch_size=4, position_embedding_size=4, pooling_kernel_size=1),
         dict(tie_word_embeddings=False)),
+    "glm4v_moe": ("Glm4vMoe", dict(out_hidden_size=32, image_size=8, **QWEN_TOWER), {}),
     "glm4v": ("Glm4v", dict(out_hidden_size=64, image_size=8, **QWEN_TOWER), {}),
     "smolvlm": ("SmolVLM", dict(TOWER), dict(scale_factor=1)),
     "step3p7": ("Step3p7", dict(TOWER, mlp_ratio=1.0), {}),
