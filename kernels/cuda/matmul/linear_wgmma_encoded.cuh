@@ -13,8 +13,8 @@ struct quantized_wgmma_call : wgmma_call {
     int32_t weight_stages, weight_stage_bytes, token_stages;
 };
 
-/* Maps the weight's bytes, which count as 16-bit elements, in boxes of a step. */
-static bool map_weight(struct quantized_wgmma_call *call)
+/* Maps the weight's bytes, which count as 16-bit elements, in boxes of a step, and x in boxes of box_tokens tokens. */
+static bool map_operands(struct quantized_wgmma_call *call, int32_t box_tokens)
 {
     const struct matmul *m = &call->matmul;
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
@@ -27,14 +27,8 @@ static bool map_weight(struct quantized_wgmma_call *call)
                                          {is_packed ? STEP / 4 : STEP / 2, box_rows},
                                          is_packed ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B,
                                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B};
-    return tensor_map_encode(&call->weight, &args);
-}
-
-/* Maps the weight, and x in boxes of box_tokens tokens. */
-static bool map_operands(struct quantized_wgmma_call *call, int32_t box_tokens)
-{
-    const struct matmul *m = &call->matmul;
-    return map_weight(call) && map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, box_tokens);
+    return tensor_map_encode(&call->weight, &args) &&
+           map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, box_tokens);
 }
 
 #endif

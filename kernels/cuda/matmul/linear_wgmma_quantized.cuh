@@ -310,8 +310,7 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_w
                 load_row_scales<T, FORMAT>(scales, call, part, row);
                 share_results<T, N, L>(sums[m], call, part, row, scales, (T *)shared_sums);
             }
-            mma_warps_sync<L>();
-            write_results<T, L>(call, part, (const T *)shared_sums);
+            finish_whole_tile<T, L>(call, part, (const T *)shared_sums);
             return;
         }
     }
@@ -332,16 +331,15 @@ static __device__ __forceinline__ void copy_quantized_tile(const quantized_wgmma
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
     if (warp >= 2) copy_scales<T, FORMAT, L>(call, part, rings.weights, warp - 2);
-    ring_place at = {0, 0};
     if (lane == 0 && warp == 0)
-        copy_steps<1>(weights_of_tile(call, part, L::ROW_BYTES, L::ROW_BYTES / 2), rings.weights, at, part.begin,
-                      part.end, part.begin, 0, 0, evict_first_policy());
+        copy_steps<1>(weights_of_tile(call, part, L::ROW_BYTES, L::ROW_BYTES / 2), rings.weights, part.begin, part.end,
+                      part.begin, 0, 0, evict_first_policy());
     if (lane == 0 && warp == 1) {
         constexpr int STAGES_OF_STEP = STEP / BOX_FEATURES / L::BOXES;
         const int begin = part.begin * STAGES_OF_STEP, end = part.end * STAGES_OF_STEP;
         wait_for_previous();
-        copy_steps<L::BOXES>(tokens_of_tile(call, part, L::TOKEN_BOX), rings.tokens, at, begin, end, begin, 0,
-                             L::TOKEN_BOX, evict_last_policy());
+        copy_steps<L::BOXES>(tokens_of_tile(call, part, L::TOKEN_BOX), rings.tokens, begin, end, begin, 0, L::TOKEN_BOX,
+                             evict_last_policy());
     }
     leave_cluster(call);
 }

@@ -126,11 +126,12 @@ static __device__ __forceinline__ void copy_box(const operand &o, int box, uint8
 }
 
 /* By one thread: copies an operand's BOXES boxes of each of the steps begin .. end - 1, which begin with `first` and go
- * round, to a stage of its own as soon as that is free, from `at` on: to `offset` and on, box_step bytes apart. */
+ * round, to a stage of its own as soon as that is free: to `offset` and on, box_step bytes apart. */
 template <int BOXES>
-static __device__ __forceinline__ void copy_steps(const operand &o, const step_ring &ring, ring_place &at, int begin,
-                                                  int end, int first, int offset, int box_step, uint64_t policy)
+static __device__ __forceinline__ void copy_steps(const operand &o, const step_ring &ring, int begin, int end,
+                                                  int first, int offset, int box_step, uint64_t policy)
 {
+    ring_place at = {0, 0};
 #pragma unroll 1
     for (int i = begin; i < end; i++) {
         uint8_t *to = ring.data + at.stage * ring.stage_bytes + offset;
@@ -232,10 +233,12 @@ static __device__ __forceinline__ void share_results(const float (&sums)[N / 2],
     }
 }
 
-/* By all threads that multiply, once all have shared their results. */
+/* By all threads that multiply, once they have shared their results. */
 template <class T, class L>
-static __device__ __forceinline__ void write_results(const wgmma_call &call, const tile_part &part, const T *results)
+static __device__ __forceinline__ void finish_whole_tile(const wgmma_call &call, const tile_part &part,
+                                                         const T *results)
 {
+    mma_warps_sync<L>();
     wait_for_previous();
     if (call.matmul.result == MATMUL_GATE) {
         write_tile<T, L, T, true, 8, 4>(call, part, results, RESULTS_ROW<L>, 1, true);
