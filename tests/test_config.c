@@ -1001,6 +1001,42 @@ static void test_laguna(void **state)
            "moe_apply_router_weight_on_input is true");
 }
 
+static void test_mimo_v2(void **state)
+{
+    const char *base = "\"model_type\":\"mimo_v2_flash\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"attention_chunk_size\":128,\"routed_scaling_factor\":null");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 256, 8, 2048) && l[1].mlp.intermediate_size == 0);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && l[1].experts.choice_bias);
+    assert_true(l[0].attention.head_size == 192 && l[0].attention.v_head_size == 128);
+    assert_true(l[0].attention.v_multiplier == 0.707f && !l[0].attention.o_bias && c.spec.norm_eps == 1e-5);
+    assert_true(l[0].attention.window == 0 && l[0].attention.num_kv_heads == 2 && !l[0].attention.sinks);
+    assert_true(l[1].attention.window == 128 && l[1].attention.num_kv_heads == 4 && l[1].attention.sinks);
+    assert_true(l[1].attention.rope == 1 && l[1].attention.rotary_dim == 64 && c.spec.ropes[1].theta == 10000);
+    c = accept(*state, base,
+               "\"hybrid_layer_pattern\":[1,0],\"moe_layer_freq\":[1,0],\"layernorm_epsilon\":0.01,\"v_head_dim\":24,"
+               "\"attention_value_scale\":null,\"rope_theta\":700,\"swa_rope_theta\":500,\"sliding_window\":9,"
+               "\"swa_num_key_value_heads\":1,\"add_swa_attention_sink_bias\":false,\"attention_bias\":true,"
+               "\"add_full_attention_sink_bias\":true,\"swa_num_attention_heads\":4,\"n_shared_experts\":null");
+    assert_true(routes(&c, 0, 256, 8, 2048) && routes(&c, 1, 0, 0, 0) && c.spec.norm_eps == 0.01);
+    assert_true(l[0].attention.window == 9 && l[0].attention.num_kv_heads == 1 && !l[0].attention.sinks);
+    assert_true(l[1].attention.window == 0 && l[1].attention.num_kv_heads == 2 && l[1].attention.sinks);
+    assert_true(l[0].attention.v_head_size == 24 && l[0].attention.v_multiplier == 1 && l[0].attention.qkv_bias);
+    assert_true(c.spec.ropes[0].theta == 700 && c.spec.ropes[1].theta == 500);
+    c = accept(*state, base,
+               "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"hybrid_layer_pattern\":[0,1]");
+    assert_true(l[0].attention.window == 128 && l[1].attention.window == 0);
+    refuse(*state, base, "\"hybrid_layer_pattern\":[1]", STATUS_INVALID,
+           "hybrid_layer_pattern must be an array of num_hidden_layers numbers");
+    refuse(*state, base, "\"moe_layer_freq\":[0,2]", STATUS_INVALID, "moe_layer_freq must be");
+    refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window must be a number, found null");
+    refuse(*state, base, "\"swa_num_key_value_heads\":3", STATUS_INVALID,
+           "num_attention_heads (4) is not a multiple of the KV heads of layers with a window (3)");
+    refuse(*state, base, "\"swa_v_head_dim\":64", STATUS_UNSUPPORTED,
+           "swa_v_head_dim is 64, but quire computes mimo_v2_flash models only with 128 there");
+    refuse(*state, base, "\"n_shared_experts\":1", STATUS_UNSUPPORTED, "n_shared_experts is 1");
+}
+
 #define STEP3P5                                                                                                        \
     "\"model_type\":\"step3p5\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"                  \
     "\"num_attention_heads\":4,\"vocab_size\":320,\"num_attention_groups\":2,\"sliding_window\":9,\"layer_types\":["   \
@@ -1944,6 +1980,7 @@ int main(void)
         TEST(test_hy_v3),
         TEST(test_mellum),
         TEST(test_laguna),
+        TEST(test_mimo_v2),
         TEST(test_step3p5),
         TEST(test_step3p5_of_transformers),
         TEST(test_step3p5_refusals),

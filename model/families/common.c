@@ -38,7 +38,8 @@ static struct attention_spec read_heads(struct json_reader *r, const struct size
 {
     const char *heads_key = key_or(defaults->num_heads_key, "num_attention_heads");
     const char *kv_key = key_or(defaults->num_kv_heads_key, "num_key_value_heads");
-    struct attention_spec a = {.num_heads = json_reader_require_int(r, heads_key, 1, 4096), .alibi_multiplier = 1};
+    struct attention_spec a = {
+        .num_heads = json_reader_require_int(r, heads_key, 1, 4096), .v_multiplier = 1, .alibi_multiplier = 1};
     /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
     const bool given = json_reader_has(r, kv_key) || defaults->num_kv_heads == 0;
     a.num_kv_heads = json_reader_int(r, kv_key, given ? a.num_heads : defaults->num_kv_heads, 1, 4096);

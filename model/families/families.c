@@ -57,6 +57,7 @@ static const struct family *const families[] = {
     &family_llama,
     &family_llama4,
     &family_mellum,
+    &family_mimo_v2_flash,
     &family_minimax_m2,
     &family_ministral,
     &family_ministral3,

@@ -38,9 +38,7 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "inkling_text mimo_v2_flash minimax_m3_vl_text "
-              "qwen3_omni_moe_text"},
+    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text inkling_text minimax_m3_vl_text qwen3_omni_moe_text"},
     {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},

@@ -336,6 +336,14 @@ CHECKPOINTS = {
         layer_types=["full_attention", "sliding_attention"],
         rope_parameters=dict(full_attention=dict(YARN, rope_theta=500000.0, partial_rotary_factor=0.5),
                              sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    # heads of V half as large as those of K; a window, sinks, more KV heads and a rope of its own in the second layer
+    "mimo_v2": ("mimo_v2_flash", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, v_head_dim=32, tie_word_embeddings=False, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=16, sliding_window=24,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="default", rope_theta=500000.0, partial_rotary_factor=0.5),
+            sliding_attention=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)))),
     # a dense layer, and one with experts, more heads, a window and whole heads rotated; limits that many elements meet
     "step3p7": ("step3p7", "bfloat16", "5", None, dict(
         model_type="step3p5", pad_token_id=0, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -477,6 +485,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
+    "mimo_v2_flash": "MiMoV2Flash",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 # where the name is not CLASSES' + "Config"

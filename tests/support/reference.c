@@ -200,7 +200,7 @@ static double score(const struct reference_query *q, int32_t token)
 void reference_attention(double *out, const struct reference_query *q)
 {
     double *scores = malloc(sizeof *scores * (size_t)(q->position + 1)), max = -INFINITY, sum = 0;
-    memset(out, 0, sizeof *out * (size_t)q->head_size);
+    memset(out, 0, sizeof *out * (size_t)q->v_head_size);
     for (int32_t t = 0; t <= q->position; t++) {
         if (!attends(q, t)) continue;
         scores[t] = score(q, t);
@@ -211,10 +211,10 @@ void reference_attention(double *out, const struct reference_query *q)
         double weight = exp(scores[t] - max);
         sum += weight;
 #pragma omp simd
-        for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
+        for (int32_t d = 0; d < q->v_head_size; d++) out[d] += weight * q->values[t * q->v_stride + d];
     }
     if (q->sink) sum += exp(*q->sink - max);
-    for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;
+    for (int32_t d = 0; d < q->v_head_size && sum > 0; d++) out[d] /= sum;
     free(scores);
 }
 

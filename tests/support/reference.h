@@ -37,14 +37,14 @@ double reference_activate(double x, enum activation activation, const struct xie
 /* One head of one token. */
 struct reference_query {
     const double *query;         /* [head_size] */
-    const double *keys, *values; /* [position + 1, stride] of the sequence, from this KV head on */
-    int64_t stride;
-    int32_t position, head, kv_head, head_size;
+    const double *keys, *values; /* [position + 1, stride], and v_stride, of the sequence, from this KV head on */
+    int64_t stride, v_stride;
+    int32_t position, head, kv_head, head_size, v_head_size;
     const struct attention_params *params;
     double alibi_slope; /* of this head; 0: none */
     const double *sink; /* of this head; NULL: none */
 };
-void reference_attention(double *out, const struct reference_query *q); /* out [head_size] */
+void reference_attention(double *out, const struct reference_query *q); /* out [v_head_size] */
 
 /* One sample from raw logits, in double, by sorting everything. */
 struct reference_sample {
