@@ -21,8 +21,8 @@ static void read_glm(struct json_reader *r, int32_t max_position, bool bias, str
 static void read_glm4_moe(struct json_reader *r, struct model_spec *spec)
 {
     read_glm(r, 131072, false, spec);
-    for (int32_t i = 0; i < spec->num_layers && json_reader_bool(r, "use_qk_norm", false); i++)
-        spec->layers[i].attention.qk_norm = QK_NORM_HEAD;
+    if (!json_reader_bool(r, "use_qk_norm", false)) return;
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.qk_norm = QK_NORM_HEAD;
 }
 
 /* The text part of GLM-4.5V and GLM-4.6V */
