@@ -235,8 +235,9 @@ enum activation {
     NUM_ACTIVATIONS
 };
 
-/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With `up` its rows take the place
- * of the second half of gate_up, which has gates only, and neither `quantized` nor scales are set. */
+/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With a limit, the first factor is
+ * at most the limit, and the second within +-limit. With `up` its rows take the place of the second half of gate_up,
+ * which has gates only, and neither `quantized` nor scales are set. */
 struct act_and_mul_args {
     void *out;                              /* [num_tokens, size] dtype */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
@@ -245,6 +246,7 @@ struct act_and_mul_args {
     const void *up; /* [num_tokens, size] dtype; NULL: in gate_up */
     int64_t up_stride;
     enum activation activation; /* below NUM_GATE_ACTIVATIONS */
+    float limit;                /* 0: none */
     int32_t num_tokens, size;
     enum dtype dtype;
 };
@@ -350,6 +352,7 @@ struct gate_up_args {
     struct linear_args linear;      /* weight [2 * size, in_features]; out [num_tokens, size] */
     const struct norm_params *norm; /* host; NULL: x is not normed */
     enum activation activation;     /* below NUM_GATE_ACTIVATIONS */
+    float limit;                    /* of act_and_mul */
 };
 
 /* ---- mixtures of experts ---- */
@@ -418,8 +421,9 @@ struct expert_matrices {
     int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */
 };
 
-/* What experts, and gated MLPs, compute of gate g and up u, in float32. With a limit, g is at most the limit first, and
- * u within +-limit. GATE_MULTIPLY: activation(g) * u. GATE_SWIGLU_OAI (gpt-oss): (u + 1) * g * sigmoid(1.702 g). */
+/* What experts, and gated MLPs, compute of gate g and up u, in float32. GATE_MULTIPLY: activation(g) * u. With a limit,
+ * activation(g) is at most the limit, and u within +-limit (Step 3.5). GATE_SWIGLU_OAI (gpt-oss):
+ * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. */
 enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI };
 
 struct gate_params {

@@ -226,6 +226,7 @@ struct mlp_spec {
     int32_t intermediate_size;
     bool bias;
     enum activation activation; /* XIELU's numbers are what the layer has learnt */
+    float limit;                /* GATED only: struct act_and_mul_args; 0: none */
 };
 
 /* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,

@@ -848,10 +848,12 @@ static void activates(struct test_backend *tb, struct random *random)
         struct tensor out = tensor_poison(tb->b, types[i % 3], (int64_t)tokens * size);
         double *xs = tensor_doubles(&x), *expected = malloc(sizeof(double) * (size_t)out.count);
         struct act_and_mul_args args = act_and_mul_of(&out, &x, tokens);
-        for (args.activation = ACTIVATION_SILU; args.activation < NUM_GATE_ACTIVATIONS; args.activation++) {
+        for (int k = 0; k < 2 * NUM_GATE_ACTIVATIONS; k++) {
+            args.activation = (enum activation)(k / 2);
+            args.limit = k % 2 ? 0.75f : 0;
             tb->b->act_and_mul(tb->b, &args);
             tensor_download(&out);
-            reference_act_and_mul(expected, xs, tokens, size, args.activation);
+            reference_act_and_mul(expected, xs, tokens, size, args.activation, (double)args.limit);
             check_close(tb, names[args.activation], &out, expected, out.count, types[i % 3]);
         }
         free(xs), free(expected);
@@ -880,12 +882,13 @@ static void activates_apart(struct test_backend *tb, struct random *random)
                                               .up = (char *)ups.data + (int64_t)size * dtype_size(dtype),
                                               .up_stride = 3 * (int64_t)size,
                                               .activation = (enum activation)(i % 3),
+                                              .limit = i % 2 ? 0.75f : 0,
                                               .num_tokens = TOKENS,
                                               .size = size,
                                               .dtype = dtype};
         tb->b->act_and_mul(tb->b, &args);
         tensor_download(&gates);
-        reference_act_and_mul(expected, both, TOKENS, size, args.activation);
+        reference_act_and_mul(expected, both, TOKENS, size, args.activation, (double)args.limit);
         check_close(tb, "act_and_mul of ups apart", &gates, expected, gates.count, dtype);
         free(both), free(expected);
         tensor_free(&gates), tensor_free(&ups);

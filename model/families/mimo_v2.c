@@ -93,6 +93,7 @@ const struct family family_mimo_v2_flash = {
     .read = read,
     .rope_theta = 5e6,
     .rope_local_theta = 10000,
+    .rope_local_theta_key = "swa_rope_theta",
     .partial_rotary_factor = 0.334,
     .reads = "attention_bias sliding_window layer_types n_routed_experts num_local_experts partial_rotary_factor "
              "swa_rope_theta",

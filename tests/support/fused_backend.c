@@ -84,6 +84,7 @@ static bool gate_up(struct backend *b, const struct gate_up_args *args)
     const struct act_and_mul_args act = {.out = args->linear.out,
                                          .gate_up = wide,
                                          .activation = args->activation,
+                                         .limit = args->limit,
                                          .num_tokens = linear.num_tokens,
                                          .size = (int32_t)(width / 2),
                                          .dtype = linear.dtype};

@@ -150,11 +150,15 @@ static double activate(double x, enum activation activation)
     return x / (1 + exp(-2 * u)); /* x / 2 * (1 + tanh(u)), without its cancellation */
 }
 
-void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation)
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation,
+                           double limit)
 {
+    const double most = limit > 0 ? limit : INFINITY;
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t i = 0; i < size; i++)
-            out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
+        for (int64_t i = 0; i < size; i++) {
+            const double *gate = gate_up + t * 2 * size + i, up = gate[size];
+            out[t * size + i] = fmin(activate(*gate, activation), most) * fmax(fmin(up, most), -most);
+        }
 }
 
 double reference_activate(double x, enum activation activation, const struct xielu_params *params)

@@ -29,8 +29,8 @@ void reference_layer_norm(double *out, const double *x, const double *gain, cons
  * interleaved, else (i, i + rotary_dim / 2). */
 void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
                       int64_t head_size, int64_t rotary_dim, bool interleaved);
-void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size,
-                           enum activation activation);
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation,
+                           double limit); /* 0: none */
 
 double reference_activate(double x, enum activation activation, const struct xielu_params *params);
 
