@@ -822,7 +822,7 @@ static void launch_variant(attention_types<T, FP8, HEAD>, const struct decode_la
 {
     const struct decode_fresh *f = &l->fresh;
     const bool whole = f->rotary_dim == 0 || f->rotary_dim == l->args->head_size;
-    if (attention_has_two_sizes(l->args)) /* one kernel, whatever the sizes */
+    if (attention_has_two_sizes(l->args))
         launch<decode_traits<T, FP8, 256, true, true>, false>(l);
     else if (attention_modifies_scores(l->args->params))
         launch<decode_traits<T, FP8, HEAD, true>, true>(l);

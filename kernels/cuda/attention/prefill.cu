@@ -357,8 +357,8 @@ static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, con
     const bool many_rows = prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms;
     const bool is_long = args->params->window == 0 && args->max_seq_len >= LONG_CONTEXT;
     const int32_t parts = CAN_SPLIT ? num_parts<split>(cuda_state(b), args) : 1;
-    if (attention_has_two_sizes(args)) { /* one kernel, whatever the sizes */
-        launch<prefill_traits<T, FP8, 256, true, 2, false, 128, true>>(b, args, 1);
+    if (attention_has_two_sizes(args)) {
+        launch<prefill_traits<T, FP8, 256, true, 2>>(b, args, 1);
     } else if (attention_modifies_scores(args->params)) {
         launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, 1);
     } else if (parts > 1) {

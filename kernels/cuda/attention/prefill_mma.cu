@@ -18,12 +18,12 @@ enum { THREADS = 128 };
  *
  * The cache too is read in pieces of 16 bytes, of PIECE elements or tokens. Of a tile of tokens a thread copies K_COUNT
  * pieces of one token of K, and V_COUNT pieces of V, which are of the same tokens, in rows that are V_STEP apart. */
-template <class Type, bool is_fp8, int head_size, int tokens, bool has_variant, bool has_two_sizes = false>
-struct mma_traits {
+template <class Type, bool is_fp8, int head_size, int tokens, bool has_variant> struct mma_traits {
     using T = Type;
     using Element = std::conditional_t<is_fp8, uint8_t, Type>; /* of the cache */
-    static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = false, TWO_SIZES = has_two_sizes;
-    static constexpr int HEAD = head_size;                /* padded to 64, 128, 256 */
+    static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = false;
+    static constexpr int HEAD = head_size; /* padded to 64, 128, 256 */
+    static constexpr bool TWO_SIZES = VARIANT && HEAD == 256;
     static constexpr int ROW_TILES = HEAD == 256 ? 1 : 2; /* of a warp */
     static constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = THREADS / 32 * WARP_ROWS;
     static constexpr int TOKENS = tokens, TILE_BYTES = TOKENS * HEAD * 2; /* of a tile of K or V */
@@ -292,8 +292,8 @@ static void launch_tokens(struct backend *b, const struct attention_args *args)
 template <class T, bool FP8, int HEAD>
 static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, const struct attention_args *args)
 {
-    if (attention_has_two_sizes(args)) { /* one kernel, whatever the sizes */
-        launch<mma_traits<T, FP8, 256, 32, true, true>>(b, args);
+    if (attention_has_two_sizes(args)) {
+        launch_tokens<T, FP8, 256, true>(b, args);
     } else if (attention_modifies_scores(args->params)) {
         launch_tokens<T, FP8, HEAD, true>(b, args);
     } else {
