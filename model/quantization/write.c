@@ -89,7 +89,9 @@ static json_t *patterns_of(struct writer *w, uint8_t scheme)
 
 static const char *format_of(const struct weight_scheme *s)
 {
-    return s->format == WEIGHT_FP8 ? "float-quantized" : s->format == WEIGHT_INT8 ? "int-quantized" : "pack-quantized";
+    return s->format == WEIGHT_FP8                     ? "float-quantized"
+           : s->format == WEIGHT_INT8 && s->quantize_x ? "int-quantized"
+                                                       : "pack-quantized";
 }
 
 static json_t *numbers(const struct weight_scheme *s, const char *strategy, bool dynamic)
@@ -109,11 +111,13 @@ static json_t *group_of(const struct weight_scheme *s, json_t *targets)
                      "output_activations", "format", format_of(s));
 }
 
-/* The scheme that most have; 0: all are floats. */
-static uint8_t usual_scheme(const struct writer *w)
+/* That of experts, or else the one that most have; 0: all are floats. */
+static uint8_t usual_scheme(const struct writer *w, const struct model_spec *spec)
 {
     size_t counts[MODEL_MAX_SCHEMES] = {0};
     uint8_t usual = 0;
+    for (int32_t i = 0; i < spec->num_layers && usual == 0; i++) usual = spec->layers[i].schemes[TENSOR_EXPERT_DOWN];
+    if (usual != 0) return usual;
     for (size_t i = 0; i < w->count; i++) {
         const uint8_t scheme = w->modules[i].scheme;
         counts[scheme]++;
@@ -122,32 +126,37 @@ static uint8_t usual_scheme(const struct writer *w)
     return usual;
 }
 
-/* The usual scheme is that of every linear module that no other group names. */
-static json_t *groups_of(struct writer *w, const struct model_spec *spec)
+/* Takes `targets`, of which there may be none. */
+static void add_group(const struct model_spec *spec, uint8_t scheme, json_t *targets, json_t *groups)
 {
-    const uint8_t usual = usual_scheme(w);
+    char name[16];
+    snprintf(name, sizeof name, "group_%zu", json_object_size(groups));
+    if (json_array_size(targets) > 0)
+        json_object_set_new(groups, name, group_of(&spec->schemes[scheme], targets));
+    else
+        json_decref(targets);
+}
+
+/* The usual scheme is that of every linear module that no other group names. Its group is the first: there transformers
+ * looks for the scheme of experts. */
+static json_t *groups_of(struct writer *w, const struct model_spec *spec, uint8_t usual)
+{
     json_t *groups = json_object();
-    for (uint8_t i = 1; i < spec->num_schemes; i++) {
-        char name[16];
-        json_t *targets = i == usual ? json_pack("[s]", "Linear") : patterns_of(w, i);
-        snprintf(name, sizeof name, "group_%d", i - 1);
-        if (i == usual || json_array_size(targets) > 0)
-            json_object_set_new(groups, name, group_of(&spec->schemes[i], targets));
-        else
-            json_decref(targets);
-    }
+    add_group(spec, usual, json_pack("[s]", "Linear"), groups);
+    for (uint8_t i = 1; i < spec->num_schemes; i++)
+        if (i != usual) add_group(spec, i, patterns_of(w, i), groups);
     return groups;
 }
 
 json_t *quantization_config_of(const struct model_spec *spec, const struct quantized_module *modules, size_t count)
 {
     struct writer w = {modules, count, malloc(count + 1)};
-    const uint8_t usual = usual_scheme(&w);
+    const uint8_t usual = usual_scheme(&w, spec);
     json_t *config = NULL;
     if (w.covered)
         config = json_pack("{s:s, s:s, s:s, s:o, s:o}", "quant_method", "compressed-tensors", "quantization_status",
                            "compressed", "format", format_of(&spec->schemes[usual]), "config_groups",
-                           groups_of(&w, spec), "ignore", patterns_of(&w, 0));
+                           groups_of(&w, spec, usual), "ignore", patterns_of(&w, 0));
     free(w.covered);
     return config;
 }

@@ -48,14 +48,16 @@ static enum status check_form(const struct tensor *t, const struct stored_tensor
         t->name, (long long)t->first_row);
 }
 
-/* Several tensors of the table may lie in one that is stored; rows are quantized each by itself. */
+/* Several tensors of the table may lie in one that is stored; rows are quantized each by itself. A stack of experts is
+ * checked where it stays in floats, too: quantization_config cannot name it. */
 static enum status set_scheme(struct quantize_plan *p, const struct tensor *t, struct error *err)
 {
     const struct weight_source *source = model_weights_source(&p->weights, t);
     if (!source->data) return STATUS_OK; /* optional, and not there */
     struct planned_tensor *planned = &p->tensors[tensor_file_index(p->weights.file, source->data)];
     if (t->role == TENSOR_EMBEDDING) planned->is_linear = false;
-    if (t->layer < 0 || !t->scheme.is_quantized) return STATUS_OK;
+    const bool are_experts = t->num_experts > 0 && t->merged_in_file;
+    if (t->layer < 0 || (!t->scheme.is_quantized && !are_experts)) return STATUS_OK;
     if (planned->scheme == 0) p->num_quantized++;
     planned->scheme = p->spec->layers[t->layer].schemes[t->role];
     planned->source = *source;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/notice.h"
 #include "base/pool.h"
 #include "base/processors.h"
 #include "model/quantization.h"
@@ -115,16 +114,6 @@ static void print_summary(const struct run *r)
             (double)p->file_bytes / GB, (long long)p->num_shards, plural(p->num_shards), r->folder.path);
 }
 
-/* vLLM has no other experts than symmetric ones, and transformers none in int8. */
-static void note_experts(const struct run *r)
-{
-    if (model_spec_num_experts(&r->config.spec) > 0 && strcmp(r->options->quantization, "fp8") != 0)
-        notice_printf(stderr,
-                      "quire quantize: note: experts in %s are for quire; vLLM and transformers read those that quire "
-                      "writes in fp8\n",
-                      r->options->quantization);
-}
-
 static enum status quantize(struct run *r, const char *model, struct error *err)
 {
     const struct quantize_options *o = r->options;
@@ -132,7 +121,6 @@ static enum status quantize(struct run *r, const char *model, struct error *err)
         .path = o->output, .model = model, .quantization = o->quantization, .max_shard_size = o->max_shard_size};
     r->writer = (struct shard_writer){.plan = &r->plan, .folder = o->output};
     enum status status = output_folder_open(&r->folder, err);
-    if (status == STATUS_OK && !o->quiet) note_experts(r);
     if (status == STATUS_OK) status = count_work(r, err);
     if (status == STATUS_OK) status = write_shards(r, err);
     if (status == STATUS_OK) status = output_folder_finish(&r->folder, &r->plan, err);
