@@ -319,7 +319,8 @@ static void test_config_of_experts(void **state)
     (void)state;
     static const char *const expected[][3] = {
         {"int8",
-         "{\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"type\": \"int\", \"num_bits\": 8, \"symmetric\": "
+         "{\"group_0\": {\"targets\": [\"Linear\", \"re:.*\\\\bexperts\\\\b\"], \"weights\": {\"type\": \"int\", "
+         "\"num_bits\": 8, \"symmetric\": "
          "true, "
          "\"strategy\": \"channel\", \"group_size\": null, \"dynamic\": false}, \"input_activations\": null, "
          "\"output_activations\": null, \"format\": \"pack-quantized\"}, \"group_1\": {\"targets\": "
@@ -329,7 +330,8 @@ static void test_config_of_experts(void **state)
          "true}, \"output_activations\": null, \"format\": \"int-quantized\"}}",
          "I32 [64, 8]"},
         {"int4",
-         "{\"group_0\": {\"targets\": [\"Linear\"], \"weights\": {\"type\": \"int\", \"num_bits\": 4, \"symmetric\": "
+         "{\"group_0\": {\"targets\": [\"Linear\", \"re:.*\\\\bexperts\\\\b\"], \"weights\": {\"type\": \"int\", "
+         "\"num_bits\": 4, \"symmetric\": "
          "true, "
          "\"strategy\": \"group\", \"group_size\": 32, \"dynamic\": false}, \"input_activations\": null, "
          "\"output_activations\": null, \"format\": \"pack-quantized\"}, ",

@@ -111,12 +111,19 @@ static json_t *group_of(const struct weight_scheme *s, json_t *targets)
                      "output_activations", "format", format_of(s));
 }
 
+/* That of experts; 0: they are floats, or there are none. */
+static uint8_t scheme_of_experts(const struct model_spec *spec)
+{
+    uint8_t scheme = 0;
+    for (int32_t i = 0; i < spec->num_layers && scheme == 0; i++) scheme = spec->layers[i].schemes[TENSOR_EXPERT_DOWN];
+    return scheme;
+}
+
 /* That of experts, or else the one that most have; 0: all are floats. */
 static uint8_t usual_scheme(const struct writer *w, const struct model_spec *spec)
 {
     size_t counts[MODEL_MAX_SCHEMES] = {0};
-    uint8_t usual = 0;
-    for (int32_t i = 0; i < spec->num_layers && usual == 0; i++) usual = spec->layers[i].schemes[TENSOR_EXPERT_DOWN];
+    uint8_t usual = scheme_of_experts(spec);
     if (usual != 0) return usual;
     for (size_t i = 0; i < w->count; i++) {
         const uint8_t scheme = w->modules[i].scheme;
@@ -137,12 +144,13 @@ static void add_group(const struct model_spec *spec, uint8_t scheme, json_t *tar
         json_decref(targets);
 }
 
-/* The usual scheme is that of every linear module that no other group names. Its group is the first: there transformers
- * looks for the scheme of experts. */
+/* The usual scheme is that of every linear module that no other group names. transformers takes the scheme of experts
+ * from the first group with a pattern that has the word. */
 static json_t *groups_of(struct writer *w, const struct model_spec *spec, uint8_t usual)
 {
-    json_t *groups = json_object();
-    add_group(spec, usual, json_pack("[s]", "Linear"), groups);
+    json_t *groups = json_object(), *targets = json_pack("[s]", "Linear");
+    if (scheme_of_experts(spec) != 0) json_array_append_new(targets, json_string("re:.*\\bexperts\\b"));
+    add_group(spec, usual, targets, groups);
     for (uint8_t i = 1; i < spec->num_schemes; i++)
         if (i != usual) add_group(spec, i, patterns_of(w, i), groups);
     return groups;
