@@ -119,16 +119,16 @@ static uint8_t scheme_of_experts(const struct model_spec *spec)
     return scheme;
 }
 
-/* That of experts, or else the one that most have; 0: all are floats. */
-static uint8_t usual_scheme(const struct writer *w, const struct model_spec *spec)
+/* The one that most have, but for that of experts, if there is another; 0: all are floats. */
+static uint8_t usual_scheme(const struct writer *w, uint8_t experts)
 {
     size_t counts[MODEL_MAX_SCHEMES] = {0};
-    uint8_t usual = scheme_of_experts(spec);
-    if (usual != 0) return usual;
+    uint8_t usual = experts;
     for (size_t i = 0; i < w->count; i++) {
         const uint8_t scheme = w->modules[i].scheme;
+        if (scheme == 0 || scheme == experts) continue;
         counts[scheme]++;
-        if (scheme != 0 && (usual == 0 || counts[scheme] > counts[usual])) usual = scheme;
+        if (usual == experts || counts[scheme] > counts[usual]) usual = scheme;
     }
     return usual;
 }
@@ -144,27 +144,37 @@ static void add_group(const struct model_spec *spec, uint8_t scheme, json_t *tar
         json_decref(targets);
 }
 
-/* The usual scheme is that of every linear module that no other group names. transformers takes the scheme of experts
- * from the first group with a pattern that has the word. */
-static json_t *groups_of(struct writer *w, const struct model_spec *spec, uint8_t usual)
+/* The usual scheme is that of every linear module that no other group names. Experts are none in transformers, which
+ * takes their scheme from the first group with a pattern that has the word. */
+static json_t *groups_of(struct writer *w, const struct model_spec *spec, uint8_t usual, uint8_t experts)
 {
-    json_t *groups = json_object(), *targets = json_pack("[s]", "Linear");
-    if (scheme_of_experts(spec) != 0) json_array_append_new(targets, json_string("re:.*\\bexperts\\b"));
-    add_group(spec, usual, targets, groups);
+    json_t *groups = json_object();
+    if (experts != 0 && experts != usual) add_group(spec, experts, json_pack("[s]", "re:.*\\bexperts\\b"), groups);
+    add_group(spec, usual, json_pack("[s]", "Linear"), groups);
     for (uint8_t i = 1; i < spec->num_schemes; i++)
-        if (i != usual) add_group(spec, i, patterns_of(w, i), groups);
+        if (i != usual && i != experts) add_group(spec, i, patterns_of(w, i), groups);
     return groups;
+}
+
+/* A router is called a gate in some files, and no gate in what transformers makes of them. */
+static json_t *ignored_modules(struct writer *w, const struct model_spec *spec)
+{
+    json_t *list = patterns_of(w, 0);
+    if (list && model_spec_num_experts(spec) > 0) json_array_append_new(list, json_string("re:.*\\brouter\\b"));
+    return list;
 }
 
 json_t *quantization_config_of(const struct model_spec *spec, const struct quantized_module *modules, size_t count)
 {
     struct writer w = {modules, count, malloc(count + 1)};
-    const uint8_t usual = usual_scheme(&w, spec);
+    const uint8_t experts = scheme_of_experts(spec), usual = usual_scheme(&w, experts);
+    const char *format = format_of(&spec->schemes[usual]);
     json_t *config = NULL;
+    if (experts != 0 && strcmp(format_of(&spec->schemes[experts]), format) != 0) format = "mixed-precision";
     if (w.covered)
         config = json_pack("{s:s, s:s, s:s, s:o, s:o}", "quant_method", "compressed-tensors", "quantization_status",
-                           "compressed", "format", format_of(&spec->schemes[usual]), "config_groups",
-                           groups_of(&w, spec, usual), "ignore", patterns_of(&w, 0));
+                           "compressed", "format", format, "config_groups", groups_of(&w, spec, usual, experts),
+                           "ignore", ignored_modules(&w, spec));
     free(w.covered);
     return config;
 }
