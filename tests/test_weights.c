@@ -414,8 +414,8 @@ static double relative_error(const struct weight *quantized, const struct weight
 }
 
 /* Experts that are quantized while they are loaded, from files with a tensor for each matrix, with one for all experts
- * of a layer, and with one that is transposed, in which gate and up take turns. Those of 16 or 24 features have no groups
- * of int4, and stay floats. */
+ * of a layer, and with one that is transposed, in which gate and up take turns. Those of 16 or 24 features have no
+ * groups of int4, and stay floats. */
 static void test_quantized_experts(void **state)
 {
     (void)state;
