@@ -84,8 +84,7 @@ static bool add_shape(const struct weight *w, int64_t first, struct compressed_r
     return to;
 }
 
-/* Makes INT8 what words have, whose zero is 128, and its scales, [count] float32, numbers of the type that is stored.
- */
+/* Makes INT8 what words have, whose zero is 128, and its scales, float32, numbers of the type that is stored. */
 static void pack_int8(const struct weight_source *s, int64_t first, int64_t count, struct compressed_rows *out)
 {
     struct compressed_part *data = &out->parts[0], *scales = &out->parts[1];

@@ -108,8 +108,9 @@ INLINE void quantize_row(const struct weight_quantize_args *a, int64_t r)
         load_floats(x, row, a->dtype, i, count);
         largest = absolute_maximum(largest, x, count);
     }
-    float scale = usable_scale(largest / (is_fp8 ? 448.0f : 127.0f));
-    ((float *)a->scales)[r] = scale = store_scale(&(float){0}, a->scale_dtype, 0, scale);
+    const float exact = usable_scale(largest / (is_fp8 ? 448.0f : 127.0f));
+    const float scale = store_scale(&(float){0}, a->scale_dtype, 0, exact);
+    ((float *)a->scales)[r] = scale;
     for (int64_t i = 0; i < a->in_features; i += PIECE) {
         const int64_t count = a->in_features - i < PIECE ? a->in_features - i : PIECE;
         uint8_t *out = (uint8_t *)a->data + r * a->in_features + i;

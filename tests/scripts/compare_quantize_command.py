@@ -10,6 +10,7 @@ With activations in floats, the greedy tokens of both must be the same. Prints a
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,10 @@ def of_transformers(folder, quantization):
     model, wrong = load(folder)
     quantized = sum(getattr(m, "quantization_scheme", None) is not None for m in model.modules())
     step = 32 if quantization == "int4" else 1
-    linear = sum(isinstance(m, torch.nn.Linear) and m.in_features % step == 0 for m in model.modules())
+    linear = sum(
+        isinstance(m, torch.nn.Linear) and m.in_features % step == 0 and not re.search(r"\b(\w*gate|router)\b", name)
+        for name, m in model.named_modules()
+    )
     return generate(model), quantized, linear, wrong
 
 
