@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/notice.h"
 #include "base/pool.h"
 #include "base/processors.h"
 #include "model/quantization.h"
@@ -114,6 +115,13 @@ static void print_summary(const struct run *r)
             (double)p->file_bytes / GB, (long long)p->num_shards, plural(p->num_shards), r->folder.path);
 }
 
+static void note_experts(const struct run *r)
+{
+    if (r->plan.cuts_experts)
+        notice_printf(stderr, "quire quantize: note: the experts of this model are written a tensor for each, as vLLM "
+                              "reads them; transformers does not\n");
+}
+
 static enum status quantize(struct run *r, const char *model, struct error *err)
 {
     const struct quantize_options *o = r->options;
@@ -121,6 +129,7 @@ static enum status quantize(struct run *r, const char *model, struct error *err)
         .path = o->output, .model = model, .quantization = o->quantization, .max_shard_size = o->max_shard_size};
     r->writer = (struct shard_writer){.plan = &r->plan, .folder = o->output};
     enum status status = output_folder_open(&r->folder, err);
+    if (status == STATUS_OK && !o->quiet) note_experts(r);
     if (status == STATUS_OK) status = count_work(r, err);
     if (status == STATUS_OK) status = write_shards(r, err);
     if (status == STATUS_OK) status = output_folder_finish(&r->folder, &r->plan, err);
