@@ -75,7 +75,7 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS)
 /* Splits (split.cuh) a row of the plan, as quantize_kernel quantizes one. A thread has a piece. */
 template <class T>
 static __global__ void __launch_bounds__(QUANTIZE_THREADS)
-    split_kernel(uint8_t *out, float *scales, const T *x, const expert_plan plan, int pieces, int top_k,
+    split_kernel(uint4 *out, float *scales, const T *x, const expert_plan plan, int pieces, int top_k,
                  bool weights_first)
 {
 #if __CUDA_ARCH__ >= 890
@@ -104,9 +104,8 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS)
     if (i >= pieces) return;
 #pragma unroll
     for (int k = 0; k < SPLIT_PIECE; k++) values[k] *= split_inverse(exponent);
-    uint8_t *to = out + (int64_t)row * pieces * sizeof(piece<T, SPLIT_PIECE>);
-    split_store(to, i, 0, values);
-    split_store(to, i, 1, values);
+    out[2 * (int64_t)row * pieces + i] = split_take(values);
+    out[(2 * (int64_t)row + 1) * pieces + i] = split_take(values);
 #endif
 }
 
@@ -227,7 +226,7 @@ static void split(struct backend *b, const struct quantized_rows *out, const voi
 {
     const int pieces = (int)(out->group_size / SPLIT_PIECE), threads = cuda_threads_for(pieces, QUANTIZE_THREADS);
     const struct cuda_state *s = cuda_use(b);
-    cuda_launch_dependent(s, split_kernel<__nv_bfloat16>, {dim3((unsigned)rows), threads}, (uint8_t *)out->data,
+    cuda_launch_dependent(s, split_kernel<__nv_bfloat16>, {dim3((unsigned)rows), threads}, (uint4 *)out->data,
                           out->scales, (const __nv_bfloat16 *)x, *plan, pieces, (int)top_k, weights_first);
     cuda_check_launch(b, "experts");
 }

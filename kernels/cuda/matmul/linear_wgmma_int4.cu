@@ -6,7 +6,17 @@
 /* The zero of every row of a weight without zeros. Code for other devices does not use it. */
 [[maybe_unused]] static __device__ uint8_t middle_zero = 8;
 
+enum { WORDS = 2 /* of 32 input features, that are decoded at once */ };
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <int N>
+static __device__ __forceinline__ void add_scaled(float (&totals)[N / 2], const float (&sums)[N / 2],
+                                                  const float (&scales)[2])
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) totals[i] = fmaf(sums[i], scales[i % 4 / 2], totals[i]);
+}
 
 /* The scales of a thread's two rows. The lanes of a quad have the same rows, so each loads those of one of four steps,
  * and gets the others' from them. */
@@ -56,29 +66,29 @@ template <class T> static __device__ __forceinline__ uint32_t offset_of(uint32_t
 
 /* Part `index` of a step, WORDS words of both rows, as A. */
 template <class T, class L>
-static __device__ __forceinline__ void decode_part(uint32_t (&to)[L::WORDS][2][4], encoded<WEIGHT_INT4> &from,
-                                                   int index, const uint32_t (&offsets)[2])
+static __device__ __forceinline__ void decode_part(uint32_t (&to)[WORDS][2][4], encoded<WEIGHT_INT4> &from, int index,
+                                                   const uint32_t (&offsets)[2])
 {
 #pragma unroll
-    for (int w = 0; w < L::WORDS; w++)
+    for (int w = 0; w < WORDS; w++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            from.template decode<T>(to[w][half], index * L::WORDS + w, half, offsets[0], offsets[1]);
+            from.template decode<T>(to[w][half], index * WORDS + w, half, offsets[0], offsets[1]);
             wgmma_pin_operand(to[w][half]);
         }
 }
 
 /* Starts to multiply a decoded part. The first part of a step begins new sums. */
 template <class T, int N, class L>
-static __device__ __forceinline__ void multiply_part(float (&sums)[N / 2], const uint32_t (&a)[L::WORDS][2][4],
+static __device__ __forceinline__ void multiply_part(float (&sums)[N / 2], const uint32_t (&a)[WORDS][2][4],
                                                      uint32_t tokens, int index)
 {
     wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < 2 * L::WORDS; k++) {
-        const int feature = (index * L::WORDS * 2 + k) * 16;
+    for (int k = 0; k < 2 * WORDS; k++) {
+        const int feature = (index * WORDS * 2 + k) * 16;
         const uint64_t b =
-            swizzled_descriptor(tokens + feature / BOX_FEATURES * L::TOKEN_BOX) + feature % BOX_FEATURES / 8;
+            swizzled_descriptor(tokens + feature / BOX_FEATURES * (L::TOKEN_BYTES / 2)) + feature % BOX_FEATURES / 8;
         if (index == 0 && k == 0)
             wgmma_registers<T, N, false>(sums, a[k / 2][k % 2], b);
         else
@@ -93,13 +103,12 @@ template <class T, int N, class L>
 static __device__ __forceinline__ void multiply_int4(float (&totals)[N / 2], const quantized_wgmma_call &call,
                                                      const tile_part &part, const step_ring &ring)
 {
-    constexpr int PARTS = STEP / 32 / L::WORDS;
+    constexpr int PARTS = STEP / 32 / WORDS;
     const enum dtype scale_dtype = call.matmul.scale_dtype == DTYPE_FLOAT16 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
     const bool releases = threadIdx.x % 32 == 0;
     const uint32_t ring_data = shared_address(ring.data);
     const int row = row_of_thread<1>(0);
-    uint32_t encoded_at = ring_data + row * (STEP / 2) + threadIdx.x % 4 * 16, a[2][L::WORDS][2][4], both[2],
-             offsets[2];
+    uint32_t encoded_at = ring_data + row * (STEP / 2) + threadIdx.x % 4 * 16, a[2][WORDS][2][4], both[2], offsets[2];
     asm volatile("" : "+r"(encoded_at)); /* or it would be computed again in each step */
     encoded<WEIGHT_INT4> from;
     float sums[N / 2] = {};
@@ -132,14 +141,22 @@ static __device__ __forceinline__ void multiply_int4(float (&totals)[N / 2], con
 
 template <class T, int N> struct int4_multiplier {
     using type = T;
-    static constexpr int TOKENS = N;
+    static constexpr int TOKENS = N, BOXES = 2;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    static __device__ __forceinline__ void multiply(float (&totals)[N / 2], const quantized_wgmma_call &call,
-                                                    const tile_part &part, const step_ring &ring)
+    static __device__ __forceinline__ void multiply(const quantized_wgmma_call &call, const tile_part &part,
+                                                    const step_ring &ring)
     {
-        multiply_int4<T, N, four_bit_tiling<N>>(totals, call, part, ring);
+        using L = four_bit_tiling<N>;
+        float totals[N / 2] = {};
+        multiply_int4<T, N, L>(totals, call, part, ring);
+        mma_warps_sync<L>(); /* no warp reads operands any more */
+        leave_sums<L, N>((float *)ring.data, totals, row_of_thread<1>(0), {1.0f, 1.0f});
     }
 #endif
+    static bool map(quantized_wgmma_call *call)
+    {
+        return map_operands(call, N);
+    }
 };
 
 template <class T>

@@ -11,7 +11,6 @@
 #include "kernels/cuda/state.cuh"
 
 enum {
-    SPLIT_FEATURES = 64,     /* of which the two parts follow each other */
     SPLIT_PIECE = 16,        /* input features that a thread splits */
     SPLIT_MIN_EXPONENT = 22, /* of the largest element of a row, with its bias; a smaller one counts as this */
 };
@@ -50,14 +49,12 @@ static __device__ __forceinline__ float split_inverse(uint32_t exponent)
     return __uint_as_float((2 * 127 + 7 - exponent) << 23);
 }
 
-/* Takes a part out of the elements of piece i of a row, and stores it there. */
-static __device__ __forceinline__ void split_store(uint8_t *row, int i, int part, float (&x)[SPLIT_PIECE])
+/* Takes e4m3 out of the elements of a piece. */
+static __device__ __forceinline__ uint4 split_take(float (&x)[SPLIT_PIECE])
 {
-    constexpr int PIECES = SPLIT_FEATURES / SPLIT_PIECE;
     const uint2 u = take_e4m3(x), v = take_e4m3(x + 8);
-    ((uint4 *)row)[i / PIECES * 2 * PIECES + part * PIECES + i % PIECES] = {
-        __byte_perm(u.x, v.x, 0x5140), __byte_perm(u.x, v.x, 0x7362), __byte_perm(u.y, v.y, 0x5140),
-        __byte_perm(u.y, v.y, 0x7362)};
+    return {__byte_perm(u.x, v.x, 0x5140), __byte_perm(u.x, v.x, 0x7362), __byte_perm(u.y, v.y, 0x5140),
+            __byte_perm(u.y, v.y, 0x7362)};
 }
 
 #endif
