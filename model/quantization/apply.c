@@ -89,10 +89,12 @@ static enum status set_format(struct model_spec *spec, enum weight_format format
         const struct tensor *t = &table.tensors[i];
         if (!tensor_may_be_quantized(t) || t->layer < 0) continue;
         struct layer_spec *layer = &spec->layers[t->layer];
-        const struct weight_scheme scheme =
+        struct weight_scheme scheme =
             t->merged == MERGED_EXPERTS
                 ? scheme_of_experts(format, spec->hidden_size, layer->experts.intermediate_size, spec->dtype)
                 : scheme_of(format, t->in_features);
+        /* One of these families is Llama 4, whose q and k vLLM permutes, but not their zero points. */
+        if (spec->names.quantized_experts) scheme.has_zeros = false;
         layer->schemes[t->role] = add_scheme(spec, &scheme);
     }
     tensor_table_free(&table);
