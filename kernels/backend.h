@@ -112,8 +112,9 @@ float weight_element(const struct weight *w, int64_t o, int64_t i);
  *
  * FP8 and INT8: a scale for each row, absmax / 448 and absmax / 127, and no zero points. INT4: a scale and a zero point
  * from 0 to 15 for each group of input features, which make the sum of squared errors small: of some ranges, from that
- * of the group's elements to about two thirds of it, the one whose best scale has the smallest error is taken. Elements
- * are rounded to the nearest code of the scale as it is stored; ties go to even.
+ * of the group's elements to about two thirds of it, the one whose best scale has the smallest error is taken. Without
+ * zero points the ranges are as large below 0 as above. Scales are numbers of scale_dtype, and elements are rounded to
+ * the nearest code of the scale as it is stored; ties go to even.
  *
  * A row, or group of INT4, that holds a NaN or an infinity gets the scale NaN, so that damaged weights show in the
  * logits as they do without quantizing. One of zeros gets scale 1; so does one that is too small for a normal float32
@@ -127,9 +128,9 @@ struct weight_quantize_args {
     enum weight_format format; /* FP8, INT8 or INT4 */
     int64_t group_size;        /* INT4: even, at most QUANTIZE_MAX_GROUP, divides in_features; otherwise not used */
     void *data;                /* out: [num_rows, in_features], INT4 [num_rows, in_features / 2] bytes */
-    void *scales;              /* out: [num_rows], INT4 [num_rows, in_features / group_size] scale_dtype */
-    enum dtype scale_dtype;    /* float32; INT4 also bfloat16, or float16, whose scales are from 2^-14 to 65504 */
-    uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size] */
+    void *scales;              /* out: [num_rows] float32, INT4 [num_rows, in_features / group_size] scale_dtype */
+    enum dtype scale_dtype;    /* float32, bfloat16, or float16, whose scales are from 2^-14 to 65504 */
+    uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size]; NULL: all are 8 */
 };
 
 /* ---- dummy weights ---- */

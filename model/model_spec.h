@@ -92,6 +92,7 @@ struct weight_scheme {
     bool zeros_less_one;       /* as GPTQ stores them (checkpoint_format "gptq") */
     bool ordered;              /* g_idx gives each input feature its group */
     bool quantize_x;           /* as in struct weight */
+    enum dtype scale_dtype;    /* with quantize: of which type scales are numbers */
 };
 
 bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b);

@@ -414,7 +414,8 @@ static double relative_error(const struct weight *quantized, const struct weight
 }
 
 /* Experts that are quantized while they are loaded, from files with a tensor for each matrix, with one for all experts
- * of a layer, and with one that is transposed, in which gate and up take turns. */
+ * of a layer, and with one that is transposed, in which gate and up take turns. Those of 16 or 24 features have no
+ * groups of int4, and stay floats. */
 static void test_quantized_experts(void **state)
 {
     (void)state;
@@ -436,7 +437,7 @@ static void test_quantized_experts(void **state)
                     fail_msg("%s, %s: \"%s\" is off by %g", names[i], formats[k].format, tensor->name, error);
                 quantized += weight_is_quantized(of_q);
             }
-            assert_true(quantized > 0);
+            assert_int_equal(quantized > 0, k < 2);
             model_weights_close(&w), model_weights_close(&q);
         }
 }
