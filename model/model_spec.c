@@ -31,6 +31,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_heads, l->attention.num_heads);
         take_larger(&largest.num_kv_heads, l->attention.num_kv_heads);
         take_larger(&largest.head_size, l->attention.head_size);
+        take_larger(&largest.head_size, attention_v_head_size(&l->attention));
         take_larger(&largest.intermediate_size, l->mlp.intermediate_size);
         take_larger(&largest.num_experts, l->experts.router.num_experts);
         take_larger(&largest.top_k, l->experts.router.top_k);

@@ -20,6 +20,13 @@ static __device__ __forceinline__ void barrier_init_fence()
     asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }
 
+/* Orders ordinary accesses to shared memory, as far as this thread has seen them, before those of wgmma and of the copy
+ * engine that follow. */
+static __device__ __forceinline__ void async_proxy_fence()
+{
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
+
 static __device__ __forceinline__ void barrier_arrive(uint64_t *barrier)
 {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];\n" ::"r"(shared_address(barrier)) : "memory");

@@ -27,11 +27,5 @@ static __device__ __forceinline__ uint64_t wgmma_descriptor_swizzled(uint32_t ad
     return wgmma_descriptor(address, 16, 256) | (uint64_t)3 << 62;
 }
 
-/* Makes writes to shared memory by ordinary instructions, as far as this thread has seen them, visible to wgmma. */
-static __device__ __forceinline__ void async_proxy_fence()
-{
-    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
-}
-
 #endif
 #endif

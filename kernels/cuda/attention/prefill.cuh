@@ -18,10 +18,10 @@ enum { GROUP_THREADS = 128, SHARED_LIMIT = 226 * 1024 }; /* with the barriers al
  *
  * Behind them are K and V of an fp8 cache, until they are converted. */
 template <class Type, bool is_fp8, int head_size, bool has_variant, int consumers, bool is_split = false,
-          int tile_tokens = 128>
+          int tile_tokens = 128, bool has_two_sizes = false>
 struct prefill_traits {
     using T = Type;
-    static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = is_split;
+    static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = is_split, TWO_SIZES = has_two_sizes;
     static constexpr int HEAD = head_size; /* padded to 64, 128, 256 */
     static constexpr int CONSUMERS = consumers, ROWS = 64 * CONSUMERS;
     static constexpr int THREADS = (1 + CONSUMERS) * GROUP_THREADS, Q_THREADS = FP8 ? GROUP_THREADS : 64;

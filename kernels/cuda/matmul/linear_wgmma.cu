@@ -63,13 +63,12 @@ static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, u
 }
 
 /* Multiplies N tokens of a tile. A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage
- * have been started shows that those of this stage have ended. */
+ * have been started shows that those of this stage have ended. The last two stages are not released. */
 template <class E, int N, class L>
 static __device__ __forceinline__ void multiply_steps(float (&sums)[L::TOKENS / 2], const tile_part &part,
-                                                      const step_ring &ring)
+                                                      const step_ring &ring, ring_place &at)
 {
     const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
-    ring_place at = {0, 0};
     int before = 0;
 #pragma unroll 1
     for (int i = part.begin; i < part.end; i++) {
@@ -84,7 +83,7 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[L::TOKENS / 
                            tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2);
         wgmma_commit();
         wgmma_wait<1>();
-        if (i > part.begin && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[before]);
+        if (i > part.begin && i < part.end - 1 && threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[before]);
         before = at.stage;
         ring_step(at, ring.stages);
     }
@@ -95,11 +94,11 @@ static __device__ __forceinline__ void multiply_steps(float (&sums)[L::TOKENS / 
 /* Multiplies the tokens of a tile, rounded up to 64, if it has room for more. */
 template <class E, int N, class L>
 static __device__ __forceinline__ void multiply_tokens(float (&sums)[L::TOKENS / 2], const tile_part &part,
-                                                       const step_ring &ring)
+                                                       const step_ring &ring, ring_place &at)
 {
     if constexpr (N > 64)
-        if (part.num_tokens <= N - 64) return multiply_tokens<E, N - 64, L>(sums, part, ring);
-    multiply_steps<E, N, L>(sums, part, ring);
+        if (part.num_tokens <= N - 64) return multiply_tokens<E, N - 64, L>(sums, part, ring, at);
+    multiply_steps<E, N, L>(sums, part, ring, at);
 }
 
 /* The scale of a row of a tile. A row without an output feature has that of another. */
@@ -128,34 +127,127 @@ static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const 
 
 /* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
 template <class E, class T, int N, class L>
-static __device__ __forceinline__ void multiply_tile(const tiled_matmul &call, const tile_part &part,
+static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const tile_part &part,
                                                      const step_ring &ring)
 {
     const int row = row_of_thread<1>(0);
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_tokens<E, N, L>(sums, part, ring);
+    ring_place at = {0, 0};
+    multiply_tokens<E, N, L>(sums, part, ring, at);
     if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part, row, threadIdx.x % 4 * 2);
     mma_warps_sync<L>(); /* no warp reads operands any more */
+    if constexpr (N >= 128) {
+        if (is_whole_tile(call)) {
+            share_results<T, N, L>(sums, call, part, row, {1.0f, 1.0f}, (T *)shared_sums);
+            mma_warps_sync<L>();
+            write_results<T, L>(call, part, (const T *)shared_sums);
+            return;
+        }
+    }
     leave_sums<L, N>(shared_sums, sums, row, {1.0f, 1.0f});
     finish_tile<T, L>(call, part, shared_sums);
 }
 
-/* The two warps that copy; one lane of each does it. Tiles begin at different steps, so that they do not all read the
- * same part of x at the same time. */
+/* By one thread: copies the weights (0) or the tokens (1) of a tile. Tiles begin at different steps, so that they do
+ * not all read the same part of x at the same time. */
+template <class L>
+static __device__ __forceinline__ void copy_operand(const wgmma_call &call, const tile_part &part,
+                                                    const step_ring &ring, ring_place &at, int operand)
+{
+    const int first = part.begin + part.tile % (part.end - part.begin);
+    if (operand == 0) {
+        copy_steps<L::BOXES>(weights_of_tile(call, part, BOX_ROW, BOX_FEATURES), ring, at, part.begin, part.end, first,
+                             0, L::WEIGHT_BOX, evict_first_policy());
+    } else {
+        wait_for_previous();
+        copy_steps<L::BOXES>(tokens_of_tile(call, part, L::TOKEN_BOX), ring, at, part.begin, part.end, first,
+                             L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX, evict_last_policy());
+    }
+}
+
+/* The two warps that copy; one lane of each does it. */
 template <class L>
 static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
-    const int first = part.begin + part.tile % (part.end - part.begin);
-    if (lane == 0 && warp == 0)
-        copy_steps<L::BOXES>(weights_of_tile(call, part, BOX_ROW, BOX_FEATURES), ring, part.begin, part.end, first, 0,
-                             L::WEIGHT_BOX, evict_first_policy());
-    if (lane == 0 && warp == 1) {
-        wait_for_previous();
-        copy_steps<L::BOXES>(tokens_of_tile(call, part, L::TOKEN_BOX), ring, part.begin, part.end, first,
-                             L::BOXES * L::WEIGHT_BOX, L::TOKEN_BOX, evict_last_policy());
-    }
+    ring_place at = {0, 0};
+    if (lane == 0) copy_operand<L>(call, part, ring, at, warp);
     leave_cluster(call);
+}
+
+/* ---- many tokens ---- */
+
+/* Blocks have tiles in turn: while the warpgroups that multiply write one, the next is copied. `parts` are those of the
+ * tiles in the ring, of which a stage has one, and of one that is written; the last has no tokens. */
+template <class L> static constexpr int PARTS = L::STAGES + 1;
+
+template <class L> static __device__ __forceinline__ int next_part(int i)
+{
+    return i + 1 == PARTS<L> ? 0 : i + 1;
+}
+
+/* The two warps that copy. The warp of the weights says which tile begins in a stage. */
+template <int N, class L>
+static __device__ __forceinline__ void copy_tiles(const wgmma_call &call, const step_ring &ring, tile_part *parts)
+{
+    const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
+    const int tiles = (int)(call.matmul.out_features + call.tile_rows - 1) / call.tile_rows;
+    ring_place at = {0, 0};
+    for (int index = blockIdx.x, i = 0;; index += gridDim.x, i = next_part<L>(i)) {
+        const tile_part part = find_part<N>(call, index % tiles, index / tiles, 0);
+        if (lane == 0) {
+            wait_until_free(ring, at);
+            if (warp == 0) parts[i] = part;
+            if (part.num_tokens > 0)
+                copy_operand<L>(call, part, ring, at, warp);
+            else
+                barrier_arrive(&ring.full[at.stage]);
+        }
+        if (part.num_tokens == 0) return;
+    }
+}
+
+/* Writes a tile over the last two stages of the ring, a half of its tokens each, and from there to out. Releases the
+ * stages. */
+template <class T, int N, class L>
+static __device__ __forceinline__ void write_halves(float (&sums)[N / 2], const wgmma_call &call, tile_part part,
+                                                    const step_ring &ring, const ring_place &at)
+{
+    const int row = row_of_thread<1>(0);
+    const int stages[] = {(at.stage + ring.stages - 2) % ring.stages, (at.stage + ring.stages - 1) % ring.stages};
+    mma_warps_sync<L>(); /* no warp reads operands any more */
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        share_results<T, N / 2, L>(*(float(*)[N / 4])(sums + half * N / 4), call, part, row, {1.0f, 1.0f},
+                                   (T *)(ring.data + stages[half] * L::STAGE));
+    mma_warps_sync<L>();
+    const int num_tokens = part.num_tokens;
+#pragma unroll 1
+    for (int half = 0; half < 2 && half * N / 2 < num_tokens; half++) {
+        part.num_tokens = min(N / 2, num_tokens - half * N / 2);
+        write_results<T, L>(call, part, (const T *)(ring.data + stages[half] * L::STAGE));
+        part.first_token += N / 2;
+    }
+    async_proxy_fence();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[stages[0]]), barrier_arrive(&ring.empty[stages[1]]);
+}
+
+template <class E, class T, int N, class L>
+static __device__ __forceinline__ void multiply_tiles(const wgmma_call &call, const step_ring &ring,
+                                                      const tile_part *parts)
+{
+    ring_place at = {0, 0};
+    for (int i = 0;; i = next_part<L>(i)) {
+        barrier_wait(&ring.full[at.stage], at.round & 1);
+        const tile_part part = parts[i];
+        float sums[N / 2] = {};
+        if (part.num_tokens == 0) return;
+        multiply_tokens<E, N, L>(sums, part, ring, at);
+        if constexpr (!std::is_same_v<E, T>)
+            apply_scales<N>(sums, call, part, row_of_thread<1>(0), threadIdx.x % 4 * 2);
+        write_halves<T, N, L>(sums, call, part, ring, at);
+    }
 }
 
 #endif
@@ -187,6 +279,37 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, tiling<N, G
 #endif
 }
 
+/* As many blocks as there is room for compute all tiles of row segments. */
+template <class E, class T, int N, int GROUPS>
+static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, tiling<N, GROUPS>::PLACES)
+    linear_wgmma_tiles_kernel(const __grid_constant__ ringed_call call)
+{
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    using L = tiling<N, GROUPS>;
+    extern __shared__ uint8_t shared[];
+    __shared__ uint64_t full[L::STAGES], empty[L::STAGES];
+    __shared__ tile_part parts[PARTS<L>];
+    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), full, empty, L::STAGES, L::STAGE};
+    let_next_start();
+    if (threadIdx.x < L::STAGES) {
+        init_stage(ring, threadIdx.x, 2, L::MMA_THREADS / 32);
+        barrier_init_fence();
+    }
+    __syncthreads();
+    if (threadIdx.x < L::MMA_THREADS) {
+        multiply_tiles<E, T, N, L>(call, ring, parts);
+    } else {
+        copy_tiles<N, L>(call, ring, parts);
+    }
+#endif
+}
+
+/* Whether blocks should have tiles in turn: a tile is written over two stages. */
+template <class L> static bool is_for_turns(const ringed_call *call)
+{
+    return call->matmul.segments.count > 0 && call->eights && call->splits == 1 && call->steps >= 2;
+}
+
 template <class E, class T, int N, int GROUPS>
 static bool launch(struct backend *b, const char *operation, ringed_call *call)
 {
@@ -197,6 +320,13 @@ static bool launch(struct backend *b, const char *operation, ringed_call *call)
     if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
+    if constexpr (N == 256) {
+        if (is_for_turns<L>(call) && !getenv("NOTURNS")) {
+            cuda_run_dependent(b, operation, linear_wgmma_tiles_kernel<E, T, N, GROUPS>,
+                               {dim3((unsigned)(L::PLACES * cuda_state(b)->num_sms)), L::THREADS, L::SHARED, 1}, *call);
+            return true;
+        }
+    }
     call->stages = (int32_t)cuda_div_up(call->steps, call->splits);
     if (call->stages < L::MIN_STAGES) call->stages = L::MIN_STAGES;
     if (call->stages > L::STAGES) call->stages = L::STAGES;
@@ -217,7 +347,7 @@ template <class E, class T, int N> static bool launch_rows(struct backend *b, co
  * steps enough that the end of a tile, which nothing runs beside, counts little. */
 static bool is_for_256(const struct matmul *m)
 {
-    enum { MIN_TOKENS = 300, MIN_FEATURES = 1024 };
+    const int MIN_TOKENS = 300, MIN_FEATURES = getenv("MINF") ? atoi(getenv("MINF")) : 1024;
     return matmul_tile_tokens(m) > MIN_TOKENS && m->in_features >= MIN_FEATURES;
 }
 
