@@ -424,7 +424,7 @@ static void test_parts_in_order(void **state)
     assert_int_equal(matmul_part_tokens(&device, &m), 0);
 }
 
-/* Whether the rows of segments are quantized. */
+/* What the rows of segments become. */
 static void test_quantized_segments(void **state)
 {
     (void)state;
@@ -433,14 +433,19 @@ static void test_quantized_segments(void **state)
             struct matmul_device device = gpus[gpu].device;
             struct matmul_question q = question_of(&formats[format], &matrices[0], false);
             struct weight w = {.in_features = q.matmul.in_features, .quantize_x = true};
-            const bool is_fp8 = strcmp(formats[format].name, "fp8") == 0;
+            const bool is_fp8 = strcmp(formats[format].name, "fp8") == 0,
+                       is_mxfp4 = strcmp(formats[format].name, "mxfp4") == 0;
             make_change(SEGMENTS, &device, &q);
             if (formats[format].has_rows) continue;
-            assert_int_equal(matmul_wants_quantized_segments(&device, &q, &w), device.has_wgmma && is_fp8);
+            const enum segment_rows otherwise = device.has_wgmma && is_mxfp4 ? SEGMENT_ROWS_SPLIT : SEGMENT_ROWS_PLAIN;
+            assert_int_equal(matmul_segment_rows(&device, &q, &w),
+                             device.has_wgmma && is_fp8 ? SEGMENT_ROWS_QUANTIZED : otherwise);
             w.quantize_x = false;
-            assert_false(matmul_wants_quantized_segments(&device, &q, &w));
+            assert_int_equal(matmul_segment_rows(&device, &q, &w), otherwise);
+            q.matmul.num_tokens = 64 * q.matmul.segments.count;
+            assert_int_equal(matmul_segment_rows(&device, &q, &w), SEGMENT_ROWS_PLAIN);
             w.quantize_x = true, w.in_features = 2 * QUANTIZED_SEGMENTS_MAX;
-            assert_false(matmul_wants_quantized_segments(&device, &q, &w));
+            assert_int_equal(matmul_segment_rows(&device, &q, &w), SEGMENT_ROWS_PLAIN);
         }
 }
 

@@ -38,40 +38,40 @@
 
 /* C = A B + (add ? C : 0). shape: n and k; tail: what wgmma says of transposed operands. i0 to i5 are the numbers of
  * the operands behind C's registers. */
-#define FROM_SHARED(shape, registers, i0, i1, i2, i3, i4, i5, type, tail, ...)                                         \
+#define FROM_SHARED(shape, registers, i0, i1, i2, i3, i4, i5, types, tail, ...)                                        \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " i2 ", 0;\n"                                                       \
-                 "wgmma.mma_async.sync.aligned.m64" shape ".f32." type "." type " {" registers "}, " i0 ", " i1        \
+                 "wgmma.mma_async.sync.aligned.m64" shape ".f32." types " {" registers "}, " i0 ", " i1                \
                  ", p, 1, 1" tail ";\n}\n"                                                                             \
                  : __VA_ARGS__                                                                                         \
                  : "l"(a), "l"(b), "r"((int)add))
-#define FROM_REGISTERS(shape, registers, i0, i1, i2, i3, i4, i5, type, tail, ...)                                      \
+#define FROM_REGISTERS(shape, registers, i0, i1, i2, i3, i4, i5, types, tail, ...)                                     \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " i5 ", 0;\n"                                                       \
-                 "wgmma.mma_async.sync.aligned.m64" shape ".f32." type "." type " {" registers "}, {" i0 ", " i1       \
-                 ", " i2 ", " i3 "}, " i4 ", p, 1, 1" tail ";\n}\n"                                                    \
+                 "wgmma.mma_async.sync.aligned.m64" shape ".f32." types " {" registers "}, {" i0 ", " i1 ", " i2       \
+                 ", " i3 "}, " i4 ", p, 1, 1" tail ";\n}\n"                                                            \
                  : __VA_ARGS__                                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add))
 
 /* `from` is one of the two above; k is "k16" or "k32". */
-#define WGMMA(from, k, type, tail)                                                                                     \
+#define WGMMA(from, k, types, tail)                                                                                    \
     static_assert(N == 8 || N == 16 || N == 32 || N == 64 || N == 128 || N == 160 || N == 192 || N == 256,             \
                   "only these are written out");                                                                       \
-    if constexpr (N == 8) from("n8" k, REGISTERS_4, "%4", "%5", "%6", "%7", "%8", "%9", type, tail, ACC_4(0));         \
+    if constexpr (N == 8) from("n8" k, REGISTERS_4, "%4", "%5", "%6", "%7", "%8", "%9", types, tail, ACC_4(0));        \
     if constexpr (N == 16)                                                                                             \
-        from("n16" k, REGISTERS_8, "%8", "%9", "%10", "%11", "%12", "%13", type, tail, ACC_4(0), ACC_4(4));            \
+        from("n16" k, REGISTERS_8, "%8", "%9", "%10", "%11", "%12", "%13", types, tail, ACC_4(0), ACC_4(4));           \
     if constexpr (N == 32)                                                                                             \
-        from("n32" k, REGISTERS_16, "%16", "%17", "%18", "%19", "%20", "%21", type, tail, ACC_16(0));                  \
+        from("n32" k, REGISTERS_16, "%16", "%17", "%18", "%19", "%20", "%21", types, tail, ACC_16(0));                 \
     if constexpr (N == 64)                                                                                             \
-        from("n64" k, REGISTERS_32, "%32", "%33", "%34", "%35", "%36", "%37", type, tail, ACC_32(0));                  \
+        from("n64" k, REGISTERS_32, "%32", "%33", "%34", "%35", "%36", "%37", types, tail, ACC_32(0));                 \
     if constexpr (N == 128)                                                                                            \
-        from("n128" k, REGISTERS_64, "%64", "%65", "%66", "%67", "%68", "%69", type, tail, ACC_32(0), ACC_32(32));     \
+        from("n128" k, REGISTERS_64, "%64", "%65", "%66", "%67", "%68", "%69", types, tail, ACC_32(0), ACC_32(32));    \
     if constexpr (N == 160)                                                                                            \
-        from("n160" k, REGISTERS_80, "%80", "%81", "%82", "%83", "%84", "%85", type, tail, ACC_32(0), ACC_32(32),      \
+        from("n160" k, REGISTERS_80, "%80", "%81", "%82", "%83", "%84", "%85", types, tail, ACC_32(0), ACC_32(32),     \
              ACC_16(64));                                                                                              \
     if constexpr (N == 192)                                                                                            \
-        from("n192" k, REGISTERS_96, "%96", "%97", "%98", "%99", "%100", "%101", type, tail, ACC_32(0), ACC_32(32),    \
+        from("n192" k, REGISTERS_96, "%96", "%97", "%98", "%99", "%100", "%101", types, tail, ACC_32(0), ACC_32(32),   \
              ACC_32(64));                                                                                              \
     if constexpr (N == 256)                                                                                            \
-    from("n256" k, REGISTERS_128, "%128", "%129", "%130", "%131", "%132", "%133", type, tail, ACC_32(0), ACC_32(32),   \
+    from("n256" k, REGISTERS_128, "%128", "%129", "%130", "%131", "%132", "%133", types, tail, ACC_32(0), ACC_32(32),  \
          ACC_32(64), ACC_32(96))
 
 /* C = A B + (add ? C : 0), A in shared memory. */
@@ -79,9 +79,9 @@ template <class T, int N>
 static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64_t b, bool add)
 {
     if constexpr (std::is_same_v<T, __half>) {
-        WGMMA(FROM_SHARED, "k16", "f16", ", 0, 0");
+        WGMMA(FROM_SHARED, "k16", "f16.f16", ", 0, 0");
     } else {
-        WGMMA(FROM_SHARED, "k16", "bf16", ", 0, 0");
+        WGMMA(FROM_SHARED, "k16", "bf16.bf16", ", 0, 0");
     }
 }
 
@@ -90,23 +90,30 @@ template <class T, int N, bool add = true>
 static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t *a, uint64_t b)
 {
     if constexpr (std::is_same_v<T, __half>) {
-        WGMMA(FROM_REGISTERS, "k16", "f16", ", 0");
+        WGMMA(FROM_REGISTERS, "k16", "f16.f16", ", 0");
     } else {
-        WGMMA(FROM_REGISTERS, "k16", "bf16", ", 0");
+        WGMMA(FROM_REGISTERS, "k16", "bf16.bf16", ", 0");
     }
 }
 
 /* C = A B + (add ? C : 0) of e4m3, A in shared memory. */
 template <int N> static __device__ __forceinline__ void wgmma_e4m3(float *c, uint64_t a, uint64_t b, bool add)
 {
-    WGMMA(FROM_SHARED, "k32", "e4m3", "");
+    WGMMA(FROM_SHARED, "k32", "e4m3.e4m3", "");
 }
 
 /* C = A B + (add ? C : 0) of e4m3, A in registers. */
 template <int N>
 static __device__ __forceinline__ void wgmma_e4m3_registers(float *c, const uint32_t *a, uint64_t b, bool add)
 {
-    WGMMA(FROM_REGISTERS, "k32", "e4m3", "");
+    WGMMA(FROM_REGISTERS, "k32", "e4m3.e4m3", "");
+}
+
+/* C = A B + (add ? C : 0), A e5m2 in registers, B e4m3. */
+template <int N>
+static __device__ __forceinline__ void wgmma_e5m2_registers(float *c, const uint32_t *a, uint64_t b, bool add)
+{
+    WGMMA(FROM_REGISTERS, "k32", "e5m2.e4m3", "");
 }
 
 #undef ACC_4

@@ -12,6 +12,7 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/matmul/kernels.cuh"
+#include "kernels/cuda/matmul/split.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/quantize.cuh"
 
@@ -69,6 +70,44 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS)
             kept[k / N].values[k % N] = from_float<T>(weight * to_float(kept[k / N].values[k % N]));
     }
     quantize_row(to, kept, pieces, [](int) { return piece<T, N>(); });
+}
+
+/* Splits (split.cuh) a row of the plan, as quantize_kernel quantizes one. A thread has a piece. */
+template <class T>
+static __global__ void __launch_bounds__(QUANTIZE_THREADS)
+    split_kernel(uint8_t *out, float *scales, const T *x, const expert_plan plan, int pieces, int top_k,
+                 bool weights_first)
+{
+#if __CUDA_ARCH__ >= 890
+    __shared__ uint32_t of_warps[32];
+    const int row = blockIdx.x, i = threadIdx.x;
+    float values[SPLIT_PIECE] = {};
+    uint32_t largest = 0; /* as an integer, so that it is NaN if there is one */
+    let_next_start();
+    wait_for_previous();
+    if (i < pieces) {
+        const int64_t from = plan.tokens ? plan.tokens[row] : row;
+        const float weight = weights_first ? weight_of_row(plan, row, top_k) : 1.0f;
+        const piece<T, SPLIT_PIECE> p = ((const piece<T, SPLIT_PIECE> *)x)[from * pieces + i];
+#pragma unroll
+        for (int k = 0; k < SPLIT_PIECE; k++) {
+            values[k] = to_float(from_float<T>(weight * to_float(p.values[k])));
+            largest = max(largest, __float_as_uint(values[k]) & 0x7fffffff);
+        }
+    }
+    largest = __reduce_max_sync(~0u, largest);
+    if (i % 32 == 0) of_warps[i / 32] = largest;
+    __syncthreads();
+    largest = __reduce_max_sync(~0u, i % 32 < blockDim.x / 32 ? of_warps[i % 32] : 0);
+    const uint32_t exponent = max(largest >> 23, (uint32_t)SPLIT_MIN_EXPONENT);
+    if (i == 0) scales[row] = split_scale(exponent);
+    if (i >= pieces) return;
+#pragma unroll
+    for (int k = 0; k < SPLIT_PIECE; k++) values[k] *= split_inverse(exponent);
+    uint8_t *to = out + (int64_t)row * pieces * sizeof(piece<T, SPLIT_PIECE>);
+    split_store(to, i, 0, values);
+    split_store(to, i, 1, values);
+#endif
 }
 
 /* out[row] = gate(gate_up[row]). With weights first gate_up is multiplied by the row's weight, which the matmul of x
@@ -182,6 +221,17 @@ static void quantize(struct backend *b, const struct quantized_rows *out, int64_
     cuda_check_launch(b, "experts");
 }
 
+/* Splits rows, chosen as those of `quantize`. */
+static void split(struct backend *b, const struct quantized_rows *out, const void *x, const struct expert_plan *plan,
+                  int32_t rows, int32_t top_k, bool weights_first)
+{
+    const int pieces = (int)(out->group_size / SPLIT_PIECE), threads = cuda_threads_for(pieces, QUANTIZE_THREADS);
+    const struct cuda_state *s = cuda_use(b);
+    cuda_launch_dependent(s, split_kernel<__nv_bfloat16>, {dim3((unsigned)rows), threads}, (uint8_t *)out->data,
+                          out->scales, (const __nv_bfloat16 *)x, *plan, pieces, (int)top_k, weights_first);
+    cuda_check_launch(b, "experts");
+}
+
 static void gate(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct cuda_state *s = cuda_use(b);
@@ -214,7 +264,7 @@ static struct linear_args linear_of_rows(void *out, const void *in, const struct
     return args;
 }
 
-/* gate_up of quantized rows, if that is what its weight wants. */
+/* gate_up of rows that are quantized or split, if that is what its weight wants. */
 static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args *args, struct linear_args *linear)
 {
     const struct weight *w = linear->weight;
@@ -223,9 +273,17 @@ static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args
     const struct quantized_rows rows = {args->scratch, (float *)((uint8_t *)args->scratch + bytes), w->in_features};
     const struct matmul_device device = matmul_device_of(b);
     struct matmul_question q = matmul_question_of(linear, MATMUL_GATE, NULL, &args->gate, true);
-    if (!matmul_wants_quantized_segments(&device, &q, w)) return false;
-    quantize(b, &rows, w->in_features, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first,
-             args->dtype);
+    switch (matmul_segment_rows(&device, &q, w)) {
+    case SEGMENT_ROWS_PLAIN:
+        return false;
+    case SEGMENT_ROWS_QUANTIZED:
+        quantize(b, &rows, w->in_features, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first,
+                 args->dtype);
+        break;
+    case SEGMENT_ROWS_SPLIT:
+        split(b, &rows, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first);
+        break;
+    }
     linear->quantized_x = &rows;
     q = matmul_question_of(linear, MATMUL_GATE, NULL, &args->gate, true);
     matmul_run(b, "experts_gate_up", matmul_plan(&device, &q), &q.matmul);
@@ -254,8 +312,8 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
     gate(b, args);
 }
 
-/* The rows of x by the matrices of their experts, in scratch. Where the weight wants quantized rows, they take the
- * place of x. */
+/* The rows of x by the matrices of their experts, in scratch. Where the weight wants quantized or split rows, they take
+ * the place of x. */
 static void multiply_rows(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
@@ -265,13 +323,21 @@ static void multiply_rows(struct backend *b, const struct experts_down_args *arg
     const int64_t row_bytes = args->size * dtype_size(args->dtype);
     const int64_t bytes = num_rows * w->out_features * dtype_size(args->dtype);
     const struct quantized_rows rows = {args->x, (float *)((uint8_t *)args->scratch + bytes), args->size};
+    const struct expert_plan in_order = {};
     const struct matmul_device device = matmul_device_of(b);
     const struct matmul_question q = matmul_question_of(&linear, MATMUL_STORE, NULL, NULL, false);
-    if (matmul_wants_quantized_segments(&device, &q, w)) {
-        const struct expert_plan in_order = {};
+    switch (matmul_segment_rows(&device, &q, w)) {
+    case SEGMENT_ROWS_PLAIN:
+        break;
+    case SEGMENT_ROWS_QUANTIZED:
         quantize(b, &rows, row_bytes, args->x, &in_order, num_rows, args->top_k, false, args->dtype);
         linear.quantized_x = &rows;
         linear.x_stride = row_bytes;
+        break;
+    case SEGMENT_ROWS_SPLIT:
+        split(b, &rows, args->x, &in_order, num_rows, args->top_k, false);
+        linear.quantized_x = &rows;
+        break;
     }
     cuda_linear(b, &linear);
 }

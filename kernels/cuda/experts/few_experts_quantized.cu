@@ -176,12 +176,6 @@ template <int WORDS> static __device__ __forceinline__ uint32_t load_scales(cons
     return __ldg(two) | (WORDS == 4 ? (uint32_t)__ldg(two + 1) << 16 : 0);
 }
 
-/* The scale of word w: 0 for 2^-127, infinity for NaN. */
-static __device__ __forceinline__ float scale_of_word(uint32_t scales, int w)
-{
-    return __uint_as_float((w < 3 ? scales << (23 - 8 * w) : scales >> 1) & 0x7f800000);
-}
-
 /* sums += WORDS words of the pieces by x, as in multiply_piece. */
 template <class T, int WORDS>
 static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mxfp4_pieces &p, const T *x)
@@ -190,14 +184,14 @@ static __device__ __forceinline__ void multiply_mxfp4(float (&sums)[4], const mx
     const uint32_t factor = pair_of<T>(MXFP4_FACTOR<T>);
 #pragma unroll
     for (int w = 0; w < WORDS; w++) {
-        const float low_scale = scale_of_word(p.low_scales, w), high_scale = scale_of_word(p.high_scales, w);
+        const float low_scale = mxfp4_scale(p.low_scales, w), high_scale = mxfp4_scale(p.high_scales, w);
         float part[4] = {};
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const uint32_t a[4] = {multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half), factor),
-                                   multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half), factor),
-                                   multiply_pairs<T>(mxfp4_pair<T>(l[w], 2 * half + 1), factor),
-                                   multiply_pairs<T>(mxfp4_pair<T>(h[w], 2 * half + 1), factor)};
+            uint32_t a[4];
+            mxfp4_operand<T>(a, l[w], h[w], half);
+#pragma unroll
+            for (int i = 0; i < 4; i++) a[i] = multiply_pairs<T>(a[i], factor);
             const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
             multiply_add<T>(part, a, from[0], from[4]);
         }
@@ -389,7 +383,8 @@ static bool takes_format(const struct weight *w)
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   const void *x)
 {
-    const int most_tokens = cuda_state(b)->has_wgmma ? WGMMA_BEST - 1 : FEW_EXPERTS_MAX_TOKENS;
+    const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
+    const int most_tokens = !cuda_state(b)->has_wgmma ? FEW_EXPERTS_MAX_TOKENS : as_e4m3 ? 0 : WGMMA_BEST - 1;
     return takes_format(w) && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
            (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
            w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / MAX_ROWS && !w->input_order &&

@@ -62,10 +62,7 @@ template <> struct encoded<WEIGHT_MXFP4> : encoded<WEIGHT_INT4> {
     }
     template <class T> __device__ __forceinline__ void decode(uint32_t *a, int w, int half, uint32_t, uint32_t)
     {
-        a[0] = mxfp4_pair<T>(low[w], 2 * half);
-        a[1] = mxfp4_pair<T>(high[w], 2 * half);
-        a[2] = mxfp4_pair<T>(low[w], 2 * half + 1);
-        a[3] = mxfp4_pair<T>(high[w], 2 * half + 1);
+        mxfp4_operand<T>(a, low[w], high[w], half);
     }
 };
 

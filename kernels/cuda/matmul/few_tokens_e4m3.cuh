@@ -17,6 +17,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/matmul/few_tokens_wgmma.h"
+#include "kernels/cuda/matmul/split.cuh"
 #include "kernels/cuda/state.cuh"
 #include "kernels/cuda/warp.cuh"
 
@@ -227,27 +228,6 @@ static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t 
         store_piece(rows, 2 * (first + t) + 1, at.piece, low[t]);
         if (at.lane == 0) store_scale(factors[first + t], scale_of(exponents[t]));
     }
-}
-
-/* The four leading bits, which are all that an e4m3 has. */
-static __device__ __forceinline__ float leading_bits(float x)
-{
-    return __uint_as_float(__float_as_uint(x) & 0xfff00000);
-}
-
-/* Takes e4m3 out of eight numbers below 448. */
-static __device__ __forceinline__ uint2 take_e4m3(float (&x)[8])
-{
-    uint32_t bytes[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float low = leading_bits(x[2 * i]), high = leading_bits(x[2 * i + 1]);
-        uint16_t pair;
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
-        bytes[i] = pair;
-        x[2 * i] -= low, x[2 * i + 1] -= high;
-    }
-    return make_uint2(bytes[0] | bytes[1] << 16, bytes[2] | bytes[3] << 16);
 }
 
 static __device__ __forceinline__ float sum_of(const float (&x)[8])

@@ -40,7 +40,8 @@ matmul_function linear_wgmma;
 matmul_function linear_wgmma_rows; /* linear_wgmma.cu: of quantized rows */
 matmul_function linear_wgmma_int4;
 matmul_function linear_wgmma_quantized;
-matmul_function linear_wgmma_mxfp4; /* MATMUL_LINEAR_WGMMA_QUANTIZED of MXFP4 */
+matmul_function linear_wgmma_mxfp4;      /* MATMUL_LINEAR_WGMMA_QUANTIZED of MXFP4 */
+matmul_function linear_wgmma_mxfp4_rows; /* MATMUL_ROWS_WGMMA of MXFP4 */
 matmul_function linear_mma_quantized;
 
 /* Writes x, normed if there is a gain, to `out` [num_tokens, in_features] in the order of m->input_order. */

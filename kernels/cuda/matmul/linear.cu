@@ -114,7 +114,7 @@ static matmul_function *function_of(enum matmul_kernel kernel, enum weight_forma
     case MATMUL_LINEAR_WGMMA_QUANTIZED:
         return format == WEIGHT_MXFP4 ? linear_wgmma_mxfp4 : linear_wgmma_quantized;
     case MATMUL_ROWS_WGMMA:
-        return linear_wgmma_rows;
+        return format == WEIGHT_MXFP4 ? linear_wgmma_mxfp4_rows : linear_wgmma_rows;
     default:
         return linear_mma_quantized;
     }

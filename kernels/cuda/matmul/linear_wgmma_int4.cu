@@ -1,63 +1,12 @@
-/* Matmuls of INT4 with up to 32 tokens on Hopper, in groups of a step or of the whole row. What limits these is the
- * instructions that decode, so a decoded element is only the integer minus its zero, which is exact. wgmma sums a step,
- * and the scales are applied to its sums: a quarter of the multiplications with 32 tokens, and float32 ones.
- *
- * A block has a tile of output features; each of its two warpgroups multiplies 64 of them. One more warp copies weights
- * and tokens into a ring. The threads that multiply load the scales of their two rows themselves.
- *
- * Few tiles are split along the input features, one part for each block of a cluster. */
-#include "kernels/cuda/matmul/kernels.cuh"
-#include "kernels/cuda/matmul/linear_wgmma_encoded.cuh"
-
-enum { MAX_STAGES = 12 };
-
-template <int N> struct int4_tiling {
-    static constexpr int TOKENS = N, ROWS = 128, MMA_THREADS = 2 * GROUP, THREADS = MMA_THREADS + 32, PLACES = 2;
-    static constexpr int WEIGHT_BYTES = ROWS * STEP / 2, TOKEN_BOX = N * BOX_ROW;
-    static constexpr int STAGE = WEIGHT_BYTES + 2 * TOKEN_BOX, RING = 110 << 10;
-    static constexpr int STAGES = RING / STAGE < MAX_STAGES ? RING / STAGE : MAX_STAGES;
-    static constexpr int SHARED = ALIGNMENT + RING;
-    static constexpr int SUMS_ROW = ROWS + 4, TOKENS_AT_ONCE = 2; /* as in linear_wgmma_quantized.cu */
-    static constexpr int WORDS = 2;                               /* of 32 input features, that are decoded at once */
-    static_assert(4 * N * SUMS_ROW <= RING, "the ring holds the sums at the end");
-};
+/* Matmuls of INT4 with up to 32 tokens on Hopper, in groups of a step or of the whole row (linear_wgmma_4_bits.cuh). A
+ * decoded element is the integer minus its zero, which is exact. wgmma sums a step: a quarter of the multiplications by
+ * scales with 32 tokens. */
+#include "kernels/cuda/matmul/linear_wgmma_4_bits.cuh"
 
 /* The zero of every row of a weight without zeros. Code for other devices does not use it. */
 [[maybe_unused]] static __device__ uint8_t middle_zero = 8;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* By one thread: copies all steps. The first weights are copied while the kernel before may still write the tokens. */
-template <class L>
-static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
-{
-    const uint64_t first_out = evict_first_policy(), last_out = evict_last_policy();
-    const operand weights = weights_of_tile(call, part, STEP / 2, STEP / 4);
-    const operand tokens = tokens_of_tile(call, part, L::TOKEN_BOX);
-    const int first = min(part.end - part.begin, L::STAGES);
-    auto copy_weights = [&](int stage, int step) {
-        uint64_t *full = &ring.full[stage];
-        barrier_arrive_expect(full, box_bytes(weights) + 2 * L::TOKEN_BOX);
-        copy_box(weights, step, ring.data + stage * L::STAGE, full, first_out);
-    };
-    auto copy_tokens = [&](int stage, int step) {
-        uint8_t *to = ring.data + stage * L::STAGE + L::WEIGHT_BYTES;
-#pragma unroll
-        for (int box = 0; box < 2; box++)
-            copy_box(tokens, 2 * step + box, to + box * L::TOKEN_BOX, &ring.full[stage], last_out);
-    };
-    for (int i = 0; i < first; i++) copy_weights(i, part.begin + i);
-    wait_for_previous();
-    for (int i = 0; i < first; i++) copy_tokens(i, part.begin + i);
-    ring_place at = {0, 1};
-#pragma unroll 1
-    for (int step = part.begin + first; step < part.end; step++) {
-        wait_until_free(ring, at);
-        copy_weights(at.stage, step);
-        copy_tokens(at.stage, step);
-        ring_step(at, L::STAGES);
-    }
-}
 
 /* The scales of a thread's two rows. The lanes of a quad have the same rows, so each loads those of one of four steps,
  * and gets the others' from them. */
@@ -103,14 +52,6 @@ struct step_scales {
 template <class T> static __device__ __forceinline__ uint32_t offset_of(uint32_t both)
 {
     return INT4_BITS<T> + (both >> 16) * 0x10001;
-}
-
-template <int N>
-static __device__ __forceinline__ void add_scaled(float (&totals)[N / 2], const float (&sums)[N / 2],
-                                                  const float (&scales)[2])
-{
-#pragma unroll
-    for (int i = 0; i < N / 2; i++) totals[i] = fmaf(sums[i], scales[i % 4 / 2], totals[i]);
 }
 
 /* Part `index` of a step, WORDS words of both rows, as A. */
@@ -187,63 +128,25 @@ static __device__ __forceinline__ void multiply_int4(float (&totals)[N / 2], con
     }
 }
 
-template <class T, int N, class L>
-static __device__ __forceinline__ void multiply_tile(const quantized_wgmma_call &call, const tile_part &part,
-                                                     const step_ring &ring)
-{
-    float totals[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_int4<T, N, L>(totals, call, part, ring);
-    mma_warps_sync<L>(); /* no warp reads operands any more */
-    leave_sums<L, N>(shared_sums, totals, row_of_thread<1>(0), {1.0f, 1.0f});
-    finish_tile<T, L>(call, part, shared_sums);
-}
-
 #endif
 
-template <class T, int N>
-static __global__ void __launch_bounds__(int4_tiling<N>::THREADS, int4_tiling<N>::PLACES)
-    linear_wgmma_int4_kernel(const __grid_constant__ quantized_wgmma_call call)
-{
+template <class T, int N> struct int4_multiplier {
+    using type = T;
+    static constexpr int TOKENS = N;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    using L = int4_tiling<N>;
-    extern __shared__ uint8_t shared[];
-    __shared__ uint64_t barriers[2][MAX_STAGES];
-    const step_ring ring = {shared + (-shared_address(shared) & (ALIGNMENT - 1)), barriers[0], barriers[1], L::STAGES,
-                            L::STAGE};
-    let_next_start();
-    const tile_part part = find_part<N>(call);
-    if (part.num_tokens == 0) return;
-    if (threadIdx.x < MAX_STAGES) {
-        init_stage(ring, threadIdx.x, 1, L::MMA_THREADS / 32);
-        barrier_init_fence();
+    static __device__ __forceinline__ void multiply(float (&totals)[N / 2], const quantized_wgmma_call &call,
+                                                    const tile_part &part, const step_ring &ring)
+    {
+        multiply_int4<T, N, four_bit_tiling<N>>(totals, call, part, ring);
     }
-    __syncthreads();
-    /* A branch that the compiler knows to be the same for a whole warp keeps addresses in uniform registers. */
-    if (__shfl_sync(~0u, threadIdx.x / 32, 0) < L::MMA_THREADS / 32) {
-        multiply_tile<T, N, L>(call, part, ring);
-    } else {
-        if (threadIdx.x == L::MMA_THREADS) copy_tile<L>(call, part, ring);
-        leave_cluster(call);
-    }
-    leave_cluster(call); /* no other block uses this block's shared memory any more */
 #endif
-}
-
-template <class T, int N>
-static bool launch(struct backend *b, const char *operation, struct quantized_wgmma_call *call)
-{
-    using L = int4_tiling<N>;
-    plan_tiles<L>(cuda_use(b), call, STEP, true);
-    if (!map_operands(call, N)) return false;
-    launch_tiles<L>(b, operation, linear_wgmma_int4_kernel<T, N>, call);
-    return true;
-}
+};
 
 template <class T>
 static bool launch_tokens(struct backend *b, const char *operation, struct quantized_wgmma_call *call)
 {
-    return matmul_weight_tokens(&call->matmul) <= 16 ? launch<T, 16>(b, operation, call)
-                                                     : launch<T, 32>(b, operation, call);
+    return matmul_weight_tokens(&call->matmul) <= 16 ? launch_4_bits<int4_multiplier<T, 16>>(b, operation, call)
+                                                     : launch_4_bits<int4_multiplier<T, 32>>(b, operation, call);
 }
 
 bool linear_wgmma_int4(struct backend *b, const char *operation, const struct matmul *m)

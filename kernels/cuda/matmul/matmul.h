@@ -23,7 +23,7 @@ struct matmul {
     const void *weight; /* [out_features, in_features] dtype, or quantized */
     const void *bias;   /* [out_features] dtype, or NULL */
     int64_t out_features, in_features;
-    const void *x; /* [num_tokens, in_features] dtype, or quantized rows (MATMUL_ROWS_WGMMA) */
+    const void *x; /* [num_tokens, in_features] dtype, or quantized or split rows (MATMUL_ROWS_WGMMA) */
     int64_t x_stride;
     int32_t num_tokens;
     struct row_segments segments; /* if there are any, `weight` is the first of several */
@@ -42,7 +42,7 @@ struct matmul {
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros;
-    const float *x_scales;      /* [num_tokens] of quantized rows */
+    const float *x_scales;      /* [num_tokens] of quantized or split rows */
     const int32_t *input_order; /* kernels get the parts of such a matmul (MATMUL_IN_ORDER), which have none */
 };
 

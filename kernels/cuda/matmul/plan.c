@@ -18,6 +18,7 @@ enum {
     WGMMA_MIN = 9,
     MMA_MIN = 9,
     LINEAR_WGMMA_INT4_MAX = 32,
+    SPLIT_ROWS_MAX = 32,   /* of a segment */
     MMA_MAX = 512,         /* cuBLAS is faster from here on, dequantizing included; */
     DEQUANTIZE_MIN = 6144, /* on Hopper from here on */
     /* x keeps its 16 bits where that takes no longer: with so many tokens, or with FEW_TOKENS_WGMMA_MAX if linear_wgmma
@@ -104,6 +105,15 @@ static bool wgmma_int4_takes(const struct matmul *m)
     return m->format == WEIGHT_INT4 && (m->group_size >= m->in_features || m->group_size == MATMUL_STEP) &&
            m->scale_dtype != DTYPE_FLOAT32 && matmul_weight_tokens(m) <= LINEAR_WGMMA_INT4_MAX &&
            matmul_weight_rows(m) * (m->in_features / MATMUL_STEP) <= INT32_MAX;
+}
+
+/* Split rows of few tokens of a segment by MXFP4. */
+static bool split_rows_takes(const struct matmul_device *d, const struct matmul_question *q)
+{
+    const struct matmul *m = &q->matmul;
+    return takes_types(q) && m->format == WEIGHT_MXFP4 && m->dtype == DTYPE_BFLOAT16 && m->segments.count > 0 &&
+           q->rows_group_size == m->in_features && matmul_tile_tokens(m) <= SPLIT_ROWS_MAX && m->scale_rows == 1 &&
+           (uintptr_t)m->scales % 2 == 0 && wgmma_takes(d, m);
 }
 
 /* linear_mma_quantized, apart from a norm and MATMUL_GATE, neither of which it takes. Its ring fits into the shared
@@ -232,13 +242,13 @@ static enum matmul_kernel plan_fused(const struct matmul_device *d, const struct
 }
 
 /* Row segments: the kernels for a batch of tokens take them, and linear_mixed. Quantized rows are there only if
- * matmul_wants_quantized_segments was asked. */
+ * matmul_segment_rows was asked. */
 static enum matmul_kernel plan_segments(const struct matmul_device *d, const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
     const enum matmul_kernel otherwise = q->is_fused ? MATMUL_DECLINED : MATMUL_LINEAR_MIXED;
     assert(!m->input_order);
-    assert(q->rows_group_size == 0 || rows_wgmma_takes(d, q));
+    assert(q->rows_group_size == 0 || rows_wgmma_takes(d, q) || split_rows_takes(d, q));
     assert(!matmul_is_quantized(m) || m->out_features % m->scale_rows == 0);
     if (q->rows_group_size > 0) return MATMUL_ROWS_WGMMA;
     if (!takes_types(q) || q->norm || (m->result == MATMUL_GATE && m->out_features % 2 != 0)) return otherwise;
@@ -280,12 +290,14 @@ bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct wei
     return num_tokens >= (d->has_wgmma && !by_blocks ? FEW_TOKENS_WGMMA_MAX + 1 : ROWS_MIN);
 }
 
-bool matmul_wants_quantized_segments(const struct matmul_device *d, const struct matmul_question *q,
-                                     const struct weight *w)
+enum segment_rows matmul_segment_rows(const struct matmul_device *d, const struct matmul_question *q,
+                                      const struct weight *w)
 {
     struct matmul_question of_rows = *q;
     of_rows.rows_group_size = w->in_features;
-    return w->quantize_x && w->in_features <= QUANTIZED_SEGMENTS_MAX && rows_wgmma_takes(d, &of_rows);
+    if (w->in_features > QUANTIZED_SEGMENTS_MAX) return SEGMENT_ROWS_PLAIN;
+    if (split_rows_takes(d, &of_rows)) return SEGMENT_ROWS_SPLIT;
+    return w->quantize_x && rows_wgmma_takes(d, &of_rows) ? SEGMENT_ROWS_QUANTIZED : SEGMENT_ROWS_PLAIN;
 }
 
 /* ---- questions ---- */

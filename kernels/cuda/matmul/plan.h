@@ -45,7 +45,7 @@ enum matmul_kernel {
     MATMUL_DEQUANTIZE, /* rows of the weight become floats, for a matmul of floats */
 
     /* Quantized rows, too (W8A8). */
-    MATMUL_ROWS_WGMMA, /* linear_wgmma.cu */
+    MATMUL_ROWS_WGMMA, /* linear_wgmma.cu; split rows by MXFP4 (split.cuh): linear_wgmma_mxfp4_rows.cu */
     MATMUL_CUBLAS_LT,  /* quantized_rows.cu */
 
     NUM_MATMUL_KERNELS
@@ -97,10 +97,15 @@ struct matmul matmul_ordered_part(const struct matmul_device *d, const struct ma
 bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct weight *w, int32_t num_tokens,
                                  enum dtype dtype);
 
-/* Whether the x of a question about row segments is to be quantized, with a scale for each row of at most
- * QUANTIZED_SEGMENTS_MAX elements. */
-bool matmul_wants_quantized_segments(const struct matmul_device *d, const struct matmul_question *q,
-                                     const struct weight *w);
+/* What the rows of x become before a matmul of row segments, of at most QUANTIZED_SEGMENTS_MAX elements. */
+enum segment_rows {
+    SEGMENT_ROWS_PLAIN,     /* nothing else */
+    SEGMENT_ROWS_QUANTIZED, /* FP8, with a scale for each row */
+    SEGMENT_ROWS_SPLIT      /* split.cuh */
+};
+
+enum segment_rows matmul_segment_rows(const struct matmul_device *d, const struct matmul_question *q,
+                                      const struct weight *w);
 
 /* Whether cuBLASLt may be asked to multiply quantized rows by the weight; *by_blocks: both have a scale for 128 input
  * features, else one for each token and output feature. */

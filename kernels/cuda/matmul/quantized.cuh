@@ -15,10 +15,11 @@
  *
  * MXFP4 in groups of 32 is reordered likewise if in_features is a multiple of half a segment. If it is no multiple of a
  * whole one, the last segment of a row has half the steps, and its pieces have 8 bytes, two words. Each half of a word
- * has an element of each pair, with sign s and magnitude m in bits that are easily put where bfloat16 has them:
+ * has an element of each pair, with sign s and magnitude m in bits from which bytes of e5m2 are easily made, and pairs
+ * of 16-bit floats:
  *
  *     bit   15  14  13  12  11  10   9   8   7   6   5   4   3   2   1   0
- *           s0  s3  m3  s1  m3  m3  s2  m0  m0  m0  m1  m1  m1  m2  m2  m2 */
+ *           s1  m3  m3  m3  m1  m1  m1  s3  s0  m2  m2  m2  m0  m0  m0  s2 */
 #ifndef QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
 #define QUIRE_KERNELS_CUDA_MATMUL_QUANTIZED_CUH
 
@@ -137,21 +138,62 @@ template <class T> static __device__ __forceinline__ uint32_t int4_pair(uint32_t
 /* An e2m1 as an element of a pair in half a word, and back; higher bits of `half` do not matter. */
 static __device__ __forceinline__ uint32_t mxfp4_encode(uint32_t half_byte, int pair)
 {
-    if (pair == 3) return (half_byte & 12) << 11 | (half_byte & 3) << 10;
-    return (half_byte & 8) << (12 - 3 * pair) | (half_byte & 7) << (6 - 3 * pair);
+    const uint32_t byte =
+        pair < 2 ? (half_byte & 8) << 4 | (half_byte & 7) << 1 : half_byte >> 3 | (half_byte & 7) << 4;
+    return byte << pair % 2 * 8;
 }
 static __device__ __forceinline__ uint32_t mxfp4_half_byte(uint32_t half, int pair)
 {
-    if (pair == 3) return (half >> 11 & 12) | (half >> 10 & 3);
-    return (half >> (12 - 3 * pair) & 8) | (half >> (6 - 3 * pair) & 7);
+    const uint32_t byte = half >> pair % 2 * 8;
+    return pair < 2 ? (byte >> 4 & 8) | (byte >> 1 & 7) : (byte << 3 & 8) | (byte >> 4 & 7);
+}
+
+/* x << by, or to the right if `by` is negative. */
+template <int by> static __device__ __forceinline__ uint32_t shifted(uint32_t x)
+{
+    return by >= 0 ? x << (by & 31) : x >> (-by & 31);
 }
 
 /* Pair i of a prepared word of e2m1, divided by MXFP4_FACTOR<T>. Exact, 0.5 included, which is a subnormal number. */
-template <class T> static __device__ __forceinline__ uint32_t mxfp4_pair(uint32_t word, int i)
+template <class T, int i> static __device__ __forceinline__ uint32_t mxfp4_pair(uint32_t word)
 {
-    const uint32_t fields = i < 3 ? word << 3 * i & 0x81c081c0
-                                  : (word << 1 & 0x80008000) | (word >> 5 & 0x01000100) | (word >> 4 & 0x00c000c0);
-    return std::is_same_v<T, __half> ? (fields & 0x80008000) | (fields & 0x01c001c0) << 3 : fields;
+    constexpr int lowest = std::is_same_v<T, __half> ? 9 : 6; /* of a magnitude's bits in T */
+    constexpr uint32_t magnitudes = (7u << lowest) * 0x10001;
+    constexpr int sign = i == 0   ? 8
+                         : i == 1 ? 0
+                         : i == 2 ? 15
+                                  : 7,
+                  magnitude = i == 0   ? 1
+                              : i == 1 ? 9
+                              : i == 2 ? 4
+                                       : 12;
+    return (shifted<sign>(word) & 0x80008000) | (shifted<lowest - magnitude>(word) & magnitudes);
+}
+
+/* Pairs 2 half and 2 half + 1 of a word of each of two rows, as A of the mma. */
+template <class T>
+static __device__ __forceinline__ void mxfp4_operand(uint32_t *a, uint32_t low, uint32_t high, int half)
+{
+    a[0] = half ? mxfp4_pair<T, 2>(low) : mxfp4_pair<T, 0>(low);
+    a[1] = half ? mxfp4_pair<T, 2>(high) : mxfp4_pair<T, 0>(high);
+    a[2] = half ? mxfp4_pair<T, 3>(low) : mxfp4_pair<T, 1>(low);
+    a[3] = half ? mxfp4_pair<T, 3>(high) : mxfp4_pair<T, 1>(high);
+}
+
+/* The elements of a prepared word of e2m1 as e5m2, divided by MXFP4_E5M2_FACTOR: of pairs 0 and 1, and of pairs 2
+ * and 3. Exact. So bytes 4 t to 4 t + 3 of 16, which lane t of a quad has, are input features 2 t, 2 t + 8, 2 t + 1 and
+ * 2 t + 9. */
+static constexpr float MXFP4_E5M2_FACTOR = 0x1p14f;
+static __device__ __forceinline__ void mxfp4_bytes(uint32_t word, uint32_t &first, uint32_t &second)
+{
+    first = word & 0x8e8e8e8e;
+    second = (word >> 3 & 0x0e0e0e0e) | (word << 7 & 0x80808080);
+}
+
+/* The scale of MXFP4 that is byte i of a word, as a factor of a sum: 0 for 2^-127, infinity for NaN. */
+static __device__ __forceinline__ float mxfp4_scale(uint32_t scales, int i)
+{
+    return __uint_as_float((i < 3 ? scales << (23 - 8 * i) : scales >> 1) & 0x7f800000);
 }
 
 /* Bytes 0 and 2, and bytes 1 and 3, of four INT8. Exact. */
