@@ -144,7 +144,8 @@ static inline int cpu_unit_bytes(int lanes, enum weight_format format)
     return cpu_unit_columns(lanes, format) + 8 * lanes;
 }
 
-/* out[t][o] = sum over i of x[t][i] * element[o][i]; zeros are left out: that of INT4 counts as 8. */
+/* out[t][o] = sum over i of x[t][i] * element[o][i], where the zero of INT4 counts as 8, + sum over g of sums[t][g] *
+ * terms[o][g]: what other zeros add. */
 struct cpu_quantized_args {
     enum weight_format format;
     float *out; /* [num_tokens, out_features] */
@@ -156,6 +157,9 @@ struct cpu_quantized_args {
     const float *scales; /* [out_features, groups] */
     int64_t scale_stride;
     int64_t group_size;
+    const float *terms; /* [out_features, groups]; NULL: all zeros are 8 */
+    const float *sums;  /* [num_tokens, groups] of x over the groups; only with terms */
+    int64_t groups;
     int num_tokens;
     int64_t out_features, in_features;
 };
@@ -174,6 +178,8 @@ struct cpu_quantized_kernels {
                           int64_t end);
     /* Rounds a token of in_features floats, and sets sums[i] to the sum of rounded columns [32 i, 32 i + 32). */
     void (*round_x)(uint8_t *units, float *sums, const float *x, enum weight_format format, int64_t in_features);
+    /* out[i] = scales[i] * (8 - zeros[i]) */
+    void (*zero_terms)(float *out, const float *scales, const uint8_t *zeros, int64_t count);
     /* The matmul of few tokens. group_size is a multiple of a unit's columns or, but for FP8, 32 or 64; or at least
      * in_features.
      */

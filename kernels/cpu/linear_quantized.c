@@ -6,8 +6,8 @@
  *
  *   | x of each token, as the kernels read it | sums of its groups | scratch of thread 0 | of thread 1 | ...
  *
- * A zero point adds scale * (8 - zero) * (the sum of x over the group). That is a small matmul of its own, of as many
- * input features as there are groups. */
+ * A zero point adds scale * (8 - zero) * (the sum of x over the group): the totals of an output feature begin with a
+ * small product of as many elements as there are groups. */
 #include <assert.h>
 
 #include "kernels/cpu/linear.h"
@@ -132,33 +132,38 @@ static void load_scales(const struct few_x *f, const struct weight *w, float *ou
     }
 }
 
-static void add_zeros(const struct few_x *f, const struct weight *w, float *sums, const float *scales, float *terms,
-                      int64_t first, int64_t count)
+/* What cpu_quantized_args.terms points to, of output features [first, first + count). */
+static void make_terms(const struct few_x *f, const struct weight *w, float *terms, const float *scales, int64_t first,
+                       int64_t count)
 {
-    float products[FEW_TOKENS * ROWS];
     const uint8_t *zeros = w->zeros + first * f->groups;
+    if (f->scale_stride == f->groups) {
+        f->kernels->zero_terms(terms, scales, zeros, count * f->groups);
+        return;
+    }
     for (int64_t o = 0; o < count; o++)
-        for (int64_t g = 0; g < f->groups; g++)
-            terms[o * f->groups + g] = scales[o * f->scale_stride + g] * (float)(8 - zeros[o * f->groups + g]);
-    const struct cpu_dot_args dot = {.out = products,
-                                     .out_stride = ROWS,
-                                     .x = f->sums,
-                                     .x_stride = f->groups,
-                                     .weights = terms,
-                                     .dtype = DTYPE_FLOAT32,
-                                     .num_tokens = f->count,
-                                     .out_features = count,
-                                     .in_features = f->groups};
-    f->m->s->kernels->dot(&dot);
-    for (int t = 0; t < f->count; t++)
-        for (int64_t o = 0; o < count; o++) sums[t * FEW_FEATURES + o] += products[t * ROWS + o];
+        f->kernels->zero_terms(terms + o * f->groups, scales + o * f->scale_stride, zeros + o * f->groups, f->groups);
+}
+
+/* Fetches the scales and zeros of later output features, which are read long after those before. */
+static void prefetch_groups(const struct few_x *f, const struct weight *w, int64_t first, int64_t count)
+{
+    enum { LINE = 64 };
+    if (w->scale_rows > 1 || first + count > w->out_features) return;
+    const int64_t at = first * f->groups, groups = count * f->groups, bytes = groups * dtype_size(w->scale_dtype);
+    const uint8_t *scales = cpu_element(w->scales, w->scale_dtype, at);
+    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(scales + i);
+    for (int64_t i = 0; i < groups && w->zeros; i += LINE) __builtin_prefetch(w->zeros + at + i);
 }
 
 /* Sums of up to ROWS output features. scales: the thread's scratch. */
 static void few_rows(const struct few_x *f, const struct weight *w, float *sums, float *scales, int64_t first,
                      int64_t count)
 {
+    float *terms = scales + ROWS * most_groups(w->in_features);
     load_scales(f, w, scales, first, count);
+    if (w->zeros) make_terms(f, w, terms, scales, first, count);
+    prefetch_groups(f, w, first + count, count);
     const struct cpu_quantized_args args = {.format = w->format,
                                             .out = sums,
                                             .out_stride = FEW_FEATURES,
@@ -169,11 +174,13 @@ static void few_rows(const struct few_x *f, const struct weight *w, float *sums,
                                             .scales = scales,
                                             .scale_stride = f->scale_stride,
                                             .group_size = w->group_size,
+                                            .terms = w->zeros ? terms : NULL,
+                                            .sums = f->sums,
+                                            .groups = f->groups,
                                             .num_tokens = f->count,
                                             .out_features = count,
                                             .in_features = w->in_features};
     f->kernels->dot(&args);
-    if (w->zeros) add_zeros(f, w, sums, scales, scales + ROWS * most_groups(w->in_features), first, count);
 }
 
 void matmul_quantized_sums(const struct few_x *f, const struct weight *w, float *sums, int64_t first, int64_t count,

@@ -33,6 +33,13 @@ VECTOR void vec_store_first(float *p, vec v, int count)
     }
 }
 
+/* The first `count` floats, 1 .. LANES, and zeros. */
+VECTOR vec vec_load_first(const float *p, int count)
+{
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), index));
+}
+
 VECTOR vec vec_round(vec v)
 {
     return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

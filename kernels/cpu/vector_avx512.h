@@ -30,6 +30,11 @@ VECTOR void vec_store_first(float *p, vec v, int count)
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), v);
 }
 
+VECTOR vec vec_load_first(const float *p, int count)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p);
+}
+
 VECTOR vec vec_round(vec v)
 {
     return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -49,6 +49,16 @@ static int64_t dequantize(float *out, enum weight_format format, const struct cp
     return dequantize_as(out, WEIGHT_INT4, group, start, end);
 }
 
+static void zero_terms(float *out, const float *scales, const uint8_t *zeros, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        const vec zero = vec_from_int32(VEC(cvtepu8_epi32)(few_bytes_load(zeros + i, LANES)));
+        vec_store(out + i, vec_load(scales + i) * (vec_set(8) - zero));
+    }
+    for (; i < count; i++) out[i] = scales[i] * (float)(8 - zeros[i]);
+}
+
 /* ---- x ---- */
 
 /* Rounds 32 floats to scale * [-127, 127] and returns the scale: NaN if one of them is. */
@@ -134,14 +144,37 @@ struct line {
     bytes low, high;
 };
 
-VECTOR struct line load_line(const struct cpu_quantized_args *a, const enum weight_format format, int row, int64_t at)
+VECTOR struct line load_line(const uint8_t *p, const enum weight_format format)
 {
-    const uint8_t *p = a->weights + row * a->row_bytes + at;
-    const bytes v = at + LINE <= a->row_bytes ? bytes_load(p) : bytes_load_first(p, a->row_bytes - at);
+    const bytes v = bytes_load(p);
     if (format == WEIGHT_INT8) return (struct line){v, v};
     const struct line line = {bytes_low_halves(v), bytes_high_halves(v)};
     if (format == WEIGHT_INT4) return line;
     return (struct line){bytes_from_e2m1(line.low, E2M1_ZERO), bytes_from_e2m1(line.high, E2M1_ZERO)};
+}
+
+/* Lines of up to ONE_R rows. The last of a row may be cut off: it is read from a copy that is padded with zeros. */
+struct lines {
+    const uint8_t *at[ONE_R];
+    int64_t left; /* bytes of a row */
+    uint8_t last[ONE_R][LINE];
+};
+
+VECTOR void lines_begin(struct lines *lines, const struct cpu_quantized_args *a, const int rows)
+{
+    lines->left = a->row_bytes;
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) lines->at[r] = a->weights + r * a->row_bytes;
+}
+
+VECTOR void lines_copy_last(struct lines *lines, const int rows)
+{
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        const bytes v = bytes_load_first(lines->at[r], lines->left);
+        memcpy(lines->last[r], &v, sizeof v);
+        lines->at[r] = lines->last[r];
+    }
 }
 
 /* A unit of x. */
@@ -186,28 +219,52 @@ VECTOR void store_totals(const struct cpu_quantized_args *a, const int rows, con
     }
 }
 
+/* What zeros other than 8 add: the totals begin with it. */
+VECTOR void add_zeros(const struct cpu_quantized_args *a, const int rows, const int tokens, vec totals[ONE_R][DOT_X])
+{
+    for (int64_t g = 0; g < a->groups; g += LANES) {
+        const int count = a->groups - g < LANES ? (int)(a->groups - g) : LANES;
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            const vec terms = vec_load_first(a->terms + r * a->groups + g, count);
+#pragma GCC unroll 4
+            for (int t = 0; t < tokens; t++)
+                totals[r][t] = vec_fma(terms, vec_load_first(a->sums + t * a->groups + g, count), totals[r][t]);
+        }
+    }
+}
+
 /* Output features [0, rows) of tokens [0, tokens), constants. `split`: how many groups share a unit; 1: a group is made
  * of units. */
 VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_format format, const int rows,
                          const int tokens, const int split)
 {
     const int unit_bytes = cpu_unit_bytes(LANES, format), columns = cpu_unit_columns(LANES, format);
-    const int64_t units = (a->in_features + columns - 1) / columns;
+    const int64_t units = (a->in_features + columns - 1) / columns, row_bytes = a->row_bytes, x_bytes = a->x_bytes;
     const int64_t group_units = split > 1 ? 1 : (a->group_size + columns - 1) / columns;
+    const uint8_t *x_unit = a->x;
+    struct lines lines;
     vec totals[ONE_R][DOT_X], parts[ONE_R][DOT_X];
     vec_clear(totals[0], ONE_R * DOT_X);
+    if (a->terms) add_zeros(a, rows, tokens, totals);
+    lines_begin(&lines, a, rows);
     int64_t u = 0;
     for (const float *scales = a->scales; u < units; scales += split) {
         const int64_t end = u + group_units < units ? u + group_units : units;
         vec_clear(parts[0], ONE_R * DOT_X);
-        for (; u < end; u++) {
-            prefetch_rows(a->weights, a->row_bytes, rows, u * LINE, false);
+        for (; u < end; u++, x_unit += unit_bytes) {
+            if (u * LINE % CACHE_LINE == 0) prefetch_rows(a->weights, row_bytes, rows, u * LINE, false);
+            if (lines.left < LINE) lines_copy_last(&lines, rows);
             struct line w[ONE_R];
 #pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) w[r] = load_line(a, format, r, u * LINE);
+            for (int r = 0; r < rows; r++) {
+                w[r] = load_line(lines.at[r], format);
+                lines.at[r] += LINE;
+            }
+            lines.left -= LINE;
 #pragma GCC unroll 4
             for (int t = 0; t < tokens; t++) {
-                const struct unit x = load_unit(a->x + t * a->x_bytes + u * unit_bytes, format);
+                const struct unit x = load_unit(x_unit + t * x_bytes, format);
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; r++) parts[r][t] = multiply_line(w[r], format, x, parts[r][t]);
             }
@@ -290,6 +347,7 @@ VECTOR void skip_rows(struct cpu_quantized_args *a, int rows)
 {
     a->weights += rows * a->row_bytes;
     a->scales += rows * a->scale_stride;
+    if (a->terms) a->terms += rows * a->groups;
     a->out += rows;
     a->out_features -= rows;
 }
@@ -305,6 +363,7 @@ VECTOR void dot_tokens(struct cpu_quantized_args a, const enum weight_format for
 VECTOR void skip_tokens(struct cpu_quantized_args *a, int tokens)
 {
     a->x += tokens * a->x_bytes;
+    if (a->terms) a->sums += tokens * a->groups;
     a->out += tokens * a->out_stride;
     a->num_tokens -= tokens;
 }
@@ -367,6 +426,7 @@ const struct cpu_quantized_kernels ISA(cpu_quantized) = {
     .lanes = LANES,
     .dequantize = dequantize,
     .round_x = round_x,
+    .zero_terms = zero_terms,
     .dot = dot_quantized,
 };
 
