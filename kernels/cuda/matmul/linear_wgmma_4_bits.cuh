@@ -1,4 +1,4 @@
-/* What the kernels share that multiply 4-bit weights with up to 32 tokens on Hopper (linear_wgmma_int4.cu,
+/* What the kernels share that multiply 4-bit weights with up to 64 tokens on Hopper (linear_wgmma_int4.cu,
  * linear_wgmma_mxfp4_rows.cu). What limits these is the instructions that decode, so the decoded elements have no
  * scale: wgmma sums a group, and the scales are applied to its sums, in float32.
  *

@@ -2,12 +2,10 @@
  * with a third of the instructions that bfloat16 takes, and x is in split rows: each bfloat16 is the sum of two e4m3
  * (split.cuh), so that it keeps its accuracy. wgmma sums a group of 32 input features, of both e4m3.
  *
- * Half of a step is multiplied while the next half is decoded. */
+ * A part of a step is multiplied while the next one is decoded. */
 #include "kernels/cuda/matmul/linear_wgmma_4_bits.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-enum { WORDS = 2 /* groups of half a step */ };
 
 /* The scales of a thread's two rows, a word of four bytes for each step. The lanes of a quad have the same rows, so
  * each loads those of one of four steps, and gets the others' from them. A row's scales are at an even address; behind
@@ -46,24 +44,27 @@ struct step_scales {
     }
 };
 
-/* Starts to multiply half of a step, a sum for each of its groups. tokens: the half's box, whose rows have the first
- * e4m3 of 64 input features, and then the second ones. */
-template <int N>
-static __device__ __forceinline__ void multiply_half(float (&sums)[WORDS][N / 2], const uint32_t (&a)[WORDS][4],
-                                                     uint32_t tokens)
+/* Starts to multiply a part of a step, a sum for each of its groups. tokens: the boxes of the step, whose rows have the
+ * first e4m3 of 64 input features, and then the second ones. */
+template <int N, int WORDS, class L>
+static __device__ __forceinline__ void multiply_part(float (&sums)[WORDS][N / 2], const uint32_t (&a)[WORDS][4],
+                                                     uint32_t tokens, int part)
 {
-    const uint64_t first = swizzled_descriptor(tokens);
     wgmma_begin();
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) wgmma_e5m2_registers<N>(sums[w], a[w], first + 2 * w, false);
+    for (int second = 0; second < 2; second++)
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) wgmma_e5m2_registers<N>(sums[w], a[w], first + 2 * (WORDS + w), true);
+        for (int w = 0; w < WORDS; w++) {
+            const int group = part * WORDS + w;
+            const uint64_t b = swizzled_descriptor(tokens + group / 2 * L::TOKEN_BOX) + 2 * (2 * second + group % 2);
+            wgmma_e5m2_registers<N>(sums[w], a[w], b, second);
+        }
     wgmma_commit();
 }
 
-/* Waits for the half of a step that is being multiplied, and adds its sums. */
-template <int N>
-static __device__ __forceinline__ void add_half(float *totals, float (&sums)[WORDS][N / 2],
+/* Waits for the part that is being multiplied, and adds its sums. */
+template <int N, int WORDS>
+static __device__ __forceinline__ void add_part(float *totals, float (&sums)[WORDS][N / 2],
                                                 const float (&factors)[WORDS][2])
 {
     wgmma_wait<0>();
@@ -78,6 +79,7 @@ template <int N, class L>
 static __device__ __forceinline__ void multiply_steps(float *totals, const quantized_wgmma_call &call,
                                                       const tile_part &part, const step_ring &ring)
 {
+    constexpr int WORDS = N <= 32 ? 2 : 1, PARTS = STEP / 32 / WORDS; /* registers have room for so many sums */
     const bool releases = threadIdx.x % 32 == 0;
     const uint32_t ring_data = shared_address(ring.data);
     const int row = row_of_thread<1>(0), t = threadIdx.x % 4;
@@ -98,26 +100,26 @@ static __device__ __forceinline__ void multiply_steps(float *totals, const quant
         from.load(stage, 0, t);
         if ((step + 1) * STEP > call.matmul.in_features) from.load_half(stage, 0, t);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int p = 0; p < PARTS; p++) {
 #pragma unroll
             for (int w = 0; w < WORDS; w++) {
-                uint32_t(&to)[4] = a[half][w];
-                mxfp4_bytes(from.low[half * WORDS + w], to[0], to[2]);
-                mxfp4_bytes(from.high[half * WORDS + w], to[1], to[3]);
+                uint32_t(&to)[4] = a[p % 2][w];
+                mxfp4_bytes(from.low[p * WORDS + w], to[0], to[2]);
+                mxfp4_bytes(from.high[p * WORDS + w], to[1], to[3]);
                 wgmma_pin_operand(to);
             }
-            add_half<N>(totals, sums, factors);
-            if (half == 0) barrier_arrive_if(&ring.empty[before], releases && step > part.begin);
+            add_part<N, WORDS>(totals, sums, factors);
+            if (p == 0) barrier_arrive_if(&ring.empty[before], releases && step > part.begin);
 #pragma unroll
             for (int w = 0; w < WORDS; w++)
 #pragma unroll
-                for (int i = 0; i < 2; i++) factors[w][i] = mxfp4_scale(scales[i], half * WORDS + w);
-            multiply_half<N>(sums, a[half], tokens + half * L::TOKEN_BOX);
+                for (int i = 0; i < 2; i++) factors[w][i] = mxfp4_scale(scales[i], p * WORDS + w);
+            multiply_part<N, WORDS, L>(sums, a[p % 2], tokens, p);
         }
         before = at.stage;
         ring_step(at, L::STAGES);
     }
-    add_half<N>(totals, sums, factors);
+    add_part<N, WORDS>(totals, sums, factors);
 }
 
 /* Multiplies the tokens of a tile, rounded up to N or half as many. */
@@ -158,5 +160,6 @@ bool linear_wgmma_mxfp4_rows(struct backend *b, const char *operation, const str
     call.groups = (int32_t)(m->in_features / m->group_size);
     return tokens <= 8    ? launch_4_bits<mxfp4_multiplier<8>>(b, operation, &call)
            : tokens <= 16 ? launch_4_bits<mxfp4_multiplier<16>>(b, operation, &call)
-                          : launch_4_bits<mxfp4_multiplier<32>>(b, operation, &call);
+           : tokens <= 32 ? launch_4_bits<mxfp4_multiplier<32>>(b, operation, &call)
+                          : launch_4_bits<mxfp4_multiplier<64>>(b, operation, &call);
 }
