@@ -112,8 +112,9 @@ float weight_element(const struct weight *w, int64_t o, int64_t i);
  *
  * FP8 and INT8: a scale for each row, absmax / 448 and absmax / 127, and no zero points. INT4: a scale and a zero point
  * from 0 to 15 for each group of input features, which make the sum of squared errors small: of some ranges, from that
- * of the group's elements to about two thirds of it, the one whose best scale has the smallest error is taken. Elements
- * are rounded to the nearest code of the scale as it is stored; ties go to even.
+ * of the group's elements to about two thirds of it, the one whose best scale has the smallest error is taken. Without
+ * zero points the ranges are as large below 0 as above. Scales are numbers of scale_dtype, and elements are rounded to
+ * the nearest code of the scale as it is stored; ties go to even.
  *
  * A row, or group of INT4, that holds a NaN or an infinity gets the scale NaN, so that damaged weights show in the
  * logits as they do without quantizing. One of zeros gets scale 1; so does one that is too small for a normal float32
@@ -127,9 +128,9 @@ struct weight_quantize_args {
     enum weight_format format; /* FP8, INT8 or INT4 */
     int64_t group_size;        /* INT4: even, at most QUANTIZE_MAX_GROUP, divides in_features; otherwise not used */
     void *data;                /* out: [num_rows, in_features], INT4 [num_rows, in_features / 2] bytes */
-    void *scales;              /* out: [num_rows], INT4 [num_rows, in_features / group_size] scale_dtype */
-    enum dtype scale_dtype;    /* float32; INT4 also bfloat16, or float16, whose scales are from 2^-14 to 65504 */
-    uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size] */
+    void *scales;              /* out: [num_rows] float32, INT4 [num_rows, in_features / group_size] scale_dtype */
+    enum dtype scale_dtype;    /* float32, bfloat16, or float16, whose scales are from 2^-14 to 65504 */
+    uint8_t *zeros;            /* out, INT4 only: [num_rows, in_features / group_size]; NULL: all are 8 */
 };
 
 /* ---- dummy weights ---- */
@@ -235,8 +236,9 @@ enum activation {
     NUM_ACTIVATIONS
 };
 
-/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With `up` its rows take the place
- * of the second half of gate_up, which has gates only, and neither `quantized` nor scales are set. */
+/* out[t][i] = activation(gate_up[t][i]) * gate_up[t][size + i], computed in float32. With a limit, the first factor is
+ * at most the limit, and the second within +-limit. With `up` its rows take the place of the second half of gate_up,
+ * which has gates only, and neither `quantized` nor scales are set. */
 struct act_and_mul_args {
     void *out;                              /* [num_tokens, size] dtype */
     const struct quantized_rows *quantized; /* host; NULL: none; instead of out */
@@ -245,6 +247,7 @@ struct act_and_mul_args {
     const void *up; /* [num_tokens, size] dtype; NULL: in gate_up */
     int64_t up_stride;
     enum activation activation; /* below NUM_GATE_ACTIVATIONS */
+    float limit;                /* 0: none */
     int32_t num_tokens, size;
     enum dtype dtype;
 };
@@ -350,6 +353,7 @@ struct gate_up_args {
     struct linear_args linear;      /* weight [2 * size, in_features]; out [num_tokens, size] */
     const struct norm_params *norm; /* host; NULL: x is not normed */
     enum activation activation;     /* below NUM_GATE_ACTIVATIONS */
+    float limit;                    /* of act_and_mul */
 };
 
 /* ---- mixtures of experts ---- */
@@ -418,8 +422,9 @@ struct expert_matrices {
     int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */
 };
 
-/* What experts, and gated MLPs, compute of gate g and up u, in float32. With a limit, g is at most the limit first, and
- * u within +-limit. GATE_MULTIPLY: activation(g) * u. GATE_SWIGLU_OAI (gpt-oss): (u + 1) * g * sigmoid(1.702 g). */
+/* What experts, and gated MLPs, compute of gate g and up u, in float32. GATE_MULTIPLY: activation(g) * u. With a limit,
+ * activation(g) is at most the limit, and u within +-limit (Step 3.5). GATE_SWIGLU_OAI (gpt-oss):
+ * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. */
 enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI };
 
 struct gate_params {
@@ -522,7 +527,7 @@ struct attention_params {
 /* The KV cache of a layer. x = 16 / sizeof(cache element) elements of a head lie together, so that 16 bytes of K belong
  * to one token:
  *
- *   K [num_blocks, num_kv_heads, head_size / x, block_size, x]      V [num_blocks, num_kv_heads, head_size, block_size]
+ *   K [num_blocks, num_kv_heads, head_size / x, block_size, x]    V [num_blocks, num_kv_heads, v_head_size, block_size]
  *
  *        one block and head of K, bfloat16 (x = 8)                       the same of V
  *
@@ -532,13 +537,14 @@ struct attention_params {
  *   ...                                                             ...
  *
  * A block of a tensor may be larger than the block of a layer that it serves (model/kv_cache.h): block_stride is at
- * least num_kv_heads * head_size * block_size, and what lies behind these elements is neither read nor written. */
+ * least num_kv_heads * head_size * block_size, as many of v_head_size, too, and what lies behind these elements is
+ * neither read nor written. */
 struct reshape_and_cache_args {
-    const void *key, *value; /* [num_tokens, num_kv_heads, head_size] dtype */
+    const void *key, *value; /* [num_tokens, num_kv_heads, head_size], and v_head_size, dtype */
     int64_t kv_stride;       /* of key and value */
     void *k_cache, *v_cache;
     const int64_t *slot_mapping; /* [num_tokens] block * block_size + offset; -1: the token is not stored */
-    int32_t num_tokens, num_kv_heads, head_size, block_size;
+    int32_t num_tokens, num_kv_heads, head_size, v_head_size, block_size; /* v_head_size: of V, head_size: of K */
     int64_t block_stride; /* elements from a block to the next, of K and of V; a multiple of 16 bytes */
     enum dtype dtype, cache_dtype;
     /* [2] on the device, of K and of V, as in attention_params. An fp8 cache stores value / scale, and the largest
@@ -566,7 +572,7 @@ struct rotary_args {
  * the part of the window or the chunk that ends there. Entries of blocks that no query of the sequence attends to are
  * not read. */
 struct attention_args {
-    void *out;         /* [num_tokens, num_heads, head_size] dtype; the rows of those sequences' tokens are written */
+    void *out;         /* [num_tokens, num_heads, v_head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */
     int64_t query_stride;
     const void *k_cache, *v_cache; /* cache_dtype */
@@ -576,9 +582,10 @@ struct attention_args {
     const int32_t *query_start;   /* [seqs of the batch + 1] */
     const int32_t *state_indices; /* [seqs of the batch] */
     int32_t first_seq, num_seqs;
-    int32_t num_heads, num_kv_heads, head_size, block_size; /* heads of this rank */
-    int64_t block_stride;                                   /* as in reshape_and_cache_args */
-    int32_t max_query_len, max_seq_len;                     /* bounds, for choosing a kernel and a grid */
+    int32_t num_heads, num_kv_heads;            /* of this rank */
+    int32_t head_size, v_head_size, block_size; /* as in reshape_and_cache_args */
+    int64_t block_stride;                       /* the same */
+    int32_t max_query_len, max_seq_len;         /* bounds, for choosing a kernel and a grid */
     enum dtype dtype, cache_dtype;
     const struct attention_params *params; /* host */
 };
@@ -693,9 +700,9 @@ struct copy_many_args {
 /* The largest shapes of any operation, from which the size of the workspace follows. */
 struct workspace_query {
     int32_t max_num_tokens, max_num_seqs, max_model_len;
-    int32_t num_heads, head_size, block_size;
-    int64_t max_in_features, vocab_size; /* max_in_features: over all weights */
-    int64_t max_quantized_elements;      /* out_features * in_features, over the quantized weights; 0: there are none */
+    int32_t num_heads, head_size, block_size; /* head_size: of q, K or V */
+    int64_t max_in_features, vocab_size;      /* max_in_features: over all weights */
+    int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
 };
 
 /* ---- function types ---- */

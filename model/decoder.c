@@ -39,7 +39,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     const struct attention_spec *last = &d->spec->layers[d->spec->num_layers - 1].attention;
     if (shape->all_sampled || shape->num_targets > 0) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
-    gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)attention_q_size(last));
+    gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)attention_out_size(last));
     gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
@@ -144,10 +144,10 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     struct activation_sizes s = {0};
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
-        const int64_t q = attention_q_size(&l->attention), qkv = attention_qkv_size(&l->attention);
+        const int64_t out = attention_out_size(&l->attention), qkv = attention_qkv_size(&l->attention);
         if (qkv > s.qkv) s.qkv = qkv;
         if (l->experts.own_norms && c->hidden_size > s.qkv) s.qkv = c->hidden_size; /* what the experts compute */
-        if (q > s.attention) s.attention = q;
+        if (out > s.attention) s.attention = out;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
     }
     const int64_t per_layer = (int64_t)c->num_layers * c->per_layer_size;

@@ -46,7 +46,7 @@ struct activations {
     void *residual;  /* [T, hidden_size] dtype */
     void *qkv;       /* [T, attention_qkv_size] dtype. The sizes of this and the next three are
                         those of the layer that is computed; the buffers have room for any layer's */
-    void *attention; /* [T, num_heads * head_size] dtype */
+    void *attention; /* [T, attention_out_size] dtype */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
     void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */

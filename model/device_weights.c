@@ -250,13 +250,19 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
     return status;
 }
 
+/* The merged bias of q, k and v has zeros for output gates, which have none. */
+static int64_t elements_of(const struct tensor *t)
+{
+    if (t->kind != TENSOR_BIAS || t->merged != MERGED_QKV) return tensor_elements(t);
+    return t->part == 0 ? t->merged_rows : 0;
+}
+
 static int64_t tensor_bytes(const struct model_weights *host, const struct tensor *t, enum dtype dtype)
 {
     const struct weights_place place = model_weights_place(host, t);
     if (!tensor_is_weight(t)) return 0;
     if (t->kind != TENSOR_MATRIX) dtype = vector_dtype(t, &place, dtype);
-    return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix)
-                                  : tensor_elements(t) * dtype_size(dtype);
+    return t->scheme.is_quantized ? model_weights_tensor_bytes(t, place.matrix) : elements_of(t) * dtype_size(dtype);
 }
 
 int64_t device_weights_bytes(const struct model_weights *host, enum dtype dtype)

@@ -6,12 +6,10 @@
 #include "kernels/kv_scale.h"
 #include "model/layer_cache.h"
 
-/* What the K of a block of the layer takes. */
-static int64_t layer_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
-                                 const struct batch_limits *limits, int32_t layer, enum dtype dtype)
+/* Tokens of a block of the layer. */
+static int64_t layer_block_size(const struct kv_groups *groups, const struct batch_limits *limits, int32_t layer)
 {
-    const struct layer_cache cache = layer_cache_of(&spec->layers[layer]);
-    return layer_cache_block_bytes(&cache, batch_block_size(limits, groups->group[layer]), dtype);
+    return batch_block_size(limits, groups->group[layer]);
 }
 
 static int64_t tensor_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
@@ -19,10 +17,11 @@ static int64_t tensor_block_bytes(const struct model_spec *spec, const struct kv
 {
     int64_t most = 0;
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const int64_t bytes = layer_block_bytes(spec, groups, limits, i, dtype);
-        if (bytes > most) most = bytes;
+        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        const int64_t elements = layer_cache_room(&cache) * layer_block_size(groups, limits, i);
+        if (elements > most) most = elements;
     }
-    return most;
+    return most * dtype_size(dtype);
 }
 
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
@@ -36,9 +35,11 @@ int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_gro
 {
     const int64_t room = tensor_block_bytes(spec, groups, limits, dtype);
     int64_t unused = 0;
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (groups->group[i] == group && !spec->layers[i].attention.shares_kv)
-            unused += 2 * (room - layer_block_bytes(spec, groups, limits, i, dtype));
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
+        if (groups->group[i] == group && cache.kind != CACHE_SHARED)
+            unused += 2 * room - layer_cache_token_bytes(&cache, dtype) * layer_block_size(groups, limits, i);
+    }
     return unused;
 }
 
@@ -113,8 +114,9 @@ static enum status take_scales(const struct model_weights *weights, int32_t num_
 }
 
 enum status kv_cache_set_scales(struct kv_cache *cache, struct backend *b, const struct model_weights *weights,
-                                int32_t num_layers, struct error *err)
+                                const struct model_spec *spec, struct error *err)
 {
+    const int32_t num_layers = spec->num_layers;
     const int64_t bytes = (int64_t)2 * num_layers * (int64_t)sizeof *cache->scales;
     const bool e4m3 = cache->dtype == DTYPE_FP8_E4M3, given = e4m3 && has_scales(weights, num_layers);
     if (!cache->scales) return STATUS_OK;
@@ -122,6 +124,8 @@ enum status kv_cache_set_scales(struct kv_cache *cache, struct backend *b, const
     if (!scales) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     for (int32_t i = 0; i < 2 * num_layers; i++) scales[i] = e4m3 ? KV_SCALE_LEAST : 1;
     enum status status = given ? take_scales(weights, num_layers, scales, err) : STATUS_OK;
+    for (int32_t i = 0; i < num_layers && (given || !e4m3); i++)
+        scales[2 * i + 1] /= spec->layers[i].attention.v_multiplier;
     if (status == STATUS_OK) {
         b->copy(b, cache->scales, scales, bytes, NULL);
         status = b->stream_synchronize(b, NULL, err);

@@ -14,7 +14,7 @@ static int64_t most_elements(const struct model_spec *spec)
     int64_t most = 0;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
-        if (cache.token_elements > most) most = cache.token_elements;
+        if (layer_cache_room(&cache) > most) most = layer_cache_room(&cache);
     }
     return most;
 }
@@ -24,7 +24,7 @@ static int64_t most_elements(const struct model_spec *spec)
 static int32_t block_shift(const struct layer_cache *cache, int64_t most, int32_t block_size)
 {
     int32_t shift = 0;
-    while (cache->token_elements << (shift + 1) <= most && block_size << (shift + 1) <= KV_MAX_BLOCK_SIZE) shift++;
+    while (layer_cache_room(cache) << (shift + 1) <= most && block_size << (shift + 1) <= KV_MAX_BLOCK_SIZE) shift++;
     return shift;
 }
 

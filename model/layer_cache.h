@@ -13,14 +13,15 @@ enum cache_kind { CACHE_FULL, CACHE_WINDOW, CACHE_CHUNKED, CACHE_SHARED };
 
 struct layer_cache {
     enum cache_kind kind;
-    int32_t window;         /* 0: CACHE_FULL */
-    int64_t token_elements; /* of K for each token, and as many of V */
+    int32_t window;                 /* 0: CACHE_FULL */
+    int64_t k_elements, v_elements; /* for each token */
 };
 
 static inline struct layer_cache layer_cache_of(const struct layer_spec *l)
 {
     const struct attention_spec *a = &l->attention;
-    struct layer_cache cache = {.kind = CACHE_FULL, .token_elements = attention_kv_size(a)};
+    struct layer_cache cache = {
+        .kind = CACHE_FULL, .k_elements = attention_k_size(a), .v_elements = attention_v_size(a)};
     if (a->shares_kv) return (struct layer_cache){.kind = CACHE_SHARED};
     if (a->window > 0) cache.kind = CACHE_WINDOW, cache.window = a->window;
     if (a->chunk > 0) cache.kind = CACHE_CHUNKED, cache.window = a->chunk;
@@ -30,13 +31,13 @@ static inline struct layer_cache layer_cache_of(const struct layer_spec *l)
 /* Bytes of the K and V of a token. */
 static inline int64_t layer_cache_token_bytes(const struct layer_cache *c, enum dtype dtype)
 {
-    return 2 * c->token_elements * dtype_size(dtype);
+    return (c->k_elements + c->v_elements) * dtype_size(dtype);
 }
 
-/* Bytes of the K of a block, and as many of the V. */
-static inline int64_t layer_cache_block_bytes(const struct layer_cache *c, int32_t block_size, enum dtype dtype)
+/* Elements of a token that a tensor of K, and one of V, must have room for. */
+static inline int64_t layer_cache_room(const struct layer_cache *c)
 {
-    return c->token_elements * block_size * dtype_size(dtype);
+    return c->k_elements > c->v_elements ? c->k_elements : c->v_elements;
 }
 
 /* How many tokens the last tokens of num_seqs sequences read, which are alike and have `context` tokens together. */

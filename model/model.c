@@ -203,7 +203,7 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     if (status == STATUS_OK && o->copy_weights)
         status = device_weights_begin(&m->arena, m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
-    if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec->num_layers, err);
+    if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec, err);
     for (int i = 0; i < 2 && status == STATUS_OK; i++) status = b->event_create(b, &m->results[i].done, err);
     for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
     if (status == STATUS_OK) status = decoder_upload(&m->decoder, err);

@@ -7,7 +7,7 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
     return a->storage == b->storage && a->is_quantized == b->is_quantized && a->quantize == b->quantize &&
            a->format == b->format && a->group_size == b->group_size && a->blocks == b->blocks &&
            a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros && a->zeros_less_one == b->zeros_less_one &&
-           a->ordered == b->ordered && a->quantize_x == b->quantize_x;
+           a->ordered == b->ordered && a->quantize_x == b->quantize_x && a->scale_dtype == b->scale_dtype;
 }
 
 float attention_alibi_slope(const struct attention_spec *a, int32_t head)
@@ -31,6 +31,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_heads, l->attention.num_heads);
         take_larger(&largest.num_kv_heads, l->attention.num_kv_heads);
         take_larger(&largest.head_size, l->attention.head_size);
+        take_larger(&largest.head_size, attention_v_head_size(&l->attention));
         take_larger(&largest.intermediate_size, l->mlp.intermediate_size);
         take_larger(&largest.num_experts, l->experts.router.num_experts);
         take_larger(&largest.top_k, l->experts.router.top_k);

@@ -92,6 +92,7 @@ struct weight_scheme {
     bool zeros_less_one;       /* as GPTQ stores them (checkpoint_format "gptq") */
     bool ordered;              /* g_idx gives each input feature its group */
     bool quantize_x;           /* as in struct weight */
+    enum dtype scale_dtype;    /* with quantize: of which type scales are numbers */
 };
 
 bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b);
@@ -149,6 +150,7 @@ enum tensor_role {
 struct attention_spec {
     int32_t num_heads, num_kv_heads; /* of q; of k and of v, a divisor of it */
     int32_t head_size;               /* elements of a head */
+    int32_t v_head_size;             /* of a head of v, where they are others; 0: head_size */
     bool qkv_bias, o_bias;
     enum output_gate output_gate;
     bool head_gates; /* an output gate for each head, not for each of its elements */
@@ -166,22 +168,41 @@ struct attention_spec {
     float scale;        /* scores are scale * q.k */
     float soft_cap;     /* of scores; 0: none */
     struct query_scaling query_scaling; /* only where heads have no norms, and without longrope */
-    int32_t window;                     /* a query attends to the last `window` tokens, itself included; 0: to all */
-    int32_t chunk;                      /* to the tokens of its own chunk of so many; 0: to all */
+    /* v is multiplied by this, which is done to what o computes of it: unless it is 1, o has no bias and its output no
+     * norm. */
+    float v_multiplier;
+    int32_t window; /* a query attends to the last `window` tokens, itself included; 0: to all */
+    int32_t chunk;  /* to the tokens of its own chunk of so many; 0: to all */
     /* ALiBi (Press et al., 2022): a score also gets the distance to its key times -attention_alibi_slope.
      * alibi_bias_max 0: there is none. */
     float alibi_bias_max, alibi_multiplier;
 };
 
-/* Elements of a token's q, and of the k or v that the layer computes, all heads together. */
+static inline int32_t attention_v_head_size(const struct attention_spec *a)
+{
+    return a->v_head_size > 0 ? a->v_head_size : a->head_size;
+}
+
+/* Elements of a token's q, of the k and v that the layer computes, and of the results of attention, all heads together.
+ */
 static inline int64_t attention_q_size(const struct attention_spec *a)
 {
     return (int64_t)a->num_heads * a->head_size;
 }
 
-static inline int64_t attention_kv_size(const struct attention_spec *a)
+static inline int64_t attention_k_size(const struct attention_spec *a)
 {
     return a->shares_kv ? 0 : (int64_t)a->num_kv_heads * a->head_size;
+}
+
+static inline int64_t attention_v_size(const struct attention_spec *a)
+{
+    return a->shares_kv ? 0 : (int64_t)a->num_kv_heads * attention_v_head_size(a);
+}
+
+static inline int64_t attention_out_size(const struct attention_spec *a)
+{
+    return (int64_t)a->num_heads * attention_v_head_size(a);
 }
 
 /* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i
@@ -192,13 +213,13 @@ float attention_alibi_slope(const struct attention_spec *a, int32_t head);
 static inline int64_t attention_gate_size(const struct attention_spec *a)
 {
     if (a->output_gate == OUTPUT_GATE_NONE) return 0;
-    return a->head_gates ? a->num_heads : attention_q_size(a);
+    return a->head_gates ? a->num_heads : attention_out_size(a);
 }
 
 /* Elements of what a token's q, k, v and output gates are: the rows of a merged matrix. */
 static inline int64_t attention_qkv_size(const struct attention_spec *a)
 {
-    return attention_q_size(a) + 2 * attention_kv_size(a) + attention_gate_size(a);
+    return attention_q_size(a) + attention_k_size(a) + attention_v_size(a) + attention_gate_size(a);
 }
 
 struct mlp_spec {
@@ -206,6 +227,7 @@ struct mlp_spec {
     int32_t intermediate_size;
     bool bias;
     enum activation activation; /* XIELU's numbers are what the layer has learnt */
+    float limit;                /* GATED only: struct act_and_mul_args; 0: none */
 };
 
 /* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
@@ -240,7 +262,7 @@ struct layer_spec {
 
 /* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
  * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
- * v_proj, `o`, `q_norm` and `k_norm`.
+ * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
  * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm.
  *
@@ -264,7 +286,7 @@ struct tensor_names {
     const char *layers;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
-    const char *attention, *o, *q_norm, *k_norm, *output_gate;
+    const char *attention, *o, *q_norm, *k_norm, *output_gate, *sinks;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;

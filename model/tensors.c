@@ -26,6 +26,7 @@ const struct tensor_names tensor_names_llama = {
     .o = "o_proj",
     .q_norm = "q_norm",
     .k_norm = "k_norm",
+    .sinks = "sinks",
     .gate = "mlp.gate_proj",
     .up = "mlp.up_proj",
     .down = "mlp.down_proj",
@@ -121,7 +122,7 @@ static void add_qk_norms(struct tensor_table *table, const struct model_spec *sp
     add_gain(table, spec, &gain, in_attention(spec, spec->names.q_norm).text, a->qk_norm_bias);
     if (a->shares_kv) return;
     gain.role = TENSOR_K_NORM;
-    gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_kv_size(a);
+    gain.out_features = kind == QK_NORM_HEAD ? a->head_size : attention_k_size(a);
     add_gain(table, spec, &gain, in_attention(spec, spec->names.k_norm).text, a->qk_norm_bias);
 }
 
@@ -139,7 +140,7 @@ static void add_v_norm(struct tensor_table *table, const struct model_spec *spec
     const struct tensor ones = {.role = TENSOR_V_NORM,
                                 .kind = TENSOR_ONES,
                                 .layer = layer,
-                                .out_features = spec->layers[layer].attention.head_size};
+                                .out_features = attention_v_head_size(&spec->layers[layer].attention)};
     add(table, &ones, "%s.%d.%s.weight", spec->names.layers, layer, in_attention(spec, "v_norm").text);
 }
 
@@ -147,7 +148,7 @@ static void add_v_norm(struct tensor_table *table, const struct model_spec *spec
 static void add_qkv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
-    const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
+    const int64_t q_size = attention_q_size(a), k_size = attention_k_size(a), v_size = attention_v_size(a);
     struct tensor qkv = {.layer = layer,
                          .in_features = spec->hidden_size,
                          .merged = MERGED_QKV,
@@ -161,28 +162,28 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     if (spec->qkv_by_head) set_runs(&qkv, a, 0, shared);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
     if (a->shares_kv) return;
-    qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = kv_size, qkv.first_row = q_size;
+    qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = k_size, qkv.first_row = q_size;
     if (spec->qkv_by_head) set_runs(&qkv, a, shared, 1);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "k_proj").text, a->qkv_bias);
-    qkv.role = TENSOR_V, qkv.part = 2, qkv.first_row = q_size + kv_size;
+    qkv.role = TENSOR_V, qkv.part = 2, qkv.out_features = v_size, qkv.first_row = q_size + k_size;
     if (spec->qkv_by_head) set_runs(&qkv, a, shared + 1, 1);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
                a->qkv_bias);
-    qkv.role = TENSOR_OUTPUT_GATE, qkv.part = 3, qkv.out_features = attention_gate_size(a), qkv.first_row += kv_size;
+    qkv.role = TENSOR_OUTPUT_GATE, qkv.part = 3, qkv.out_features = attention_gate_size(a), qkv.first_row += v_size;
     if (a->output_gate) add_matrix(table, spec, &qkv, in_attention(spec, spec->names.output_gate).text, false);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
-    const int64_t hidden = spec->hidden_size, q_size = attention_q_size(a);
+    const int64_t hidden = spec->hidden_size, out_size = attention_out_size(a);
     add_qkv(table, spec, layer);
     add_qk_norms(table, spec, layer);
     if (a->v_norm) add_v_norm(table, spec, layer);
     const struct tensor sinks = {
         .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
-    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "sinks").text);
-    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = q_size};
+    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, spec->names.sinks).text);
+    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = out_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
 

@@ -39,9 +39,10 @@ struct weight weight_of_tensor(const struct tensor *t, enum dtype floats)
                        .in_features = t->kind == TENSOR_MATRIX ? t->in_features : 1};
     if (!s->is_quantized) return w;
     w.format = s->format;
-    w.scale_dtype = s->format == WEIGHT_INT4                                  ? DTYPE_FLOAT16
-                    : s->format == WEIGHT_MXFP4 && s->storage != STORED_NVFP4 ? DTYPE_E8M0
-                                                                              : DTYPE_FLOAT32;
+    w.scale_dtype = s->format == WEIGHT_MXFP4 && s->storage != STORED_NVFP4 ? DTYPE_E8M0
+                    : s->format != WEIGHT_INT4                              ? DTYPE_FLOAT32
+                    : s->quantize                                           ? s->scale_dtype
+                                                                            : DTYPE_FLOAT16;
     w.scale_rows = s->blocks ? s->group_size : 1;
     w.group_size = s->group_size > 0 ? s->group_size : t->in_features;
     w.quantize_x = s->quantize_x;

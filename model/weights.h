@@ -46,11 +46,11 @@ struct expert_weights {
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
     struct projection qkv;             /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates */
-    struct norm_params v_norm;         /* [head_size] */
+    struct norm_params v_norm;         /* [attention_v_head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight_vector sinks;        /* [num_heads] */
     float kv_scales[2];                /* the checkpoint's for an fp8 cache, of K and of V; 0: it has none */
-    struct weight o;                   /* [hidden_size, num_heads * head_size] */
+    struct weight o;                   /* [hidden_size, attention_out_size] */
     struct norm_params post_attention_norm, mlp_norm; /* [hidden_size] */
     struct projection gate_up; /* [2 * intermediate_size, hidden_size]; without a gate, up: [intermediate_size, ] */
     struct xielu_params xielu; /* of an MLP with that activation */

@@ -283,6 +283,49 @@ static void kernels_of_quantized_weights(void **state)
     }
 }
 
+/* Rows of experts are there for a model that has them. Read are the matrices of the distinct experts: top 2 of 3, of 64
+ * x 64 and 64 x 32. Eight tokens go to all of them. */
+static void kernels_of_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *shape;
+        int experts, weight, others, operations;
+    } rows[] = {
+        {"route_experts", "8 tokens", 0, 0, 8 * 3 + 4 + 3 * 16, 0},
+        {"experts_gate_up", "1 token, 64x64", 2, 64 * 64, 64 + 2 * 32, 2 * 2 * 64 * 64},
+        {"experts_gate_up", "8 tokens, 64x64", 3, 64 * 64, 8 * 64 + 16 * 32, 2 * 16 * 64 * 64},
+        {"experts_gate_up", "512 tokens, 64x64, same experts", 2, 64 * 64, 512 * 64 + 1024 * 32, 2 * 1024 * 64 * 64},
+        {"experts_down", "1 token, 64x32", 2, 64 * 32, 2 * 32 + 64, 2 * 2 * 64 * 32},
+        {"experts_down", "512 tokens, 64x32, same experts", 2, 64 * 32, 1024 * 32 + 512 * 64, 2 * 1024 * 64 * 32}};
+    enum { NUM_ROWS = sizeof rows / sizeof *rows };
+    const struct temp_folder model = {QUIRE_TEST_DATA "/quantize/qwen3_moe"};
+    for (int int4 = 0; int4 < 2; int4++) { /* groups of 32 with 16-bit scales, or bfloat16 */
+        struct program p;
+        int seen = 0;
+        size_t i;
+        const json_t *kernel;
+        bench_kernels(&p, &model, "--json", "--filter", "expert", "--quantization", int4 ? "int4" : "none", NULL);
+        json_t *json = program_json(&p);
+        json_array_foreach(json_object_get(json, "kernels"), i, kernel)
+        {
+            assert_true(json_require_number(kernel, "microseconds") > 0);
+            for (int j = 0; j < NUM_ROWS; j++) {
+                if (strcmp(string(kernel, "kernel"), rows[j].kernel) || strcmp(string(kernel, "shape"), rows[j].shape))
+                    continue;
+                const int weight = int4 ? rows[j].weight / 2 + rows[j].weight / 32 * 2 : rows[j].weight * 2;
+                seen++;
+                assert_int_equal(json_require_number(kernel, "bytes"), rows[j].experts * weight + 4 * rows[j].others);
+                assert_int_equal(json_require_number(kernel, "operations"), rows[j].operations);
+            }
+        }
+        assert_int_equal(seen, NUM_ROWS);
+        assert_int_equal(i, 3 * 6 + 2);
+        json_decref(json);
+        program_free(&p);
+    }
+}
+
 static void kernels_are_chosen_by_a_text(void **state)
 {
     struct program p;
@@ -641,6 +684,7 @@ int main(void)
         cmocka_unit_test(cache_shares_whole_blocks),
         cmocka_unit_test(kernels_measures_every_operation),
         cmocka_unit_test(kernels_of_quantized_weights),
+        cmocka_unit_test(kernels_of_experts),
         cmocka_unit_test(kernels_are_chosen_by_a_text),
         cmocka_unit_test(kernels_table),
         cmocka_unit_test(scheduler_measures_every_part),

@@ -173,16 +173,16 @@ static void test_several_architectures(void **state)
 static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
-        {"aria_text", "a mixture of experts"},
-        {"deepseek_v3", "latent attention (MLA) and a mixture of experts"},
+        {"aria_text", "its mixture of experts"},
+        {"deepseek_v3", "latent attention (MLA) and its mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
         {"minicpm3", "latent attention (MLA)"},
         {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
         {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and a mixture of experts"},
+        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and its mixture of experts"},
         {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
-                      "and a mixture of experts"},
-        {"glm4v_moe", "vision and a mixture of experts"},
+                      "and its mixture of experts"},
+        {"aria", "vision and its mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
         {"whisper", "audio"},
@@ -215,6 +215,7 @@ static void test_multimodal(void **state)
         {"gemma3", "gemma3_text"},
         {"gemma4", "gemma4_text"},
         {"glm4v", "glm4v_text"},
+        {"glm4v_moe", "glm4v_moe_text"},
         {"idefics3", "llama"},
         {"internvl", "qwen2"},
         {"llama4", "llama4_text"},
@@ -228,6 +229,7 @@ static void test_multimodal(void **state)
         {"qwen3_vl", "qwen3_vl_text"},
         {"qwen3_vl_moe", "qwen3_vl_moe_text"},
         {"smolvlm", "llama"},
+        {"step3p7", "step3p5"},
         {"video_llava", "llama"},
         {"vipllava", "llama"},
         {"granite4_vision", "granite4_vision_text"},
@@ -326,7 +328,11 @@ static void test_llama_under_other_keys(void **state)
     struct model_config c = accept(*state, exaone, "\"num_layers\":3,\"layer_norm_epsilon\":0.01");
     assert_int_equal(c.spec.num_layers, 3);
     assert_true(c.spec.norm_eps == 0.01);
-    refuse(*state, exaone, "\"num_hidden_layers\":3", STATUS_INVALID, "the key num_layers is missing");
+    c = accept(*state, exaone,
+               "\"num_hidden_layers\":4,\"rms_norm_eps\":0.02,\"architectures\":[\"LlamaForCausalLM\"]");
+    assert_string_equal(c.model_type, "exaone");
+    assert_true(c.spec.num_layers == 4 && c.spec.norm_eps == 0.02);
+    refuse(*state, exaone, "", STATUS_INVALID, "the key num_hidden_layers is missing");
     refuse(*state, exaone, "\"num_layers\":3,\"activation_function\":\"gelu\"", STATUS_UNSUPPORTED,
            "activation_function is \"gelu\"");
     c = accept(*state, SIZES, "\"model_type\":\"internlm3\",\"num_key_value_heads\":2,\"qkv_bias\":true");
@@ -869,6 +875,10 @@ static void test_deepseek_routers(void **state)
     c = accept(*state, GLM4_MOE, "\"use_qk_norm\":true,\"attention_bias\":true,\"first_k_dense_replace\":0");
     assert_true(routes(&c, 0, 128, 8, 1408) && c.spec.layers[0].attention.qk_norm == QK_NORM_HEAD);
     assert_true(c.spec.layers[0].attention.qkv_bias && !c.spec.layers[0].attention.o_bias);
+    c = accept(*state, "\"model_type\":\"glm4v_moe_text\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(routes(&c, 1, 128, 8, 1408) && c.spec.layers[1].attention.qkv_bias &&
+                !c.spec.layers[1].attention.o_bias);
+    assert_true(c.spec.max_position_embeddings == 65536 && c.spec.layers[0].attention.rotary_dim == 8);
     refuse(*state, GLM4_MOE, "\"n_group\":5", STATUS_INVALID, "128 experts cannot be divided into n_group (5) groups");
     refuse(*state, GLM4_MOE, "\"topk_group\":2", STATUS_INVALID, "topk_group");
 
@@ -893,7 +903,7 @@ static void test_exaone_moe(void **state)
     c = accept(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
     assert_true(routes(&c, 0, 64, 8, 1024) && routes(&c, 1, 0, 0, 0));
     refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\"]", STATUS_INVALID,
-           "mlp_layer_types must be an array of num_hidden_layers strings");
+           "mlp_layer_types must be an array of num_hidden_layers (2) strings");
     refuse(*state, EXAONE_MOE, "\"mlp_layer_types\":[\"sparse\",\"wide\"]", STATUS_INVALID,
            "an element of mlp_layer_types must be \"dense\" or \"sparse\"");
 }
@@ -984,11 +994,123 @@ static void test_laguna(void **state)
     assert_true(l[0].attention.rotary_dim == 32 && c.spec.ropes[0].theta == 500000);
     refuse(*state, base, "\"gating\":false", STATUS_INVALID, "gating must be true, \"per-head\" or \"per-element\"");
     refuse(*state, base, "\"num_attention_heads_per_layer\":[6]", STATUS_INVALID,
-           "num_attention_heads_per_layer must be an array of num_hidden_layers numbers");
+           "num_attention_heads_per_layer must be an array of num_hidden_layers (2) numbers");
     refuse(*state, base, "\"num_attention_heads_per_layer\":[6,5]", STATUS_INVALID,
            "num_attention_heads_per_layer[1] (5) is not a multiple of num_key_value_heads (2)");
     refuse(*state, base, "\"moe_apply_router_weight_on_input\":true", STATUS_UNSUPPORTED,
            "moe_apply_router_weight_on_input is true");
+}
+
+static void test_mimo_v2(void **state)
+{
+    const char *base = "\"model_type\":\"mimo_v2_flash\"," SIZES ",\"num_key_value_heads\":2";
+    struct model_config c = accept(*state, base, "\"attention_chunk_size\":128,\"routed_scaling_factor\":null");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 256, 8, 2048) && l[1].mlp.intermediate_size == 0);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && l[1].experts.choice_bias);
+    assert_true(l[0].attention.head_size == 192 && l[0].attention.v_head_size == 128);
+    assert_true(l[0].attention.v_multiplier == 0.707f && !l[0].attention.o_bias && c.spec.norm_eps == 1e-5);
+    assert_true(l[0].attention.window == 0 && l[0].attention.num_kv_heads == 2 && !l[0].attention.sinks);
+    assert_true(l[1].attention.window == 128 && l[1].attention.num_kv_heads == 4 && l[1].attention.sinks);
+    assert_true(l[1].attention.rope == 1 && l[1].attention.rotary_dim == 64 && c.spec.ropes[1].theta == 10000);
+    c = accept(*state, base,
+               "\"hybrid_layer_pattern\":[1,0],\"moe_layer_freq\":[1,0],\"layernorm_epsilon\":0.01,\"v_head_dim\":24,"
+               "\"attention_value_scale\":null,\"rope_theta\":700,\"swa_rope_theta\":500,\"sliding_window\":9,"
+               "\"swa_num_key_value_heads\":1,\"add_swa_attention_sink_bias\":false,\"attention_bias\":true,"
+               "\"add_full_attention_sink_bias\":true,\"swa_num_attention_heads\":4,\"n_shared_experts\":null");
+    assert_true(routes(&c, 0, 256, 8, 2048) && routes(&c, 1, 0, 0, 0) && c.spec.norm_eps == 0.01);
+    assert_true(l[0].attention.window == 9 && l[0].attention.num_kv_heads == 1 && !l[0].attention.sinks);
+    assert_true(l[1].attention.window == 0 && l[1].attention.num_kv_heads == 2 && l[1].attention.sinks);
+    assert_true(l[0].attention.v_head_size == 24 && l[0].attention.v_multiplier == 1 && l[0].attention.qkv_bias);
+    assert_true(c.spec.ropes[0].theta == 700 && c.spec.ropes[1].theta == 500);
+    c = accept(*state, base,
+               "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"hybrid_layer_pattern\":[0,1]");
+    assert_true(l[0].attention.window == 128 && l[1].attention.window == 0);
+    refuse(*state, base, "\"hybrid_layer_pattern\":[1]", STATUS_INVALID,
+           "hybrid_layer_pattern must be an array of num_hidden_layers numbers");
+    refuse(*state, base, "\"moe_layer_freq\":[0,2]", STATUS_INVALID, "moe_layer_freq must be");
+    refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window must be a number, found null");
+    refuse(*state, base, "\"swa_num_key_value_heads\":3", STATUS_INVALID,
+           "num_attention_heads (4) is not a multiple of the KV heads of layers with a window (3)");
+    refuse(*state, base, "\"swa_v_head_dim\":64", STATUS_UNSUPPORTED,
+           "swa_v_head_dim is 64, but quire computes mimo_v2_flash models only with 128 there");
+    refuse(*state, base, "\"n_shared_experts\":1", STATUS_UNSUPPORTED, "n_shared_experts is 1");
+}
+
+#define STEP3P5                                                                                                        \
+    "\"model_type\":\"step3p5\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,"                  \
+    "\"num_attention_heads\":4,\"vocab_size\":320,\"num_attention_groups\":2,\"sliding_window\":9,\"layer_types\":["   \
+    "\"full_attention\",\"sliding_attention\",\"sliding_attention\",\"full_attention\",\"sliding_attention\"],"        \
+    "\"num_nextn_predict_layers\":1"
+
+static void test_step3p5(void **state)
+{
+    struct model_config c =
+        accept(*state, STEP3P5,
+               "\"moe_layers_enum\":\"1,3,4\",\"moe_num_experts\":16,\"moe_top_k\":3,\"moe_intermediate_size\":32,"
+               "\"moe_router_scaling_factor\":3,\"share_expert_dim\":48,\"max_seq_len\":512,"
+               "\"rope_theta\":[5e6,1e4,1e4,5e6,1e4],\"partial_rotary_factors\":[0.5,1,1,0.5,1],"
+               "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":2,\"original_max_position_embeddings\":64,"
+               "\"low_freq_factor\":1,\"high_freq_factor\":32},\"attention_other_setting\":{\"num_attention_heads\":6,"
+               "\"num_attention_groups\":1},\"swiglu_limits\":[0,7,0,null,0],\"swiglu_limits_shared\":[5,0,0,16,0]");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 16, 3, 32) && routes(&c, 2, 0, 0, 0) &&
+                routes(&c, 3, 16, 3, 32));
+    assert_true(l[0].mlp.intermediate_size == 96 && l[1].mlp.intermediate_size == 48);
+    assert_true(l[1].experts.router.kind == ROUTER_SIGMOID && l[1].experts.router.normalize &&
+                l[1].experts.choice_bias);
+    assert_true(l[1].experts.router.scaling == 3 && c.spec.max_position_embeddings == 512 && c.spec.gain_offset == 1);
+    assert_true(l[0].mlp.limit == 5 && l[1].mlp.limit == 0 && l[3].mlp.limit == 16);
+    assert_true(l[1].experts.gate.limit == 7 && l[3].experts.gate.limit == 0);
+    assert_true(l[0].attention.num_heads == 4 && l[0].attention.num_kv_heads == 2 && l[0].attention.window == 0);
+    assert_true(l[1].attention.num_heads == 6 && l[1].attention.num_kv_heads == 1 && l[1].attention.window == 9);
+    assert_true(l[0].attention.rotary_dim == 64 && l[1].attention.rotary_dim == 128 && l[1].attention.head_size == 128);
+    assert_true(l[1].attention.output_gate == OUTPUT_GATE_SIGMOID && l[1].attention.head_gates);
+    assert_true(c.spec.ropes[0].theta == 5e6 && c.spec.ropes[0].type == ROPE_LLAMA3);
+    assert_true(c.spec.ropes[1].theta == 1e4 && c.spec.ropes[1].type == ROPE_DEFAULT);
+}
+
+static void test_step3p5_of_transformers(void **state)
+{
+    struct model_config c =
+        accept(*state, STEP3P5,
+               "\"num_sliding_attention_heads\":8,\"mlp_layer_types\":[\"dense\",\"sparse\",\"dense\",\"dense\"],"
+               "\"moe_layers_enum\":[0],\"n_routed_experts\":8,\"num_local_experts\":128,"
+               "\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\",\"rope_theta\":500,"
+               "\"partial_rotary_factor\":0.25},\"sliding_attention\":{\"rope_type\":\"default\"}}");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 8, 8, 1280) && l[1].mlp.intermediate_size == 1280);
+    assert_true(l[1].attention.num_heads == 8 && l[1].attention.num_kv_heads == 2 && l[3].attention.rotary_dim == 32);
+    assert_true(c.spec.ropes[0].theta == 500 && c.spec.ropes[1].theta == 1e4 && l[2].attention.rotary_dim == 128);
+    c = accept(*state, STEP3P5, "");
+    assert_true(routes(&c, 2, 0, 0, 0) && routes(&c, 3, 288, 8, 1280) && c.spec.max_position_embeddings == 128000);
+    c = accept(*state, STEP3P5, "\"moe_layers_enum\":[0,4]");
+    assert_true(routes(&c, 0, 288, 8, 1280) && routes(&c, 3, 0, 0, 0));
+}
+
+static void test_step3p5_refusals(void **state)
+{
+    refuse(*state, STEP3P5, "\"moe_layers_enum\":\"1,x\"", STATUS_INVALID, "must be numbers of layers between commas");
+    refuse(*state, STEP3P5, "\"swiglu_limits\":[1,2]", STATUS_INVALID,
+           "swiglu_limits must be an array of num_hidden_layers (4) numbers, found [1,2]");
+    refuse(*state, STEP3P5, "\"swiglu_limits_shared\":[1,2,3,-1]", STATUS_INVALID, "swiglu_limits_shared must be");
+    refuse(*state, STEP3P5, "\"rope_theta\":[1e4,1e4,500,1e4]", STATUS_UNSUPPORTED,
+           "rope_theta[2] is 500, but 10000 in another layer of the same kind");
+    refuse(*state, STEP3P5, "\"partial_rotary_factors\":[1,1,1,0]", STATUS_UNSUPPORTED,
+           "partial_rotary_factors[3] is 0, but 1 in another layer of the same kind");
+    refuse(*state, STEP3P5, "\"attention_other_setting\":7", STATUS_INVALID,
+           "attention_other_setting must be an object");
+    refuse(*state, STEP3P5, "\"attention_other_setting\":{\"head_dim\":64}", STATUS_INVALID,
+           "attention_other_setting.head_dim must be");
+    refuse(*state, STEP3P5, "\"num_sliding_attention_heads\":5", STATUS_INVALID,
+           "layers with a window have 5 heads, no multiple of their 2 KV heads");
+    refuse(*state, STEP3P5, "\"moe_router_activation\":\"softmax\"", STATUS_UNSUPPORTED,
+           "moe_router_activation is \"softmax\"; in this family quire computes \"sigmoid\"");
+    refuse(*state, STEP3P5, "\"norm_expert_weight\":false", STATUS_UNSUPPORTED, "norm_expert_weight is false");
+    refuse(*state, STEP3P5, "\"use_head_wise_attn_gate\":false", STATUS_UNSUPPORTED,
+           "use_head_wise_attn_gate is false");
+    refuse(*state, STEP3P5, "\"use_rope_layers\":[1,1,1,1]", STATUS_UNSUPPORTED, "layers without rotation");
+    refuse(*state, STEP3P5, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
 }
 
 static void test_minimax_m2(void **state)
@@ -1858,6 +1980,10 @@ int main(void)
         TEST(test_hy_v3),
         TEST(test_mellum),
         TEST(test_laguna),
+        TEST(test_mimo_v2),
+        TEST(test_step3p5),
+        TEST(test_step3p5_of_transformers),
+        TEST(test_step3p5_refusals),
         TEST(test_minimax_m2),
         TEST(test_llama4),
         TEST(test_ministral3),

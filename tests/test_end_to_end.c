@@ -24,9 +24,7 @@
 
 #ifdef NDEBUG
 static int num_requests = 500;
-#elif defined(__SANITIZE_THREAD__)
-static int num_requests = 60;
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 static int num_requests = 60;
 #else
 static int num_requests = 120; /* the invariants are checked after every operation */

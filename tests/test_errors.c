@@ -166,6 +166,10 @@ static const struct row rows[] = {
      "{\"model_type\": \"llama\"}"},
     {CHECK, FAILED, "config.json: hidden_size must be ", CONFIG,
      "{\"model_type\": \"llama\", \"hidden_size\": \"big\"}"},
+    {CHECK " --load-format dummy", FAILED,
+     "the model's head size 18 is not a multiple of 4, which a KV cache of type float32 needs", CONFIG,
+     "{\"model_type\": \"mimo_v2_flash\", \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 1,"
+     "\"num_attention_heads\": 8, \"vocab_size\": 320, \"v_head_dim\": 18}"},
     {CHECK, FAILED, "config.json: quantization_config: HQQ is not read; use the model in bfloat16 or float16", CONFIG,
      QUANTIZED("\"quant_method\": \"hqq\"")},
     {CHECK " --quantization fp8", FAILED,

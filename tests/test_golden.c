@@ -132,29 +132,39 @@ static float *widen_mlp(struct weight *parts, int num_parts, struct weight *down
     return spread_columns(down, &up, out);
 }
 
+enum { MOST_SPREAD = 4096 };
+
+/* The rows or columns of heads of `size` elements, if each KV head has `more` new ones behind its own. */
+static struct spread spread_heads(const struct attention_spec *a, int32_t size, int32_t more, int32_t from[MOST_SPREAD])
+{
+    const int32_t shared = a->num_heads / a->num_kv_heads;
+    const struct spread s = {from, (int64_t)a->num_kv_heads * (shared + more) * size};
+    assert_true(s.count <= MOST_SPREAD);
+    for (int32_t i = 0; i < s.count; i++) {
+        const int32_t head = i / size, kv_head = head / (shared + more), k = head % (shared + more);
+        from[i] = k < shared ? (kv_head * shared + k) * size + i % size : -1;
+    }
+    return s;
+}
+
 /* Gives each KV head of a layer one more head of queries, and its MLP and experts more elements, all of which the last
  * matmul multiplies by 0. A norm of the whole projection would see the heads, ALiBi's slopes depend on their number,
  * and each head has a sink of its own, so there they stay. Returns the matrices. */
 static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
 {
-    enum { MOST = 4096, MOST_NUMBERS = 1 << 20 };
-    static int32_t heads[MOST];
+    enum { MOST_NUMBERS = 1 << 20 };
+    static int32_t heads[2][MOST_SPREAD];
     struct attention_spec *a = &spec->attention;
-    const int32_t shared = a->num_heads / a->num_kv_heads,
-                  more = a->qk_norm != QK_NORM_PROJECTION && a->alibi_bias_max == 0 && !a->sinks && !a->head_gates;
-    const struct spread q = {heads, (int64_t)a->num_kv_heads * (shared + more) * a->head_size};
+    const int32_t more = a->qk_norm != QK_NORM_PROJECTION && a->alibi_bias_max == 0 && !a->sinks && !a->head_gates;
+    const struct spread q = spread_heads(a, a->head_size, more, heads[0]);
+    const struct spread out = spread_heads(a, attention_v_head_size(a), more, heads[1]);
     const int32_t num_experts = spec->experts.router.num_experts;
     int32_t expert_size = spec->experts.intermediate_size;
-    assert_true(q.count <= MOST);
-    for (int32_t i = 0; i < q.count; i++) {
-        const int32_t head = i / a->head_size, kv_head = head / (shared + more), k = head % (shared + more);
-        heads[i] = k < shared ? (kv_head * shared + k) * a->head_size + i % a->head_size : -1;
-    }
     float *data = malloc(MOST_NUMBERS * sizeof *data);
     assert_non_null(data);
     float *next = spread_rows(&w->qkv.parts[0], &q, data);
-    if (attention_gate_size(a) > 0 && !a->head_gates) next = spread_rows(&w->qkv.parts[3], &q, next);
-    next = spread_columns(&w->o, &q, next);
+    if (attention_gate_size(a) > 0 && !a->head_gates) next = spread_rows(&w->qkv.parts[3], &out, next);
+    next = spread_columns(&w->o, &out, next);
     if (spec->mlp.intermediate_size > 0)
         next = widen_mlp(w->gate_up.parts, w->gate_up.num_parts, &w->down, &spec->mlp.intermediate_size, next);
     for (int32_t i = 0; i < num_experts; i++) {
@@ -162,7 +172,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
         next = widen_mlp(w->experts.gate_up + 2 * i, 2, w->experts.down + i, &expert_size, next);
     }
     assert_true(next - data <= MOST_NUMBERS);
-    a->num_heads = a->num_kv_heads * (shared + more);
+    a->num_heads += a->num_kv_heads * more;
     spec->experts.intermediate_size = expert_size;
     return data;
 }

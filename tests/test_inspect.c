@@ -295,6 +295,9 @@ static void rows_of_every_kind_of_layer(void **state)
                          "embedding times 5.65685", "logits soft cap 10", "rope default, theta 10000"));
     check_rows(GOLDEN "/gemma3", ARGUMENTS("QK norm of each head", "rope linear, theta 1000000, factor 8 (1 layer)",
                                            "rope default, theta 500 (1 layer)"));
+    check_rows(GOLDEN "/mimo_v2", ARGUMENTS("values times 0.707",
+                                            "heads 2 of 64 elements, 1 of K and V, those of V of 32 (1 layer); 2 of 64 "
+                                            "elements, 2 of K and V, those of V of 32 (1 layer)"));
     check_rows(GOLDEN "/olmo3", ARGUMENTS("norms RMSNorm, eps 1e-05, after each sublayer", "QK norm of each projection",
                                           "rope yarn, theta 500000, factor 4, original length 64 (1 layer)"));
     check_rows(GOLDEN "/cohere2",

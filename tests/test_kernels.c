@@ -848,10 +848,12 @@ static void activates(struct test_backend *tb, struct random *random)
         struct tensor out = tensor_poison(tb->b, types[i % 3], (int64_t)tokens * size);
         double *xs = tensor_doubles(&x), *expected = malloc(sizeof(double) * (size_t)out.count);
         struct act_and_mul_args args = act_and_mul_of(&out, &x, tokens);
-        for (args.activation = ACTIVATION_SILU; args.activation < NUM_GATE_ACTIVATIONS; args.activation++) {
+        for (int k = 0; k < 2 * NUM_GATE_ACTIVATIONS; k++) {
+            args.activation = (enum activation)(k / 2);
+            args.limit = k % 2 ? 0.75f : 0;
             tb->b->act_and_mul(tb->b, &args);
             tensor_download(&out);
-            reference_act_and_mul(expected, xs, tokens, size, args.activation);
+            reference_act_and_mul(expected, xs, tokens, size, args.activation, (double)args.limit);
             check_close(tb, names[args.activation], &out, expected, out.count, types[i % 3]);
         }
         free(xs), free(expected);
@@ -880,12 +882,13 @@ static void activates_apart(struct test_backend *tb, struct random *random)
                                               .up = (char *)ups.data + (int64_t)size * dtype_size(dtype),
                                               .up_stride = 3 * (int64_t)size,
                                               .activation = (enum activation)(i % 3),
+                                              .limit = i % 2 ? 0.75f : 0,
                                               .num_tokens = TOKENS,
                                               .size = size,
                                               .dtype = dtype};
         tb->b->act_and_mul(tb->b, &args);
         tensor_download(&gates);
-        reference_act_and_mul(expected, both, TOKENS, size, args.activation);
+        reference_act_and_mul(expected, both, TOKENS, size, args.activation, (double)args.limit);
         check_close(tb, "act_and_mul of ups apart", &gates, expected, gates.count, dtype);
         free(both), free(expected);
         tensor_free(&gates), tensor_free(&ups);
@@ -1022,7 +1025,7 @@ enum { STORED_TOKENS = 21, STORED_HEADS = 2, STORED_BLOCKS = 9 };
 /* A cache that is all NaN, and what it should hold after tokens were stored in shuffled slots. */
 struct stored {
     enum dtype dtype, cache;
-    int32_t head_size, block_size;
+    int32_t head_size, v_head_size, block_size;
     int64_t block_stride;
     float kv_scales[2];
     struct tensor fused; /* query, key and value of each token */
@@ -1034,7 +1037,7 @@ struct stored {
 /* Elements from one token to the next. */
 static int64_t stored_stride(const struct stored *s)
 {
-    return 3 * (int64_t)STORED_HEADS * s->head_size + 7;
+    return (int64_t)STORED_HEADS * (2 * s->head_size + s->v_head_size) + 7;
 }
 
 /* Distinct slots; some tokens have none. */
@@ -1060,15 +1063,16 @@ static void expect_token(struct stored *s, int64_t t)
 {
     const int64_t head_size = s->head_size, block_size = s->block_size, x = 16 / dtype_size(s->cache);
     const int64_t row = STORED_HEADS * head_size, block = s->slots[t] / block_size, offset = s->slots[t] % block_size;
-    for (int64_t h = 0; h < STORED_HEADS && s->slots[t] >= 0; h++)
-        for (int64_t d = 0; d < head_size; d++) {
-            const int64_t head = block * s->block_stride + h * head_size * block_size;
-            const int64_t from = t * stored_stride(s) + row + h * head_size + d;
-            expect_element(&s->k, s->k_expected, head + (d / x * block_size + offset) * x + d % x,
-                           tensor_get(&s->fused, from) / (double)s->kv_scales[0]);
-            expect_element(&s->v, s->v_expected, head + d * block_size + offset,
-                           tensor_get(&s->fused, from + row) / (double)s->kv_scales[1]);
-        }
+    const int64_t keys = t * stored_stride(s) + row, start = block * s->block_stride;
+    for (int64_t h = 0; h < STORED_HEADS && s->slots[t] >= 0; h++) {
+        for (int64_t d = 0; d < head_size; d++)
+            expect_element(&s->k, s->k_expected,
+                           start + h * head_size * block_size + (d / x * block_size + offset) * x + d % x,
+                           tensor_get(&s->fused, keys + h * head_size + d) / (double)s->kv_scales[0]);
+        for (int64_t d = h * s->v_head_size; d < (h + 1) * s->v_head_size; d++)
+            expect_element(&s->v, s->v_expected, start + d * block_size + offset,
+                           tensor_get(&s->fused, keys + row + d) / (double)s->kv_scales[1]);
+    }
 }
 
 static void store_tokens(struct test_backend *tb, struct stored *s)
@@ -1085,6 +1089,7 @@ static void store_tokens(struct test_backend *tb, struct stored *s)
                                                 .num_tokens = STORED_TOKENS,
                                                 .num_kv_heads = STORED_HEADS,
                                                 .head_size = s->head_size,
+                                                .v_head_size = s->v_head_size,
                                                 .block_size = s->block_size,
                                                 .block_stride = s->block_stride,
                                                 .dtype = s->dtype,
@@ -1124,9 +1129,13 @@ static void stores_keys_and_values(struct test_backend *tb, struct random *rando
         const enum dtype cache = (enum dtype)(i % 5);
         const int32_t head_size = head_sizes[i % 8];
         if (head_size % 16 != 0 && dtype_size(cache) == 1) continue;
-        struct stored s = {
-            .dtype = types[i / 5 % 3], .cache = cache, .head_size = head_size, .block_size = block_sizes[i / 8]};
-        s.block_stride = (int64_t)STORED_HEADS * head_size * s.block_size + i % 3 * 64;
+        struct stored s = {.dtype = types[i / 5 % 3],
+                           .cache = cache,
+                           .head_size = head_size,
+                           .v_head_size = i % 3 == 1 ? 96 : head_size,
+                           .block_size = block_sizes[i / 8]};
+        const int32_t largest = head_size > s.v_head_size ? head_size : s.v_head_size;
+        s.block_stride = (int64_t)STORED_HEADS * largest * s.block_size + i % 3 * 64;
         check_reshape(tb, random, &s);
     }
 }
@@ -1163,6 +1172,7 @@ static void calculates_scales(struct test_backend *tb, struct random *random)
                                                     .num_tokens = TOKENS,
                                                     .num_kv_heads = HEADS,
                                                     .head_size = HEAD,
+                                                    .v_head_size = HEAD,
                                                     .dtype = types[i % 3],
                                                     .cache_dtype = DTYPE_FP8_E4M3,
                                                     .kv_scales = scales.data};

@@ -28,6 +28,7 @@ struct attention_case {
     int32_t num_seqs;
     int32_t query_lens[MAX_SEQS], seq_lens[MAX_SEQS]; /* decodes first */
     int32_t num_heads, num_kv_heads, head_size, block_size;
+    int32_t v_head_size; /* 0: head_size */
     enum dtype dtype, cache_dtype;
     struct attention_params params; /* scale may be left 0: 1/sqrt(head_size) */
     float kv_scales[2];             /* of an fp8 cache; 0: 1 */
@@ -49,13 +50,18 @@ struct fixture {
     int32_t num_tokens, max_query_len, max_seq_len, max_blocks, num_decodes;
     int32_t query_start[MAX_SEQS + 1], state_indices[MAX_SEQS];
     int64_t query_stride, block_stride;
-    double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size] as real numbers */
-    double *expected;                          /* [num_tokens, num_heads, head_size] */
+    double *keys[MAX_SEQS], *values[MAX_SEQS]; /* [seq_len, num_kv_heads, head_size or v_size] as real numbers */
+    double *expected;                          /* [num_tokens, num_heads, v_size] */
     double *query_host;
     float slopes[128], sinks[128], kv_scales[2];
     struct tensor query, k_cache, v_cache, tables, seq_lens, starts, state_indices_on, alibi, sinks_on, kv_scales_on;
     bool is_copy; /* keys, values, expected and query_host are another fixture's */
 };
+
+static int32_t v_size(const struct attention_case *c)
+{
+    return c->v_head_size > 0 ? c->v_head_size : c->head_size;
+}
 
 static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
 {
@@ -65,7 +71,7 @@ static int64_t k_index(const struct fixture *f, int64_t block, int64_t head, int
 
 static int64_t v_index(const struct fixture *f, int64_t block, int64_t head, int64_t offset, int64_t d)
 {
-    return block * f->block_stride + (head * f->c->head_size + d) * f->c->block_size + offset;
+    return block * f->block_stride + (head * v_size(f->c) + d) * f->c->block_size + offset;
 }
 
 /* Stores a number in the cache and returns the number that a reader gets back. */
@@ -94,19 +100,19 @@ static double draw(const struct attention_case *c, struct random *random)
 static void fill_sequence(struct fixture *f, int32_t seq, const int32_t *blocks, struct random *random)
 {
     const struct attention_case *c = f->c;
-    const int64_t row = (int64_t)c->num_kv_heads * c->head_size, count = c->seq_lens[seq] * row;
-    f->keys[seq] = calloc((size_t)count + 1, sizeof(double));
-    f->values[seq] = calloc((size_t)count + 1, sizeof(double));
-    for (int32_t t = 0; t < c->seq_lens[seq]; t++)
-        for (int32_t h = 0; h < c->num_kv_heads && !is_hidden(f, seq, t); h++)
-            for (int32_t d = 0; d < c->head_size; d++) {
-                const int64_t block = blocks[t / c->block_size], offset = t % c->block_size;
-                const double k = draw(c, random), v = 2 * random_uniform(random) - 0.7;
-                f->keys[seq][t * row + h * c->head_size + d] =
-                    put(&f->k_cache, k_index(f, block, h, offset, d), k, f->kv_scales[0]);
-                f->values[seq][t * row + h * c->head_size + d] =
-                    put(&f->v_cache, v_index(f, block, h, offset, d), v, f->kv_scales[1]);
-            }
+    const int64_t heads = c->num_kv_heads, size = c->head_size, v_head = v_size(c), tokens = c->seq_lens[seq];
+    f->keys[seq] = calloc((size_t)(tokens * heads * size) + 1, sizeof(double));
+    f->values[seq] = calloc((size_t)(tokens * heads * v_head) + 1, sizeof(double));
+    for (int32_t t = 0; t < tokens; t++)
+        for (int32_t h = 0; h < heads && !is_hidden(f, seq, t); h++) {
+            const int64_t block = blocks[t / c->block_size], offset = t % c->block_size;
+            for (int32_t d = 0; d < size; d++)
+                f->keys[seq][(t * heads + h) * size + d] =
+                    put(&f->k_cache, k_index(f, block, h, offset, d), draw(c, random), f->kv_scales[0]);
+            for (int32_t d = 0; d < v_head; d++)
+                f->values[seq][(t * heads + h) * v_head + d] = put(&f->v_cache, v_index(f, block, h, offset, d),
+                                                                   2 * random_uniform(random) - 0.7, f->kv_scales[1]);
+        }
 }
 
 static void shuffle(int32_t *numbers, int32_t count, struct random *random)
@@ -130,7 +136,8 @@ static void make_cache(struct fixture *f, struct random *random)
     shuffle(order, num_blocks - 1, random);
     for (int32_t i = 0; i < c->num_seqs; i++) f->state_indices[i] = i;
     shuffle(f->state_indices, c->num_seqs, random);
-    f->block_stride = (int64_t)c->num_kv_heads * c->head_size * c->block_size;
+    const int32_t largest = v_size(c) > c->head_size ? v_size(c) : c->head_size;
+    f->block_stride = (int64_t)c->num_kv_heads * largest * c->block_size;
     if (random_between(random, 0, 1)) f->block_stride += 64 * random_between(random, 1, 5);
     const int64_t elements = num_blocks * f->block_stride;
     f->k_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
@@ -189,22 +196,24 @@ static void attend_head(void *fixture, int64_t index, int thread)
     const double sink = (double)f->sinks[h];
     const struct reference_query q = {.query = f->query_host + token * f->query_stride + h * c->head_size,
                                       .keys = f->keys[i] + kv_head * c->head_size,
-                                      .values = f->values[i] + kv_head * c->head_size,
+                                      .values = f->values[i] + kv_head * v_size(c),
                                       .stride = (int64_t)c->num_kv_heads * c->head_size,
+                                      .v_stride = (int64_t)c->num_kv_heads * v_size(c),
                                       .position = c->seq_lens[i] - f->query_start[i + 1] + (int32_t)token,
                                       .head = h,
                                       .kv_head = kv_head,
                                       .head_size = c->head_size,
+                                      .v_head_size = v_size(c),
                                       .params = &f->params,
                                       .alibi_slope = c->alibi ? (double)f->slopes[h] : 0,
                                       .sink = c->sinks ? &sink : NULL};
-    reference_attention(f->expected + index * c->head_size, &q);
+    reference_attention(f->expected + index * v_size(c), &q);
 }
 
 static void make_expected(struct fixture *f)
 {
     const struct attention_case *c = f->c;
-    f->expected = malloc(sizeof(double) * (size_t)f->num_tokens * (size_t)c->num_heads * (size_t)c->head_size);
+    f->expected = malloc(sizeof(double) * (size_t)f->num_tokens * (size_t)c->num_heads * (size_t)v_size(c));
     reference_for((int64_t)f->num_tokens * c->num_heads, attend_head, f);
 }
 
@@ -284,6 +293,7 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .num_heads = c->num_heads,
                                    .num_kv_heads = c->num_kv_heads,
                                    .head_size = c->head_size,
+                                   .v_head_size = v_size(c),
                                    .block_size = c->block_size,
                                    .block_stride = f->block_stride,
                                    .max_query_len = f->max_query_len,
@@ -298,7 +308,7 @@ static void run_route(struct fixture *f, enum route route, const char *name)
     struct backend *b = f->tb->b;
     char what[256];
     const struct attention_case *c = f->c;
-    const int64_t count = (int64_t)f->num_tokens * c->num_heads * c->head_size;
+    const int64_t count = (int64_t)f->num_tokens * c->num_heads * v_size(c);
     struct tensor out = tensor_poison(b, c->dtype, count);
     const struct attention_args args = arguments(f, out.data);
     if (route == ROUTE_V1) b->paged_attention_v1(b, &args);
@@ -306,8 +316,9 @@ static void run_route(struct fixture *f, enum route route, const char *name)
     if (route == ROUTE_PREFILL) b->paged_attention_prefill(b, &args);
     if (route == ROUTE_MIXED) paged_attention(b, &args, f->num_decodes, c->num_seqs);
     tensor_download(&out);
-    snprintf(what, sizeof what, "attention %s: %d seqs, up to %d of %d tokens, heads %d/%d of %d, blocks of %d, %s, %s",
-             name, c->num_seqs, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads, c->head_size,
+    snprintf(what, sizeof what,
+             "attention %s: %d seqs, up to %d of %d tokens, heads %d/%d of %d and %d, blocks of %d, %s, %s", name,
+             c->num_seqs, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads, c->head_size, v_size(c),
              c->block_size, dtype_name(c->dtype), dtype_name(c->cache_dtype));
     check_close(f->tb, what, &out, f->expected, count, c->dtype);
     tensor_free(&out);
@@ -320,7 +331,7 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
                                           .max_num_seqs = c->num_seqs,
                                           .max_model_len = c->max_seq_len > 0 ? c->max_seq_len : f->max_seq_len,
                                           .num_heads = c->num_heads,
-                                          .head_size = c->head_size,
+                                          .head_size = v_size(c) > c->head_size ? v_size(c) : c->head_size,
                                           .block_size = c->block_size,
                                           .max_in_features = 64,
                                           .vocab_size = 64};
@@ -400,6 +411,7 @@ static void make_arguments(const struct fixture *f, struct fused *u)
                                                .num_tokens = f->num_tokens,
                                                .num_kv_heads = c->num_kv_heads,
                                                .head_size = c->head_size,
+                                               .v_head_size = v_size(c),
                                                .block_size = c->block_size,
                                                .block_stride = f->block_stride,
                                                .dtype = c->dtype,
@@ -423,7 +435,7 @@ static void fused_make(struct fused *u, const struct fixture *f, enum dtype gain
     u->key_gain = tensor_random(b, gain_dtype, c->head_size, 2, random);
     u->query_norm = norm_of(&u->query_gain);
     u->key_norm = norm_of(&u->key_gain);
-    u->out = tensor_poison(b, c->dtype, (int64_t)f->num_tokens * c->num_heads * c->head_size);
+    u->out = tensor_poison(b, c->dtype, (int64_t)f->num_tokens * c->num_heads * v_size(c));
     make_places(f, u);
     make_arguments(f, u);
 }
@@ -473,7 +485,8 @@ static void assert_same(const struct tensor *a, const struct tensor *b)
 static bool is_for_fused(const struct attention_case *c)
 {
     const bool fp8 = dtype_size(c->cache_dtype) == 1 && c->block_size >= 16 && c->head_size % 16 == 0;
-    return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1;
+    return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1 &&
+           v_size(c) == c->head_size;
 }
 
 /* Gives both the same inputs: copies what is random from one to the other. */
@@ -640,6 +653,25 @@ static void every_head_size(void **state)
             c.query_lens[1] = 1;
             check_case(*state, &c);
         }
+}
+
+/* Heads of K and V of different sizes, the larger on either side: decodes short and long, chunks, prefills. */
+static void heads_of_two_sizes(void **state)
+{
+    static const int32_t sizes[][2] = {{192, 128}, {128, 192}, {64, 112}, {80, 64}, {256, 96}, {48, 16}};
+    for (int i = 0; i < 24; i++) {
+        const int32_t lengths[] = {37, 1, 260, 700};
+        struct attention_case c = decode_case(lengths, 4, 6, 2, sizes[i % 6][0], block_sizes[i % 5]);
+        c.v_head_size = sizes[i % 6][1];
+        if (i / 6 != 0) c.dtype = c.cache_dtype = i % 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+        if (i / 6 == 3) c.cache_dtype = DTYPE_FP8_E4M3, c.kv_scales[0] = 0.37f, c.kv_scales[1] = 0.02f;
+        c.sinks = i % 4 ? SINKS_EVEN : SINKS_NONE;
+        c.params.window = i % 3 == 0 ? 30 : 0;
+        c.poison_before_window = c.params.window > 0;
+        check_case(*state, &c);
+        c.query_lens[2] = 90, c.query_lens[3] = 210;
+        check_case(*state, &c);
+    }
 }
 
 static void decodes_every_type(void **state)
@@ -1165,6 +1197,7 @@ int main(void)
         cmocka_unit_test(decodes_at_every_edge),
         cmocka_unit_test(decodes_long_contexts),
         cmocka_unit_test(every_head_size),
+        cmocka_unit_test(heads_of_two_sizes),
         cmocka_unit_test(decodes_every_type),
         cmocka_unit_test(decodes_every_head_ratio),
         cmocka_unit_test(decodes_many_sequences),

@@ -140,6 +140,7 @@ static void check_stored(const struct test_backend *tb, enum dtype dtype, enum d
                                           .num_tokens = count,
                                           .num_kv_heads = 1,
                                           .head_size = HEAD,
+                                          .v_head_size = HEAD,
                                           .block_size = BLOCK,
                                           .block_stride = HEAD * BLOCK,
                                           .dtype = dtype,

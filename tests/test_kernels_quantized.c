@@ -162,14 +162,15 @@ struct sums {
 
 static struct sums sums_of(const double *x, const double *x_errors, const double *w, double w_error, int64_t n)
 {
-    struct sums s = {0};
+    double value = 0, variance = 0, bound = 0;
+#pragma omp simd reduction(+ : value, variance, bound)
     for (int64_t i = 0; i < n; i++) {
         const double dx = fabs(x_errors[i] * w[i]), dw = fabs(x[i] * w[i] * w_error);
-        s.value += x[i] * w[i];
-        s.variance += (dx * dx + 2 * dw * dw) / 3; /* the scale is rounded, and then the element */
-        s.bound += dx + 2 * dw;
+        value += x[i] * w[i];
+        variance += (dx * dx + 2 * dw * dw) / 3; /* the scale is rounded, and then the element */
+        bound += dx + 2 * dw;
     }
-    return s;
+    return (struct sums){value, variance, bound};
 }
 
 struct product {
@@ -220,6 +221,7 @@ static void check_result(const struct test_backend *tb, const struct quantized_c
 
 static void check_linear(struct test_backend *tb, const struct quantized_case *c)
 {
+    if (!kernel_test_takes(tb)) return;
     char what[300];
     const int64_t x_stride = c->in_features + c->x_pad, out_stride = c->out_features + c->out_pad;
     struct quantized_weight q = make_weight(tb, c);
@@ -252,6 +254,7 @@ static void check_linear(struct test_backend *tb, const struct quantized_case *c
 static void check_segments(struct test_backend *tb, const struct quantized_case *c, const int32_t *sizes, int32_t count)
 {
     enum { MAX_SEGMENTS = 64 };
+    if (!kernel_test_takes(tb)) return;
     const int64_t n = c->in_features, m = c->out_features;
     int32_t starts[MAX_SEGMENTS + 1] = {2};
     for (int32_t s = 0; s < count; s++) starts[s + 1] = starts[s] + sizes[s];

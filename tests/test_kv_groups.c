@@ -34,16 +34,24 @@ static struct kv_groups assign(const struct batch_limits *limits)
     return groups;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Elements of a token's K, or of its V, of which there may be more. */
+static int64_t room(int32_t layer)
+{
+    const struct attention_spec *a = &spec.layers[layer].attention;
+    return larger(attention_k_size(a), attention_v_size(a));
+}
+
 /* Whether a block of the group has room for the layer's tokens. */
 static bool tokens_fit(const struct batch_limits *limits, int32_t layer, int32_t group)
 {
     int64_t most = 0;
-    for (int32_t i = 0; i < spec.num_layers; i++) {
-        const int64_t size = attention_kv_size(&spec.layers[i].attention);
-        if (size > most) most = size;
-    }
-    return attention_kv_size(&spec.layers[layer].attention) * batch_block_size(limits, group) <=
-           most * limits->block_size;
+    for (int32_t i = 0; i < spec.num_layers; i++) most = larger(most, room(i));
+    return room(layer) * batch_block_size(limits, group) <= most * limits->block_size;
 }
 
 /* Every layer has tensors that no other layer of its group has, there are as few as that takes, and no group's window
@@ -256,6 +264,23 @@ static void smaller_layers_pack_more_tokens(void **state)
                                                6 * 2 * 2 * (8 * 512 - 16 * 160), 6 * 2 * 2 * (8 * 512 - 16 * 160)}});
 }
 
+/* MiMo-V2-Flash: the tensors of V have as large blocks as those of K, of which heads of 128 fill two thirds. */
+static void heads_of_v_may_be_smaller(void **state)
+{
+    (void)state;
+    const int32_t windows[] = {0, 128};
+    make_spec(8, windows, 2);
+    set_heads(0, 4, 192);
+    set_heads(128, 8, 192);
+    for (int32_t i = 0; i < 8; i++) spec.layers[i].attention.v_head_size = 128;
+    const int64_t unused = 4 * 16 * 8 * 64 * 2;
+    check_blocks(16, &(struct expected_blocks){2, 4, {32, 16}, 16 * 8 * 192, {unused, unused}});
+    assert_int_equal(kv_cache_token_bytes(&spec, DTYPE_BFLOAT16), (4 * 4 + 4 * 8) * (192 + 128) * 2);
+    set_heads(0, 4, 64); /* V of 4 x 128 is a third of 8 x 192, K of 4 x 64 a sixth */
+    check_blocks(16, &(struct expected_blocks){
+                         2, 4, {32, 16}, 16 * 8 * 192, {4 * 2 * (2 * 16 * 8 * 192 - 32 * 4 * 192), unused}});
+}
+
 /* Layers of one window whose sizes differ are of several groups, unless their blocks hold as many tokens. */
 static void layers_of_one_window_may_differ(void **state)
 {
@@ -440,6 +465,7 @@ int main(void)
         cmocka_unit_test(random_models),
         cmocka_unit_test(limits_must_suit_the_model),
         cmocka_unit_test(smaller_layers_pack_more_tokens),
+        cmocka_unit_test(heads_of_v_may_be_smaller),
         cmocka_unit_test(layers_of_one_window_may_differ),
         cmocka_unit_test(blocks_of_two_sizes_are_counted),
         cmocka_unit_test(longest_request_is_the_inverse),

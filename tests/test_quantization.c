@@ -292,6 +292,39 @@ static void test_apply_groups(void **state)
     }
 }
 
+/* Experts have no zero points, one group size for all of their matrices, and scales of the checkpoint's type. */
+static void test_apply_experts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *format, *words;
+    } cases[] = {
+        {"quantize/qwen3_moe", "fp8", "fp8, per channel, activations too (W8A8), quantized while loading"},
+        {"quantize/qwen3_moe", "int8",
+         "int8, per channel, activations too (W8A8), quantized while loading; int8, per channel, quantized while "
+         "loading"},
+        {"quantize/qwen3_moe", "int4",
+         "int4, groups of 64, asymmetric, quantized while loading; int4, groups of 32, asymmetric, quantized while "
+         "loading; int4, groups of 32, quantized while loading"},
+        {"golden/qwen3_moe", "int4",
+         "int4, groups of 32, asymmetric, quantized while loading; int4, groups of 128, asymmetric, quantized while "
+         "loading"},
+        {"golden/llama4", "int4",
+         "int4, groups of 32, quantized while loading; int4, groups of 128, quantized while loading"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[512];
+        struct model_config config;
+        struct error err = {""};
+        snprintf(folder, sizeof folder, "%s/%s", QUIRE_TEST_DATA, cases[i].model);
+        assert_int_equal(model_config_load(folder, NULL, NULL, &config, &err), STATUS_OK);
+        assert_int_equal(quantization_apply(&config.spec, cases[i].format, &err), STATUS_OK);
+        assert_string_equal(quantization_words(&config.spec).text, cases[i].words);
+        const struct weight_scheme *down = &config.spec.schemes[config.spec.layers[0].schemes[TENSOR_EXPERT_DOWN]];
+        if (i == 1 || i == 2) assert_int_equal(down->scale_dtype, DTYPE_BFLOAT16);
+    }
+}
+
 static void test_apply_refused(void **state)
 {
     struct model_spec spec = load_plain(*state, "vocab_size", 320);
@@ -376,9 +409,9 @@ static void test_mutations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_configs),       TEST(test_schemes),       TEST(test_words_of_a_model),   TEST(test_apply),
-        TEST(test_apply_groups),  TEST(test_apply_refused), TEST(test_apply_to_quantized), TEST(test_mutations),
-        TEST(test_modelopt_file),
+        TEST(test_configs),      TEST(test_schemes),       TEST(test_words_of_a_model), TEST(test_apply),
+        TEST(test_apply_groups), TEST(test_apply_experts), TEST(test_apply_refused),    TEST(test_apply_to_quantized),
+        TEST(test_mutations),    TEST(test_modelopt_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,8 @@ static void quantize_there(const struct weight_quantize_args *args)
     memcpy(sample.zeros, pinned->zeros, sizeof sample.zeros);
 }
 
-static const struct weight *quantize(enum dtype dtype, int64_t num_rows, int64_t in_features, enum weight_format format,
-                                     int64_t group_size, enum dtype scale_dtype)
+static const struct weight *quantize_with(bool zeros, enum dtype dtype, int64_t num_rows, int64_t in_features,
+                                          enum weight_format format, int64_t group_size, enum dtype scale_dtype)
 {
     uint8_t *rows = sample.rows + (in_features % 2); /* rows at odd addresses too */
     memset(sample.data, 0xa5, sizeof sample.data);
@@ -91,17 +91,23 @@ static const struct weight *quantize(enum dtype dtype, int64_t num_rows, int64_t
                                                   .data = sample.data,
                                                   .scales = sample.scales,
                                                   .scale_dtype = scale_dtype,
-                                                  .zeros = format == WEIGHT_INT4 ? sample.zeros : NULL});
+                                                  .zeros = zeros ? sample.zeros : NULL});
     sample.weight = (struct weight){.format = format,
                                     .out_features = num_rows,
                                     .in_features = in_features,
                                     .data = sample.data,
                                     .scales = sample.scales,
-                                    .scale_dtype = scale_dtype,
+                                    .scale_dtype = format == WEIGHT_INT4 ? scale_dtype : DTYPE_FLOAT32,
                                     .scale_rows = 1,
                                     .group_size = format == WEIGHT_INT4 ? group_size : in_features,
-                                    .zeros = format == WEIGHT_INT4 ? sample.zeros : NULL};
+                                    .zeros = zeros ? sample.zeros : NULL};
     return &sample.weight;
+}
+
+static const struct weight *quantize(enum dtype dtype, int64_t num_rows, int64_t in_features, enum weight_format format,
+                                     int64_t group_size, enum dtype scale_dtype)
+{
+    return quantize_with(format == WEIGHT_INT4, dtype, num_rows, in_features, format, group_size, scale_dtype);
 }
 
 static void fill(int64_t num_rows, int64_t in_features)
@@ -130,11 +136,18 @@ static void check_codes(const struct weight *w)
         for (int64_t i = 0; i < w->in_features; i++) {
             const int64_t g = o * groups + i / w->group_size;
             const double x = sample.x[o * w->in_features + i], scale = dtype_load(w->scales, w->scale_dtype, g);
-            const double least = distance_to_nearest(x, w->format, scale, w->zeros ? w->zeros[g] : 0);
+            const double least = distance_to_nearest(x, w->format, scale, w->zeros ? w->zeros[g] : 8);
             const double distance = fabs(x - weight_element(w, o, i));
             if (!(distance <= least + 1e-6 * (fabs(x) + scale)))
                 fail_msg("row %d, feature %d: %g is off by %g instead of %g", (int)o, (int)i, x, distance, least);
         }
+}
+
+static float rounded(float scale, enum dtype dtype)
+{
+    float stored; /* of any dtype */
+    dtype_store(&stored, dtype, 0, dtype == DTYPE_FLOAT16 ? fmaxf(scale, 0x1p-14f) : scale);
+    return dtype_load(&stored, dtype, 0);
 }
 
 static void test_fp8_and_int8(void **state)
@@ -146,12 +159,14 @@ static void test_fp8_and_int8(void **state)
         const enum weight_format format = t / 3 % 2 ? WEIGHT_INT8 : WEIGHT_FP8;
         const int64_t in_features = sizes[t / 6], num_rows = 20;
         fill(num_rows, in_features);
-        const struct weight *w = quantize(dtype, num_rows, in_features, format, 0, DTYPE_FLOAT32);
+        const enum dtype scale_dtype = format == WEIGHT_INT8 ? dtype : DTYPE_FLOAT32;
+        const struct weight *w = quantize(dtype, num_rows, in_features, format, 0, scale_dtype);
         check_codes(w);
         for (int64_t o = 0; o < num_rows; o++) {
             float largest = 0;
             for (int64_t i = 0; i < in_features; i++) largest = fmaxf(largest, fabsf(sample.x[o * in_features + i]));
-            assert_true(((const float *)w->scales)[o] == largest / (format == WEIGHT_FP8 ? 448 : 127));
+            const float expected = rounded(largest / (format == WEIGHT_FP8 ? 448 : 127), scale_dtype);
+            assert_true(((const float *)w->scales)[o] == expected);
         }
         assert_int_equal(sample.data[num_rows * in_features], 0xa5);
     }
@@ -232,6 +247,43 @@ static void test_int4(void **state)
     }
 }
 
+/* Without zero points. compressed-tensors' scale is the largest magnitude / 7.5: no group of ours is worse by more than
+ * the scale's rounding, and all together are better. */
+static void test_int4_symmetric(void **state)
+{
+    (void)state;
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_FLOAT16, DTYPE_BFLOAT16};
+    for (int t = 0; t < 3 * 3; t++) {
+        const int64_t size = 32 << t / 3, num_rows = 20, in_features = 3 * size;
+        double relative = 0, least = 0;
+        fill(num_rows, in_features);
+        const struct weight *w =
+            quantize_with(false, dtypes[t % 3], num_rows, in_features, WEIGHT_INT4, size, dtypes[t % 3]);
+        check_codes(w);
+        for (int64_t g = 0; g < 3 * num_rows; g++) {
+            const float *x = sample.x + g * size;
+            double error = 0, best = INFINITY;
+            float largest = 0;
+            for (int64_t i = 0; i < size; i++) {
+                const double d = x[i] - weight_element(w, g / 3, g % 3 * size + i);
+                error += d * d;
+                largest = fmaxf(largest, fabsf(x[i]));
+            }
+            for (int percent = 30; percent <= 115; percent++)
+                best = fmin(best, group_error(x, size, largest / 7.5 * percent / 100, 8));
+            const double theirs = group_error(x, size, rounded(largest / 7.5f, w->scale_dtype), 8);
+            if (!(error < 1.02 * theirs)) fail_msg("group %d: %g, theirs %g", (int)g, error, theirs);
+            relative += error / theirs / (double)(3 * num_rows);
+            least += error / best / (double)(3 * num_rows);
+        }
+        print_message("groups of %d: %.4f times compressed-tensors' squared error, %.4f times the least\n", (int)size,
+                      relative, least);
+        if (!(relative < 0.95 && least < 1.12)) fail_msg("groups of %d: %g, %g", (int)size, relative, least);
+        assert_int_equal(sample.zeros[0], 0xa5);
+        assert_int_equal(sample.data[num_rows * in_features / 2], 0xa5);
+    }
+}
+
 /* Elements that are multiples of a scale, -5 to 10 of them, come back as they are. */
 static void test_int4_exact(void **state)
 {
@@ -239,6 +291,9 @@ static void test_int4_exact(void **state)
     for (int64_t i = 0; i < 64; i++) sample.x[i] = 0.25f * (float)(i % 16 - 5);
     const struct weight *w = quantize(DTYPE_BFLOAT16, 1, 64, WEIGHT_INT4, 64, DTYPE_BFLOAT16);
     assert_int_equal(w->zeros[0], 5);
+    for (int64_t i = 0; i < 64; i++) assert_true(weight_element(w, 0, i) == sample.x[i]);
+    for (int64_t i = 0; i < 64; i++) sample.x[i] = 0.25f * (float)(i % 16 - 8);
+    w = quantize_with(false, DTYPE_BFLOAT16, 1, 64, WEIGHT_INT4, 64, DTYPE_BFLOAT16);
     for (int64_t i = 0; i < 64; i++) assert_true(weight_element(w, 0, i) == sample.x[i]);
 }
 
@@ -340,6 +395,7 @@ static void test_on_gpu(void **state)
     test_fp8_and_int8(state);
     test_all_halves(state);
     test_int4(state);
+    test_int4_symmetric(state);
     test_int4_exact(state);
     test_odd_rows(state);
     test_extremes(state);
@@ -349,10 +405,15 @@ static void test_on_gpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fp8_and_int8), cmocka_unit_test(test_all_halves),
-        cmocka_unit_test(test_int4),         cmocka_unit_test(test_int4_exact),
-        cmocka_unit_test(test_odd_rows),     cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_long_rows),    cmocka_unit_test_setup_teardown(test_on_gpu, open_gpu, close_gpu),
+        cmocka_unit_test(test_fp8_and_int8),
+        cmocka_unit_test(test_all_halves),
+        cmocka_unit_test(test_int4),
+        cmocka_unit_test(test_int4_symmetric),
+        cmocka_unit_test(test_int4_exact),
+        cmocka_unit_test(test_odd_rows),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_long_rows),
+        cmocka_unit_test_setup_teardown(test_on_gpu, open_gpu, close_gpu),
     };
     srand(1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -274,8 +274,8 @@ static void check_quantized(const struct tensor *t, const struct weight *w, int6
                                               .group_size = t->scheme.group_size,
                                               .data = parts[WEIGHT_DATA],
                                               .scales = parts[WEIGHT_SCALES],
-                                              .scale_dtype = w->scale_dtype,
-                                              .zeros = parts[WEIGHT_ZEROS]};
+                                              .scale_dtype = t->scheme.scale_dtype,
+                                              .zeros = t->scheme.has_zeros ? parts[WEIGHT_ZEROS] : NULL};
     const struct weight_rows all = weight_parts(w);
     const struct weight_rows rows = weight_rows_at(w, &all, first);
     quantize_rows(&args);
@@ -335,12 +335,21 @@ static void test_quantizing(void **state)
 {
     static const struct quantized_form all[] = {
         {"fp8", {FP8, .quantize = true, .quantize_x = true}, .lm_head = true},
-        {"int8", {INT8, .quantize = true}, .merged = true},
+        {"int8", {INT8, .quantize = true, .scale_dtype = DTYPE_BFLOAT16}, .merged = true},
         {"int4",
-         {.is_quantized = true, .quantize = true, .format = WEIGHT_INT4, .group_size = 64, .has_zeros = true},
+         {.is_quantized = true,
+          .quantize = true,
+          .format = WEIGHT_INT4,
+          .group_size = 64,
+          .has_zeros = true,
+          .scale_dtype = DTYPE_FLOAT16},
          .merged = true},
-        {"int4, groups of 128",
-         {.is_quantized = true, .quantize = true, .format = WEIGHT_INT4, .group_size = 128, .has_zeros = true},
+        {"int4, groups of 128, symmetric",
+         {.is_quantized = true,
+          .quantize = true,
+          .format = WEIGHT_INT4,
+          .group_size = 128,
+          .scale_dtype = DTYPE_BFLOAT16},
          .merged = false},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -75,7 +75,7 @@ static void add_layer(struct checkpoint *c, const struct model_spec *m, int i)
 {
     char name[128];
     const struct layer_spec *l = &m->layers[i];
-    const int64_t q = attention_q_size(&l->attention), kv = attention_kv_size(&l->attention);
+    const int64_t q = attention_q_size(&l->attention), kv = attention_k_size(&l->attention);
     const int64_t inner = l->mlp.intermediate_size;
     snprintf(name, sizeof name, "model.layers.%d.input_layernorm.weight", i);
     add(c, name, m->hidden_size, 0);
@@ -211,7 +211,7 @@ static int64_t expected_bytes(const struct model_spec *c)
 {
     const struct layer_spec *l = &c->layers[0];
     const int64_t hidden = c->hidden_size, inner = l->mlp.intermediate_size;
-    const int64_t q = attention_q_size(&l->attention), kv = attention_kv_size(&l->attention);
+    const int64_t q = attention_q_size(&l->attention), kv = attention_k_size(&l->attention);
     const int64_t layer = 2 * hidden + 2 * hidden * q + 2 * hidden * kv + 3 * hidden * inner;
     int64_t biases = 0;
     for (int32_t i = 0; i < c->num_layers; i++) {
@@ -226,7 +226,7 @@ static int64_t expected_bytes(const struct model_spec *c)
 static void check_all(const struct model_weights *w, const struct model_spec *c, enum dtype dtype)
 {
     const struct layer_spec *l = &c->layers[0];
-    const int64_t q = attention_q_size(&l->attention), kv = attention_kv_size(&l->attention);
+    const int64_t q = attention_q_size(&l->attention), kv = attention_k_size(&l->attention);
     const int64_t inner = l->mlp.intermediate_size;
     check_matrix(&w->embedding, c->vocab_size, c->hidden_size, dtype, false);
     check_matrix(&w->lm_head, c->vocab_size, c->hidden_size, dtype, false);
@@ -414,7 +414,8 @@ static double relative_error(const struct weight *quantized, const struct weight
 }
 
 /* Experts that are quantized while they are loaded, from files with a tensor for each matrix, with one for all experts
- * of a layer, and with one that is transposed, in which gate and up take turns. */
+ * of a layer, and with one that is transposed, in which gate and up take turns. Those of 16 or 24 features have no
+ * groups of int4, and stay floats. */
 static void test_quantized_experts(void **state)
 {
     (void)state;
@@ -436,7 +437,7 @@ static void test_quantized_experts(void **state)
                     fail_msg("%s, %s: \"%s\" is off by %g", names[i], formats[k].format, tensor->name, error);
                 quantized += weight_is_quantized(of_q);
             }
-            assert_true(quantized > 0);
+            assert_int_equal(quantized > 0, k < 2);
             model_weights_close(&w), model_weights_close(&q);
         }
 }

@@ -27,18 +27,39 @@ static void act_and_mul(const struct cpu_kernels *kernels, enum activation activ
     }
 }
 
+/* NaN stays NaN. */
+static void limit_gate(float limit, float *gate, float *up, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    }
+}
+
+/* out = activation(x), of at most CPU_PIECE elements. */
+static void activate_gate(const struct cpu_kernels *kernels, enum activation activation, float *out, const float *x,
+                          int64_t count)
+{
+    float ones[CPU_PIECE];
+    for (int64_t i = 0; i < count; i++) ones[i] = 1;
+    act_and_mul(kernels, activation, out, x, ones, count);
+}
+
 void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *params, float *gate, float *up,
               int64_t count)
 {
-    const float limit = params->limit, sharpness = 1.702f;
-    for (int64_t i = 0; i < count && limit > 0; i++) {
-        gate[i] = gate[i] > limit ? limit : gate[i];
-        up[i] = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+    const float sharpness = 1.702f;
+    if (params->kind == GATE_MULTIPLY && params->limit > 0) {
+        activate_gate(kernels, params->activation, gate, gate, count);
+        limit_gate(params->limit, gate, up, count);
+        for (int64_t i = 0; i < count; i++) gate[i] *= up[i];
+        return;
     }
     if (params->kind == GATE_MULTIPLY) {
         act_and_mul(kernels, params->activation, gate, gate, up, count);
         return;
     }
+    if (params->limit > 0) limit_gate(params->limit, gate, up, count);
     /* g sigmoid(c g) = silu(c g) / c */
     for (int64_t i = 0; i < count; i++) gate[i] *= sharpness, up[i] = (up[i] + 1) / sharpness;
     kernels->silu_and_mul(gate, gate, up, count);
@@ -54,7 +75,8 @@ static void act_token(const struct cpu_state *s, const void *act_args, int64_t t
     const void *row = cpu_element(args->gate_up, dtype, (args->up ? 1 : 2) * t * size);
     const void *ups = args->up ? cpu_element(args->up, dtype, t * args->up_stride) : cpu_element(row, dtype, size);
     void *out = cpu_element_out(args->out, dtype, t * size);
-    if (dtype == DTYPE_FLOAT32) {
+    const struct gate_params params = {GATE_MULTIPLY, args->activation, args->limit};
+    if (dtype == DTYPE_FLOAT32 && args->limit <= 0) {
         act_and_mul(kernels, args->activation, out, row, ups, size);
         return;
     }
@@ -63,7 +85,7 @@ static void act_token(const struct cpu_state *s, const void *act_args, int64_t t
         const int64_t n = min_i64(CPU_PIECE, size - i);
         kernels->to_float(gate, cpu_element(row, dtype, i), dtype, n);
         kernels->to_float(up, cpu_element(ups, dtype, i), dtype, n);
-        act_and_mul(kernels, args->activation, gate, gate, up, n);
+        cpu_gate(kernels, &params, gate, up, n);
         kernels->from_float(cpu_element_out(out, dtype, i), gate, dtype, n);
     }
 }
@@ -92,7 +114,6 @@ static void relu(float *out, const float *x, int64_t count)
 static void activate(const struct cpu_kernels *kernels, const struct activate_args *args, float *out, const float *x,
                      int64_t count)
 {
-    float ones[CPU_PIECE];
     switch (args->activation) {
     case ACTIVATION_XIELU:
         xielu(&args->xielu, out, x, count);
@@ -105,8 +126,7 @@ static void activate(const struct cpu_kernels *kernels, const struct activate_ar
         for (int64_t i = 0; i < count; i++) out[i] *= out[i];
         break;
     default:
-        for (int64_t i = 0; i < count; i++) ones[i] = 1;
-        act_and_mul(kernels, args->activation, out, x, ones, count);
+        activate_gate(kernels, args->activation, out, x, count);
     }
 }
 

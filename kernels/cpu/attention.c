@@ -33,9 +33,9 @@ struct tile {
     int32_t position[TILE_ROWS], head[TILE_ROWS];
     int64_t token[TILE_ROWS];             /* row of query and out */
     float max[TILE_ROWS], sum[TILE_ROWS]; /* of the softmax so far */
-    float *query, *out;                   /* [rows, head_size] scaled query; weighted sum of V so far */
-    float *scores;                        /* [rows, chunk] */
-    float *k, *v;                         /* converted K of one block; converted V of the blocks of a chunk */
+    float *query, *out; /* [rows, head_size] scaled query; [rows, v_head_size] weighted sum of V so far */
+    float *scores;      /* [rows, chunk] */
+    float *k, *v;       /* converted K of one block; converted V of the blocks of a chunk */
 };
 
 static int64_t chunk_tokens(int64_t block_size)
@@ -43,10 +43,10 @@ static int64_t chunk_tokens(int64_t block_size)
     return max_i64(block_size, CHUNK / block_size * block_size);
 }
 
-static int64_t tile_bytes(int64_t head_size, int64_t block_size)
+static int64_t tile_bytes(int64_t head_size, int64_t v_head_size, int64_t block_size)
 {
     int64_t chunk = chunk_tokens(block_size);
-    int64_t floats = 2 * TILE_ROWS * head_size + TILE_ROWS * chunk + (block_size + chunk) * head_size;
+    int64_t floats = (TILE_ROWS + block_size) * head_size + TILE_ROWS * chunk + (TILE_ROWS + chunk) * v_head_size;
     return cpu_align(floats * (int64_t)sizeof(float));
 }
 
@@ -65,14 +65,14 @@ static int32_t rows_per_tile(const struct attention_args *args)
 static void tile_scratch(struct tile *tile, const struct cpu_state *s, const struct attention_args *args, int thread)
 {
     int64_t head_size = args->head_size, block_size = args->block_size;
-    int64_t bytes = tile_bytes(head_size, block_size);
+    int64_t bytes = tile_bytes(head_size, args->v_head_size, block_size);
     assert((thread + 1) * bytes <= s->workspace_bytes);
     tile->args = args;
     tile->kernels = s->kernels;
     tile->sparse = is_sparse(args);
     tile->query = (float *)(s->workspace + thread * bytes);
     tile->out = tile->query + TILE_ROWS * head_size;
-    tile->scores = tile->out + TILE_ROWS * head_size;
+    tile->scores = tile->out + TILE_ROWS * args->v_head_size;
     tile->k = tile->scores + TILE_ROWS * chunk_tokens(block_size);
     tile->v = tile->k + block_size * head_size;
 }
@@ -120,18 +120,10 @@ static bool tile_begin(struct tile *tile, int32_t seq, int32_t kv_head, int64_t 
         tile->sum[r] = 0;
         load_query(tile, r);
     }
-    memset(tile->out, 0, sizeof(float) * (size_t)(rows * args->head_size));
+    memset(tile->out, 0, sizeof(float) * (size_t)(rows * args->v_head_size));
     tile->end = tile->position[rows - 1] + 1;
     tile->first = first_token(args->params, tile->position[0]);
     return true;
-}
-
-/* The part of a physical block of K or V that is of the tile's KV head: [head_size, block_size] elements. */
-static const void *head_of_block(const struct tile *tile, const void *cache, int64_t block)
-{
-    const struct attention_args *args = tile->args;
-    return cpu_element(cache, args->cache_dtype,
-                       block * args->block_stride + (int64_t)tile->kv_head * args->head_size * args->block_size);
 }
 
 /* The inner loops take K in groups of 4 or 8 elements. */
@@ -159,7 +151,7 @@ static const float *block_keys(const struct tile *tile, int64_t block)
 {
     const struct attention_args *args = tile->args;
     int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in = head_of_block(tile, args->k_cache, block);
+    const void *in = cpu_element(args->k_cache, args->cache_dtype, block * args->block_stride + tile->kv_head * count);
     if (args->cache_dtype == DTYPE_FLOAT32) return in;
     if (dtype_size(args->cache_dtype) == 1) {
         convert_fp8_keys(tile->k, tile, in);
@@ -169,10 +161,10 @@ static const float *block_keys(const struct tile *tile, int64_t block)
     return tile->k;
 }
 
-/* Sets V [head_size, block_size] to zero for tokens that no row attends to. The block begins with token `start`. */
+/* Sets V [v_head_size, block_size] to zero for tokens that no row attends to. The block begins with token `start`. */
 static void zero_hidden(const struct tile *tile, float *values, int64_t start, const float *scores)
 {
-    int64_t block_size = tile->args->block_size, head_size = tile->args->head_size;
+    int64_t block_size = tile->args->block_size, head_size = tile->args->v_head_size;
     for (int64_t t = 0; t < block_size; t++) {
         bool hidden = start + t < tile->first || start + t >= tile->end || (tile->sparse && scores[t] == -INFINITY);
         for (int64_t d = 0; hidden && d < head_size; d++) values[d * block_size + t] = 0;
@@ -185,8 +177,8 @@ static const float *block_values(const struct tile *tile, float *scratch, int64_
                                  const float *scores)
 {
     const struct attention_args *args = tile->args;
-    int64_t count = (int64_t)args->block_size * args->head_size;
-    const void *in = head_of_block(tile, args->v_cache, block);
+    int64_t count = (int64_t)args->block_size * args->v_head_size;
+    const void *in = cpu_element(args->v_cache, args->cache_dtype, block * args->block_stride + tile->kv_head * count);
     bool all_seen = start >= tile->first && start + args->block_size <= tile->end && !tile->sparse;
     if (args->cache_dtype == DTYPE_FLOAT32 && all_seen) return in;
     tile->kernels->to_float(scratch, in, args->cache_dtype, count);
@@ -238,9 +230,9 @@ static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t w
         return;
     }
     float factor = tile->max[row] == -INFINITY ? 0 : expf(tile->max[row] - max);
-    float *out = tile->out + (int64_t)row * tile->args->head_size;
+    float *out = tile->out + (int64_t)row * tile->args->v_head_size;
     if (factor != 1)
-        for (int32_t d = 0; d < tile->args->head_size; d++) out[d] *= factor;
+        for (int32_t d = 0; d < tile->args->v_head_size; d++) out[d] *= factor;
     tile->sum[row] = tile->sum[row] * factor + tile->kernels->exponentials(scores, max, width);
     tile->max[row] = max;
 }
@@ -266,7 +258,7 @@ static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int
     }
     for (int32_t r = 0; r < tile->rows; r++) mask_row(tile, r, tile->scores + (int64_t)r * width, start, width);
     for (int32_t i = 0; i < num_blocks; i++)
-        values[i] = block_values(tile, tile->v + (int64_t)i * block_size * args->head_size, blocks[i],
+        values[i] = block_values(tile, tile->v + (int64_t)i * block_size * args->v_head_size, blocks[i],
                                  start + i * block_size, tile->scores + i * block_size);
     for (int32_t r = 0; r < tile->rows; r++) softmax_row(tile, r, tile->scores + (int64_t)r * width, width);
     tile->kernels->weighted_values(&(struct cpu_values_args){.out = tile->out,
@@ -275,7 +267,7 @@ static void tile_chunk(struct tile *tile, int32_t start, int32_t num_blocks, int
                                                              .values = values,
                                                              .num_rows = tile->rows,
                                                              .num_blocks = num_blocks,
-                                                             .head_size = args->head_size,
+                                                             .head_size = args->v_head_size,
                                                              .block_size = block_size});
 }
 
@@ -300,15 +292,15 @@ static float sink_weight(const struct attention_args *args, int64_t head, float 
 /* The row's result, normalised in place; 0 if it attended to nothing. */
 static float *tile_result(const struct tile *tile, int32_t row)
 {
-    float *out = tile->out + (int64_t)row * tile->args->head_size;
+    float *out = tile->out + (int64_t)row * tile->args->v_head_size;
     float factor = tile->sum[row] == 0 ? 0 : kv_scale(tile->args, 1) / tile->sum[row];
-    for (int32_t d = 0; d < tile->args->head_size; d++) out[d] *= factor;
+    for (int32_t d = 0; d < tile->args->v_head_size; d++) out[d] *= factor;
     return out;
 }
 
 static void *out_row(const struct attention_args *args, int64_t token, int64_t head)
 {
-    return cpu_element_out(args->out, args->dtype, (token * args->num_heads + head) * args->head_size);
+    return cpu_element_out(args->out, args->dtype, (token * args->num_heads + head) * args->v_head_size);
 }
 
 /* One tile of one sequence over its whole context. */
@@ -322,7 +314,7 @@ static void attend_tile(const struct cpu_state *s, const struct attention_args *
     for (int32_t r = 0; r < tile.rows; r++) {
         tile.sum[r] += sink_weight(args, tile.head[r], tile.max[r]);
         s->kernels->from_float(out_row(args, tile.token[r], tile.head[r]), tile_result(&tile, r), args->dtype,
-                               args->head_size);
+                               args->v_head_size);
     }
 }
 
@@ -369,9 +361,9 @@ void cpu_paged_attention(struct backend *b, const struct attention_args *args)
 }
 
 /* What v2 stores for one head of one sequence and one partition: max, sum and the normalised result. */
-static int64_t partial_floats(int64_t head_size)
+static int64_t partial_floats(int64_t v_head_size)
 {
-    return head_size + 2;
+    return v_head_size + 2;
 }
 
 /* Contexts are cut into partitions. */
@@ -395,10 +387,10 @@ static void attend_partition(const struct cpu_state *s, const void *parts, int64
     int64_t from = partition * PAGED_ATTENTION_PARTITION_SIZE;
     tile_attend(&tile, (int32_t)from, (int32_t)min_i64(tile.end, from + PAGED_ATTENTION_PARTITION_SIZE));
     for (int32_t r = 0; r < tile.rows; r++) {
-        float *partial = partials + (tile.head[r] * num_partitions + partition) * partial_floats(args->head_size);
+        float *partial = partials + (tile.head[r] * num_partitions + partition) * partial_floats(args->v_head_size);
         partial[0] = tile.sum[r] == 0 ? -FLT_MAX : tile.max[r];
         partial[1] = tile.sum[r];
-        memcpy(partial + 2, tile_result(&tile, r), sizeof(float) * (size_t)args->head_size);
+        memcpy(partial + 2, tile_result(&tile, r), sizeof(float) * (size_t)args->v_head_size);
     }
 }
 
@@ -408,7 +400,7 @@ static void reduce_partitions(const struct cpu_state *s, const void *parts, int6
     (void)thread;
     const struct parts *p = parts;
     const struct attention_args *args = p->args;
-    const int64_t head_size = args->head_size, size = partial_floats(head_size), num_partitions = p->num_partitions;
+    const int64_t head_size = args->v_head_size, size = partial_floats(head_size), num_partitions = p->num_partitions;
     const int64_t seq = i / args->num_heads, head = i % args->num_heads;
     const float *first = p->partials + seq * p->stride + head * num_partitions * size;
     float max = -FLT_MAX, sum = 0, piece[CPU_PIECE];
@@ -435,7 +427,7 @@ static void attend_partitions(const struct cpu_state *s, const struct attention_
 {
     const struct parts parts = {.args = args,
                                 .partials = partials,
-                                .stride = args->num_heads * num_partitions * partial_floats(args->head_size),
+                                .stride = args->num_heads * num_partitions * partial_floats(args->v_head_size),
                                 .tiles = tiles_per_head(args, 1),
                                 .num_partitions = num_partitions};
     const int64_t per_seq = num_partitions * args->num_kv_heads * parts.tiles;
@@ -448,8 +440,8 @@ void cpu_paged_attention_v2(struct backend *b, const struct attention_args *args
 {
     const struct cpu_state *s = cpu_state(b);
     int64_t num_partitions = max_i64(1, divide_up(args->max_seq_len, PAGED_ATTENTION_PARTITION_SIZE));
-    int64_t used = s->threads * tile_bytes(args->head_size, args->block_size);
-    int64_t per_seq = args->num_heads * num_partitions * partial_floats(args->head_size) * (int64_t)sizeof(float);
+    int64_t used = s->threads * tile_bytes(args->head_size, args->v_head_size, args->block_size);
+    int64_t per_seq = args->num_heads * num_partitions * partial_floats(args->v_head_size) * (int64_t)sizeof(float);
     int64_t at_once = (s->workspace_bytes - used) / per_seq;
     if (at_once < 1) { /* the context is longer than the workspace was made for */
         cpu_paged_attention(b, args);
@@ -467,5 +459,5 @@ int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspac
 {
     int64_t num_partitions = divide_up(query->max_model_len, PAGED_ATTENTION_PARTITION_SIZE);
     int64_t partials = query->num_heads * num_partitions * partial_floats(query->head_size) * (int64_t)sizeof(float);
-    return s->threads * tile_bytes(query->head_size, query->block_size) + cpu_align(partials);
+    return s->threads * tile_bytes(query->head_size, query->head_size, query->block_size) + cpu_align(partials);
 }

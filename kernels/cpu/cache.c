@@ -50,20 +50,25 @@ static void cache_token(const struct cpu_state *s, const void *cache_args, int64
     const struct cpu_kernels *kernels = s->kernels;
     const int64_t slot = args->slot_mapping[t];
     if (slot < 0) return;
-    int64_t head_size = args->head_size, block_size = args->block_size, element = dtype_size(args->cache_dtype);
+    int64_t head_size = args->head_size, v_head_size = args->v_head_size, block_size = args->block_size;
+    int64_t element = dtype_size(args->cache_dtype);
     int64_t block = slot / block_size, offset = slot % block_size;
     const float k_scale = element == 1 ? args->kv_scales[0] : 1, v_scale = element == 1 ? args->kv_scales[1] : 1;
     uint8_t stored[MAX_ELEMENTS * sizeof(float)];
     for (int64_t h = 0; h < args->num_kv_heads; h++) {
-        int64_t head = (block * args->block_stride + h * head_size * block_size) * element;
-        uint8_t *k = (uint8_t *)args->k_cache + head + offset * 16;
-        uint8_t *v = (uint8_t *)args->v_cache + head + offset * element;
+        int64_t k_head = block * args->block_stride + h * head_size * block_size;
+        int64_t v_head = block * args->block_stride + h * v_head_size * block_size;
+        uint8_t *k = (uint8_t *)args->k_cache + k_head * element + offset * 16;
+        uint8_t *v = (uint8_t *)args->v_cache + (v_head + offset) * element;
         for (int64_t d = 0; d < head_size; d += MAX_ELEMENTS) {
             int64_t n = min_i64(MAX_ELEMENTS, head_size - d), from = t * args->kv_stride + h * head_size + d;
             const void *key = cpu_element(args->key, args->dtype, from);
-            const void *value = cpu_element(args->value, args->dtype, from);
             key = convert(kernels, stored, key, args->dtype, args->cache_dtype, k_scale, n);
             store_keys(k + d * block_size * element, key, n, element, block_size);
+        }
+        for (int64_t d = 0; d < v_head_size; d += MAX_ELEMENTS) {
+            int64_t n = min_i64(MAX_ELEMENTS, v_head_size - d), from = t * args->kv_stride + h * v_head_size + d;
+            const void *value = cpu_element(args->value, args->dtype, from);
             value = convert(kernels, stored, value, args->dtype, args->cache_dtype, v_scale, n);
             store_values(v + d * block_size * element, value, n, element, block_size);
         }
@@ -106,18 +111,18 @@ static void measure_token(const struct cpu_state *s, const void *measurement, in
     (void)thread;
     const struct measurement *m = measurement;
     const struct reshape_and_cache_args *args = m->args;
-    const int64_t index = t * args->kv_stride, size = (int64_t)args->num_kv_heads * args->head_size;
+    const int64_t index = t * args->kv_stride, heads = args->num_kv_heads;
     if (args->slot_mapping[t] < 0) return;
-    raise_to(&m->largest[0], largest_of(s->kernels, args->key, args->dtype, index, size));
-    raise_to(&m->largest[1], largest_of(s->kernels, args->value, args->dtype, index, size));
+    raise_to(&m->largest[0], largest_of(s->kernels, args->key, args->dtype, index, heads * args->head_size));
+    raise_to(&m->largest[1], largest_of(s->kernels, args->value, args->dtype, index, heads * args->v_head_size));
 }
 
 void cpu_calculate_kv_scales(struct backend *b, const struct reshape_and_cache_args *args)
 {
-    const int64_t size = (int64_t)args->num_kv_heads * args->head_size;
+    const int64_t size = (int64_t)args->num_kv_heads * (args->head_size + args->v_head_size);
     _Atomic(float) largest[2] = {0, 0};
     const struct measurement measurement = {.args = args, .largest = largest};
-    cpu_for(cpu_state(b), 2 * args->num_tokens * size, args->num_tokens, measure_token, &measurement);
+    cpu_for(cpu_state(b), args->num_tokens * size, args->num_tokens, measure_token, &measurement);
     for (int i = 0; i < 2; i++) args->kv_scales[i] = fmaxf(args->kv_scales[i], kv_scale_for(largest[i]));
 }
 

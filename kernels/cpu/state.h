@@ -105,7 +105,7 @@ void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *n
 rotary_embedding_function cpu_rotary_embedding;
 act_and_mul_function cpu_act_and_mul;
 activate_function cpu_activate;
-/* gate = what `params` make of gate and up; up's contents are lost. */
+/* gate = what `params` make of gate and up, at most CPU_PIECE elements; up's contents are lost. */
 void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *params, float *gate, float *up,
               int64_t count);
 

@@ -20,6 +20,13 @@ template <class T> static __device__ __forceinline__ float activate(enum activat
     return sizeof(T) == 4 ? x / (1.0f + expf(-z)) : __fdividef(x, 1.0f + __expf(-z));
 }
 
+/* NaN stays. */
+static __device__ __forceinline__ void limit_gate(float limit, float *g, float *u)
+{
+    *g = *g > limit ? limit : *g;
+    *u = *u > limit ? limit : *u < -limit ? -limit : *u;
+}
+
 /* Whether it is more than activation(g) * u. */
 static __host__ __device__ __forceinline__ bool gate_is_special(const struct gate_params &gate)
 {
@@ -29,12 +36,10 @@ static __host__ __device__ __forceinline__ bool gate_is_special(const struct gat
 /* The gate of g and u. */
 template <class T> static __device__ __forceinline__ float gate_value(const struct gate_params &gate, float g, float u)
 {
-    if (gate.limit > 0) { /* NaN stays */
-        g = g > gate.limit ? gate.limit : g;
-        u = u > gate.limit ? gate.limit : u < -gate.limit ? -gate.limit : u;
-    }
+    if (gate.kind == GATE_MULTIPLY) g = activate<T>(gate.activation, g);
+    if (gate.limit > 0) limit_gate(gate.limit, &g, &u);
     if (gate.kind == GATE_SWIGLU_OAI) return (u + 1) * (g / (1 + __expf(-1.702f * g)));
-    return activate<T>(gate.activation, g) * u;
+    return g * u;
 }
 
 #endif

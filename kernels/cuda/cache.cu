@@ -42,6 +42,7 @@ static __device__ __forceinline__ piece<C, X> load_item(const T *in, bool aligne
 
 struct cache_call {
     struct reshape_and_cache_args args;
+    int chunks;     /* pieces of 16 bytes of the cache: of a head of K or of V, the larger */
     int tile;       /* tokens: a power of two */
     int block_bits; /* a block has 2^block_bits tokens */
     bool aligned;   /* key and value can be read 16 bytes at a time */
@@ -56,23 +57,28 @@ static __global__ void __launch_bounds__(THREADS) reshape_and_cache_kernel(const
     let_next_start();
     wait_for_previous();
     constexpr int X = 16 / sizeof(C);
-    const int item = blockIdx.y * THREADS + threadIdx.x, chunks = args.head_size / X;
+    const int item = blockIdx.y * THREADS + threadIdx.x, head_size = args.head_size, v_head_size = args.v_head_size;
     const int64_t token = (int64_t)blockIdx.x * tile + item % tile;
-    const int chunk = item / tile % chunks, head = item / tile / chunks;
+    const int chunk = item / tile % call.chunks, head = item / tile / call.chunks;
+    const bool has_k = chunk * X < head_size, has_v = chunk * X < v_head_size;
     if (token >= args.num_tokens || head >= args.num_kv_heads) return;
     /* K and V are read before the slot is known, so that the three loads wait for memory together. */
     const int64_t slot = args.slot_mapping[token];
-    const int64_t from = token * args.kv_stride + (int64_t)head * args.head_size + chunk * X;
+    const int64_t from = token * args.kv_stride + chunk * X;
     const float k_inverse = X == 16 ? 1 / args.kv_scales[0] : 1, v_inverse = X == 16 ? 1 / args.kv_scales[1] : 1;
-    const piece<C, X> k = load_item<T, C, X>((const T *)args.key + from, call.aligned, k_inverse);
-    const piece<C, X> v = load_item<T, C, X>((const T *)args.value + from, call.aligned, v_inverse);
+    piece<C, X> k, v;
+    if (has_k) k = load_item<T, C, X>((const T *)args.key + from + head * head_size, call.aligned, k_inverse);
+    if (has_v) v = load_item<T, C, X>((const T *)args.value + from + head * v_head_size, call.aligned, v_inverse);
     if (slot < 0) return;
     const int64_t block = slot >> call.block_bits;
     const int offset = (int)(slot & (args.block_size - 1));
-    const int64_t to = block * args.block_stride + (int64_t)head * args.head_size * args.block_size;
+    const int64_t to = block * args.block_stride;
     /* By this function, because the compiler splits an assignment into stores of 4 bytes. */
-    __stwb((uint4 *)((C *)args.k_cache + to + ((int64_t)chunk * args.block_size + offset) * X), *(const uint4 *)&k);
-    C *v_to = (C *)args.v_cache + to + (int64_t)chunk * X * args.block_size + offset;
+    if (has_k)
+        __stwb((uint4 *)((C *)args.k_cache + to + (head * head_size + chunk * X) * args.block_size + offset * X),
+               *(const uint4 *)&k);
+    if (!has_v) return;
+    C *v_to = (C *)args.v_cache + to + (head * v_head_size + chunk * X) * args.block_size + offset;
 #pragma unroll
     for (int j = 0; j < X; j++) v_to[j * args.block_size] = v.values[j];
 }
@@ -82,12 +88,13 @@ template <class T, class C> static void launch(const struct cuda_state *s, const
     constexpr int X = 16 / sizeof(C), N = 16 / sizeof(T);
     cache_call call = {};
     call.args = *args;
+    call.chunks = (args->head_size > args->v_head_size ? args->head_size : args->v_head_size) / X;
     call.tile = 1;
-    call.aligned = args->head_size % N == 0 && args->kv_stride % N == 0 && cuda_is_aligned(args->key) &&
-                   cuda_is_aligned(args->value);
+    call.aligned = (args->head_size | args->v_head_size) % N == 0 && args->kv_stride % N == 0 &&
+                   cuda_is_aligned(args->key) && cuda_is_aligned(args->value);
     while (call.tile < MAX_TILE && call.tile < args->num_tokens) call.tile *= 2;
     while (1 << call.block_bits < args->block_size) call.block_bits++;
-    const int64_t items = (int64_t)call.tile * args->num_kv_heads * (args->head_size / X);
+    const int64_t items = (int64_t)call.tile * args->num_kv_heads * call.chunks;
     const dim3 grid((unsigned)cuda_div_up(args->num_tokens, call.tile), (unsigned)cuda_div_up(items, THREADS));
     cuda_launch_dependent(s, reshape_and_cache_kernel<T, C>, {grid, THREADS}, call);
 }
@@ -95,9 +102,9 @@ template <class T, class C> static void launch(const struct cuda_state *s, const
 void cuda_reshape_and_cache(struct backend *b, const struct reshape_and_cache_args *args)
 {
     if (args->num_tokens <= 0) return;
-    if (args->head_size % (16 / dtype_size(args->cache_dtype)) != 0) {
-        cuda_fail(b, "reshape_and_cache: a head of %d elements is not a whole number of 16 bytes of %s",
-                  args->head_size, dtype_name(args->cache_dtype));
+    if ((args->head_size | args->v_head_size) % (16 / dtype_size(args->cache_dtype)) != 0) {
+        cuda_fail(b, "reshape_and_cache: a head of %d or %d elements is not a whole number of 16 bytes of %s",
+                  args->head_size, args->v_head_size, dtype_name(args->cache_dtype));
         return;
     }
     if (args->block_size <= 0 || (args->block_size & (args->block_size - 1)) != 0) {
@@ -128,7 +135,8 @@ static __global__ void __launch_bounds__(THREADS)
     if (args.slot_mapping[token] < 0) return;
     const T *in = (const T *)(blockIdx.y == 0 ? args.key : args.value) + token * args.kv_stride;
     float largest = 0;
-    for (int i = threadIdx.x; i < args.num_kv_heads * args.head_size; i += THREADS) {
+    const int size = args.num_kv_heads * (blockIdx.y == 0 ? args.head_size : args.v_head_size);
+    for (int i = threadIdx.x; i < size; i += THREADS) {
         const float x = fabsf(to_float(in[i]));
         if (x < INFINITY) largest = fmaxf(largest, x);
     }

@@ -6,9 +6,10 @@
 
 enum { ZEROS_IN_WORD = 8, SHAPE_DIMS = 2 };
 
+/* Whether data lies in words, as pack-quantized has it. */
 static bool is_packed(const struct weight *w)
 {
-    return w->format == WEIGHT_INT4;
+    return w->format == WEIGHT_INT4 || (w->format == WEIGHT_INT8 && !w->quantize_x);
 }
 
 /* ---- places ---- */
@@ -36,7 +37,7 @@ bool compressed_weight_place(struct tensor_layout *layout, const struct weight_s
 {
     const struct weight *w = &s->weight;
     const struct storage *storage = &storages[is_packed(w) ? STORED_PACKED : STORED_ROWS];
-    const struct element_type *scale = element_of(w->scale_dtype), *word = &element_types[ELEMENT_I32];
+    const struct element_type *scale = element_of(s->scheme->scale_dtype), *word = &element_types[ELEMENT_I32];
     const int64_t rows = w->out_features, groups = weight_groups(w), bytes = weight_row_bytes(w);
     if (!is_packed(w)) {
         const enum element element = w->format == WEIGHT_FP8 ? ELEMENT_F8_E4M3 : ELEMENT_I8;
@@ -45,7 +46,8 @@ bool compressed_weight_place(struct tensor_layout *layout, const struct weight_s
     }
     return place(layout, name, storage->data, word, rows, bytes / word->bytes) &&
            place(layout, name, storage->scales, scale, rows, groups) &&
-           place(layout, name, storage->zeros, word, (rows + ZEROS_IN_WORD - 1) / ZEROS_IN_WORD, groups) &&
+           (!s->scheme->has_zeros ||
+            place(layout, name, storage->zeros, word, (rows + ZEROS_IN_WORD - 1) / ZEROS_IN_WORD, groups)) &&
            place(layout, name, ".weight_shape", &element_types[ELEMENT_I64], SHAPE_DIMS, 0);
 }
 
@@ -82,21 +84,35 @@ static bool add_shape(const struct weight *w, int64_t first, struct compressed_r
     return to;
 }
 
+/* Makes INT8 what words have, whose zero is 128, and its scales, float32, numbers of the type that is stored. */
+static void pack_int8(const struct weight_source *s, int64_t first, int64_t count, struct compressed_rows *out)
+{
+    struct compressed_part *data = &out->parts[0], *scales = &out->parts[1];
+    const enum dtype dtype = s->scheme->scale_dtype;
+    for (int64_t i = 0; i < data->bytes; i++) ((uint8_t *)data->data)[i] ^= 0x80;
+    for (int64_t i = 0; i < count; i++) dtype_store(scales->data, dtype, i, ((const float *)scales->data)[i]);
+    scales->bytes = count * dtype_size(dtype);
+    scales->offset = first * dtype_size(dtype);
+}
+
 enum status compressed_weight_read(const struct weight_source *s, int64_t first, int64_t count,
                                    struct compressed_rows *out, struct error *err)
 {
     const struct weight *w = &s->weight;
-    const struct weight_part_bytes before = weight_part_bytes(w, is_packed(w), first);
-    const struct weight_part_bytes bytes = weight_part_bytes(w, is_packed(w), count);
+    const bool has_zeros = s->scheme->has_zeros;
+    const struct weight_part_bytes before = weight_part_bytes(w, has_zeros, first);
+    const struct weight_part_bytes bytes = weight_part_bytes(w, has_zeros, count);
     struct weight_rows rows = {{NULL}};
     *out = (struct compressed_rows){.num_parts = 0};
     rows.at[WEIGHT_DATA] = add_part(out, before.of[WEIGHT_DATA], bytes.of[WEIGHT_DATA]);
     rows.at[WEIGHT_SCALES] = add_part(out, before.of[WEIGHT_SCALES], bytes.of[WEIGHT_SCALES]);
-    rows.at[WEIGHT_ZEROS] = is_packed(w) ? malloc((size_t)bytes.of[WEIGHT_ZEROS]) : NULL;
-    bool memory = rows.at[WEIGHT_DATA] && rows.at[WEIGHT_SCALES] && (rows.at[WEIGHT_ZEROS] || !is_packed(w));
+    rows.at[WEIGHT_ZEROS] = has_zeros ? malloc((size_t)bytes.of[WEIGHT_ZEROS]) : NULL;
+    bool memory = rows.at[WEIGHT_DATA] && rows.at[WEIGHT_SCALES] && (rows.at[WEIGHT_ZEROS] || !has_zeros);
     enum status status = memory ? weight_source_read(s, first, count, &rows, err) : STATUS_OK;
-    if (memory && status == STATUS_OK && is_packed(w))
-        memory = pack_zeros(w, first, count, rows.at[WEIGHT_ZEROS], out) && add_shape(w, first, out);
+    const bool packed = memory && status == STATUS_OK && is_packed(w);
+    if (packed && w->format == WEIGHT_INT8) pack_int8(s, first, count, out);
+    if (packed && has_zeros) memory = pack_zeros(w, first, count, rows.at[WEIGHT_ZEROS], out);
+    if (packed && memory) memory = add_shape(w, first, out);
     free(rows.at[WEIGHT_ZEROS]);
     return memory ? status : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for quantizing the weights");
 }

@@ -1,6 +1,6 @@
-/* A matrix that weight_source_read quantizes, as compressed-tensors stores it: fp8 and int8 as NAME.weight with
- * NAME.weight_scale, int4 as NAME.weight_packed with scales, zero points and NAME.weight_shape. Read
- * from there it is the same struct weight. */
+/* A matrix that weight_source_read quantizes, as compressed-tensors stores it: fp8, and int8 whose activations are
+ * quantized too, as NAME.weight with NAME.weight_scale; int4 and other int8 as NAME.weight_packed with scales,
+ * NAME.weight_shape and, if the scheme has them, zero points. Read from there it is the same struct weight. */
 #ifndef QUIRE_MODEL_CHECKPOINT_COMPRESSED_WEIGHT_H
 #define QUIRE_MODEL_CHECKPOINT_COMPRESSED_WEIGHT_H
 
@@ -9,8 +9,7 @@
 
 enum { COMPRESSED_MAX_TENSORS = 4 };
 
-/* Adds its stored tensors to the layout: data, scales and, for int4, zero points and the shape. `name` is that of the
- * floats, and ends in ".weight". False: memory ran out. */
+/* Adds its stored tensors to the layout. `name` is that of the floats, and ends in ".weight". False: memory ran out. */
 bool compressed_weight_place(struct tensor_layout *layout, const struct weight_source *s, const char *name);
 
 /* Some rows, as they lie in each of these tensors. */

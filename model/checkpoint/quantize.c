@@ -70,6 +70,15 @@ INLINE float usable_scale(float scale)
     return scale >= FLT_MIN ? scale : 1;
 }
 
+/* Stores a scale and returns it as stored. */
+INLINE float store_scale(void *scales, enum dtype dtype, int64_t i, float scale)
+{
+    if (dtype == DTYPE_FLOAT16 && scale < 0x1p-14f) scale = 0x1p-14f;
+    if (dtype == DTYPE_FLOAT16 && scale > 65504) scale = 65504;
+    dtype_store(scales, dtype, i, scale);
+    return dtype_load(scales, dtype, i);
+}
+
 /* The nearest e4m3 value to x, |x| <= 448. Below 2^-6 all values are multiples of 2^-9, which is what a float's last
  * bit is worth if 2^14 is added. Above, the lower 20 bits of the mantissa are rounded away; a carry adds to the
  * exponent, whose bias is 120 larger. */
@@ -99,7 +108,8 @@ INLINE void quantize_row(const struct weight_quantize_args *a, int64_t r)
         load_floats(x, row, a->dtype, i, count);
         largest = absolute_maximum(largest, x, count);
     }
-    const float scale = usable_scale(largest / (is_fp8 ? 448.0f : 127.0f));
+    const float exact = usable_scale(largest / (is_fp8 ? 448.0f : 127.0f));
+    const float scale = store_scale(&(float){0}, a->scale_dtype, 0, exact);
     ((float *)a->scales)[r] = scale;
     for (int64_t i = 0; i < a->in_features; i += PIECE) {
         const int64_t count = a->in_features - i < PIECE ? a->in_features - i : PIECE;
@@ -159,14 +169,15 @@ INLINE void find_range(const float *x, int64_t count, float *low, float *high)
 
 /* The scale and zero point of count <= QUANTIZE_MAX_GROUP elements, a multiple of LANES. y is x in steps of the whole
  * range, so that no square overflows. */
-INLINE float choose_scale(const float *x, int64_t count, float *zero)
+INLINE float choose_scale(const float *x, int64_t count, bool symmetric, float *zero)
 {
     static const float shrunken[] = {1, 0.92f, 0.84f, 0.76f, 0.68f};
     float y[QUANTIZE_MAX_GROUP], low, high, most = -1, best = 1;
     find_range(x, count, &low, &high);
+    if (symmetric) high = high > -low ? high : -low, low = -high;
     const float range = high / 15 - low / 15; /* divided first, because the difference may be infinite */
     const float scale = usable_scale(absolute_maximum(range, x, count) < INFINITY ? range : NAN);
-    *zero = code_of(-low / scale, 0);
+    *zero = symmetric ? 8 : code_of(-low / scale, 0);
     const float inverse = 1 / scale;
     for (int64_t i = 0; i < count; i++) y[i] = x[i] * inverse;
     for (size_t i = 0; i < sizeof shrunken / sizeof *shrunken; i++) {
@@ -180,15 +191,6 @@ INLINE float choose_scale(const float *x, int64_t count, float *zero)
     return best * scale;
 }
 
-/* Stores a scale and returns it as stored. */
-INLINE float store_scale(void *scales, enum dtype dtype, int64_t i, float scale)
-{
-    if (dtype == DTYPE_FLOAT16 && scale < 0x1p-14f) scale = 0x1p-14f;
-    if (dtype == DTYPE_FLOAT16 && scale > 65504) scale = 65504;
-    dtype_store(scales, dtype, i, scale);
-    return dtype_load(scales, dtype, i);
-}
-
 INLINE void quantize_row_in_groups(const struct weight_quantize_args *a, int64_t r)
 {
     const int64_t size = a->group_size, groups = a->in_features / size;
@@ -199,9 +201,9 @@ INLINE void quantize_row_in_groups(const struct weight_quantize_args *a, int64_t
         int64_t padded = size; /* with zeros, which change neither range nor sums */
         load_floats(x, row, a->dtype, g * size, size);
         while (padded % LANES != 0) x[padded++] = 0;
-        const float chosen = choose_scale(x, padded, &zero);
+        const float chosen = choose_scale(x, padded, !a->zeros, &zero);
         const float scale = store_scale(a->scales, a->scale_dtype, r * groups + g, chosen);
-        a->zeros[r * groups + g] = (uint8_t)zero;
+        if (a->zeros) a->zeros[r * groups + g] = (uint8_t)zero;
         for (int64_t i = 0; i < size; i++) codes[i] = (uint8_t)code_of(x[i] / scale, zero);
         for (int64_t i = 0; i < size / 2; i++) out[i] = (uint8_t)(codes[2 * i] | codes[2 * i + 1] << 4);
     }

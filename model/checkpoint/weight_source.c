@@ -255,7 +255,7 @@ struct weight_quantize_args weight_source_quantizing(const struct weight_source 
                                          .in_features = w->in_features,
                                          .format = w->format,
                                          .group_size = w->group_size,
-                                         .scale_dtype = w->scale_dtype,
+                                         .scale_dtype = s->scheme->scale_dtype,
                                          .data = out->at[WEIGHT_DATA],
                                          .scales = out->at[WEIGHT_SCALES],
                                          .zeros = out->at[WEIGHT_ZEROS]};

@@ -37,13 +37,15 @@ static struct attention_spec read_heads(struct json_reader *r, const struct size
                                         int32_t hidden_size)
 {
     const char *heads_key = key_or(defaults->num_heads_key, "num_attention_heads");
-    struct attention_spec a = {.num_heads = json_reader_require_int(r, heads_key, 1, 4096), .alibi_multiplier = 1};
+    const char *kv_key = key_or(defaults->num_kv_heads_key, "num_key_value_heads");
+    struct attention_spec a = {
+        .num_heads = json_reader_require_int(r, heads_key, 1, 4096), .v_multiplier = 1, .alibi_multiplier = 1};
     /* transformers replaces null by the number of heads, and takes the family's number where the key is absent */
-    const bool given = json_reader_has(r, "num_key_value_heads") || defaults->num_kv_heads == 0;
-    a.num_kv_heads = json_reader_int(r, "num_key_value_heads", given ? a.num_heads : defaults->num_kv_heads, 1, 4096);
+    const bool given = json_reader_has(r, kv_key) || defaults->num_kv_heads == 0;
+    a.num_kv_heads = json_reader_int(r, kv_key, given ? a.num_heads : defaults->num_kv_heads, 1, 4096);
     if (a.num_heads % a.num_kv_heads != 0)
-        json_reader_fail(r, STATUS_INVALID, "%s (%d) is not a multiple of num_key_value_heads (%d)", heads_key,
-                         a.num_heads, a.num_kv_heads);
+        json_reader_fail(r, STATUS_INVALID, "%s (%d) is not a multiple of %s (%d)", heads_key, a.num_heads, kv_key,
+                         a.num_kv_heads);
     a.head_size = a.rotary_dim = read_head_size(r, defaults->head_size, hidden_size, a.num_heads);
     a.scale = (float)(1 / sqrt((double)a.head_size));
     return a;
@@ -149,14 +151,21 @@ void family_read_rotating_layers(struct json_reader *r, struct model_spec *spec)
     }
 }
 
-/* The array of num_hidden_layers strings, or NULL: there is none. */
+const json_t *family_get_layer_list(struct json_reader *r, const char *key, const char *what,
+                                    const struct model_spec *spec)
+{
+    const json_t *list = json_reader_get(r, key);
+    const int32_t further = json_reader_int(r, "num_nextn_predict_layers", 0, 0, MODEL_MAX_LAYERS);
+    const size_t size = json_array_size(list), layers = (size_t)spec->num_layers;
+    if (!list || (json_is_array(list) && (size == layers || size == layers + (size_t)further))) return list;
+    json_reader_fail(r, STATUS_INVALID, "%s must be an array of num_hidden_layers (%d) %s, found %s", key,
+                     spec->num_layers, what, show_value(list).text);
+    return NULL;
+}
+
 static const json_t *get_layer_types(struct json_reader *r, const struct model_spec *spec)
 {
-    const json_t *list = json_reader_get(r, "layer_types");
-    if (!list || (json_is_array(list) && json_array_size(list) == (size_t)spec->num_layers)) return list;
-    json_reader_fail(r, STATUS_INVALID, "layer_types must be an array of num_hidden_layers (%d) strings, found %s",
-                     spec->num_layers, show_value(list).text);
-    return NULL;
+    return family_get_layer_list(r, "layer_types", "strings", spec);
 }
 
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec)

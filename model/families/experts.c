@@ -87,11 +87,7 @@ void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, con
 void family_set_listed_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                                int32_t first, int32_t shared_size)
 {
-    const json_t *list = json_reader_get(r, "mlp_layer_types");
-    if (list && json_array_size(list) != (size_t)spec->num_layers) {
-        json_reader_expected(r, "mlp_layer_types", "an array of num_hidden_layers strings", list);
-        return;
-    }
+    const json_t *list = family_get_layer_list(r, "mlp_layer_types", "strings", spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const json_t *element = list ? json_array_get(list, (size_t)i) : NULL;
         const char *type = i < first ? "dense" : "sparse";

@@ -32,6 +32,7 @@ static const struct family *const families[] = {
     &family_glm4,
     &family_glm4_moe,
     &family_glm4v,
+    &family_glm4v_moe,
     &family_gpt2,
     &family_gpt_bigcode,
     &family_gpt_neox,
@@ -56,6 +57,7 @@ static const struct family *const families[] = {
     &family_llama,
     &family_llama4,
     &family_mellum,
+    &family_mimo_v2_flash,
     &family_minimax_m2,
     &family_ministral,
     &family_ministral3,
@@ -86,6 +88,7 @@ static const struct family *const families[] = {
     &family_solar_open,
     &family_stablelm,
     &family_starcoder2,
+    &family_step3p5,
     &family_vaultgemma,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
@@ -125,6 +128,12 @@ static const struct family *find_model_type(struct json_reader *r)
     return NULL;
 }
 
+static bool has_architecture(const struct family *family, const char *name)
+{
+    return strcasecmp(name, family->architecture) == 0 ||
+           (family->is_llama_class && strcasecmp(name, family_llama.architecture) == 0);
+}
+
 /* The architectures of a file, of which `by_type`'s counts if it is among them, and else the first. Old files of Llama
  * have "LLaMAForCausalLM". */
 static const struct family *find_architecture(struct json_reader *r, const struct family *by_type)
@@ -139,8 +148,7 @@ static const struct family *find_architecture(struct json_reader *r, const struc
     }
     json_array_foreach(list, at, value)
     {
-        if (by_type && json_is_string(value) && strcasecmp(json_string_value(value), by_type->architecture) == 0)
-            return by_type;
+        if (by_type && json_is_string(value) && has_architecture(by_type, json_string_value(value))) return by_type;
     }
     for (int i = 0; i < NUM_FAMILIES; i++)
         if (strcasecmp(name, families[i]->architecture) == 0) return families[i];

@@ -19,6 +19,7 @@ struct config_sizes {
 
 struct family {
     const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
+    bool is_llama_class; /* transformers computes it with Llama's class, so that its files name Llama's architecture */
     /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names and OLMo 2's
      * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
      * after this. */
@@ -29,6 +30,7 @@ struct family {
     const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
     double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
     const char *rope_theta_key, *partial_rotary_factor_key; /* what the family calls these keys; NULL: so */
+    const char *rope_local_theta_key;                       /* NULL: rope_local_base_freq */
     int32_t original_max_position;                          /* where the file gives none; 0: max_position_embeddings */
     bool scales_queries;                                    /* the object of its rope has `llama_4_scaling_beta` */
     bool reads_alpha;   /* a rope of type "dynamic" may have `alpha`, and then a fixed theta */
@@ -43,16 +45,16 @@ struct family {
 extern const struct family family_afmoe, family_apertus, family_arcee, family_bloom, family_cohere, family_cohere2,
     family_cohere2_moe, family_cwm, family_dbrx, family_dots1, family_ernie4_5, family_ernie4_5_moe, family_exaone,
     family_exaone4, family_exaone_moe, family_falcon, family_flex_olmo, family_gemma, family_gemma2, family_gemma3,
-    family_gemma4, family_glm, family_glm4, family_glm4_moe, family_glm4v, family_gpt2, family_gpt_bigcode,
-    family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision,
-    family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
-    family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
-    family_iquestcoder, family_jais2, family_laguna, family_llama, family_llama4, family_mellum, family_minimax_m2,
-    family_ministral, family_ministral3, family_mistral, family_mixtral, family_mpt, family_nanochat, family_nemotron,
-    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3,
-    family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_moe,
-    family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open, family_stablelm,
-    family_starcoder2, family_vaultgemma;
+    family_gemma4, family_glm, family_glm4, family_glm4_moe, family_glm4v, family_glm4v_moe, family_gpt2,
+    family_gpt_bigcode, family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4,
+    family_granite4_vision, family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared,
+    family_helium, family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_jais2, family_laguna, family_llama, family_llama4, family_mellum, family_mimo_v2_flash,
+    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mixtral, family_mpt, family_nanochat,
+    family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi,
+    family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3,
+    family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
+    family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -99,7 +101,7 @@ struct size_defaults {
     int32_t intermediate_factor; /* intermediate_size is this times hidden_size; 0: the file must give it */
     /* What the family calls num_hidden_layers, rms_norm_eps and others; NULL: so; "": it has no such key. */
     const char *num_layers_key, *norm_eps_key, *hidden_size_key, *intermediate_size_key, *num_heads_key,
-        *max_position_key;
+        *num_kv_heads_key, *max_position_key;
     bool no_mlp; /* the file has no intermediate_size: every layer has experts */
 };
 
@@ -121,6 +123,11 @@ void family_require_bool(struct json_reader *r, const char *key, bool expected, 
 
 /* Every full_every-th layer attends to all tokens, the others to the last `window` ones. */
 void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every);
+/* The array of a key, with an element for each layer; after these may be those of layers that predict further tokens
+ * (num_nextn_predict_layers), which quire does not use. NULL: there is none. `what` is said of the elements:
+ * "strings". */
+const json_t *family_get_layer_list(struct json_reader *r, const char *key, const char *what,
+                                    const struct model_spec *spec);
 /* layer_types: a layer of "sliding_attention" gets the window, one of "full_attention" none. Where the key is absent,
  * layers keep theirs. window 0: the model has none. */
 void family_read_layer_types(struct json_reader *r, int32_t window, struct model_spec *spec);

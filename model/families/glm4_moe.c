@@ -2,21 +2,33 @@
  * with DeepSeek V3's router and shared experts, after some dense layers. */
 #include "model/families/families.h"
 
-static void read_glm4_moe(struct json_reader *r, struct model_spec *spec)
+static void read_glm(struct json_reader *r, int32_t max_position, bool bias, struct model_spec *spec)
 {
     static const struct experts_keys keys = {.num_experts = {"n_routed_experts", "num_local_experts"},
                                              .size = "moe_intermediate_size",
                                              .absent_num_experts = 128,
                                              .absent_top_k = 8,
                                              .absent_size = 1408};
-    const struct size_defaults defaults = {.max_position = 131072, .num_kv_heads = 8, .norm_eps = 1e-5};
+    const struct size_defaults defaults = {.max_position = max_position, .num_kv_heads = 8, .norm_eps = 1e-5};
     struct layer_spec layer = family_read_llama(r, &defaults, spec);
     const struct experts_spec experts = family_read_deepseek_experts(r, &keys, true);
-    layer.attention.qkv_bias = json_reader_bool(r, "attention_bias", false); /* O has none */
-    if (json_reader_bool(r, "use_qk_norm", false)) layer.attention.qk_norm = QK_NORM_HEAD;
+    layer.attention.qkv_bias = json_reader_bool(r, "attention_bias", bias); /* O has none */
     family_set_layers(spec, &layer);
     family_set_deepseek_experts(spec, &experts, json_reader_int(r, "first_k_dense_replace", 1, 0, INT32_MAX),
                                 json_reader_int(r, "n_shared_experts", 1, 0, 1 << 10));
+}
+
+static void read_glm4_moe(struct json_reader *r, struct model_spec *spec)
+{
+    read_glm(r, 131072, false, spec);
+    if (!json_reader_bool(r, "use_qk_norm", false)) return;
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.qk_norm = QK_NORM_HEAD;
+}
+
+/* The text part of GLM-4.5V and GLM-4.6V */
+static void read_glm4v_moe(struct json_reader *r, struct model_spec *spec)
+{
+    read_glm(r, 65536, true, spec);
 }
 
 /* Layers from max_window_layers on have the window, unless layer_types says otherwise. */
@@ -63,6 +75,13 @@ const struct family family_glm4_moe = {
     .read = read_glm4_moe,
     .partial_rotary_factor = 0.5,
     .reads = "attention_bias partial_rotary_factor use_qk_norm n_routed_experts num_local_experts"};
+const struct family family_glm4v_moe = {.model_type = "glm4v_moe_text",
+                                        .architecture = "Glm4vMoeForConditionalGeneration",
+                                        .read = read_glm4v_moe,
+                                        .partial_rotary_factor = 0.5,
+                                        .reads =
+                                            "attention_bias partial_rotary_factor n_routed_experts num_local_experts",
+                                        .sizes = {4096, 10944, 46, 96, 151424}};
 const struct family family_dots1 = {.model_type = "dots1",
                                     .architecture = "Dots1ForCausalLM",
                                     .read = read_dots1,

@@ -11,5 +11,8 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
 }
 
-const struct family family_internlm3 = {
-    .model_type = "internlm3", .architecture = "InternLM3ForCausalLM", .read = read, .reads = "qkv_bias bias"};
+const struct family family_internlm3 = {.model_type = "internlm3",
+                                        .architecture = "InternLM3ForCausalLM",
+                                        .is_llama_class = true,
+                                        .read = read,
+                                        .reads = "qkv_bias bias"};

@@ -13,6 +13,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
 
 const struct family family_iquestcoder = {.model_type = "iquestcoder",
                                           .architecture = "IQuestCoderForCausalLM",
+                                          .is_llama_class = true,
                                           .read = read,
                                           .rope_theta = 500000,
                                           .reads = "attention_bias mlp_bias"};

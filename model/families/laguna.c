@@ -35,13 +35,8 @@ static bool read_head_gates(struct json_reader *r)
 
 static void read_num_heads(struct json_reader *r, struct model_spec *spec)
 {
-    const json_t *list = json_reader_get(r, "num_attention_heads_per_layer");
-    if (!list) return;
-    if (json_array_size(list) != (size_t)spec->num_layers) {
-        json_reader_expected(r, "num_attention_heads_per_layer", "an array of num_hidden_layers numbers", list);
-        return;
-    }
-    for (int32_t i = 0; i < spec->num_layers; i++) {
+    const json_t *list = family_get_layer_list(r, "num_attention_heads_per_layer", "numbers", spec);
+    for (int32_t i = 0; list && i < spec->num_layers; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
         a->num_heads = (int32_t)json_reader_to_int64(r, "an element of num_attention_heads_per_layer",
                                                      json_array_get(list, (size_t)i), 1, 4096);

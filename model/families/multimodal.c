@@ -17,6 +17,7 @@ static const struct kind {
     {"gemma3", "gemma3_text", true, VISION},
     {"gemma4", "gemma4_text", true, VISION | AUDIO},
     {"glm4v", "glm4v_text", false, VISION},
+    {"glm4v_moe", "glm4v_moe_text", false, VISION},
     {"granite4_vision", "granite4_vision_text", false, VISION},
     {"idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava", "llama", false, VISION},
     {"internvl", "qwen2", true, VISION},
@@ -27,6 +28,7 @@ static const struct kind {
     {"qwen2_vl", "qwen2_vl_text", false, VISION},
     {"qwen3_vl", "qwen3_vl_text", false, VISION},
     {"qwen3_vl_moe", "qwen3_vl_moe_text", false, VISION},
+    {"step3p7", "step3p5", false, VISION},
 };
 
 static const struct kind *find_kind(const char *model_type)

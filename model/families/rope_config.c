@@ -174,11 +174,31 @@ static bool reads_partial_rotary_factor(const struct family *family)
     return words_have(family->reads, "partial_rotary_factor");
 }
 
-static double read_partial_rotary_factor(struct json_reader *r, const struct family *family)
+/* A number for all layers, or an array of one for each: those of the layers that this rope rotates are the same. */
+static double read_of_rope(struct json_reader *r, const char *key, int32_t rope, double absent, double min, double max,
+                           const struct model_spec *spec)
+{
+    const json_t *value = json_reader_get(r, key);
+    if (!json_is_array(value)) return json_reader_number(r, key, absent, min, max);
+    const json_t *list = family_get_layer_list(r, key, "numbers", spec);
+    double first = NAN;
+    for (int32_t i = 0; list && i < spec->num_layers; i++) {
+        if (spec->layers[i].attention.rope != rope) continue;
+        const double number = json_reader_to_number(r, key, json_array_get(list, (size_t)i), min, max);
+        if (isnan(first)) first = number;
+        if (number != first)
+            json_reader_fail(r, STATUS_UNSUPPORTED, "%s[%d] is %g, but %g in another layer of the same kind", key, i,
+                             number, first);
+    }
+    return isnan(first) ? absent : first;
+}
+
+static double read_partial_rotary_factor(struct json_reader *r, const struct family *family, int32_t rope,
+                                         const struct model_spec *spec)
 {
     const double absent = family->partial_rotary_factor > 0 ? family->partial_rotary_factor : 1;
     const char *key = family->partial_rotary_factor_key ? family->partial_rotary_factor_key : "partial_rotary_factor";
-    return reads_partial_rotary_factor(family) ? json_reader_number(r, key, absent, 0, 1) : 1;
+    return reads_partial_rotary_factor(family) ? read_of_rope(r, key, rope, absent, 0, 1, spec) : 1;
 }
 
 static void read_scaling(struct json_reader *r, const struct model_spec *spec, struct rope_outer *outer,
@@ -272,7 +292,8 @@ static void read_one_rope(struct json_reader *r, const struct family *family, st
     const double known = spec->ropes[0].theta > 0 ? spec->ropes[0].theta : family->rope_theta;
     const double theta = known > 0 ? known : 10000;
     const char *theta_key = family->rope_theta_key ? family->rope_theta_key : "rope_theta";
-    struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
+    struct rope_outer outer = {.family = family,
+                               .partial_rotary_factor = read_partial_rotary_factor(r, family, 0, spec)};
     spec->ropes[0] = unscaled(spec, json_reader_number(r, theta_key, theta, 2, 1e15));
     outer.original_max_position =
         json_reader_int(r, "original_max_position_embeddings", family->original_max_position, 1, 1 << 28);
@@ -294,11 +315,14 @@ static void warn_of_old_key(const struct json_reader *r, const json_t *scaling)
 }
 
 /* rope_parameters hold an object for each kind of layer. In the layout of transformers 4, rope_theta and rope_scaling
- * are those of layers without a window, and rope_local_base_freq, which only Gemma 3 has, those of the others. */
+ * are those of layers without a window, and rope_local_base_freq, or what the family calls it, those of the others. */
 static void read_two_ropes(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
-    struct rope_outer outer = {.family = family, .partial_rotary_factor = read_partial_rotary_factor(r, family)};
-    struct rope_outer local = outer;
+    struct rope_outer outer = {.family = family,
+                               .partial_rotary_factor = read_partial_rotary_factor(r, family, 0, spec)};
+    struct rope_outer local = {.family = family,
+                               .partial_rotary_factor = read_partial_rotary_factor(r, family, 1, spec)};
+    const char *local_key = family->rope_local_theta_key ? family->rope_local_theta_key : "rope_local_base_freq";
     const json_t *both = get_object(r, "rope_parameters"), *value;
     const char *key;
     json_object_foreach((json_t *)both, key, value)
@@ -309,8 +333,8 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
                              "sliding_attention there",
                              show_string(key).text, family->model_type);
     }
-    spec->ropes[0] = unscaled(spec, json_reader_number(r, "rope_theta", family->rope_theta, 2, 1e15));
-    spec->ropes[1] = unscaled(spec, json_reader_number(r, "rope_local_base_freq", family->rope_local_theta, 2, 1e15));
+    spec->ropes[0] = unscaled(spec, read_of_rope(r, "rope_theta", 0, family->rope_theta, 2, 1e15, spec));
+    spec->ropes[1] = unscaled(spec, read_of_rope(r, local_key, 1, family->rope_local_theta, 2, 1e15, spec));
     if (family->rope && !both) spec->ropes[0] = *family->rope;
     struct json_reader parameters = *r;
     parameters.object = both;
@@ -330,17 +354,10 @@ static void read_two_ropes(struct json_reader *r, const struct family *family, s
  * rotated. */
 static void read_layer_thetas(struct json_reader *r, struct model_spec *spec)
 {
-    const json_t *list = json_reader_get(r, "layer_rope_theta");
+    const json_t *list = family_get_layer_list(r, "layer_rope_theta", "numbers", spec);
     const struct rope_config rope = spec->ropes[0];
     int32_t count = 0;
-    if (!list) return;
-    if (!json_is_array(list) || json_array_size(list) != (size_t)spec->num_layers) {
-        json_reader_fail(r, STATUS_INVALID,
-                         "layer_rope_theta must be an array of num_hidden_layers (%d) numbers, found %s",
-                         spec->num_layers, show_value(list).text);
-        return;
-    }
-    for (int32_t i = 0; i < spec->num_layers && r->status == STATUS_OK; i++) {
+    for (int32_t i = 0; list && i < spec->num_layers && r->status == STATUS_OK; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
         const double theta =
             json_reader_to_number(r, "an element of layer_rope_theta", json_array_get(list, (size_t)i), 0, 1e15);

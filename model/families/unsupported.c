@@ -27,7 +27,7 @@ static const struct {
     {ENCODER, "an encoder"},
     {RECURRENT, "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
     {LATENT, "latent attention (MLA)"},
-    {EXPERTS, "a mixture of experts"},
+    {EXPERTS, "its mixture of experts"},
     {SERIES, "time series in place of text"},
     {OTHER, "layers of a kind of its own"},
     {MIXED_HEADS, "a mixture of attention heads (MoA)"},
@@ -38,10 +38,7 @@ static const struct {
     unsigned parts;
     const char *model_types;
 } table[] = {
-    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text "
-              "glm4v_moe_text "
-              "inkling_text mimo_v2_flash minimax_m3_vl_text "
-              "qwen3_omni_moe_text step3p5"},
+    {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text inkling_text minimax_m3_vl_text qwen3_omni_moe_text"},
     {MIXED_HEADS, "jetmoe"},
     {LATENT | EXPERTS,
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
@@ -118,7 +115,7 @@ static const struct {
      "t5gemma2_encoder t5gemma2_text udop vision-encoder-decoder visual_bert"},
     {VISION | AUDIO, "gemma3n gemma4_unified pe_audio_video pe_audio_video_encoder phi4_multimodal qwen2_5_omni "
                      "qwen2_5_omni_text qwen2_5_omni_thinker"},
-    {VISION | EXPERTS, "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe glm4v_moe minimax_m3_vl step3p7"},
+    {VISION | EXPERTS, "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe minimax_m3_vl"},
     {VISION | LATENT | EXPERTS, "kimi_k25"},
     {VISION | AUDIO | EXPERTS, "inkling_mm_model qwen3_omni_moe qwen3_omni_moe_thinker"},
     {VISION | RECURRENT, "qwen3_5"},

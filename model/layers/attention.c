@@ -10,9 +10,9 @@ struct qkv {
 
 static struct qkv split_qkv(const struct decoder *d, const struct attention_spec *a)
 {
-    const int64_t q_size = attention_q_size(a), kv_size = attention_kv_size(a);
-    char *q = d->act.qkv, *k = at_column(q, q_size, d->dtype), *v = at_column(k, kv_size, d->dtype);
-    return (struct qkv){q, k, v, at_column(v, kv_size, d->dtype), attention_qkv_size(a)};
+    char *q = d->act.qkv, *k = at_column(q, attention_q_size(a), d->dtype);
+    char *v = at_column(k, attention_k_size(a), d->dtype), *gate = at_column(v, attention_v_size(a), d->dtype);
+    return (struct qkv){q, k, v, gate, attention_qkv_size(a)};
 }
 
 static struct rotary_args rotary_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
@@ -52,6 +52,7 @@ static struct reshape_and_cache_args caching_of(const struct residual_stream *s,
                                            .num_tokens = s->num_tokens,
                                            .num_kv_heads = a->num_kv_heads,
                                            .head_size = a->head_size,
+                                           .v_head_size = attention_v_head_size(a),
                                            .block_size = kv_cache_block_size(d->cache, layer),
                                            .block_stride = kv_cache_block_stride(d->cache),
                                            .dtype = d->dtype,
@@ -78,6 +79,7 @@ static struct attention_args attention_of(const struct decoder *d, const struct 
                                    .num_heads = a->num_heads,
                                    .num_kv_heads = a->num_kv_heads,
                                    .head_size = a->head_size,
+                                   .v_head_size = attention_v_head_size(a),
                                    .block_size = kv_cache_block_size(d->cache, layer),
                                    .block_stride = kv_cache_block_stride(d->cache),
                                    .max_query_len = shape->max_query_len,
@@ -97,10 +99,12 @@ static void rotate_first(struct backend *b, struct rotary_args *rotary)
 }
 
 /* Norms each head of v, as those of queries are normed. */
-static void norm_values(struct backend *b, const struct rotary_args *rotary, void *v, const struct norm_params *norm)
+static void norm_values(struct backend *b, const struct rotary_args *rotary, const struct attention_spec *a, void *v,
+                        const struct norm_params *norm)
 {
     struct rotary_args args = *rotary;
     args.query = args.key = v;
+    args.head_size = attention_v_head_size(a);
     args.query_norm = args.key_norm = norm;
     args.num_heads = rotary->num_kv_heads;
     args.num_kv_heads = args.rotary_dim = 0;
@@ -149,7 +153,7 @@ static void gate_output(const struct residual_stream *s, const struct qkv *qkv, 
                                           .gate = qkv->gate,
                                           .gate_stride = qkv->stride,
                                           .num_tokens = s->num_tokens,
-                                          .size = (int32_t)attention_q_size(a),
+                                          .size = (int32_t)attention_out_size(a),
                                           .gate_size = (int32_t)attention_gate_size(a),
                                           .kind = a->output_gate,
                                           .dtype = s->d->dtype};
@@ -173,10 +177,10 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     if (a->clip > 0) clip(s, a);
     if (a->qk_norm == QK_NORM_PROJECTION) {
         layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
-        layer_norm_in_place(s, qkv.k, qkv.stride, attention_kv_size(a), &w->k_norm);
+        layer_norm_in_place(s, qkv.k, qkv.stride, attention_k_size(a), &w->k_norm);
     }
     if (a->query_scaling.length > 0) scale_queries(s, &qkv, a);
-    if (a->v_norm) norm_values(b, &args.rotary, qkv.v, &w->v_norm);
+    if (a->v_norm) norm_values(b, &args.rotary, a, qkv.v, &w->v_norm);
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     attend(d, shape, &args, layer);
@@ -186,7 +190,8 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
 void attention_output(struct residual_stream *s, const void *x, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
-    residual_add(s, &in, &w->o, &w->post_attention_norm, d->spec->layers[layer].residual_multiplier);
+    residual_add(s, &in, &w->o, &w->post_attention_norm, l->residual_multiplier * l->attention.v_multiplier);
 }

@@ -91,7 +91,7 @@ void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t strid
  *
  * act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */
 bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
-                   enum activation activation, const struct norm_params *norm);
+                   const struct mlp_spec *mlp, const struct norm_params *norm);
 /* Rotation, caching and attention of a batch that has only decodes. */
 bool fused_decode_attention(const struct decoder *d, const struct step_shape *shape,
                             const struct decode_attention_args *args);
@@ -101,7 +101,7 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
 /* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from, whose
  * attention is left out. */
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
-/* Adds o of x [num_tokens, num_heads * head_size]: act.attention, or some of its rows. */
+/* Adds o of x [num_tokens, attention_out_size]: act.attention, or some of its rows. */
 void attention_output(struct residual_stream *s, const void *x, int32_t layer);
 
 /* All of the MLP but down, whose input it returns; and, of a layer with experts, experts_inner. */

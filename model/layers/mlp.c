@@ -18,9 +18,9 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
     const struct norm_params *norm = input_norm(s, layer);
     struct matmul_input out = {.x = d->act.gated};
     const struct matmul_input residual = {.x = s->residual};
-    if (fused_gate_up(s, &residual, &w->gate_up, m->activation, norm)) return out;
+    if (fused_gate_up(s, &residual, &w->gate_up, m, norm)) return out;
     const struct matmul_input in = residual_input(s, norm, &w->gate_up);
-    if (fused_gate_up(s, &in, &w->gate_up, m->activation, NULL)) return out;
+    if (fused_gate_up(s, &in, &w->gate_up, m, NULL)) return out;
     struct left_out_scales scales = {0};
     layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, &scales);
     out.rows = layer_rows_for(s, &w->down, d->act.gated);
@@ -29,6 +29,7 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
                                           .gate_up = d->act.gate_up,
                                           .gate_up_scales = scales,
                                           .activation = m->activation,
+                                          .limit = m->limit,
                                           .num_tokens = s->num_tokens,
                                           .size = m->intermediate_size,
                                           .dtype = d->dtype};

@@ -82,13 +82,16 @@ static bool fused_linear_residual(const struct residual_stream *s, const struct 
 }
 
 bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
-                   enum activation activation, const struct norm_params *norm)
+                   const struct mlp_spec *mlp, const struct norm_params *norm)
 {
     struct backend *b = s->d->backend;
     const struct weight *w = &p->parts[0];
     if (!b->gate_up || in->rows.data || p->num_parts > 1) return false;
     if (norm && (s->pending || s->normed == norm || !norm->gain)) return false;
-    struct gate_up_args args = {.linear = linear_of(s, s->d->act.gated, in, w), .norm = norm, .activation = activation};
+    struct gate_up_args args = {.linear = linear_of(s, s->d->act.gated, in, w),
+                                .norm = norm,
+                                .activation = mlp->activation,
+                                .limit = mlp->limit};
     args.linear.out_stride = w->out_features / 2;
     return b->gate_up(b, &args);
 }

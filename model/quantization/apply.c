@@ -50,6 +50,7 @@ static struct weight_scheme scheme_of(enum weight_format format, int64_t in_feat
     if (format == WEIGHT_INT4) {
         s.group_size = int4_group_size(in_features);
         s.has_zeros = true;
+        s.scale_dtype = DTYPE_FLOAT16;
         s.is_quantized = s.group_size > 0;
     } else {
         s.quantize_x = true;
@@ -57,12 +58,25 @@ static struct weight_scheme scheme_of(enum weight_format format, int64_t in_feat
     return s;
 }
 
-/* Schemes of one format differ in their groups alone. */
+/* Of experts, vLLM and transformers read integers in words of 32 bits alone (pack-quantized), without zero points and
+ * with one scheme for all matrices. transformers computes with them in the type of the scales. */
+static struct weight_scheme scheme_of_experts(enum weight_format format, int64_t hidden_size, int64_t expert_size,
+                                              enum dtype dtype)
+{
+    const struct weight_scheme gate_up = scheme_of(format, hidden_size), down = scheme_of(format, expert_size);
+    struct weight_scheme s = gate_up.group_size < down.group_size ? gate_up : down;
+    if (format == WEIGHT_FP8) return s;
+    s.has_zeros = s.quantize_x = false;
+    s.scale_dtype = dtype;
+    s.is_quantized = format == WEIGHT_INT4 ? s.group_size > 0 : hidden_size % 4 == 0 && expert_size % 4 == 0;
+    return s;
+}
+
 static uint8_t add_scheme(struct model_spec *spec, const struct weight_scheme *scheme)
 {
     if (!scheme->is_quantized) return 0;
     for (int32_t i = 1; i < spec->num_schemes; i++)
-        if (spec->schemes[i].group_size == scheme->group_size) return (uint8_t)i;
+        if (weight_scheme_equal(&spec->schemes[i], scheme)) return (uint8_t)i;
     spec->schemes[spec->num_schemes] = *scheme;
     return (uint8_t)spec->num_schemes++;
 }
@@ -74,8 +88,14 @@ static enum status set_format(struct model_spec *spec, enum weight_format format
     for (int32_t i = 0; i < table.count; i++) {
         const struct tensor *t = &table.tensors[i];
         if (!tensor_may_be_quantized(t) || t->layer < 0) continue;
-        const struct weight_scheme scheme = scheme_of(format, t->in_features);
-        spec->layers[t->layer].schemes[t->role] = add_scheme(spec, &scheme);
+        struct layer_spec *layer = &spec->layers[t->layer];
+        struct weight_scheme scheme =
+            t->merged == MERGED_EXPERTS
+                ? scheme_of_experts(format, spec->hidden_size, layer->experts.intermediate_size, spec->dtype)
+                : scheme_of(format, t->in_features);
+        /* One of these families is Llama 4, whose q and k vLLM permutes, but not their zero points. */
+        if (spec->names.quantized_experts) scheme.has_zeros = false;
+        layer->schemes[t->role] = add_scheme(spec, &scheme);
     }
     tensor_table_free(&table);
     return status;

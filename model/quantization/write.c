@@ -89,7 +89,9 @@ static json_t *patterns_of(struct writer *w, uint8_t scheme)
 
 static const char *format_of(const struct weight_scheme *s)
 {
-    return s->format == WEIGHT_FP8 ? "float-quantized" : s->format == WEIGHT_INT8 ? "int-quantized" : "pack-quantized";
+    return s->format == WEIGHT_FP8                     ? "float-quantized"
+           : s->format == WEIGHT_INT8 && s->quantize_x ? "int-quantized"
+                                                       : "pack-quantized";
 }
 
 static json_t *numbers(const struct weight_scheme *s, const char *strategy, bool dynamic)
@@ -109,45 +111,70 @@ static json_t *group_of(const struct weight_scheme *s, json_t *targets)
                      "output_activations", "format", format_of(s));
 }
 
-/* The scheme that most have; 0: all are floats. */
-static uint8_t usual_scheme(const struct writer *w)
+/* That of experts; 0: they are floats, or there are none. */
+static uint8_t scheme_of_experts(const struct model_spec *spec)
+{
+    uint8_t scheme = 0;
+    for (int32_t i = 0; i < spec->num_layers && scheme == 0; i++) scheme = spec->layers[i].schemes[TENSOR_EXPERT_DOWN];
+    return scheme;
+}
+
+/* The one that most have, but for that of experts, if there is another; 0: all are floats. */
+static uint8_t usual_scheme(const struct writer *w, uint8_t experts)
 {
     size_t counts[MODEL_MAX_SCHEMES] = {0};
-    uint8_t usual = 0;
+    uint8_t usual = experts;
     for (size_t i = 0; i < w->count; i++) {
         const uint8_t scheme = w->modules[i].scheme;
+        if (scheme == 0 || scheme == experts) continue;
         counts[scheme]++;
-        if (scheme != 0 && (usual == 0 || counts[scheme] > counts[usual])) usual = scheme;
+        if (usual == experts || counts[scheme] > counts[usual]) usual = scheme;
     }
     return usual;
 }
 
-/* The usual scheme is that of every linear module that no other group names. */
-static json_t *groups_of(struct writer *w, const struct model_spec *spec)
+/* Takes `targets`, of which there may be none. */
+static void add_group(const struct model_spec *spec, uint8_t scheme, json_t *targets, json_t *groups)
 {
-    const uint8_t usual = usual_scheme(w);
+    char name[16];
+    snprintf(name, sizeof name, "group_%zu", json_object_size(groups));
+    if (json_array_size(targets) > 0)
+        json_object_set_new(groups, name, group_of(&spec->schemes[scheme], targets));
+    else
+        json_decref(targets);
+}
+
+/* The usual scheme is that of every linear module that no other group names. Experts are none in transformers, which
+ * takes their scheme from the first group with a pattern that has the word. */
+static json_t *groups_of(struct writer *w, const struct model_spec *spec, uint8_t usual, uint8_t experts)
+{
     json_t *groups = json_object();
-    for (uint8_t i = 1; i < spec->num_schemes; i++) {
-        char name[16];
-        json_t *targets = i == usual ? json_pack("[s]", "Linear") : patterns_of(w, i);
-        snprintf(name, sizeof name, "group_%d", i - 1);
-        if (i == usual || json_array_size(targets) > 0)
-            json_object_set_new(groups, name, group_of(&spec->schemes[i], targets));
-        else
-            json_decref(targets);
-    }
+    if (experts != 0 && experts != usual) add_group(spec, experts, json_pack("[s]", "re:.*\\bexperts\\b"), groups);
+    add_group(spec, usual, json_pack("[s]", "Linear"), groups);
+    for (uint8_t i = 1; i < spec->num_schemes; i++)
+        if (i != usual && i != experts) add_group(spec, i, patterns_of(w, i), groups);
     return groups;
+}
+
+/* A router is called a gate in some files, and no gate in what transformers makes of them. */
+static json_t *ignored_modules(struct writer *w, const struct model_spec *spec)
+{
+    json_t *list = patterns_of(w, 0);
+    if (list && model_spec_num_experts(spec) > 0) json_array_append_new(list, json_string("re:.*\\brouter\\b"));
+    return list;
 }
 
 json_t *quantization_config_of(const struct model_spec *spec, const struct quantized_module *modules, size_t count)
 {
     struct writer w = {modules, count, malloc(count + 1)};
-    const uint8_t usual = usual_scheme(&w);
+    const uint8_t experts = scheme_of_experts(spec), usual = usual_scheme(&w, experts);
+    const char *format = format_of(&spec->schemes[usual]);
     json_t *config = NULL;
+    if (experts != 0 && strcmp(format_of(&spec->schemes[experts]), format) != 0) format = "mixed-precision";
     if (w.covered)
         config = json_pack("{s:s, s:s, s:s, s:o, s:o}", "quant_method", "compressed-tensors", "quantization_status",
-                           "compressed", "format", format_of(&spec->schemes[usual]), "config_groups",
-                           groups_of(&w, spec), "ignore", patterns_of(&w, 0));
+                           "compressed", "format", format, "config_groups", groups_of(&w, spec, usual, experts),
+                           "ignore", ignored_modules(&w, spec));
     free(w.covered);
     return config;
 }

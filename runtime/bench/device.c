@@ -62,14 +62,16 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         d->pool_bytes = larger(d->pool_bytes, plan.set_bytes);
         d->fixed_bytes = larger(d->fixed_bytes, plan.fixed_bytes);
         d->pinned_bytes = larger(d->pinned_bytes, plan.host_bytes);
-        const bool prefill = cases[i].operation == BENCH_PAGED_ATTENTION_PREFILL;
+        const enum bench_operation operation = cases[i].operation;
+        const bool prefill = operation == BENCH_PAGED_ATTENTION_PREFILL,
+                   of_experts = bench_plan_is_of_experts(operation);
         const int32_t length = prefill ? cases[i].count : cases[i].context;
         if (cases[i].count > query->max_num_tokens) query->max_num_tokens = cases[i].count;
-        if (!prefill && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;
+        if (!prefill && !of_experts && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;
         if (length > query->max_model_len) query->max_model_len = length;
         query->max_in_features = larger(query->max_in_features, cases[i].in_features);
         const struct weight w = bench_plan_weight(&d->sizes, &cases[i]);
-        if (weight_is_quantized(&w))
+        if (weight_is_quantized(&w) && !of_experts)
             query->max_quantized_elements = larger(query->max_quantized_elements, w.out_features * w.in_features);
     }
 }
@@ -214,11 +216,12 @@ struct run {
 
 static void make_calls(struct run *r)
 {
-    for (int i = 0; i < r->calls; i++) {
+    for (int i = 0; i < r->calls; i++, r->next++) {
         const struct bench_call call = {.sizes = &r->d->sizes,
                                         .c = r->c,
                                         .plan = r->plan,
-                                        .set = r->d->pool + r->next++ % r->copies * r->plan->set_bytes,
+                                        .number = r->next,
+                                        .set = r->d->pool + r->next % r->copies * r->plan->set_bytes,
                                         .fixed = r->d->fixed,
                                         .host = r->d->pinned};
         r->refused |= !bench_plan_call(r->d->backend, &call);

@@ -47,9 +47,18 @@ static struct bench_quantization quantization_of(const struct weight_scheme *s)
                                        .quantize_x = w.quantize_x};
 }
 
+/* Or the first layer, if none has any. */
+static const struct layer_spec *first_with_experts(const struct model_spec *c)
+{
+    for (int32_t i = 0; i < c->num_layers; i++)
+        if (c->layers[i].experts.router.num_experts > 0) return &c->layers[i];
+    return &c->layers[0];
+}
+
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
     const struct layer_sizes largest = model_spec_largest(c);
+    const struct layer_spec *experts = first_with_experts(c);
     return (struct bench_sizes){.hidden_size = c->hidden_size,
                                 .intermediate_size = largest.intermediate_size,
                                 .num_layers = c->num_layers,
@@ -57,7 +66,11 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .num_kv_heads = largest.num_kv_heads,
                                 .head_size = largest.head_size,
                                 .vocab_size = c->vocab_size,
-                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]])};
+                                .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]]),
+                                .router = experts->experts.router,
+                                .expert_size = experts->experts.intermediate_size,
+                                .expert_quantization =
+                                    quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]])};
 }
 
 /* The largest of the merged matrices that begin with this role; NULL: no layer has one. */
@@ -132,7 +145,7 @@ enum status bench_matmul_speed(struct backend *b, const struct bench_sizes *s, c
 
 /* ---- the cases ---- */
 
-enum { MAX_CASES = 128, MAX_SHAPE = 64, CONTEXT = 576, PROMPT = 2048 };
+enum { MAX_CASES = 128, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
 
 struct row {
     struct bench_case c;
@@ -148,10 +161,11 @@ struct rows {
 
 static void describe(const struct bench_case *c, char *shape)
 {
-    char more[MAX_SHAPE / 2] = "";
+    char more[MAX_MORE] = "";
     const char *what = "token";
     if (c->out_features > 0) {
-        snprintf(more, sizeof more, ", %lldx%lld", (long long)c->out_features, (long long)c->in_features);
+        snprintf(more, sizeof more, ", %lldx%lld%s", (long long)c->out_features, (long long)c->in_features,
+                 c->same_experts ? ", same experts" : "");
     } else if (c->operation == BENCH_PAGED_ATTENTION || c->operation == BENCH_DECODE_ATTENTION) {
         what = "sequence";
         snprintf(more, sizeof more, " of %d tokens", c->context);
@@ -219,10 +233,33 @@ static void add_attention(struct rows *rows, enum bench_operation operation)
         add_case(rows, (struct bench_case){operation, .count = sequences[i], .context = CONTEXT});
 }
 
-static void add_all(struct rows *rows, const struct bench_matmuls *matmuls)
+/* Tokens go to experts evenly, or, in the last row, all to the same. A CPU would take seconds for the largest count. */
+static void add_experts(struct rows *rows, const struct bench_sizes *s, bool discrete)
+{
+    static const int32_t counts[] = {1, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
+    const int num_counts = (int)(sizeof counts / sizeof counts[0]) - !discrete;
+    const struct bench_case cases[] = {
+        {BENCH_ROUTE_EXPERTS},
+        {BENCH_EXPERTS_GATE_UP, .out_features = 2 * (int64_t)s->expert_size, .in_features = s->hidden_size},
+        {BENCH_EXPERTS_DOWN, .out_features = s->hidden_size, .in_features = s->expert_size}};
+    if (s->router.num_experts == 0) return;
+    for (int i = 0; i < 3; i++) {
+        struct bench_case c = cases[i];
+        for (int j = 0; j < num_counts; j++) {
+            c.count = counts[j];
+            add_case(rows, c);
+        }
+        c.count = 512;
+        c.same_experts = true;
+        if (c.out_features > 0) add_case(rows, c);
+    }
+}
+
+static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, const struct bench_sizes *s, bool discrete)
 {
     add_linear(rows, matmuls);
     add_fused(rows, matmuls);
+    add_experts(rows, s, discrete);
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);
@@ -489,7 +526,7 @@ static enum status run_kernels(const struct kernels_options *o, struct error *er
     enum status status = open_device(o->device, threads, o->cpu_isa, &log, &m.backend, err);
     if (status != STATUS_OK) return status;
     status = choose_sizes(o, &m, err);
-    if (status == STATUS_OK) add_all(&m.rows, &m.matmuls);
+    if (status == STATUS_OK) add_all(&m.rows, &m.matmuls, &m.sizes, m.backend->discrete);
     if (status == STATUS_OK && m.rows.count == 0)
         status = error_set(err, STATUS_INVALID,
                            "no kernel or shape contains '%s'; without --filter quire bench kernels shows them all",

@@ -2,7 +2,9 @@
 
 #include <math.h>
 
-enum { ALIGNMENT = 256, MAX_CACHES = 256, DECODE_TOKENS = 256, HISTORY = 4 };
+#include "runtime/bench/routing.h"
+
+enum { ALIGNMENT = 256, MAX_CACHES = 256, DECODE_TOKENS = 256, HISTORY = 4, ROUTINGS = 8 };
 
 /* ---- laying out ---- */
 
@@ -65,11 +67,12 @@ static enum dtype linear_out_dtype(const struct bench_sizes *s, const struct ben
 
 struct weight bench_plan_weight(const struct bench_sizes *s, const struct bench_case *c)
 {
-    const struct bench_quantization *q = &s->quantization;
+    const bool of_experts = bench_plan_is_of_experts(c->operation);
+    const struct bench_quantization *q = of_experts ? &s->expert_quantization : &s->quantization;
     struct weight w = {
         .format = weight_format_of(s->weights), .out_features = c->out_features, .in_features = c->in_features};
     const bool divided = q->group_size == 0 || c->in_features % q->group_size == 0;
-    if (q->format < WEIGHT_FP8 || !divided || c->out_features == s->vocab_size) return w;
+    if (q->format < WEIGHT_FP8 || !divided || (c->out_features == s->vocab_size && !of_experts)) return w;
     w.format = q->format;
     w.scale_dtype = q->scale_dtype;
     w.scale_rows = q->scale_rows;
@@ -78,17 +81,29 @@ struct weight bench_plan_weight(const struct bench_sizes *s, const struct bench_
     return w;
 }
 
-/* A weight in part 0: its data, then scales and zeros, each aligned. */
+bool bench_plan_is_of_experts(enum bench_operation operation)
+{
+    return operation >= BENCH_ROUTE_EXPERTS && operation <= BENCH_EXPERTS_DOWN;
+}
+
+/* A weight in part 0, or those of all experts: data, then scales and zeros, each aligned. */
 struct weight_layout {
     int64_t scales, zeros, bytes;
 };
 
-static struct weight_layout layout_of(const struct bench_sizes *s, const struct weight *w)
+static int64_t zeros_bytes(const struct bench_sizes *s, const struct bench_case *c, const struct weight *w)
 {
-    const bool has_zeros = weight_is_quantized(w) && s->quantization.has_zeros;
-    struct weight_layout l = {.scales = aligned(w->out_features * weight_row_bytes(w))};
-    l.zeros = l.scales + aligned(weight_scale_count(w) * dtype_size(w->scale_dtype));
-    l.bytes = l.zeros + (has_zeros ? w->out_features * weight_groups(w) : 0);
+    const bool of_experts = bench_plan_is_of_experts(c->operation);
+    const bool has_zeros = of_experts ? s->expert_quantization.has_zeros : s->quantization.has_zeros;
+    return has_zeros && weight_is_quantized(w) ? w->out_features * weight_groups(w) : 0;
+}
+
+static struct weight_layout layout_of(const struct bench_sizes *s, const struct bench_case *c, const struct weight *w)
+{
+    const int64_t count = bench_plan_is_of_experts(c->operation) ? s->router.num_experts : 1;
+    struct weight_layout l = {.scales = aligned(count * w->out_features * weight_row_bytes(w))};
+    l.zeros = l.scales + aligned(count * weight_scale_count(w) * dtype_size(w->scale_dtype));
+    l.bytes = l.zeros + count * zeros_bytes(s, c, w);
     return l;
 }
 
@@ -96,20 +111,20 @@ static struct weight_layout layout_of(const struct bench_sizes *s, const struct 
 static void plan_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
     const struct weight w = bench_plan_weight(s, c);
-    const struct weight_layout layout = layout_of(s, &w);
+    const struct weight_layout layout = layout_of(s, c, &w);
     const int64_t room = quantized_rows_padded(c->count), x = c->in_features * dtype_size(s->activations),
                   out = c->out_features * dtype_size(linear_out_dtype(s, c));
     add_part(plan, layout.bytes);
     add_part(plan, room * x);
     add_part(plan, room * out);
-    plan->bytes = (double)(weight_bytes(&w) + layout.bytes - layout.zeros + c->count * (x + out));
+    plan->bytes = (double)(weight_bytes(&w) + zeros_bytes(s, c, &w) + c->count * (x + out));
     plan->operations = 2.0 * c->count * (double)c->out_features * (double)c->in_features;
 }
 
 static struct weight weight_of(const struct bench_call *call)
 {
     struct weight w = bench_plan_weight(call->sizes, call->c);
-    const struct weight_layout layout = layout_of(call->sizes, &w);
+    const struct weight_layout layout = layout_of(call->sizes, call->c, &w);
     uint8_t *data = part(call, 0);
     w.data = data;
     if (weight_is_quantized(&w)) w.scales = data + layout.scales;
@@ -316,6 +331,7 @@ static struct reshape_and_cache_args cache_args(const struct bench_call *call, i
                                            .num_tokens = call->c->count,
                                            .num_kv_heads = s->num_kv_heads,
                                            .head_size = s->head_size,
+                                           .v_head_size = s->head_size,
                                            .block_size = s->block_size,
                                            .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                            .dtype = s->activations,
@@ -400,6 +416,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .num_heads = s->num_heads,
                                    .num_kv_heads = s->num_kv_heads,
                                    .head_size = s->head_size,
+                                   .v_head_size = s->head_size,
                                    .block_size = s->block_size,
                                    .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                    .max_query_len = q.query_len,
@@ -542,6 +559,125 @@ static bool call_sample(struct backend *b, const struct bench_call *call)
     return true;
 }
 
+/* ---- mixtures of experts ---- */
+
+/* The four arrays of a plan, one behind the other, in bytes from the first. */
+struct plan_layout {
+    int64_t tokens, rows, weights, bytes;
+};
+
+static struct plan_layout plan_layout_of(const struct bench_sizes *s, const struct bench_case *c)
+{
+    const int64_t assignments = aligned((int64_t)c->count * s->router.top_k * (int64_t)sizeof(int32_t));
+    const int64_t tokens = aligned((s->router.num_experts + 1) * (int64_t)sizeof(int32_t));
+    return (struct plan_layout){tokens, tokens + assignments, tokens + 2 * assignments, tokens + 3 * assignments};
+}
+
+static struct expert_plan expert_plan_at(const struct bench_sizes *s, const struct bench_case *c, uint8_t *data)
+{
+    const struct plan_layout l = plan_layout_of(s, c);
+    return (struct expert_plan){(int32_t *)data, (int32_t *)(data + l.tokens), (int32_t *)(data + l.rows),
+                                (float *)(data + l.weights)};
+}
+
+static void plan_route(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t logits = (int64_t)c->count * s->router.num_experts * (int64_t)sizeof(float);
+    const int64_t arrays = s->router.num_experts + 1 + 3 * (int64_t)c->count * s->router.top_k;
+    add_part(plan, logits);
+    add_part(plan, plan_layout_of(s, c).bytes);
+    plan->bytes = (double)(logits + arrays * (int64_t)sizeof(int32_t));
+}
+
+static bool call_route(struct backend *b, const struct bench_call *call)
+{
+    const struct route_experts_args args = {.plan = expert_plan_at(call->sizes, call->c, part(call, 1)),
+                                            .logits = part(call, 0),
+                                            .router = call->sizes->router,
+                                            .num_tokens = call->c->count};
+    b->route_experts(b, &args);
+    return true;
+}
+
+static struct bench_routing routing_of(const struct bench_sizes *s, const struct bench_case *c, int32_t number)
+{
+    return (struct bench_routing){s->router.num_experts, s->router.top_k, c->count, number, c->same_experts};
+}
+
+/* x, which experts_gate_up reads a row of for each token and experts_down for each assignment; out, the other way
+ * round; and the scratch of either. The plans of several routings are fixed, so that calls one after the other read
+ * different experts. */
+static void plan_experts(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const struct weight w = bench_plan_weight(s, c);
+    const int64_t T = c->count, A = T * s->router.top_k, size = dtype_size(s->activations);
+    const bool down = c->operation == BENCH_EXPERTS_DOWN;
+    const int64_t x = (down ? A : T) * c->in_features * size;
+    const int64_t out = (down ? T * c->out_features : A * s->expert_size) * size;
+    const int64_t widest = c->in_features > c->out_features ? c->in_features : c->out_features;
+    double experts = 0;
+    add_part(plan, layout_of(s, c, &w).bytes);
+    add_part(plan, x);
+    add_part(plan, out);
+    add_part(plan, A * (widest * size + (int64_t)sizeof(float)));
+    for (int32_t i = 0; i < ROUTINGS; i++) {
+        const struct bench_routing routing = routing_of(s, c, i);
+        experts += (double)bench_routing_experts(&routing) / ROUTINGS;
+        add_fixed(plan, plan_layout_of(s, c).bytes);
+    }
+    plan->bytes = experts * (double)(weight_bytes(&w) + zeros_bytes(s, c, &w)) + (double)(x + out);
+    plan->operations = 2.0 * (double)A * (double)c->out_features * (double)c->in_features;
+}
+
+static void write_experts(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                          uint8_t *data)
+{
+    for (int32_t i = 0; i < ROUTINGS; i++) {
+        const struct bench_routing routing = routing_of(s, c, i);
+        const struct expert_plan of_routing = expert_plan_at(s, c, data + plan->fixed[i]);
+        bench_routing_write(&routing, &of_routing);
+    }
+}
+
+static bool call_gate_up_of_experts(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct weight w = weight_of(call);
+    const struct experts_gate_up_args args = {
+        .out = part(call, 2),
+        .x = part(call, 1),
+        .gate_up = {&w, .stacked = true, .num_parts = 1},
+        .gate = {GATE_MULTIPLY, ACTIVATION_SILU},
+        .plan = expert_plan_at(s, call->c, fixed(call, (int)(call->number % ROUTINGS))),
+        .scratch = part(call, 3),
+        .num_tokens = call->c->count,
+        .num_experts = s->router.num_experts,
+        .top_k = s->router.top_k,
+        .size = s->expert_size,
+        .dtype = s->activations};
+    b->experts_gate_up(b, &args);
+    return true;
+}
+
+static bool call_down_of_experts(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct weight w = weight_of(call);
+    const struct experts_down_args args = {.out = part(call, 2),
+                                           .x = part(call, 1),
+                                           .down = {&w, .stacked = true, .num_parts = 1},
+                                           .plan =
+                                               expert_plan_at(s, call->c, fixed(call, (int)(call->number % ROUTINGS))),
+                                           .scratch = part(call, 3),
+                                           .num_tokens = call->c->count,
+                                           .num_experts = s->router.num_experts,
+                                           .top_k = s->router.top_k,
+                                           .size = s->expert_size,
+                                           .dtype = s->activations};
+    b->experts_down(b, &args);
+    return true;
+}
+
 /* ---- fused operations ---- */
 
 /* The operands of linear, then the norm's gain. */
@@ -630,6 +766,9 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_COPY_BLOCKS] = {"copy_blocks", plan_copy, write_copy, call_copy},
     [BENCH_SWAP_BLOCKS] = {"swap_blocks", plan_swap, NULL, call_swap},
     [BENCH_SAMPLE] = {"sample", plan_sample, write_sample, call_sample},
+    [BENCH_ROUTE_EXPERTS] = {"route_experts", plan_route, NULL, call_route},
+    [BENCH_EXPERTS_GATE_UP] = {"experts_gate_up", plan_experts, write_experts, call_gate_up_of_experts},
+    [BENCH_EXPERTS_DOWN] = {"experts_down", plan_experts, write_experts, call_down_of_experts},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_GATE_UP] = {"gate_up", plan_fused_linear, NULL, call_gate_up},

@@ -18,6 +18,9 @@ struct bench_sizes {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
     enum dtype weights, activations, cache;
     struct bench_quantization quantization;
+    struct router_params router; /* num_experts 0: there are no experts */
+    int32_t expert_size;
+    struct bench_quantization expert_quantization;
 };
 
 enum bench_operation {
@@ -32,6 +35,9 @@ enum bench_operation {
     BENCH_COPY_BLOCKS,             /* in every layer's K and V */
     BENCH_SWAP_BLOCKS,             /* of every layer's K and V */
     BENCH_SAMPLE,
+    BENCH_ROUTE_EXPERTS,
+    BENCH_EXPERTS_GATE_UP,
+    BENCH_EXPERTS_DOWN,
     BENCH_NORM_LINEAR, /* from here on: optional operations */
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
@@ -45,12 +51,14 @@ struct bench_case {
     enum bench_operation operation;
     int32_t count;   /* tokens; of decode and sample: sequences; of copy_blocks and swap_blocks: blocks */
     int32_t context; /* decode: tokens of each sequence */
-    int64_t out_features, in_features; /* matmuls: the weight's. The output is float32 if out_features is vocab_size */
+    int64_t out_features, in_features; /* matmuls: the weight's, or each expert's. The output of linear is float32 if
+                                          out_features is vocab_size */
+    bool same_experts;                 /* experts_gate_up and experts_down: all tokens go to the same; else evenly */
     bool top_p;                        /* sample: with a temperature and top_p 0.9; else greedy */
     bool swap_in;                      /* swap_blocks: from the host to the device; else out */
 };
 
-enum { PLAN_MAX_PARTS = 8, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_blocks */ };
+enum { PLAN_MAX_PARTS = 10, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_blocks */ };
 
 /* Where the operands lie, in bytes from the start of a set or of the fixed operands. A set is filled with small random
  * numbers; calls take turns on several sets. Operands that must hold certain values (positions, block tables) are
@@ -73,6 +81,7 @@ struct bench_call {
     const struct bench_sizes *sizes;
     const struct bench_case *c;
     const struct bench_plan *plan;
+    int64_t number;       /* of the calls of a case, from 0 on */
     uint8_t *set, *fixed; /* on the device */
     uint8_t *host;        /* pinned */
 };
@@ -84,6 +93,7 @@ void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c
 /* Writes the fixed operands to host memory [plan->fixed_bytes], which is zeroed. */
 void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
                       uint8_t *fixed);
+bool bench_plan_is_of_experts(enum bench_operation operation);          /* one of the three */
 bool bench_plan_call(struct backend *b, const struct bench_call *call); /* false: the backend does not do this */
 
 #endif

@@ -31,7 +31,8 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
     if (status != STATUS_OK) return status;
     const int x = 16 / dtype_size(model_options->cache_dtype);
     for (int32_t i = 0; i < l->config.spec.num_layers; i++) {
-        const int32_t head_size = l->config.spec.layers[i].attention.head_size;
+        const struct attention_spec *a = &l->config.spec.layers[i].attention;
+        const int32_t head_size = a->head_size % x ? a->head_size : attention_v_head_size(a);
         if (head_size % x == 0) continue;
         return error_set(err, STATUS_UNSUPPORTED,
                          "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",

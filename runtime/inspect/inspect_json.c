@@ -65,6 +65,8 @@ static json_t *layer_json(const struct layer_spec *l)
     json_put_real(json, "scaling", (double)l->attention.scale);
     json_object_set_new(json, "attn_logit_softcapping",
                         l->attention.soft_cap > 0 ? json_real((double)l->attention.soft_cap) : json_null());
+    if (l->attention.v_head_size) json_put_integer(json, "v_head_dim", l->attention.v_head_size);
+    if (l->attention.v_multiplier != 1) json_put_real(json, "attention_value_scale", (double)l->attention.v_multiplier);
     json_object_set_new(json, "qkv_bias", json_boolean(l->attention.qkv_bias));
     json_object_set_new(json, "o_bias", json_boolean(l->attention.o_bias));
     json_object_set_new(json, "mlp_bias", json_boolean(l->mlp.bias));

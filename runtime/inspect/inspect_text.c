@@ -208,7 +208,11 @@ static void heads_row(struct table *t, const struct model_spec *spec)
     kinds.has_commas = true;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
+        if (attention_v_head_size(a) == a->head_size)
+            tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
+        else
+            tally_add(&kinds, "%d of %d elements, %d of K and V, those of V of %d", a->num_heads, a->head_size,
+                      a->num_kv_heads, a->v_head_size);
     }
     tally_row(t, "heads", "", &kinds);
 }
@@ -258,7 +262,7 @@ static struct words mlp_words(const struct layer_spec *l)
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
-                 outputs = qk_norms, clips = qk_norms, queries = qk_norms, shared = qk_norms;
+                 outputs = qk_norms, clips = qk_norms, queries = qk_norms, values = qk_norms, shared = qk_norms;
     bool scaled = false;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
@@ -269,6 +273,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         if (l->attention.query_scaling.length)
             tally_add(&queries, "by position / %d", l->attention.query_scaling.length);
         if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
+        if (l->attention.v_multiplier != 1) tally_add(&values, "times %g", (double)l->attention.v_multiplier);
         tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
         tally_add(&mlps, "%s", mlp_words(l).text);
         if (l->attention.qkv_bias) tally_add(&biases, "qkv");
@@ -282,6 +287,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
     if (queries.num_kinds) tally_row(t, "  queries", "scaled ", &queries);
     tally_row(t, "  QK norm", "", &qk_norms);
     tally_row(t, "  scores", "", &scores);
+    if (values.num_kinds) tally_row(t, "  values", "", &values);
     tally_row(t, "  MLP", "", &mlps);
     if (biases.num_kinds) tally_row(t, "  biases", "", &biases);
     if (scaled) tally_row(t, "  outputs", "of the sublayers, ", &outputs);

@@ -21,14 +21,71 @@ static bool ends_in_weight(const char *name)
     return length > end && strcmp(name + length - end, ".weight") == 0;
 }
 
-static void list_tensors(struct quantize_plan *p)
+/* Adds an entry of that stored tensor; NULL: memory ran out. */
+static struct planned_tensor *add_tensor(struct quantize_plan *p, const struct stored_tensor *t, uint64_t bytes)
 {
-    for (int64_t i = 0; i < p->num_tensors; i++) {
-        const struct stored_tensor *t = tensor_file_at(p->weights.file, i);
-        p->tensors[i].stored = t;
-        p->tensors[i].is_linear = t->num_dims == 2 && element_is_float(t->type) && ends_in_weight(t->name);
-    }
+    const size_t count = (size_t)p->num_tensors + 1;
+    if (!array_reserve(&p->tensors, &p->tensors_capacity, count, sizeof *p->tensors)) return NULL;
+    struct planned_tensor *planned = &p->tensors[p->num_tensors++];
+    *planned = (struct planned_tensor){.stored = t, .bytes = bytes};
+    return planned;
 }
+
+static enum status list_tensors(struct quantize_plan *p, struct error *err)
+{
+    for (int64_t i = 0; i < tensor_file_count(p->weights.file); i++) {
+        const struct stored_tensor *t = tensor_file_at(p->weights.file, i);
+        struct planned_tensor *planned = add_tensor(p, t, t->bytes);
+        if (!planned) return out_of_memory(err);
+        planned->is_linear = t->num_dims == 2 && element_is_float(t->type) && ends_in_weight(t->name);
+    }
+    return STATUS_OK;
+}
+
+static const char *name_of(const struct planned_tensor *t)
+{
+    return t->matrix ? t->matrix : t->stored->name;
+}
+
+/* ---- experts ---- */
+
+/* The name of an expert's matrix in place of that of the tensor that holds all. The caller frees it; NULL: memory ran
+ * out. */
+static char *matrix_name(const struct tensor_names *names, const struct tensor *t, const struct stored_tensor *stored)
+{
+    const bool down = t->role == TENSOR_EXPERT_DOWN;
+    const size_t end = strlen(down ? names->expert_down : names->expert_gate_up);
+    const char *part = down                            ? tensor_names_llama.expert_down
+                       : t->role == TENSOR_EXPERT_GATE ? tensor_names_llama.expert_gate
+                                                       : tensor_names_llama.expert_up;
+    struct text name = {0};
+    if (text_printf(&name, "%.*s%s.%d.%s.weight", (int)(strlen(stored->name) - end), stored->name,
+                    names->quantized_experts, t->expert, part))
+        return name.data;
+    text_free(&name);
+    return NULL;
+}
+
+/* Of a tensor of all experts: this one's matrix is written, and the tensor is not. */
+static enum status cut_expert(struct quantize_plan *p, const struct tensor *t, const struct weight_source *source,
+                              struct error *err)
+{
+    const struct stored_tensor *stored = source->data;
+    const uint64_t elements = (uint64_t)t->out_features * (uint64_t)t->in_features;
+    struct planned_tensor *planned = add_tensor(p, stored, elements * (uint64_t)stored->type->bytes);
+    if (!planned) return out_of_memory(err);
+    planned->matrix = matrix_name(&p->spec->names, t, stored);
+    if (!planned->matrix) return out_of_memory(err);
+    planned->source = *source;
+    planned->scheme = p->spec->layers[t->layer].schemes[t->role];
+    planned->is_linear = true;
+    p->tensors[tensor_file_index(p->weights.file, stored)].bytes = 0;
+    p->cuts_experts = true;
+    p->num_quantized++;
+    return STATUS_OK;
+}
+
+/* ---- schemes ---- */
 
 /* A matrix must be one, with a row for each output feature, in the file, too. A word of zero points holds those of
  * eight rows, and each part of a merged matrix begins with a whole one. */
@@ -48,14 +105,17 @@ static enum status check_form(const struct tensor *t, const struct stored_tensor
         t->name, (long long)t->first_row);
 }
 
-/* Several tensors of the table may lie in one that is stored; rows are quantized each by itself. */
+/* Several tensors of the table may lie in one that is stored; rows are quantized each by itself. One of all experts is
+ * checked where it stays in floats, too: quantization_config cannot name it. */
 static enum status set_scheme(struct quantize_plan *p, const struct tensor *t, struct error *err)
 {
     const struct weight_source *source = model_weights_source(&p->weights, t);
     if (!source->data) return STATUS_OK; /* optional, and not there */
     struct planned_tensor *planned = &p->tensors[tensor_file_index(p->weights.file, source->data)];
     if (t->role == TENSOR_EMBEDDING) planned->is_linear = false;
-    if (t->layer < 0 || !t->scheme.is_quantized) return STATUS_OK;
+    const bool are_experts = t->num_experts > 0 && t->merged_in_file;
+    if (t->layer < 0 || (!t->scheme.is_quantized && !are_experts)) return STATUS_OK;
+    if (are_experts && t->scheme.is_quantized && p->spec->names.quantized_experts) return cut_expert(p, t, source, err);
     if (planned->scheme == 0) p->num_quantized++;
     planned->scheme = p->spec->layers[t->layer].schemes[t->role];
     planned->source = *source;
@@ -88,7 +148,7 @@ static enum status check_name(const struct quantize_plan *p, const struct planne
         if (other && other != t->stored)
             return error_set(err, STATUS_UNSUPPORTED,
                              "%s: tensor \"%s\" has the name that a part of the quantized \"%s\" would get",
-                             other->path, show_string(other->name).text, t->stored->name);
+                             other->path, show_string(other->name).text, name_of(t));
     }
     return STATUS_OK;
 }
@@ -98,7 +158,8 @@ static enum status place_tensor(const struct quantize_plan *p, struct planned_te
 {
     const struct stored_tensor *s = t->stored;
     t->first_placed = layout->count;
-    const bool ok = t->scheme ? compressed_weight_place(layout, &t->source, s->name)
+    if (t->bytes == 0 && s->bytes > 0) return STATUS_OK; /* it is cut */
+    const bool ok = t->scheme ? compressed_weight_place(layout, &t->source, name_of(t))
                               : tensor_layout_add(layout, s->name, s->type, s->shape, s->num_dims);
     return ok ? check_name(p, t, layout, err) : out_of_memory(err);
 }
@@ -106,7 +167,7 @@ static enum status place_tensor(const struct quantize_plan *p, struct planned_te
 /* No fewer than are written of it. */
 static uint64_t most_bytes(const struct planned_tensor *t)
 {
-    if (t->scheme == 0) return t->stored->bytes;
+    if (t->scheme == 0) return t->bytes;
     const struct weight *w = &t->source.weight;
     const struct weight_part_bytes bytes = weight_part_bytes(w, t->source.scheme->has_zeros, w->out_features);
     return (uint64_t)(bytes.of[WEIGHT_DATA] + bytes.of[WEIGHT_SCALES] + bytes.of[WEIGHT_ZEROS]);
@@ -128,7 +189,7 @@ static enum status fill_shards(struct quantize_plan *p, double shard_bytes, stru
         struct planned_shard *shard = &p->shards[p->num_shards - 1];
         bytes += more;
         shard->count++;
-        shard->stored_bytes += t->stored->bytes;
+        shard->stored_bytes += t->bytes;
         status = place_tensor(p, t, &shard->layout, err);
     }
     return status;
@@ -158,11 +219,8 @@ enum status quantize_plan_make(const char *folder, const struct model_spec *spec
     *plan = (struct quantize_plan){.spec = spec};
     enum status status = model_weights_open(folder, spec, NULL, &plan->weights, err);
     if (status != STATUS_OK) return status;
-    plan->num_tensors = tensor_file_count(plan->weights.file);
-    plan->tensors = calloc((size_t)plan->num_tensors, sizeof *plan->tensors);
-    if (!plan->tensors) return out_of_memory(err);
-    list_tensors(plan);
-    status = set_schemes(plan, err);
+    status = list_tensors(plan, err);
+    if (status == STATUS_OK) status = set_schemes(plan, err);
     if (status == STATUS_OK) status = fill_shards(plan, shard_bytes, err);
     return status == STATUS_OK ? finish_shards(plan, err) : status;
 }
@@ -170,6 +228,7 @@ enum status quantize_plan_make(const char *folder, const struct model_spec *spec
 void quantize_plan_free(struct quantize_plan *plan)
 {
     for (int64_t i = 0; i < plan->num_shards; i++) tensor_layout_free(&plan->shards[i].layout);
+    for (int64_t i = 0; i < plan->num_tensors; i++) free(plan->tensors[i].matrix);
     free(plan->shards);
     free(plan->tensors);
     model_weights_close(&plan->weights);
@@ -187,7 +246,7 @@ json_t *quantize_plan_config(const struct quantize_plan *plan)
     if (!modules) return NULL;
     for (int64_t i = 0; i < plan->num_tensors; i++) {
         const struct planned_tensor *t = &plan->tensors[i];
-        if (t->is_linear) modules[count++] = (struct quantized_module){t->stored->name, t->scheme};
+        if (t->is_linear) modules[count++] = (struct quantized_module){name_of(t), t->scheme};
     }
     if (!tensor_file_find(plan->weights.file, head)) modules[count++] = (struct quantized_module){head, 0};
     json_t *config = quantization_config_of(plan->spec, modules, count);

@@ -10,9 +10,11 @@
 
 #define QUANTIZE_INDEX "model.safetensors.index.json"
 
-/* A stored tensor. */
+/* A stored tensor; or the matrix of an expert in one that holds those of all experts, which is cut. */
 struct planned_tensor {
     const struct stored_tensor *stored;
+    char *matrix;   /* the name of an expert's matrix, owned; NULL: it is the whole tensor, with its name */
+    uint64_t bytes; /* that are stored of it; 0: the tensor is cut, and nothing is written of it as a whole */
     struct weight_source source; /* of all its rows; not owned */
     uint8_t scheme;              /* of the spec's; 0: it is copied as it is, and has no source */
     bool is_linear;              /* a matrix of floats that may be a linear layer: not the embedding */
@@ -29,11 +31,12 @@ struct planned_shard {
 struct quantize_plan {
     const struct model_spec *spec;
     struct model_weights weights;
-    struct planned_tensor *tensors; /* [num_tensors] in the order of the files */
+    struct planned_tensor *tensors; /* [num_tensors] in the order of the files, then matrices of cut tensors */
     struct planned_shard *shards;   /* [num_shards] */
     int64_t num_tensors, num_shards, num_quantized;
     uint64_t file_bytes; /* of all shards */
-    size_t shards_capacity;
+    bool cuts_experts;   /* tensors of all experts of a layer are cut, as vLLM reads them, but not transformers */
+    size_t tensors_capacity, shards_capacity;
 };
 
 /* Opens the folder's weights, whose matrices quantization_apply has given schemes. A shard has at most `shard_bytes` of

@@ -115,14 +115,11 @@ static void print_summary(const struct run *r)
             (double)p->file_bytes / GB, (long long)p->num_shards, plural(p->num_shards), r->folder.path);
 }
 
-/* vLLM has no other experts than symmetric ones, and transformers none in int8. */
 static void note_experts(const struct run *r)
 {
-    if (model_spec_num_experts(&r->config.spec) > 0 && strcmp(r->options->quantization, "fp8") != 0)
-        notice_printf(stderr,
-                      "quire quantize: note: experts in %s are for quire; vLLM and transformers read those that quire "
-                      "writes in fp8\n",
-                      r->options->quantization);
+    if (r->plan.cuts_experts)
+        notice_printf(stderr, "quire quantize: note: the experts of this model are written a tensor for each, as vLLM "
+                              "reads them; transformers does not\n");
 }
 
 static enum status quantize(struct run *r, const char *model, struct error *err)

@@ -44,7 +44,7 @@ static bool path_of(const struct shard_writer *w, const char *name, char path[PA
 
 static int64_t size_of(const struct planned_tensor *t)
 {
-    return t->scheme ? t->source.weight.out_features : (int64_t)t->stored->bytes;
+    return t->scheme ? t->source.weight.out_features : (int64_t)t->bytes;
 }
 
 static bool list_pieces(struct writing *w)
@@ -107,7 +107,7 @@ static enum status copy_piece(const struct writing *w, const struct piece *p, st
 /* The first failure stays. */
 static void note(struct writing *w, const struct piece *p, enum status status, const struct error *err)
 {
-    const uint64_t unit = p->tensor->stored->bytes / (uint64_t)size_of(p->tensor);
+    const uint64_t unit = p->tensor->bytes / (uint64_t)size_of(p->tensor);
     pthread_mutex_lock(&w->lock);
     if (w->status == STATUS_OK && status != STATUS_OK) {
         w->status = status;

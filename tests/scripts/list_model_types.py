@@ -29,7 +29,7 @@ def unsupported_types():
     text = (FAMILIES / "unsupported.c").read_text()
     table = text[text.index("} table[] = {"):]
     table = table[:table.index("};")]
-    rows = re.findall(r'\{[A-Z| ]+,((?:\s*"[^"]*")+)\}', table)
+    rows = re.findall(r'\{[A-Z_| ]+,((?:\s*"[^"]*")+)\}', table)
     return [name for row in rows for name in "".join(re.findall(r'"([^"]*)"', row)).split()]
 
 

@@ -143,8 +143,19 @@ def build(path):
     else:
         config = transformers.AutoConfig.from_pretrained(path)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        if config.model_type == "step3p5":
+            model = text_of_step3p7(config)
+        else:
+            model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     return config, model, family
+
+
+def text_of_step3p7(config):
+    """transformers has no causal language model of this text alone."""
+    outer = transformers.Step3p7Config(text_config=config.to_dict())
+    model = transformers.Step3p7ForConditionalGeneration._from_config(outer, attn_implementation="eager")
+    model.model, model.config = model.model.language_model, config
+    return model
 
 
 def first_of(module, *names):
@@ -166,7 +177,7 @@ def attention_of(layer):
 
 
 def window_of(config, attention):
-    if config.model_type in ("mistral", "phi3", "starcoder2"):  # their attention asks the config
+    if config.model_type in ("mistral", "phi3", "phimoe", "starcoder2"):  # their attention asks the config
         return config.sliding_window or 0
     if config.model_type == "exaone4" and not attention.is_sliding:
         return 0
@@ -208,6 +219,8 @@ def ropes_of(config, model):
     if getattr(rope, "rope_type", None) == "dynamic" and not config.rope_parameters.get("alpha"):
         longest = int(config.max_position_embeddings * config.rope_parameters["factor"])
         rope.inv_freq, _ = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=longest)
+    if config.model_type == "phimoe":  # whose attention_scaling is not used
+        return {None: (rope.inv_freq, config.rope_parameters["short_mscale"])}
     if hasattr(rope, "inv_freq"):
         return {None: (rope.inv_freq, rope.attention_scaling)}
     return {name: (getattr(rope, f"{name}_inv_freq"), getattr(rope, f"{name}_attention_scaling"))
@@ -296,7 +309,8 @@ def describe(path):
     experts = {"experts": [experts_of(mlp, config.hidden_size) for mlp in mlps]} if has_experts else {}
     return {
         "hidden_size": config.hidden_size, "vocab_size": config.vocab_size, "num_layers": len(blocks_of(model)),
-        "num_heads": config.num_attention_heads, "num_kv_heads": kv_heads_of(config, attention),
+        "num_heads": getattr(attention, "num_heads", None) or config.num_attention_heads,
+        "num_kv_heads": kv_heads_of(config, attention),
         "head_size": first_of(attention, "head_dim", "head_size"),
         "max_position": next((getattr(config, key) for key in ("max_position_embeddings", "max_seq_len", "seq_length")
                               if hasattr(config, key)), 2048),

@@ -29,14 +29,16 @@ def rounded(x, scale, dtype):
 
 
 class Fp8Cache(DynamicCache):
-    """scales: of K and of V by layer; those that are missing are measured."""
+    """scales: of K and of V by layer; those that are missing are measured, those of V before values are scaled."""
 
     def __init__(self, config, dtype, scales):
         super().__init__(config=config)
         self.dtype, self.scales = dtype, scales
+        self.value_scale = getattr(config, "attention_value_scale", 1)
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        k, v = self.scales.setdefault(layer_idx, (measured_scale(key_states), measured_scale(value_states)))
+        v = measured_scale(value_states / self.value_scale) * self.value_scale
+        k, v = self.scales.setdefault(layer_idx, (measured_scale(key_states), v))
         return super().update(rounded(key_states, k, self.dtype), rounded(value_states, v, self.dtype), layer_idx,
                               *args, **kwargs)
 

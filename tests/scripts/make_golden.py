@@ -336,6 +336,24 @@ CHECKPOINTS = {
         layer_types=["full_attention", "sliding_attention"],
         rope_parameters=dict(full_attention=dict(YARN, rope_theta=500000.0, partial_rotary_factor=0.5),
                              sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    # heads of V half as large as those of K; a window, sinks, more KV heads and a rope of its own in the second layer
+    "mimo_v2": ("mimo_v2_flash", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, v_head_dim=32, tie_word_embeddings=False, n_routed_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=16, sliding_window=24,
+        rope_parameters=dict(
+            full_attention=dict(rope_type="default", rope_theta=500000.0, partial_rotary_factor=0.5),
+            sliding_attention=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)))),
+    # a dense layer, and one with experts, more heads, a window and whole heads rotated; limits that many elements meet
+    "step3p7": ("step3p7", "bfloat16", "5", None, dict(
+        model_type="step3p5", pad_token_id=0, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=1, num_key_value_heads=1, num_sliding_attention_heads=2, head_dim=64,
+        n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, share_expert_dim=16,
+        moe_router_scaling_factor=1.5, attention_bias=True, sliding_window=24,
+        layer_types=["full_attention", "sliding_attention"], mlp_layer_types=["dense", "sparse"],
+        swiglu_limits=[None, 0.5], swiglu_limits_shared=[1.0, 0.75],
+        rope_parameters=dict(full_attention=dict(LLAMA3, partial_rotary_factor=0.5),
+                             sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
     # text parts of several modalities; layout "4 flat" is that of Qwen2-VL's files, without a text_config
     "gemma3_vision": ("gemma3_vision", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -382,6 +400,11 @@ CHECKPOINTS = {
         hidden_size=64, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
                              mrope_section=[2, 3, 3]))),
+    "glm4v_moe": ("glm4v_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, routed_scaling_factor=1.5,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5,
+                             mrope_section=[4, 6, 6]))),
     "smolvlm": ("smolvlm", "bfloat16", "5", None, dict(
         model_type="llama", hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, head_dim=64)),
@@ -438,8 +461,10 @@ MULTIMODAL = {
         model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         num_key_value_heads=1, head_dim=8, patch_size=4, position_embedding_size=4, pooling_kernel_size=1),
         dict(tie_word_embeddings=False)),
+    "glm4v_moe": ("Glm4vMoe", dict(out_hidden_size=32, image_size=8, **QWEN_TOWER), {}),
     "glm4v": ("Glm4v", dict(out_hidden_size=64, image_size=8, **QWEN_TOWER), {}),
     "smolvlm": ("SmolVLM", dict(TOWER), dict(scale_factor=1)),
+    "step3p7": ("Step3p7", dict(TOWER, mlp_ratio=1.0), {}),
 }
 CLASSES = {  # the first part of the names of a family's classes in transformers
     "llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "olmo2": "Olmo2",
@@ -460,13 +485,15 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
+    "mimo_v2_flash": "MiMoV2Flash",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
 }
 # where the name is not CLASSES' + "Config"
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}
 MODEL_CLASSES = {"gpt2": "GPT2LMHeadModel"}  # where the name is not CLASSES' + "ForCausalLM"
 # a gain is this plus what the file holds
-GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1, "nemotron": 1}
+GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1, "nemotron": 1,
+                "step3p7": 1}
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 

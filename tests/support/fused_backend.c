@@ -84,6 +84,7 @@ static bool gate_up(struct backend *b, const struct gate_up_args *args)
     const struct act_and_mul_args act = {.out = args->linear.out,
                                          .gate_up = wide,
                                          .activation = args->activation,
+                                         .limit = args->limit,
                                          .num_tokens = linear.num_tokens,
                                          .size = (int32_t)(width / 2),
                                          .dtype = linear.dtype};
@@ -93,11 +94,12 @@ static bool gate_up(struct backend *b, const struct gate_up_args *args)
     return true;
 }
 
-static float *contiguous(const void *data, int64_t stride, int64_t size, int64_t num_tokens)
+/* The first `size` elements of each row, in rows of `row` elements. */
+static float *copy_rows(const void *data, int64_t stride, int64_t size, int64_t row, int64_t num_tokens)
 {
-    float *out = allocate(num_tokens * size);
+    float *out = allocate(num_tokens * row);
     for (int64_t t = 0; t < num_tokens; t++)
-        memcpy(out + t * size, (const float *)data + t * stride, (size_t)size * sizeof *out);
+        memcpy(out + t * row, (const float *)data + t * stride, (size_t)size * sizeof *out);
     return out;
 }
 
@@ -107,13 +109,14 @@ static bool decode_attention(struct backend *b, const struct decode_attention_ar
     struct rotary_args rotary = args->rotary;
     struct reshape_and_cache_args cache = args->cache;
     struct attention_args attention = args->attention;
-    const int64_t n = rotary.num_tokens, kv_size = (int64_t)rotary.num_kv_heads * rotary.head_size;
+    const int64_t n = rotary.num_tokens, k_size = (int64_t)rotary.num_kv_heads * rotary.head_size;
+    const int64_t v_size = (int64_t)cache.num_kv_heads * cache.v_head_size, kv_size = k_size + v_size;
     const int64_t q_size = (int64_t)rotary.num_heads * rotary.head_size;
     if (!is_taken(rotary.num_tokens, rotary.dtype, &counted->decode_attention)) return false;
     assert(attention.num_seqs == rotary.num_tokens && attention.max_query_len == 1);
-    float *q = contiguous(rotary.query, rotary.query_stride, q_size, n);
-    float *k = contiguous(rotary.key, rotary.key_stride, kv_size, n);
-    float *v = contiguous(cache.value, cache.kv_stride, kv_size, n);
+    float *q = copy_rows(rotary.query, rotary.query_stride, q_size, q_size, n);
+    float *k = copy_rows(rotary.key, rotary.key_stride, k_size, kv_size, n);
+    float *v = copy_rows(cache.value, cache.kv_stride, v_size, kv_size, n);
     rotary.query = q, rotary.query_stride = q_size;
     rotary.key = k, rotary.key_stride = kv_size;
     cache.key = k, cache.value = v, cache.kv_stride = kv_size;

@@ -38,6 +38,7 @@ const char *const golden_checkpoints[] = {
     "glm4",
     "glm4_moe",
     "glm4v",
+    "glm4v_moe",
     "gpt2",
     "gpt_bigcode",
     "gpt_neox",
@@ -64,6 +65,7 @@ const char *const golden_checkpoints[] = {
     "llava",
     "mellum",
     "mha",
+    "mimo_v2",
     "minimax_m2",
     "ministral",
     "ministral3",
@@ -99,6 +101,7 @@ const char *const golden_checkpoints[] = {
     "stablelm",
     "stablelm_parallel",
     "starcoder2",
+    "step3p7",
     "vaultgemma",
     "yarn",
 };

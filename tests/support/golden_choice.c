@@ -65,6 +65,8 @@ static void meet_layer(struct met *met, const struct layer_spec *l)
                                a->norm_after_rotation,
                                rotates,
                                a->shares_kv > 0,
+                               a->v_head_size > 0,
+                               a->v_multiplier != 1,
                                a->soft_cap > 0,
                                a->window > 0,
                                a->chunk > 0,

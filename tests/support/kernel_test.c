@@ -83,7 +83,7 @@ bool kernel_test_takes(struct test_backend *tb)
 #elif defined(__SANITIZE_ADDRESS__)
     all = strcmp(tb->name, "cpu scalar") != 0;
 #endif
-    return tb->num_cases++ % 4 == 0 || all;
+    return tb->num_cases++ % 7 == 0 || all;
 }
 
 struct test_backend *kernel_test_gpu(struct kernel_test *test)

@@ -27,9 +27,9 @@ struct kernel_test {
  * "skipped". Prints the seed: QUIRE_TEST_SEED, or from the clock where that is "fresh"; without it, 1. */
 int kernel_test_setup(void **state);
 int kernel_test_teardown(void **state);
-/* Whether the next case runs on the backend. With AddressSanitizer every fourth does on the scalar CPU, whose loops
- * take most of the time then; with ThreadSanitizer every fourth on any, because all divide their work among threads
- * alike. */
+/* Whether the next case runs on the backend. With AddressSanitizer every seventh does on the scalar CPU, whose loops
+ * take most of the time then; with ThreadSanitizer every seventh on any, because all divide their work among threads
+ * alike. Where the parameters of cases repeat after 2 to 6, every seventh meets each of them. */
 bool kernel_test_takes(struct test_backend *tb);
 /* The CUDA device; skips the calling test if there is none. */
 struct test_backend *kernel_test_gpu(struct kernel_test *test);

@@ -26,8 +26,8 @@ void quantized_spec(const struct quantized_form *form, bool wide, struct model_s
     if (form->merged) spec->names.qkv = "self_attn.qkv_proj", spec->names.gate_up = "mlp.gate_up_proj";
     spec->schemes[1] = form->scheme;
     for (int i = 0; i < NUM_TENSOR_ROLES; i++) spec->layers[0].schemes[i] = 1;
-    spec->layers[0].attention =
-        (struct attention_spec){.num_heads = 4, .num_kv_heads = wide ? 4 : 2, .head_size = 32, .qkv_bias = true};
+    spec->layers[0].attention = (struct attention_spec){
+        .num_heads = 4, .num_kv_heads = wide ? 4 : 2, .head_size = 32, .qkv_bias = true, .v_multiplier = 1};
     spec->layers[0].mlp.intermediate_size = 384;
     if (!form->experts) return;
     spec->names.experts = NULL;

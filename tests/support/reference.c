@@ -150,11 +150,15 @@ static double activate(double x, enum activation activation)
     return x / (1 + exp(-2 * u)); /* x / 2 * (1 + tanh(u)), without its cancellation */
 }
 
-void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation)
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation,
+                           double limit)
 {
+    const double most = limit > 0 ? limit : INFINITY;
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t i = 0; i < size; i++)
-            out[t * size + i] = activate(gate_up[t * 2 * size + i], activation) * gate_up[t * 2 * size + size + i];
+        for (int64_t i = 0; i < size; i++) {
+            const double *gate = gate_up + t * 2 * size + i, up = gate[size];
+            out[t * size + i] = fmin(activate(*gate, activation), most) * fmax(fmin(up, most), -most);
+        }
 }
 
 double reference_activate(double x, enum activation activation, const struct xielu_params *params)
@@ -196,7 +200,7 @@ static double score(const struct reference_query *q, int32_t token)
 void reference_attention(double *out, const struct reference_query *q)
 {
     double *scores = malloc(sizeof *scores * (size_t)(q->position + 1)), max = -INFINITY, sum = 0;
-    memset(out, 0, sizeof *out * (size_t)q->head_size);
+    memset(out, 0, sizeof *out * (size_t)q->v_head_size);
     for (int32_t t = 0; t <= q->position; t++) {
         if (!attends(q, t)) continue;
         scores[t] = score(q, t);
@@ -207,10 +211,10 @@ void reference_attention(double *out, const struct reference_query *q)
         double weight = exp(scores[t] - max);
         sum += weight;
 #pragma omp simd
-        for (int32_t d = 0; d < q->head_size; d++) out[d] += weight * q->values[t * q->stride + d];
+        for (int32_t d = 0; d < q->v_head_size; d++) out[d] += weight * q->values[t * q->v_stride + d];
     }
     if (q->sink) sum += exp(*q->sink - max);
-    for (int32_t d = 0; d < q->head_size && sum > 0; d++) out[d] /= sum;
+    for (int32_t d = 0; d < q->v_head_size && sum > 0; d++) out[d] /= sum;
     free(scores);
 }
 

@@ -29,22 +29,22 @@ void reference_layer_norm(double *out, const double *x, const double *gain, cons
  * interleaved, else (i, i + rotary_dim / 2). */
 void reference_rotary(double *x, const int32_t *positions, const double *cos_sin, int64_t tokens, int64_t heads,
                       int64_t head_size, int64_t rotary_dim, bool interleaved);
-void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size,
-                           enum activation activation);
+void reference_act_and_mul(double *out, const double *gate_up, int64_t tokens, int64_t size, enum activation activation,
+                           double limit); /* 0: none */
 
 double reference_activate(double x, enum activation activation, const struct xielu_params *params);
 
 /* One head of one token. */
 struct reference_query {
     const double *query;         /* [head_size] */
-    const double *keys, *values; /* [position + 1, stride] of the sequence, from this KV head on */
-    int64_t stride;
-    int32_t position, head, kv_head, head_size;
+    const double *keys, *values; /* [position + 1, stride], and v_stride, of the sequence, from this KV head on */
+    int64_t stride, v_stride;
+    int32_t position, head, kv_head, head_size, v_head_size;
     const struct attention_params *params;
     double alibi_slope; /* of this head; 0: none */
     const double *sink; /* of this head; NULL: none */
 };
-void reference_attention(double *out, const struct reference_query *q); /* out [head_size] */
+void reference_attention(double *out, const struct reference_query *q); /* out [v_head_size] */
 
 /* One sample from raw logits, in double, by sorting everything. */
 struct reference_sample {

@@ -119,13 +119,15 @@ void reference_plan(int32_t *starts, int32_t *tokens, int32_t *rows, const int32
 
 double reference_gate(double gate, double up, const struct gate_params *params)
 {
+    const double pair[2] = {gate, up};
+    double out;
+    if (params->kind == GATE_MULTIPLY) {
+        reference_act_and_mul(&out, pair, 1, 1, params->activation, (double)params->limit);
+        return out;
+    }
     if (params->limit > 0) {
         gate = fmin(gate, (double)params->limit);
         up = fmax(fmin(up, (double)params->limit), -(double)params->limit);
     }
-    if (params->kind == GATE_SWIGLU_OAI) return (up + 1) * gate / (1 + exp(-1.702 * gate));
-    const double pair[2] = {gate, up};
-    double out;
-    reference_act_and_mul(&out, pair, 1, 1, params->activation);
-    return out;
+    return (up + 1) * gate / (1 + exp(-1.702 * gate));
 }

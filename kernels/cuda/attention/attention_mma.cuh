@@ -106,6 +106,18 @@ static inline bool attention_modifies_scores(const struct attention_params *para
     return params->alibi_slopes || params->soft_cap > 0;
 }
 
+/* The size of a head of V. P is the traits of a kernel, which has TWO_SIZES if it serves heads of V that are not as
+ * large as those of K: others need no register for it. Kernels for heads of 256 serve all of these. */
+template <class P> static __device__ __forceinline__ int32_t v_head_size(const struct attention_args &args)
+{
+    return P::TWO_SIZES ? args.v_head_size : args.head_size;
+}
+
+static inline bool attention_has_two_sizes(const struct attention_args *args)
+{
+    return args->v_head_size != args->head_size;
+}
+
 static inline int padded_head_size(int head_size)
 {
     return head_size <= 64 ? 64 : head_size <= 128 ? 128 : 256;

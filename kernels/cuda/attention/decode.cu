@@ -5,7 +5,7 @@
  * chunks ahead, and does not need the other warps until the end. With tokens as rows and the unit's heads as columns it
  * computes for each chunk
  *
- *     S [16 tokens x 8 heads] = K Q^T,    O [head_size x 8 heads] += V^T P.
+ *     S [16 tokens x 8 heads] = K Q^T,    O [v_head_size x 8 heads] += V^T P.
  *
  * So K and V are the A operands, in rows of 16 bytes as they are in the cache, and a lane has the same heads in the
  * layouts of S and of O: neither the maximum nor rescaling needs an exchange between lanes of different heads. P is
@@ -40,11 +40,12 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rotary.cuh"
 
-template <class Type, bool is_fp8, int head_size, bool has_variant> struct decode_traits {
+template <class Type, bool is_fp8, int head_size, bool has_variant, bool has_two_sizes = false> struct decode_traits {
     using T = Type;
     using Operand = std::conditional_t<is_fp8, __half, Type>;       /* of the tensor cores */
     using Element = std::conditional_t<is_fp8, uint8_t, Type>;      /* of the cache */
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;      /* soft cap or ALiBi */
+    static constexpr bool TWO_SIZES = has_two_sizes;                /* v_head_size */
     static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
     static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
@@ -65,7 +66,7 @@ struct chunk_source {
     const uint8_t *keys, *values; /* of this KV head in block 0 */
     int64_t block_bytes;          /* from a block to the next */
     const int32_t *block_table;
-    int32_t head_size, block_size, log_block_size;
+    int32_t head_size, v_head_size, block_size, log_block_size;
     int32_t first, end; /* tokens that the query attends to */
     int32_t chunk;      /* the warp's first; each of the others is DECODE_WARPS after the one before it */
     int32_t count;
@@ -130,7 +131,7 @@ static __device__ __forceinline__ void copy_chunk(const chunk_source &source, in
         copy_async(k_to + p * 512, k + p * 2 * bs * 16,
                    k_seen && (k_group + p * 2) * PIECE_ELEMENTS < source.head_size);
         copy_async(v_to + p * 512, v + p * (LANES / V_PIECES) * bs * (16 / PIECE_TOKENS),
-                   v_seen && v_row + p * (LANES / V_PIECES) < source.head_size);
+                   v_seen && v_row + p * (LANES / V_PIECES) < source.v_head_size);
     }
 }
 
@@ -603,13 +604,13 @@ static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_b
     }
 }
 
-/* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, head_size]. */
+/* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, v_head_size]. */
 template <class D>
 static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
                                                   const struct attention_call &call, float v_scale,
                                                   const struct decode_unit &unit, typename D::T *out)
 {
-    const int32_t head_size = call.args.head_size;
+    const int32_t head_size = v_head_size<D>(call.args);
     for (int32_t index = threadIdx.x * 4; index < unit.heads * D::HEAD; index += DECODE_THREADS * 4) {
         const int32_t head = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
@@ -629,13 +630,13 @@ static __device__ __forceinline__ void join_parts(const struct decode_work &work
 }
 
 /* Combines the results of the warps and of the cluster's blocks, each of which does a slice of the output, and writes
- * the unit's result, or the part's partial. `out` [heads, head_size]. */
+ * the unit's result, or the part's partial. `out` [heads, v_head_size]. */
 template <class D>
 static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
                                    const struct attention_call &call, float v_scale, const struct decode_unit &unit,
                                    uint8_t *rings, struct decode_merge *merge, typename D::T *out)
 {
-    const int32_t head_size = call.args.head_size, cluster = plan.cluster, slice = unit.heads * D::HEAD / cluster;
+    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster, slice = unit.heads * D::HEAD / cluster;
     const int32_t ring_bytes = plan.stages * D::STAGE_BYTES;
     const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
     if (cluster > 1) {
@@ -684,13 +685,15 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
     const int32_t heads = min(group - in_group, (int32_t)UNIT_HEADS), warp = threadIdx.x / LANES;
     constexpr int64_t SIZE = D::FP8 ? 1 : 2;
-    const int64_t tile_bytes = SIZE * args.head_size * args.block_size;
+    const int64_t k_bytes = SIZE * args.head_size * args.block_size; /* of a head in a block */
+    const int64_t v_bytes = SIZE * v_head_size<D>(args) * args.block_size;
     const int32_t begin = work.begin + warp;
-    const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * tile_bytes,
-                                        (const uint8_t *)args.v_cache + kv_head * tile_bytes,
+    const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * k_bytes,
+                                        (const uint8_t *)args.v_cache + kv_head * v_bytes,
                                         SIZE * args.block_stride,
                                         args.block_tables + work.state_index * args.block_table_stride,
                                         args.head_size,
+                                        v_head_size<D>(args),
                                         args.block_size,
                                         plan.log_block_size,
                                         range.first,
@@ -712,7 +715,7 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
     finish_work<D>(work, plan, call, scales.v, unit, rings, merge,
-                   (typename D::T *)args.out + (token * args.num_heads + head) * args.head_size);
+                   (typename D::T *)args.out + (token * args.num_heads + head) * v_head_size<D>(args));
 }
 
 /* ANY: heads may be normed, and rotated in any way. Without it they are not normed, and rotated as a whole or not at
@@ -757,8 +760,9 @@ static bool is_for_tensor_cores(const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
-           !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
-           args->head_size % 8 == 0 && args->head_size <= 256 && args->query_stride % 4 == 0 &&
+           !(fp8 && (args->block_size < 16 || (args->head_size | args->v_head_size) % 16 != 0)) &&
+           !attention_is_sparse(args->params) && (args->head_size | args->v_head_size) % 8 == 0 &&
+           args->head_size <= 256 && args->v_head_size <= 256 && args->query_stride % 4 == 0 &&
            (uintptr_t)args->query % 8 == 0 && (uintptr_t)args->out % 8 == 0 && cuda_is_aligned(args->k_cache) &&
            cuda_is_aligned(args->v_cache);
 }
@@ -818,7 +822,9 @@ static void launch_variant(attention_types<T, FP8, HEAD>, const struct decode_la
 {
     const struct decode_fresh *f = &l->fresh;
     const bool whole = f->rotary_dim == 0 || f->rotary_dim == l->args->head_size;
-    if (attention_modifies_scores(l->args->params))
+    if (attention_has_two_sizes(l->args))
+        launch<decode_traits<T, FP8, 256, true, true>, false>(l);
+    else if (attention_modifies_scores(l->args->params))
         launch<decode_traits<T, FP8, HEAD, true>, true>(l);
     else if (f->norms.query_gain || f->interleaved || !whole)
         launch<decode_traits<T, FP8, HEAD, false>, true>(l);
@@ -879,7 +885,8 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  rotary->interleaved};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim % 8 != 0 || !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
+    if (!aligned || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) ||
+        !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
     const struct decode_launch call = {b, attention, fresh, may_split};

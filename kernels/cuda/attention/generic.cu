@@ -41,14 +41,14 @@ static __device__ float score(const C *block_keys, const float *query, int32_t h
 /* out += weight x value for the 8 tokens of a V row that start at `offset`; bit i of `live`: the query attends to token
  * i. */
 template <class C>
-static __device__ void add_values(lane_state<C> &s, const C *block_values, int32_t head_size, int32_t block_size,
+static __device__ void add_values(lane_state<C> &s, const C *block_values, int32_t v_head_size, int32_t block_size,
                                   int32_t offset, const float weights[8], uint32_t live)
 {
     const int lane = threadIdx.x % LANES;
 #pragma unroll
     for (int k = 0; k < OUT_PER_LANE; k++) {
         const int d = lane + k * LANES;
-        if (d >= head_size) break;
+        if (d >= v_head_size) break;
         const pack<C, 8> value = *(const pack<C, 8> *)(block_values + (int64_t)d * block_size + offset);
 #pragma unroll
         for (int i = 0; i < 8; i++)
@@ -95,8 +95,8 @@ static __device__ void attend_chunk(lane_state<C> &s, const struct attention_cal
         for (int i = 0; i < 8; i++) weights[i] = __shfl_sync(~0u, weight, t + i);
         if ((live >> t & 0xff) == 0) continue;
         const int64_t block = q.block_table[(start + t) / args.block_size];
-        add_values(s, s.values + block * s.block_stride, args.head_size, args.block_size, (start + t) % args.block_size,
-                   weights, live >> t);
+        add_values(s, s.values + block * s.block_stride, args.v_head_size, args.block_size,
+                   (start + t) % args.block_size, weights, live >> t);
     }
 }
 
@@ -119,9 +119,9 @@ static __global__ void __launch_bounds__(WARPS *LANES)
         query[d] = to_float(query_row[d]) * (call.params.scale * scales.k);
     __syncthreads();
 
-    const int64_t tile = (int64_t)head_size * args.block_size;
-    lane_state<C> s = {(const C *)args.k_cache + kv_head * tile,
-                       (const C *)args.v_cache + kv_head * tile,
+    const int64_t tile = (int64_t)kv_head * args.block_size;
+    lane_state<C> s = {(const C *)args.k_cache + tile * head_size,
+                       (const C *)args.v_cache + tile * args.v_head_size,
                        args.block_stride,
                        -INFINITY,
                        0,
@@ -141,8 +141,8 @@ static __global__ void __launch_bounds__(WARPS *LANES)
     }
     if (call.params.sinks) sum += expf(call.params.sinks[head] - max);
     const float inverse = sum == 0 ? 0 : scales.v / sum;
-    T *out_row = (T *)args.out + (row * args.num_heads + head) * head_size;
-    for (int d = threadIdx.x; d < head_size; d += WARPS * LANES) {
+    T *out_row = (T *)args.out + (row * args.num_heads + head) * args.v_head_size;
+    for (int d = threadIdx.x; d < args.v_head_size; d += WARPS * LANES) {
         float total = 0;
         for (int w = 0; w < WARPS; w++) total += weights[w] * out[w][d];
         out_row[d] = from_float<T>(total * inverse);

@@ -279,31 +279,33 @@ static bool is_for_tensor_cores(const struct attention_args *args)
 {
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
-           !(fp8 && (args->block_size < 16 || args->head_size % 16 != 0)) && !attention_is_sparse(args->params) &&
-           args->head_size % 8 == 0 && args->head_size <= 256 && args->params->scale > 0 &&
+           !(fp8 && (args->block_size < 16 || (args->head_size | args->v_head_size) % 16 != 0)) &&
+           !attention_is_sparse(args->params) && (args->head_size | args->v_head_size) % 8 == 0 &&
+           args->head_size <= 256 && args->v_head_size <= 256 && args->params->scale > 0 &&
            args->query_stride % 8 == 0 && cuda_is_aligned(args->query) && cuda_is_aligned(args->out) &&
            cuda_is_aligned(args->k_cache) && cuda_is_aligned(args->v_cache);
 }
 
 /* The caches as tensors of 5 dimensions, innermost first:
  *     K [num_blocks][num_kv_heads][block_size / 8][head_size / 8][8 tokens of 8 elements],
- *     V [num_blocks][num_kv_heads][1][head_size][block_size]. */
+ *     V [num_blocks][num_kv_heads][1][v_head_size][block_size]. */
 template <class P> static bool map_caches(struct backend *b, struct prefill_call *call)
 {
     const struct attention_args *args = &call->call.args;
-    const int64_t bs = args->block_size, head_size = args->head_size, heads = args->num_kv_heads, head = bs * head_size;
+    const int64_t bs = args->block_size, head_size = args->head_size, heads = args->num_kv_heads;
+    const int64_t v_head_size = args->v_head_size, k_head = bs * head_size, v_head = bs * v_head_size;
     const int32_t run = run_tokens(args);
     const struct tensor_map_args keys = {args->k_cache,
                                          5,
                                          {64, head_size / 8, bs / 8, heads, INT32_MAX},
-                                         {bs * 8, 64, head, args->block_stride},
+                                         {bs * 8, 64, k_head, args->block_stride},
                                          {64, P::HEAD / 8, run / 8, 1, 1},
                                          CU_TENSOR_MAP_SWIZZLE_NONE,
                                          CU_TENSOR_MAP_L2_PROMOTION_NONE};
     const struct tensor_map_args values = {args->v_cache,
                                            5,
-                                           {bs, head_size, 1, heads, INT32_MAX},
-                                           {bs, head, head, args->block_stride},
+                                           {bs, v_head_size, 1, heads, INT32_MAX},
+                                           {bs, v_head, v_head, args->block_stride},
                                            {run, P::HEAD, 1, 1, 1},
                                            run == 16 ? CU_TENSOR_MAP_SWIZZLE_32B : CU_TENSOR_MAP_SWIZZLE_NONE,
                                            CU_TENSOR_MAP_L2_PROMOTION_NONE};
@@ -355,7 +357,9 @@ static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, con
     const bool many_rows = prefill_tiles<wide>(args) >= 2 * cuda_state(b)->num_sms;
     const bool is_long = args->params->window == 0 && args->max_seq_len >= LONG_CONTEXT;
     const int32_t parts = CAN_SPLIT ? num_parts<split>(cuda_state(b), args) : 1;
-    if (attention_modifies_scores(args->params)) {
+    if (attention_has_two_sizes(args)) {
+        launch<prefill_traits<T, FP8, 256, true, 2>>(b, args, 1);
+    } else if (attention_modifies_scores(args->params)) {
         launch<prefill_traits<T, FP8, HEAD, true, 2>>(b, args, 1);
     } else if (parts > 1) {
         launch<split>(b, args, parts);

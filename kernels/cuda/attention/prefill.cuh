@@ -23,6 +23,7 @@ struct prefill_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = is_split;
     static constexpr int HEAD = head_size; /* padded to 64, 128, 256 */
+    static constexpr bool TWO_SIZES = VARIANT && HEAD == 256;
     static constexpr int CONSUMERS = consumers, ROWS = 64 * CONSUMERS;
     static constexpr int THREADS = (1 + CONSUMERS) * GROUP_THREADS, Q_THREADS = FP8 ? GROUP_THREADS : 64;
     static constexpr int PRODUCER_REGISTERS = FP8 ? 56 : CONSUMERS == 2 ? 40 : 32;

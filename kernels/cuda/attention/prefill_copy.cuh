@@ -58,12 +58,13 @@ static __device__ __forceinline__ void mask_values(const tile_source &source, in
 {
     const struct attention_args &args = *source.args;
     const int32_t bs = args.block_size, run = run_tokens(&args);
-    const typename P::T *from = (const typename P::T *)args.v_cache + head_start(source, block) + (token & (bs - 1));
+    const typename P::T *from =
+        (const typename P::T *)args.v_cache + value_start<P>(source, block) + (token & (bs - 1));
     const bool seen = any_seen(source.tile, token, run);
 #pragma unroll 1
     for (int d = threadIdx.x % 32; d < P::HEAD; d += 32)
         for (int i = 0; i < run / 8; i++) {
-            const bool there = seen && d < args.head_size;
+            const bool there = seen && d < v_head_size<P>(args);
             const uint4 piece = there ? *(const uint4 *)(from + d * bs + i * 8) : make_uint4(0, 0, 0, 0);
             store_piece(to + value_place(run, d, i), mask_piece(source.tile, token + i * 8, piece));
         }
@@ -143,7 +144,7 @@ template <class P> static __device__ __forceinline__ void copy_fp8_keys(const fp
     const struct attention_args &args = *p.source.args;
     const int32_t bs = args.block_size, token = key_of(p.source.tile.start + p.t * P::TOKENS, P::TOKENS);
     const int32_t elements = any_seen(p.source.tile, token, 1) ? args.head_size : 0;
-    const uint8_t *from = (const uint8_t *)args.k_cache + head_start(p.source, p.k_block) + (token & (bs - 1)) * 16;
+    const uint8_t *from = (const uint8_t *)args.k_cache + key_start(p.source, p.k_block) + (token & (bs - 1)) * 16;
 #pragma unroll
     for (int i = 0; i < THREAD_PIECES<P>; i++) {
         const int g = threadIdx.x / P::TOKENS + i * KEY_STEP<P>;
@@ -161,8 +162,8 @@ template <class P> static __device__ __forceinline__ void copy_fp8_values(const 
     for (int i = 0; i < THREAD_PIECES<P>; i++) {
         const int run = i / COLUMNS, d = i % COLUMNS * 32 + threadIdx.x % 32, start = token + run * 16;
         const uint8_t *from =
-            (const uint8_t *)args.v_cache + head_start(p.source, p.v_blocks[run]) + (start & (bs - 1));
-        const int32_t elements = any_seen(p.source.tile, start, 16) ? args.head_size : 0;
+            (const uint8_t *)args.v_cache + value_start<P>(p.source, p.v_blocks[run]) + (start & (bs - 1));
+        const int32_t elements = any_seen(p.source.tile, start, 16) ? v_head_size<P>(args) : 0;
         copy_async(p.v + i * GROUP_THREADS * 16, from + d * bs, d < elements);
     }
     copy_async_commit();

@@ -22,7 +22,8 @@ template <class Type, bool is_fp8, int head_size, int tokens, bool has_variant> 
     using T = Type;
     using Element = std::conditional_t<is_fp8, uint8_t, Type>; /* of the cache */
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant, SPLIT = false;
-    static constexpr int HEAD = head_size;                /* padded to 64, 128, 256 */
+    static constexpr int HEAD = head_size; /* padded to 64, 128, 256 */
+    static constexpr bool TWO_SIZES = VARIANT && HEAD == 256;
     static constexpr int ROW_TILES = HEAD == 256 ? 1 : 2; /* of a warp */
     static constexpr int WARP_ROWS = 16 * ROW_TILES, ROWS = THREADS / 32 * WARP_ROWS;
     static constexpr int TOKENS = tokens, TILE_BYTES = TOKENS * HEAD * 2; /* of a tile of K or V */
@@ -69,7 +70,7 @@ template <class P> static __device__ __forceinline__ void copy_keys(token_copies
     const struct attention_args &args = *c.source.args;
     const int32_t bs = args.block_size, token = key_token<P>(start), first = threadIdx.x / P::TOKENS;
     const int32_t step = P::K_STEP * bs * P::PIECE;
-    const typename P::Element *from = (const typename P::Element *)args.k_cache + head_start(c.source, c.key_block) +
+    const typename P::Element *from = (const typename P::Element *)args.k_cache + key_start(c.source, c.key_block) +
                                       (first * bs + (token & (bs - 1))) * P::PIECE;
     const int32_t groups = any_seen(c.source.tile, token, 1) ? args.head_size / P::PIECE - first : 0;
     if constexpr (P::FP8) {
@@ -105,9 +106,9 @@ template <class P> static __device__ __forceinline__ void copy_values(token_copi
     const struct attention_args &args = *c.source.args;
     const struct prefill_tile &tile = c.source.tile;
     const int32_t bs = args.block_size, token = value_token<P>(start), first = value_row<P>(), step = P::V_STEP * bs;
-    const typename P::Element *from = (const typename P::Element *)args.v_cache + head_start(c.source, c.value_block) +
-                                      first * bs + (token & (bs - 1));
-    const int32_t rows = any_seen(tile, token, P::PIECE) ? args.head_size - first : 0;
+    const typename P::Element *from = (const typename P::Element *)args.v_cache +
+                                      value_start<P>(c.source, c.value_block) + first * bs + (token & (bs - 1));
+    const int32_t rows = any_seen(tile, token, P::PIECE) ? v_head_size<P>(args) - first : 0;
     const uint32_t to = value_place<P>(v);
     if constexpr (P::FP8) {
         uint4 x[P::V_COUNT];
@@ -291,7 +292,9 @@ static void launch_tokens(struct backend *b, const struct attention_args *args)
 template <class T, bool FP8, int HEAD>
 static void launch_variant(attention_types<T, FP8, HEAD>, struct backend *b, const struct attention_args *args)
 {
-    if (attention_modifies_scores(args->params)) {
+    if (attention_has_two_sizes(args)) {
+        launch_tokens<T, FP8, 256, true>(b, args);
+    } else if (attention_modifies_scores(args->params)) {
         launch_tokens<T, FP8, HEAD, true>(b, args);
     } else {
         launch_tokens<T, FP8, HEAD, false>(b, args);

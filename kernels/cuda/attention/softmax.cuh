@@ -128,10 +128,10 @@ static __device__ __forceinline__ void store_rows(const attention_call &call, co
     for (int r = lane / GROUPS; r < 16; r += STEP) {
         const struct prefill_row row = prefill_row_of(&tile, first_row + r);
         const uint4 piece = load_piece(q + d * P::Q_STRIDE + r * 16);
-        if (row.token < tile.seq.query_len && d * 8 < args.head_size)
+        if (row.token < tile.seq.query_len && d * 8 < v_head_size<P>(args))
             *(uint4 *)((typename P::T *)args.out +
-                       ((tile.seq.first_token + row.token) * args.num_heads + row.head) * args.head_size + d * 8) =
-                piece;
+                       ((tile.seq.first_token + row.token) * args.num_heads + row.head) * v_head_size<P>(args) +
+                       d * 8) = piece;
     }
 }
 

@@ -6,9 +6,9 @@
  * few query tokens, so that the causal mask wastes little of its work.
  *
  * P is the traits of a kernel: the type T, HEAD (head_size, padded), ROWS, TOKENS of a tile of K or V, VARIANT (there
- * may be a soft cap or ALiBi), and Q in shared memory, [HEAD / 8][ROWS] pieces of 8 elements, Q_STRIDE bytes from one
- * group of 8 elements to the next, copied by Q_THREADS threads. SPLIT: the blocks of a cluster compute the same tile of
- * rows, each for a part of its tokens. */
+ * may be a soft cap or ALiBi), TWO_SIZES (v_head_size), and Q in shared memory, [HEAD / 8][ROWS] pieces of 8 elements,
+ * Q_STRIDE bytes from one group of 8 elements to the next, copied by Q_THREADS threads. SPLIT: the blocks of a cluster
+ * compute the same tile of rows, each for a part of its tokens. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_TILES_CUH
 
@@ -126,11 +126,16 @@ static __device__ __forceinline__ int32_t block_of(const token_source &source, i
     return any_seen(source.tile, token, tokens) ? source.tile.seq.block_table[token >> source.log_block_size] : 0;
 }
 
-/* Where this KV head's part of a block begins in a cache, in elements. */
-static __device__ __forceinline__ int64_t head_start(const token_source &source, int32_t block)
+/* Where this KV head's part of a block begins in the cache of K, and in that of V, in elements. */
+static __device__ __forceinline__ int64_t key_start(const token_source &source, int32_t block)
 {
     const struct attention_args &args = *source.args;
     return block * args.block_stride + (int64_t)source.tile.kv_head * args.head_size * args.block_size;
+}
+template <class P> static __device__ __forceinline__ int64_t value_start(const token_source &source, int32_t block)
+{
+    const struct attention_args &args = *source.args;
+    return block * args.block_stride + (int64_t)source.tile.kv_head * v_head_size<P>(args) * args.block_size;
 }
 
 /* Q_THREADS threads copy the rows of a tile to shared memory; rows that do not exist become zeros. */

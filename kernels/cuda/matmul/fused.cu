@@ -47,6 +47,6 @@ bool cuda_linear_residual(struct backend *b, const struct linear_args *args)
 
 bool cuda_gate_up(struct backend *b, const struct gate_up_args *args)
 {
-    const struct gate_params gate = {GATE_MULTIPLY, args->activation, 0};
+    const struct gate_params gate = {GATE_MULTIPLY, args->activation, args->limit};
     return run(b, "gate_up", &args->linear, MATMUL_GATE, args->norm, &gate);
 }

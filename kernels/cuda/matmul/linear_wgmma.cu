@@ -128,7 +128,7 @@ static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const 
 
 /* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
 template <class E, class T, int N, class L>
-static __device__ __forceinline__ void multiply_tile(const tiled_matmul &call, const tile_part &part,
+static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const tile_part &part,
                                                      const step_ring &ring)
 {
     const int row = row_of_thread<1>(0);
@@ -136,6 +136,13 @@ static __device__ __forceinline__ void multiply_tile(const tiled_matmul &call, c
     multiply_tokens<E, N, L>(sums, part, ring);
     if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part, row, threadIdx.x % 4 * 2);
     mma_warps_sync<L>(); /* no warp reads operands any more */
+    if constexpr (N >= 128) {
+        if (is_whole_tile(call)) {
+            share_results<T, N, L>(sums, call, part, row, {1.0f, 1.0f}, (T *)shared_sums);
+            finish_whole_tile<T, L>(call, part, (const T *)shared_sums);
+            return;
+        }
+    }
     leave_sums<L, N>(shared_sums, sums, row, {1.0f, 1.0f});
     finish_tile<T, L>(call, part, shared_sums);
 }
@@ -217,7 +224,7 @@ template <class E, class T, int N> static bool launch_rows(struct backend *b, co
  * steps enough that the end of a tile, which nothing runs beside, counts little. */
 static bool is_for_256(const struct matmul *m)
 {
-    enum { MIN_TOKENS = 300, MIN_FEATURES = 1024 };
+    enum { MIN_TOKENS = 300, MIN_FEATURES = 512 };
     return matmul_tile_tokens(m) > MIN_TOKENS && m->in_features >= MIN_FEATURES;
 }
 

@@ -11,23 +11,7 @@ struct quantized_wgmma_call : wgmma_call {
     int32_t scales_of_step; /* 1, 2 or 4 for each row */
     int32_t groups_of_step; /* 1, or 0 if a row is one group: of linear_wgmma_int4.cu */
     int32_t weight_stages, weight_stage_bytes, token_stages;
-    bool eights; /* eight elements of a row of out, which are 16 bytes, can be moved as one: of
-                    linear_wgmma_quantized.cu */
 };
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-/* The row of the weight that a row of the tile is; one that exists. */
-static __device__ __forceinline__ int weight_row(const quantized_wgmma_call &call, const tile_part &part, int row)
-{
-    const int features = (int)call.matmul.out_features, half = call.tile_rows / 2;
-    const int feature = call.matmul.result != MATMUL_GATE ? part.tile * call.tile_rows + row
-                        : row < half                      ? part.tile * half + row
-                                                          : features / 2 + part.tile * half + row - half;
-    return part.first_row + min(feature, features - 1);
-}
-
-#endif
 
 /* Maps the weight's bytes, which count as 16-bit elements, in boxes of a step, and x in boxes of box_tokens tokens. */
 static bool map_operands(struct quantized_wgmma_call *call, int32_t box_tokens)

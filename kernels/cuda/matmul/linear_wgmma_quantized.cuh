@@ -43,7 +43,6 @@ template <enum weight_format FORMAT, int N, int GROUPS, int ROW_BLOCKS, int MAX_
     static constexpr int SUMS_ROW = ROWS + 4; /* floats; the padding puts the tokens of a warp into different banks */
     static constexpr int TOKENS_AT_ONCE = N >= 128 ? 8 : 2; /* that a thread writes */
     static constexpr bool ROUNDS_FIRST = N >= 128; /* results are 16-bit in shared memory, if the tile is not split */
-    static constexpr int RESULTS_ROW = ROWS + 8;   /* 16-bit elements, padded for the same reason */
     /* Registers of a thread, if the warps that multiply need more than the others. */
     static constexpr bool UNEVEN = N * ROW_BLOCKS >= 128;
     static constexpr int MMA_REGISTERS = 216, COPY_REGISTERS = 72;
@@ -295,66 +294,6 @@ static __device__ __forceinline__ void load_row_scales(float (&out)[2], const qu
                                   weight_row(call, part, row + 8 * i) / (int)call.matmul.scale_rows);
 }
 
-/* ---- the end of a tile that is not split, with 16-bit results ---- */
-
-/* Four matrices [8 output features][8 tokens] of T, of which a lane has two tokens of feature lane / 4. Lane 8 i + t
- * has the address of the 8 features of token t of matrix i. */
-static __device__ __forceinline__ void store_transposed(uint32_t address, const uint32_t (&pairs)[4])
-{
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
-                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                 : "memory");
-}
-
-/* Writes a thread's results over the rings: its sums with the row's scale and bias, which are rounded in between, as
- * write_tile does. */
-template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void share_results(const float (&sums)[ROW_BLOCKS][N / 2],
-                                                     const quantized_wgmma_call &call, const tile_part &part,
-                                                     T *results)
-{
-    const int lane = threadIdx.x % 32, token = lane / 16 * 8 + lane % 8;
-#pragma unroll
-    for (int m = 0; m < ROW_BLOCKS; m++) {
-        const int row = row_of_thread<ROW_BLOCKS>(m), piece_row = row - lane / 4 + lane / 8 % 2 * 8;
-        const uint32_t to = shared_address(results + token * L::RESULTS_ROW + piece_row);
-        float scales[2];
-        T bias[2] = {};
-        load_row_scales<T, FORMAT>(scales, call, part, row);
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            if (call.matmul.bias) bias[i] = ((const T *)call.matmul.bias)[weight_row(call, part, row + 8 * i)];
-#pragma unroll
-        for (int i = 0; i < N / 2; i += 8) {
-            uint32_t pairs[4];
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const piece<float, 2> y = {__fmul_rn(sums[m][i + 2 * j], scales[j % 2]),
-                                           __fmul_rn(sums[m][i + 2 * j + 1], scales[j % 2])};
-                const piece<T, 2> rounded = round_sums<T>(y, piece<T, 2>{bias[j % 2], bias[j % 2]});
-                pairs[j] = *(const uint32_t *)&rounded;
-            }
-            store_transposed(to + i * 2 * L::RESULTS_ROW * (int)sizeof(T), pairs);
-        }
-    }
-}
-
-/* By all threads that multiply. */
-template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
-static __device__ __forceinline__ void finish_whole_tile(const float (&sums)[ROW_BLOCKS][N / 2],
-                                                         const quantized_wgmma_call &call, const tile_part &part,
-                                                         T *results)
-{
-    share_results<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, results);
-    mma_warps_sync<L>();
-    wait_for_previous();
-    if (call.matmul.result == MATMUL_GATE) {
-        write_tile<T, L, T, true, 8, 4>(call, part, results, L::RESULTS_ROW, 1, true);
-    } else {
-        write_tile<T, L, T, false, 8, 4>(call, part, results, L::RESULTS_ROW, 1, true);
-    }
-}
-
 template <class T, enum weight_format FORMAT, int N, int ROW_BLOCKS, class L>
 static __device__ __forceinline__ void multiply_quantized_tile(const quantized_wgmma_call &call, const tile_part &part,
                                                                const quantized_rings &rings)
@@ -363,8 +302,15 @@ static __device__ __forceinline__ void multiply_quantized_tile(const quantized_w
     multiply_decoded<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, rings);
     mma_warps_sync<L>(); /* no warp reads operands any more */
     if constexpr (L::ROUNDS_FIRST) {
-        if (call.eights && call.splits == 1) {
-            finish_whole_tile<T, FORMAT, N, ROW_BLOCKS, L>(sums, call, part, (T *)shared_sums);
+        if (is_whole_tile(call)) {
+#pragma unroll
+            for (int m = 0; m < ROW_BLOCKS; m++) {
+                const int row = row_of_thread<ROW_BLOCKS>(m);
+                float scales[2];
+                load_row_scales<T, FORMAT>(scales, call, part, row);
+                share_results<T, N, L>(sums[m], call, part, row, scales, (T *)shared_sums);
+            }
+            finish_whole_tile<T, L>(call, part, (const T *)shared_sums);
             return;
         }
     }
@@ -512,10 +458,8 @@ static bool launch_tokens(struct backend *b, const char *operation, quantized_wg
 /* What the kernel needs to know beside the matmul. */
 static quantized_wgmma_call quantized_call_of(const struct matmul *m)
 {
-    const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     quantized_wgmma_call call = {};
     set_matmul(&call, m);
-    call.eights = !m->out_is_float && features % 8 == 0 && m->out_stride % 8 == 0 && cuda_is_aligned(m->out);
     call.groups = (int32_t)cuda_div_up(m->in_features, m->group_size);
     call.scales_of_step = m->group_size >= STEP ? 1 : (int32_t)(STEP / m->group_size);
     return call;

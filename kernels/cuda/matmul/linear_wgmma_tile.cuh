@@ -24,6 +24,7 @@ enum {
 /* The parts of a tile are the blocks of a cluster. */
 struct wgmma_call : tiled_matmul {
     CUtensorMap weight, x; /* in boxes of tile_rows (half as many with MATMUL_GATE) and of the tokens of a tile */
+    bool eights;           /* eight 16-bit elements of a row of out can be moved as one */
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -47,6 +48,16 @@ template <int N> static __device__ __forceinline__ tile_part find_part(const til
 template <int ROW_BLOCKS> static __device__ __forceinline__ int row_of_thread(int block)
 {
     return (threadIdx.x / GROUP * ROW_BLOCKS + block) * 64 + threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+/* The row of the weight that a row of the tile is; one that exists. */
+static __device__ __forceinline__ int weight_row(const tiled_matmul &call, const tile_part &part, int row)
+{
+    const int features = (int)call.matmul.out_features, half = call.tile_rows / 2;
+    const int feature = call.matmul.result != MATMUL_GATE ? part.tile * call.tile_rows + row
+                        : row < half                      ? part.tile * half + row
+                                                          : features / 2 + part.tile * half + row - half;
+    return part.first_row + min(feature, features - 1);
 }
 
 /* Waits for all blocks of the cluster, which do not use each other's shared memory after that. */
@@ -175,6 +186,67 @@ static __device__ __forceinline__ void finish_tile(const tiled_matmul &call, con
     }
 }
 
+/* ---- the end of a tile that is not split, with 16-bit results ---- */
+
+/* From a token to the next, in elements of T: padded, so that the tokens of a warp are in different banks. */
+template <class L> static constexpr int RESULTS_ROW = L::ROWS + 8;
+
+static __device__ __forceinline__ bool is_whole_tile(const wgmma_call &call)
+{
+    return call.eights && call.splits == 1;
+}
+
+/* Four matrices [8 output features][8 tokens] of T, of which a lane has two tokens of feature lane / 4. Lane 8 i + t
+ * has the address of the 8 features of token t of matrix i. */
+static __device__ __forceinline__ void store_transposed(uint32_t address, const uint32_t (&pairs)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+                 "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                 : "memory");
+}
+
+/* Writes a thread's results of a row block over the rings: its sums times the scales of its rows, with their biases,
+ * rounded as write_tile does it. */
+template <class T, int N, class L>
+static __device__ __forceinline__ void share_results(const float (&sums)[N / 2], const wgmma_call &call,
+                                                     const tile_part &part, int row, const float (&scales)[2],
+                                                     T *results)
+{
+    const int lane = threadIdx.x % 32, token = lane / 16 * 8 + lane % 8;
+    const int piece_row = row - lane / 4 + lane / 8 % 2 * 8;
+    const uint32_t to = shared_address(results + token * RESULTS_ROW<L> + piece_row);
+    T bias[2] = {};
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        if (call.matmul.bias) bias[i] = ((const T *)call.matmul.bias)[weight_row(call, part, row + 8 * i)];
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 8) {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const piece<float, 2> y = {__fmul_rn(sums[i + 2 * j], scales[j % 2]),
+                                       __fmul_rn(sums[i + 2 * j + 1], scales[j % 2])};
+            const piece<T, 2> rounded = round_sums<T>(y, piece<T, 2>{bias[j % 2], bias[j % 2]});
+            pairs[j] = *(const uint32_t *)&rounded;
+        }
+        store_transposed(to + i * 2 * RESULTS_ROW<L> * (int)sizeof(T), pairs);
+    }
+}
+
+/* By all threads that multiply, once they have shared their results. */
+template <class T, class L>
+static __device__ __forceinline__ void finish_whole_tile(const wgmma_call &call, const tile_part &part,
+                                                         const T *results)
+{
+    mma_warps_sync<L>();
+    wait_for_previous();
+    if (call.matmul.result == MATMUL_GATE) {
+        write_tile<T, L, T, true, 8, 4>(call, part, results, RESULTS_ROW<L>, 1, true);
+    } else {
+        write_tile<T, L, T, false, 8, 4>(call, part, results, RESULTS_ROW<L>, 1, true);
+    }
+}
+
 #endif
 
 /* ---- the host's side ---- */
@@ -193,11 +265,12 @@ static inline bool map_matrix(CUtensorMap *out, const void *data, int64_t rows, 
     return tensor_map_encode(out, &args);
 }
 
-static inline void set_matmul(struct tiled_matmul *call, const struct matmul *m)
+static inline void set_matmul(struct wgmma_call *call, const struct matmul *m)
 {
     const int64_t features = m->result == MATMUL_GATE ? m->out_features / 2 : m->out_features;
     call->matmul = *m;
     call->fours = features % 4 == 0 && m->out_stride % 4 == 0 && cuda_is_aligned(m->out);
+    call->eights = !m->out_is_float && features % 8 == 0 && m->out_stride % 8 == 0 && cuda_is_aligned(m->out);
 }
 
 /* The parts of each of so many tiles: as many as leave room for the next kernel's blocks; two where that many blocks

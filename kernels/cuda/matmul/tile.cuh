@@ -33,18 +33,23 @@ struct tile_part {
 };
 
 /* Finds tile number `token_tile` of the tokens of all segments; `part` stays as it is if there are fewer. Each warp
- * does it for itself, 32 segments at a time; all of its lanes call it. */
+ * does it for itself, for 128 segments at a time, four for each lane, so that the starts are loaded at once; all of its
+ * lanes call it. */
 template <int N>
 static __device__ __forceinline__ void find_segment(tile_part &part, const row_segments &segments, int out_features,
                                                     int token_tile)
 {
+    constexpr int EACH = 4;
     const int lane = threadIdx.x % 32;
     wait_for_previous(); /* it may have written the starts */
-    for (int first = 0; first < segments.count; first += 32) {
-        const bool is_there = first + lane < segments.count;
-        const int begin = is_there ? segments.starts[first + lane] : 0;
-        const int end = is_there ? segments.starts[first + lane + 1] : 0, tiles = (end - begin + N - 1) / N;
-        int sum = tiles; /* of this segment and those before */
+    for (int first = 0; first < segments.count; first += 32 * EACH) {
+        const int own = first + lane * EACH;
+        int starts[EACH + 1], tiles = 0; /* tiles of the lane's segments */
+#pragma unroll
+        for (int i = 0; i <= EACH; i++) starts[i] = segments.starts[min(own + i, segments.count)];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) tiles += (starts[i + 1] - starts[i] + N - 1) / N;
+        int sum = tiles; /* of these segments and those before */
 #pragma unroll
         for (int offset = 1; offset < 32; offset *= 2) {
             const int before = __shfl_up_sync(~0u, sum, offset);
@@ -52,10 +57,17 @@ static __device__ __forceinline__ void find_segment(tile_part &part, const row_s
         }
         const uint32_t behind = __ballot_sync(~0u, sum > token_tile);
         if (behind) {
+            int tile = token_tile - (sum - tiles), begin = starts[0], end = starts[1], segment = own;
+#pragma unroll
+            for (int i = 1; i < EACH; i++) {
+                const int of_segment = (end - begin + N - 1) / N;
+                if (tile < of_segment) continue;
+                tile -= of_segment, begin = starts[i], end = starts[i + 1], segment = own + i;
+            }
             const int found = __ffs(behind) - 1;
-            part.first_token = __shfl_sync(~0u, begin + (token_tile - sum + tiles) * N, found);
+            part.first_token = __shfl_sync(~0u, begin + tile * N, found);
             part.num_tokens = min(N, __shfl_sync(~0u, end, found) - part.first_token);
-            part.first_row = (first + found) * out_features;
+            part.first_row = __shfl_sync(~0u, segment, found) * out_features;
             return;
         }
         token_tile -= __shfl_sync(~0u, sum, 31);

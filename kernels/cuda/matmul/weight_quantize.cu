@@ -12,6 +12,23 @@ static __device__ __forceinline__ float usable_scale(float scale)
     return scale >= 0x1p-126f ? scale : 1;
 }
 
+/* As it is stored. */
+template <class S> static __device__ __forceinline__ S stored_scale(float scale)
+{
+    return from_float<S>(scale);
+}
+template <> __device__ __forceinline__ __half stored_scale<__half>(float scale)
+{
+    return __float2half_rn(scale < 0x1p-14f ? 0x1p-14f : scale > 65504 ? 65504 : scale);
+}
+
+static __device__ __forceinline__ float round_scale(float scale, dtype to)
+{
+    return to == DTYPE_FLOAT16    ? to_float(stored_scale<__half>(scale))
+           : to == DTYPE_BFLOAT16 ? to_float(stored_scale<__nv_bfloat16>(scale))
+                                  : scale;
+}
+
 /* The larger magnitude of two; NaN if one is. */
 static __device__ __forceinline__ float larger(float a, float b)
 {
@@ -37,8 +54,8 @@ static __device__ __forceinline__ uint8_t fp8_of(float x)
 
 /* What does not fit into shared memory is read twice. */
 template <class T, int N, bool IS_FP8>
-static __global__ void __launch_bounds__(THREADS)
-    quantize_row_kernel(const T *__restrict__ rows, int64_t in_features, uint8_t *data, float *scales)
+static __global__ void __launch_bounds__(THREADS) quantize_row_kernel(const T *__restrict__ rows, int64_t in_features,
+                                                                      uint8_t *data, float *scales, dtype scale_dtype)
 {
     constexpr int KEPT = ROW_BYTES / sizeof(piece<T, N>);
     __shared__ piece<T, N> kept[KEPT];
@@ -51,7 +68,7 @@ static __global__ void __launch_bounds__(THREADS)
         if (i < KEPT) kept[i] = p;
         for (int j = 0; j < N; j++) largest = larger(largest, to_float(p.values[j]));
     }
-    const float scale = usable_scale(block_maximum(largest) / (IS_FP8 ? 448.0f : 127.0f));
+    const float scale = round_scale(usable_scale(block_maximum(largest) / (IS_FP8 ? 448.0f : 127.0f)), scale_dtype);
     if (threadIdx.x == 0) scales[blockIdx.x] = scale;
     for (int i = threadIdx.x; i < pieces; i += THREADS) {
         const piece<T, N> p = i < KEPT ? kept[i] : row[i];
@@ -67,8 +84,8 @@ static __global__ void __launch_bounds__(THREADS)
 template <class T, int N> static void quantize_rows(const weight_quantize_args *args, cudaStream_t stream)
 {
     const auto kernel = args->format == WEIGHT_FP8 ? quantize_row_kernel<T, N, true> : quantize_row_kernel<T, N, false>;
-    kernel<<<(unsigned)args->num_rows, THREADS, 0, stream>>>((const T *)args->rows, args->in_features,
-                                                             (uint8_t *)args->data, (float *)args->scales);
+    kernel<<<(unsigned)args->num_rows, THREADS, 0, stream>>>(
+        (const T *)args->rows, args->in_features, (uint8_t *)args->data, (float *)args->scales, args->scale_dtype);
 }
 
 /* ---- INT4: a warp for each group ---- */
@@ -99,7 +116,7 @@ static __device__ __forceinline__ float fit_scale(const float (&y)[2 * PAIRS], f
 
 /* x is the lane's elements of a group. The range is divided by 15 first, because its size may be infinite. y is x in
  * steps of the whole range, so that no square overflows. */
-static __device__ float choose_scale(const float (&x)[2 * PAIRS], float *zero)
+static __device__ float choose_scale(const float (&x)[2 * PAIRS], bool symmetric, float *zero)
 {
     float low = 0, high = 0, largest = 0, y[2 * PAIRS], most = -1, best = 1;
 #pragma unroll
@@ -108,9 +125,10 @@ static __device__ float choose_scale(const float (&x)[2 * PAIRS], float *zero)
         largest = larger(largest, x[i]);
     }
     low = warp_max(low), high = warp_max(high);
+    if (symmetric) low = high = fmaxf(low, high);
     const bool finite = __all_sync(~0u, largest < INFINITY);
     const float scale = usable_scale(finite ? high / 15 + low / 15 : NAN), inverse = 1 / scale;
-    *zero = code_of(low / scale, 0);
+    *zero = symmetric ? 8 : code_of(low / scale, 0);
 #pragma unroll
     for (int i = 0; i < 2 * PAIRS; i++) y[i] = x[i] * inverse;
 #pragma unroll 1
@@ -120,16 +138,6 @@ static __device__ float choose_scale(const float (&x)[2 * PAIRS], float *zero)
         if (gain > most) most = gain, best = fitted;
     }
     return best * scale;
-}
-
-/* As it is stored. */
-template <class S> static __device__ __forceinline__ S stored_scale(float scale)
-{
-    return from_float<S>(scale);
-}
-template <> __device__ __forceinline__ __half stored_scale<__half>(float scale)
-{
-    return __float2half_rn(scale < 0x1p-14f ? 0x1p-14f : scale > 65504 ? 65504 : scale);
 }
 
 /* A lane has pairs of neighbouring elements, because two make a byte. */
@@ -149,9 +157,10 @@ static __global__ void __launch_bounds__(THREADS)
         const piece<T, 2> p = pair < size / 2 ? in[pair] : piece<T, 2>{};
         x[2 * i] = to_float(p.values[0]), x[2 * i + 1] = to_float(p.values[1]);
     }
-    const S chosen = stored_scale<S>(choose_scale(x, &zero));
+    const S chosen = stored_scale<S>(choose_scale(x, !zeros, &zero));
     const float scale = to_float(chosen);
-    if (lane == 0) scales[group] = chosen, zeros[group] = (uint8_t)zero;
+    if (lane == 0) scales[group] = chosen;
+    if (lane == 0 && zeros) zeros[group] = (uint8_t)zero;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
         const int low = (int)code_of(x[2 * i] / scale, zero), high = (int)code_of(x[2 * i + 1] / scale, zero);
