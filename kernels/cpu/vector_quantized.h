@@ -153,30 +153,6 @@ VECTOR struct line load_line(const uint8_t *p, const enum weight_format format)
     return (struct line){bytes_from_e2m1(line.low, E2M1_ZERO), bytes_from_e2m1(line.high, E2M1_ZERO)};
 }
 
-/* Lines of up to ONE_R rows. The last of a row may be cut off: it is read from a copy that is padded with zeros. */
-struct lines {
-    const uint8_t *at[ONE_R];
-    int64_t left; /* bytes of a row */
-    uint8_t last[ONE_R][LINE];
-};
-
-VECTOR void lines_begin(struct lines *lines, const struct cpu_quantized_args *a, const int rows)
-{
-    lines->left = a->row_bytes;
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) lines->at[r] = a->weights + r * a->row_bytes;
-}
-
-VECTOR void lines_copy_last(struct lines *lines, const int rows)
-{
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; r++) {
-        const bytes v = bytes_load_first(lines->at[r], lines->left);
-        memcpy(lines->last[r], &v, sizeof v);
-        lines->at[r] = lines->last[r];
-    }
-}
-
 /* A unit of x. */
 struct unit {
     bytes low, high, offsets;
@@ -234,41 +210,65 @@ VECTOR void add_zeros(const struct cpu_quantized_args *a, const int rows, const 
     }
 }
 
+/* Adds the products of a line of each row. The rows are `stride` bytes apart, the tokens x_bytes. */
+VECTOR void add_lines(const uint8_t *lines, int64_t stride, const uint8_t *unit, int64_t x_bytes,
+                      const enum weight_format format, const int rows, const int tokens, vec parts[ONE_R][DOT_X])
+{
+    struct line w[ONE_R];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) w[r] = load_line(lines + r * stride, format);
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) {
+        const struct unit x = load_unit(unit + t * x_bytes, format);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) parts[r][t] = multiply_line(w[r], format, x, parts[r][t]);
+    }
+}
+
+/* The last line of each row, which is cut off: padded with zeros. */
+VECTOR void copy_last(const struct cpu_quantized_args *a, uint8_t last[ONE_R][LINE], const int rows)
+{
+    const int64_t whole = a->row_bytes / LINE * LINE;
+    for (int r = 0; r < rows; r++) {
+        const bytes v = bytes_load_first(a->weights + r * a->row_bytes + whole, a->row_bytes - whole);
+        memcpy(last[r], &v, sizeof v);
+    }
+}
+
+/* Adds the products of units [u, end). Where a cache line has two vectors, it is prefetched twice: once is slower. */
+VECTOR void add_units(const struct cpu_quantized_args *a, const enum weight_format format, const int rows,
+                      const int tokens, int64_t u, int64_t end, vec parts[ONE_R][DOT_X])
+{
+    const int unit_bytes = cpu_unit_bytes(LANES, format);
+    const int64_t row_bytes = a->row_bytes, x_bytes = a->x_bytes;
+    const int64_t whole = row_bytes / LINE, stop = end < whole ? end : whole;
+    const uint8_t *const weights = a->weights, *unit = a->x + u * unit_bytes;
+    for (; u < stop; u++, unit += unit_bytes) {
+        prefetch_rows(weights, row_bytes, rows, u * LINE, false);
+        add_lines(weights + u * LINE, row_bytes, unit, x_bytes, format, rows, tokens, parts);
+    }
+    if (u < end) {
+        uint8_t last[ONE_R][LINE];
+        copy_last(a, last, rows);
+        add_lines(last[0], LINE, unit, x_bytes, format, rows, tokens, parts);
+    }
+}
+
 /* Output features [0, rows) of tokens [0, tokens), constants. `split`: how many groups share a unit; 1: a group is made
  * of units. */
 VECTOR void dot_integers(const struct cpu_quantized_args *a, const enum weight_format format, const int rows,
                          const int tokens, const int split)
 {
-    const int unit_bytes = cpu_unit_bytes(LANES, format), columns = cpu_unit_columns(LANES, format);
-    const int64_t units = (a->in_features + columns - 1) / columns, row_bytes = a->row_bytes, x_bytes = a->x_bytes;
+    const int columns = cpu_unit_columns(LANES, format);
+    const int64_t units = (a->in_features + columns - 1) / columns;
     const int64_t group_units = split > 1 ? 1 : (a->group_size + columns - 1) / columns;
-    const uint8_t *x_unit = a->x;
-    struct lines lines;
+    const float *scales = a->scales;
     vec totals[ONE_R][DOT_X], parts[ONE_R][DOT_X];
     vec_clear(totals[0], ONE_R * DOT_X);
     if (a->terms) add_zeros(a, rows, tokens, totals);
-    lines_begin(&lines, a, rows);
-    int64_t u = 0;
-    for (const float *scales = a->scales; u < units; scales += split) {
-        const int64_t end = u + group_units < units ? u + group_units : units;
+    for (int64_t u = 0; u < units; u += group_units, scales += split) {
         vec_clear(parts[0], ONE_R * DOT_X);
-        for (; u < end; u++, x_unit += unit_bytes) {
-            if (u * LINE % CACHE_LINE == 0) prefetch_rows(a->weights, row_bytes, rows, u * LINE, false);
-            if (lines.left < LINE) lines_copy_last(&lines, rows);
-            struct line w[ONE_R];
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; r++) {
-                w[r] = load_line(lines.at[r], format);
-                lines.at[r] += LINE;
-            }
-            lines.left -= LINE;
-#pragma GCC unroll 4
-            for (int t = 0; t < tokens; t++) {
-                const struct unit x = load_unit(x_unit + t * x_bytes, format);
-#pragma GCC unroll 4
-                for (int r = 0; r < rows; r++) parts[r][t] = multiply_line(w[r], format, x, parts[r][t]);
-            }
-        }
+        add_units(a, format, rows, tokens, u, u + group_units < units ? u + group_units : units, parts);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             const float *of_row = scales + r * a->scale_stride;
