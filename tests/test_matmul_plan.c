@@ -442,7 +442,7 @@ static void test_quantized_segments(void **state)
                              device.has_wgmma && is_fp8 ? SEGMENT_ROWS_QUANTIZED : otherwise);
             w.quantize_x = false;
             assert_int_equal(matmul_segment_rows(&device, &q, &w), otherwise);
-            q.matmul.num_tokens = 64 * q.matmul.segments.count;
+            q.matmul.num_tokens = 128 * q.matmul.segments.count;
             assert_int_equal(matmul_segment_rows(&device, &q, &w), SEGMENT_ROWS_PLAIN);
             w.quantize_x = true, w.in_features = 2 * QUANTIZED_SEGMENTS_MAX;
             assert_int_equal(matmul_segment_rows(&device, &q, &w), SEGMENT_ROWS_PLAIN);

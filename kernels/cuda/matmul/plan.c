@@ -18,7 +18,7 @@ enum {
     WGMMA_MIN = 9,
     MMA_MIN = 9,
     LINEAR_WGMMA_INT4_MAX = 32,
-    SPLIT_ROWS_MAX = 64,   /* of a segment */
+    SPLIT_ROWS_MAX = 80,   /* of a segment */
     MMA_MAX = 512,         /* cuBLAS is faster from here on, dequantizing included; */
     DEQUANTIZE_MIN = 6144, /* on Hopper from here on */
     /* x keeps its 16 bits where that takes no longer: with so many tokens, or with FEW_TOKENS_WGMMA_MAX if linear_wgmma
