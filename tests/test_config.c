@@ -1027,7 +1027,7 @@ static void test_mimo_v2(void **state)
                "\"layer_types\":[\"sliding_attention\",\"full_attention\"],\"hybrid_layer_pattern\":[0,1]");
     assert_true(l[0].attention.window == 128 && l[1].attention.window == 0);
     refuse(*state, base, "\"hybrid_layer_pattern\":[1]", STATUS_INVALID,
-           "hybrid_layer_pattern must be an array of num_hidden_layers numbers");
+           "hybrid_layer_pattern must be an array of num_hidden_layers (2) numbers, found [1]");
     refuse(*state, base, "\"moe_layer_freq\":[0,2]", STATUS_INVALID, "moe_layer_freq must be");
     refuse(*state, base, "\"sliding_window\":null", STATUS_INVALID, "sliding_window must be a number, found null");
     refuse(*state, base, "\"swa_num_key_value_heads\":3", STATUS_INVALID,

@@ -6,13 +6,8 @@
 /* Whether an array of 0 and 1, one for each layer, has a 1 for the layer; `absent` where the file lacks it. */
 static bool read_flag(struct json_reader *r, const struct model_spec *spec, const char *key, int32_t layer, bool absent)
 {
-    const json_t *list = json_reader_get(r, key);
-    if (!list) return absent;
-    if (json_array_size(list) != (size_t)spec->num_layers) {
-        json_reader_expected(r, key, "an array of num_hidden_layers numbers", list);
-        return absent;
-    }
-    return json_reader_to_int64(r, key, json_array_get(list, (size_t)layer), 0, 1) == 1;
+    const json_t *list = family_get_layer_list(r, key, "numbers", spec);
+    return list ? json_reader_to_int64(r, key, json_array_get(list, (size_t)layer), 0, 1) == 1 : absent;
 }
 
 /* Fails unless a key of layers with a window is absent or what others have. */
