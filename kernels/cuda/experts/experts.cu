@@ -5,6 +5,8 @@
  *                        has that epilogue for segments, by linear_mixed, which gathers, and by gate_kernel
  *     experts_down       the rows are multiplied, and those of each token are added by add_rows_kernel
  *
+ * Where the weight wants them so (matmul_segment_rows), rows are quantized or split on the way.
+ *
  * The counts of rows stay on the device: grids have room for what there can be at most. */
 #include <type_traits>
 

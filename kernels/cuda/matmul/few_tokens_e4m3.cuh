@@ -101,12 +101,6 @@ static __device__ __forceinline__ void split_eight(const uint4 &words, uint32_t 
     low = make_uint2(l[0] | l[1] << 16, l[2] | l[3] << 16);
 }
 
-/* The factor of e4m3 whose largest has that exponent as bfloat16; NaN if it is NaN or an infinity. */
-static __device__ __forceinline__ float scale_of(uint32_t exponent)
-{
-    return __uint_as_float(exponent == 255 ? 0x7fc00000 : (exponent - 7) << 23);
-}
-
 /* The sum of eight elements. */
 static __device__ __forceinline__ float sum_of_eight(const uint4 &words)
 {
@@ -226,7 +220,7 @@ static __device__ __forceinline__ void convert_tokens(const x_lane &at, uint8_t 
     for (int t = 0; t < AT_ONCE; t++) {
         store_piece(rows, 2 * (first + t), at.piece, high[t]);
         store_piece(rows, 2 * (first + t) + 1, at.piece, low[t]);
-        if (at.lane == 0) store_scale(factors[first + t], scale_of(exponents[t]));
+        if (at.lane == 0) store_scale(factors[first + t], split_scale(exponents[t]));
     }
 }
 
@@ -259,7 +253,7 @@ static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *r
         for (int i = 0; i < 8; i++) square += x[i] * x[i], x[i] *= g[i];
     const uint32_t exponent = find_exponent(x);
 #pragma unroll
-    for (int i = 0; i < 8; i++) x[i] *= __uint_as_float((2 * 127 + 7 - exponent) << 23);
+    for (int i = 0; i < 8; i++) x[i] *= split_inverse(exponent);
     if (FORMAT == WEIGHT_INT4) sum = sum_of(x);
 #pragma unroll
     for (int i = 0; i < 3; i++) {
@@ -271,7 +265,7 @@ static __device__ __forceinline__ void convert_half(const x_lane &at, uint8_t *r
     for (int i = 0; i < 3; i++) store_piece(rows, 4 * token + i, at.piece, parts[i]);
     if (FORMAT == WEIGHT_INT4) sum = warp_sum<16>(sum - sum_of(x)); /* what is lost does not meet the zero either */
     if (at.lane > 0) return;
-    const float scale = scale_of(exponent);
+    const float scale = split_scale(exponent);
     store_scale(factors[2 * token], scale);
     store_scale(factors[2 * token + 1], scale);
     if constexpr (FORMAT == WEIGHT_INT4)

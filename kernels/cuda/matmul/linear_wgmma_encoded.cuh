@@ -1,5 +1,5 @@
 /* What the kernels share that decode a quantized weight in registers and multiply it with wgmma
- * (linear_wgmma_quantized.cu, linear_wgmma_int4.cu). */
+ * (linear_wgmma_quantized.cuh, linear_wgmma_4_bits.cuh). */
 #ifndef QUIRE_KERNELS_CUDA_MATMUL_LINEAR_WGMMA_ENCODED_CUH
 #define QUIRE_KERNELS_CUDA_MATMUL_LINEAR_WGMMA_ENCODED_CUH
 

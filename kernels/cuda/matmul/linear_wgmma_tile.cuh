@@ -1,6 +1,6 @@
 /* What the kernels share that compute a matmul in tiles of output features with wgmma (linear_wgmma.cu,
- * linear_wgmma_quantized.cu, linear_wgmma_int4.cu): how many tiles and parts there are, how an operand lies in shared
- * memory and is copied there, and how a tile of sums becomes a part of out.
+ * linear_wgmma_quantized.cuh, linear_wgmma_4_bits.cuh): how many tiles and parts there are, how an operand lies in
+ * shared memory and is copied there, and how a tile of sums becomes a part of out.
  *
  * An operand in shared memory has rows of 128 bytes, that is 64 input features, in the 128-byte swizzle: the 16-byte
  * pieces of a row are permuted by the row's number. The copy engine and wgmma both know this layout. */

@@ -39,8 +39,8 @@ static __device__ __forceinline__ uint2 take_e4m3(float *x)
     return make_uint2(bytes[0] | bytes[1] << 16, bytes[2] | bytes[3] << 16);
 }
 
-/* By what the elements of a row are divided, from the exponent of the largest: NaN if that is NaN or an infinity. They
- * are below 256 then. */
+/* By what elements are divided, from the exponent of the largest, with its bias: NaN if that is NaN or an infinity.
+ * They are below 256 then. */
 static __device__ __forceinline__ float split_scale(uint32_t exponent)
 {
     return __uint_as_float(exponent == 255 ? 0x7fc00000 : (exponent - 7) << 23);
