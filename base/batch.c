@@ -10,7 +10,7 @@ struct array {
     size_t count, element_size;
     void *pointer; /* the address of the field */
 };
-enum { NUM_ARRAYS = 15 };
+enum { NUM_ARRAYS = 16 };
 
 static int32_t max_deltas(const struct batch_limits *limits)
 {
@@ -21,18 +21,20 @@ static int32_t max_deltas(const struct batch_limits *limits)
 static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
 {
     const size_t tokens = (size_t)b->limits.max_num_tokens, seqs = (size_t)b->limits.max_num_seqs;
+    const size_t entries = (size_t)batch_max_entries(&b->limits);
     const size_t groups = (size_t)b->limits.num_groups, deltas = (size_t)b->max_deltas;
     const struct array arrays[NUM_ARRAYS] = {
         {tokens, sizeof *b->token_ids, &b->token_ids},
         {tokens, sizeof *b->positions, &b->positions},
-        {seqs + 1, sizeof *b->query_start, &b->query_start},
-        {seqs, sizeof *b->seq_lens, &b->seq_lens},
-        {seqs, sizeof *b->state_indices, &b->state_indices},
+        {entries + 1, sizeof *b->query_start, &b->query_start},
+        {entries, sizeof *b->seq_lens, &b->seq_lens},
+        {entries, sizeof *b->state_indices, &b->state_indices},
         {groups * tokens, sizeof *b->slot_mapping, &b->slot_mapping},
         {deltas, sizeof *b->deltas, &b->deltas},
-        {seqs, sizeof *b->logits_indices, &b->logits_indices},
-        {seqs, sizeof *b->sample_state_indices, &b->sample_state_indices},
-        {seqs, sizeof *b->output_positions, &b->output_positions},
+        {entries, sizeof *b->logits_indices, &b->logits_indices},
+        {entries, sizeof *b->sample_state_indices, &b->sample_state_indices},
+        {entries, sizeof *b->output_positions, &b->output_positions},
+        {entries, sizeof *b->sampled_drafts, &b->sampled_drafts},
         {tokens, sizeof *b->target_indices, &b->target_indices},
         {tokens, sizeof *b->target_ids, &b->target_ids},
         {deltas, sizeof *b->swap_out, &b->swap_out},
@@ -88,7 +90,7 @@ void batch_free(struct batch *batch)
 
 void batch_clear(struct batch *batch)
 {
-    batch->num_tokens = batch->num_seqs = batch->num_decodes = 0;
+    batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_drafts = 0;
     batch->max_query_len = batch->max_seq_len = 0;
     batch->num_deltas = batch->num_samples = batch->num_targets = batch->num_target_tops = 0;
     batch->num_swap_out = batch->num_swap_in = batch->num_copies = 0;

@@ -11,6 +11,16 @@
  *     query_start    0      1      2              5
  *     seq_lens       13     31     3
  *     slot_mapping   220  | 94   | 64   65   66        block * block_size + offset
+ *
+ * A sequence with drafts (Leviathan et al., 2023) is a run: its last token and up to MAX_DRAFTS draft tokens behind it.
+ * A run of 1 + d tokens is laid out as 1 + d decodes that follow one another, of the same state index, one token longer
+ * each. So the operations that compute decodes compute runs. A run of two drafts after a decode:
+ *
+ *     entry          0      1      2      3
+ *     token_ids      17   | 42     7      9            7 and 9 are drafts
+ *     positions      12   | 30     31     32
+ *     seq_lens       13     31     32     33
+ *     state_indices  0      1      1      1
  */
 #ifndef QUIRE_BASE_BATCH_H
 #define QUIRE_BASE_BATCH_H
@@ -32,10 +42,13 @@
 #define KV_MAX_GROUPS 8
 #define KV_MAX_BLOCK_SIZE 128 /* tokens that a block may have, as kernels take it */
 
+#define MAX_DRAFTS 7 /* draft tokens of a sequence in a step */
+
 /* The largest step. Everything that is allocated at start-up is sized by it. */
 struct batch_limits {
     int32_t max_num_tokens;              /* max_num_batched_tokens */
     int32_t max_num_seqs;                /* sequences that run at once; state indices are 0 .. max_num_seqs - 1 */
+    int32_t max_num_drafts;              /* draft tokens of a step, of all sequences; 0: no sequence has any */
     int32_t max_model_len;               /* tokens of one sequence, prompt and output */
     int32_t block_size;                  /* tokens of a block, of the group with the most bytes for each token */
     int32_t num_groups;                  /* KV cache groups, 1 .. KV_MAX_GROUPS */
@@ -57,17 +70,20 @@ struct block_table_delta {
 };
 
 struct batch {
-    int32_t num_tokens, num_seqs;
-    int32_t num_decodes; /* the first num_decodes sequences have one query token, and read no K and V that
-                            this step writes but their own */
+    int32_t num_tokens;
+    int32_t num_seqs;    /* entries: a sequence without drafts is one, a run is as many as it has tokens */
+    int32_t num_decodes; /* the first num_decodes entries have one query token, and read no K and V that this step
+                            writes but their own, and those of the entries before them in their run */
+    int32_t num_drafts;  /* entries whose token is a draft */
     int32_t max_query_len, max_seq_len; /* over the batch */
 
     int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that the last step drew as sample i */
     int32_t *positions;     /* [num_tokens] row of each token in the model's tables of positions: its position in the
                                sequence, from 0, plus the shift of the sequence's cache namespace (scheduler.h) */
     int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
-    int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step */
-    int32_t *state_indices; /* [num_seqs] of each sequence's block table and sampling state on the device; distinct */
+    int32_t *seq_lens;      /* [num_seqs] context length of each sequence after this step; of a draft, with it */
+    int32_t *state_indices; /* [num_seqs] of each sequence's block table and sampling state on the device; distinct but
+                               for the entries of a run */
     int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block size of the group + offset; -1: do not store.
                                The first num_tokens of each group are used */
 
@@ -82,6 +98,8 @@ struct batch {
                                 a request that forks in this step share one */
     int32_t *sample_state_indices; /* [num_samples] the state index whose sampling state applies */
     int32_t *output_positions;     /* [num_samples] output position being sampled, from 0: the Philox counter */
+    int32_t *sampled_drafts; /* [num_samples] the draft whose logits these are, which the sampler takes for the output
+                                token before; -1: not a draft's logits. Unused if num_drafts is 0 */
 
     /* Tokens of prompts that are given, and whose log-probabilities are wanted (prompt_logprobs). A target has no
      * sample and no place in the sampling state. */
@@ -125,6 +143,12 @@ static inline int32_t batch_num_blocks(const struct batch_limits *limits, int32_
 {
     const int32_t size = batch_block_size(limits, group);
     return num_tokens / size + (num_tokens % size != 0);
+}
+
+/* The most entries of a step, and the most samples. */
+static inline int32_t batch_max_entries(const struct batch_limits *limits)
+{
+    return limits->max_num_seqs + limits->max_num_drafts;
 }
 
 /* At least as many as the longest block table of a sequence has, of any group. */

@@ -662,6 +662,10 @@ struct sample_args {
     int32_t *history; /* [max_num_seqs, history_stride] tokens of each sequence; the token sampled at output
                          position p is written to history[state_index][prompt_len + p] */
     int64_t history_stride;
+    /* [num_samples] drafts[i] >= 0: sample i is drawn as if the token sampled at output position
+     * output_positions[i] - 1 was drafts[i], whatever another sample of this call draws there; -1: history has that
+     * token. The samples of a run follow one another, by output position. NULL: all are -1. */
+    const int32_t *drafts;
     /* [num_samples] NULL: tokens are drawn. Else nothing is drawn, processed or written to `history`: the results are
      * those of these tokens, with the top_stride most probable ones. any_logprobs is set then, any_processing and
      * any_random are not, and the arrays above but the logits may be NULL. A target may be an id from vocab_size on:

@@ -77,6 +77,12 @@ int32_t block_manager_append_cost(struct block_manager *m, const struct growth *
 enum status block_manager_append(struct block_manager *m, struct sequence *seq, int32_t num_tokens,
                                  struct block_pair *copies, int32_t *num_copies, struct error *err);
 
+/* Of the computed tokens only the first num_computed are kept: the slots of the others count as not written, and the
+ * blocks that hold none of the kept tokens are released. None of these slots is in a block that the prefix cache knows,
+ * and none of these blocks has another holder. */
+enum status block_manager_rollback(struct block_manager *m, struct sequence *seq, int32_t num_computed,
+                                   struct error *err);
+
 /* The child, which holds no blocks, gets the parent's tables and one more holder is counted for each block;
  * num_computed, num_cached, num_hashed and prefix become the parent's as well. */
 enum status block_manager_fork(struct block_manager *m, struct sequence *parent, struct sequence *child,

@@ -75,6 +75,11 @@ void block_pool_set_prefix(struct block_pool *pool, int32_t block, int32_t prefi
 enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t block_size, int32_t offset, int32_t count,
                             struct error *err);
 
+/* Records that of the written slots only the first `filled` still count. Only of a block with one holder, that the
+ * prefix cache does not know, and that has as many: anything else is an error that names the block, and changes
+ * nothing. */
+enum status block_pool_unfill(struct block_pool *pool, int32_t block, int32_t filled, struct error *err);
+
 int32_t block_pool_num_total(const struct block_pool *pool);
 int32_t block_pool_num_in_use(const struct block_pool *pool); /* total - num_free */
 

@@ -34,6 +34,15 @@
  * unfinished have another token to compute, the request releases its blocks and is computed again in namespace 1, like
  * one that was preempted. The model knows the namespace of a token by its position, which is shifted in namespace 1.
  *
+ * Speculation (Leviathan et al., 2023): before a step the caller may give running sequences drafts, tokens that it
+ * guesses will be drawn next (scheduler_set_drafts). The step then computes the sequence's last token and the drafts, a
+ * run, and draws a token from each row of logits. A draft is accepted if it is the token that was drawn in its place.
+ * The first that is not ends the run, and the draw stands in its place, so a run of d drafts yields 1 to d + 1 tokens,
+ * those of plain decoding. The K and V of rejected drafts are rolled back: their slots are written again later, and
+ * blocks that they alone needed are free. A sequence whose run is in flight waits for scheduler_collect. Drafts give
+ * way: those that the budget, the blocks or the cache namespace have no room for are dropped, and none is the cause of
+ * a preemption. The beams of a beam search take none.
+ *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
  * after scheduler_create, except the error of a request that fails, places of cache salts, when a request with one is
  * added, and host blocks, which are allocated when a swap
@@ -80,7 +89,8 @@ struct scheduler_stats {
     int32_t host_blocks_in_use;
     int64_t blocks_swapped_out, blocks_swapped_in;
     int64_t preemptions_recompute, preemptions_swap, steps;
-    int64_t tokens; /* computed, steps in flight included */
+    int64_t tokens;                        /* computed, steps in flight included */
+    int64_t runs, drafts, drafts_accepted; /* collected: runs with drafts, their drafts, those accepted */
 };
 
 enum schedule_result {
@@ -104,13 +114,22 @@ struct beam {
     int32_t parent, token;
 };
 
-/* A token that a collected step sampled for one sequence. */
+/* A running sequence that may compute drafts in the next step. */
+struct draftable {
+    struct sequence *seq;
+    int32_t most; /* drafts that it has room for: 1 .. MAX_DRAFTS */
+};
+
+/* A token that a collected step sampled for one sequence. A run has an event for each token that it yields, in order;
+ * seq has all of them by then. */
 struct token_event {
     struct sequence *seq;
     int32_t token;  /* appended to seq->tokens, even if it is a stop token. -1: the logits are damaged, and the sequence
                        has ended with FINISH_ERROR; the caller knows why, and sets request->error */
     int32_t sample; /* index into the arrays of struct sample_output. -1, with token -1: the damaged logits are those of
                        a prompt whose log-probabilities are wanted, and all sequences of the request have ended */
+    int32_t num_outputs;              /* output tokens of the sequence up to this one; a beam's is not among them yet */
+    enum finish_reason finish_reason; /* other than FINISH_NONE: the token ended the sequence */
 };
 
 struct scheduler;
@@ -135,6 +154,13 @@ void scheduler_finish(struct scheduler *s, struct sequence *seq, enum finish_rea
  * have samples to choose from. Call it for a request of which every unfinished sequence had an event. A beam whose
  * tokens reach their capacity is not computed any further: the caller ends it with scheduler_finish. */
 void scheduler_set_beams(struct scheduler *s, struct request *request, const struct beam *beams);
+
+/* Fills out[max_num_seqs] with the running sequences that may compute drafts in the next step, by rank: those that have
+ * one token to compute, no token pending, and room for another token behind it. Returns how many. */
+int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out);
+/* Gives such a sequence drafts[count], of which there may be more than it has room for, for the next call of
+ * scheduler_schedule, which must follow. */
+void scheduler_set_drafts(struct scheduler *s, struct sequence *seq, const int32_t *drafts, int32_t count);
 
 /* Fills `batch`, which was made for config.limits.
  *

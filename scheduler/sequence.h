@@ -29,13 +29,14 @@ struct block_table {
 struct sequence {
     /* What every step reads comes first, in one cache line and 8 bytes of the next. */
     struct request *request;
-    int32_t *tokens;            /* [token_capacity] prompt, then output */
+    int32_t *tokens;            /* [token_capacity] prompt, then output; behind num_tokens its drafts */
     struct block_table *tables; /* [num_groups] */
-    enum sequence_status status;
-    int32_t num_tokens;   /* known tokens */
+    enum sequence_status status : 16;
+    int32_t num_drafts : 16; /* of the step that is scheduled next or, with num_pending 1, of its run in flight */
+    int32_t num_tokens;      /* known tokens */
     int32_t num_pending;  /* tokens sampled by steps in flight, not known yet: at most one a step. A beam's stays until
                              scheduler_set_beams says what follows */
-    int32_t num_computed; /* tokens whose K and V are written, or will be by a submitted step */
+    int32_t num_computed; /* tokens whose K and V are written, or will be by a submitted step, drafts included */
     int32_t num_writable; /* tokens up to this one are computed without a change of the tables, and of the device's */
     int32_t token_capacity; /* most tokens it can have: min(max_model_len, prompt_len + max_tokens) */
     int32_t prompt_len;     /* of the tokens, the prompt */

@@ -1,0 +1,29 @@
+/* Between the engine and its drafter: which sequences get drafts in a step, and how many.
+ *
+ * The number adapts to what is accepted, sequence by sequence, and to the step: a draft must be likely enough to be
+ * worth what another entry of the step costs. Entries cost little while a step waits for memory, and as much as plain
+ * ones once it is bound by compute: then there are no drafts. */
+#ifndef QUIRE_RUNTIME_ENGINE_SPECULATION_H
+#define QUIRE_RUNTIME_ENGINE_SPECULATION_H
+
+#include "runtime/engine/draft.h"
+#include "scheduler/scheduler.h"
+
+struct speculation;
+
+/* What the device computes at little more than the cost of one: entries of a step, at most. */
+struct speculation_limits {
+    int32_t max_num_seqs, max_num_drafts; /* those of batch_limits */
+    int32_t free_entries;                 /* a step of more entries than this gets no drafts */
+    int32_t num_speculative_tokens;
+};
+
+/* The drafter is the caller's, and must outlive it. */
+enum status speculation_create(const struct speculation_limits *limits, struct drafter *drafter,
+                               struct speculation **out, struct error *err);
+void speculation_destroy(struct speculation *s); /* NULL is allowed */
+
+/* Gives sequences drafts for the next step. Call it right before scheduler_schedule. */
+void speculation_propose(struct speculation *s, struct scheduler *scheduler);
+
+#endif
