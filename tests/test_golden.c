@@ -892,7 +892,7 @@ static void test_tokens_of_runs(void **state)
     struct fixture f;
     struct golden golden;
     struct error err;
-    int32_t tokens[RUN_TOKENS];
+    int32_t tokens[RUN_TOKENS], prompt[RUN_TOKENS] = {0};
     float logprobs[RUN_TOKENS];
     const struct sampling_state options = {.temperature = 0.8f,
                                            .top_p = 0.95f,
@@ -913,7 +913,8 @@ static void test_tokens_of_runs(void **state)
         sample_step(&f, tokens, t == RUN_PROMPT ? 0 : t - 1, t, &out);
         tokens[t] = out.token_ids[0], logprobs[t] = out.logprobs[0];
     }
-    model_set_sampling_state(f.model, 3, &options, tokens, RUN_PROMPT);
+    memcpy(prompt, tokens, RUN_PROMPT * sizeof *prompt);
+    model_set_sampling_state(f.model, 3, &options, prompt, RUN_TOKENS); /* nothing is left of the tokens drawn */
     const int runs = check_tokens_of_runs(&f, tokens, logprobs, &random);
     assert_in_range(runs, 12, 40);
     fixture_close(&f);
