@@ -1,5 +1,6 @@
 #include "runtime/options/speculation_flags.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
