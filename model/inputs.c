@@ -67,11 +67,11 @@ static void pack_deltas(const struct step_inputs *in, struct backend *b, struct 
 }
 
 void step_inputs_upload(const struct step_inputs *in, struct backend *b, const struct batch *batch, int32_t num_seqs,
-                        int parity)
+                        int place)
 {
     const int32_t tokens = batch->num_tokens, seqs = batch->num_seqs, samples = batch->num_samples;
     const int32_t padding = num_seqs > seqs ? num_seqs - seqs : 0;
-    struct packer p = {.next = in->staging[parity]};
+    struct packer p = {.next = in->staging[place]};
     pack_padded(&p, in->token_ids, batch->token_ids, tokens, padding, 0);
     pack_padded(&p, in->positions, batch->positions, tokens, padding, 0);
     pack_slot_mapping(&p, in->slot_mapping, batch, padding);
@@ -91,7 +91,7 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
 }
 
 enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, const struct batch_limits *limits,
-                                 struct error *err)
+                                 int32_t num_steps, struct error *err)
 {
     const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
     const int64_t E = batch_max_entries(limits), groups = limits->num_groups;
@@ -115,10 +115,10 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
     enum { COUNT = sizeof arrays / sizeof *arrays };
     int64_t staging = aligned(in->staged_deltas * (int64_t)sizeof *in->deltas);
     for (int i = 0; i < COUNT - 1; i++) staging += aligned(arrays[i].count * arrays[i].element_size);
-    const struct arena_request stagings[] = {
-        {PURPOSE_HOST_STAGING, staging, 1, &in->staging[0]},
-        {PURPOSE_HOST_STAGING, staging, 1, &in->staging[1]},
-    };
     enum status status = arena_alloc_all(arena, arrays, COUNT, err);
-    return status == STATUS_OK ? arena_alloc_all(arena, stagings, 2, err) : status;
+    for (int32_t i = 0; i < num_steps && status == STATUS_OK; i++) {
+        const struct arena_request request = {PURPOSE_HOST_STAGING, staging, 1, &in->staging[i]};
+        status = arena_alloc_all(arena, &request, 1, err);
+    }
+    return status;
 }

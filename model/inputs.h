@@ -5,6 +5,7 @@
 #include "base/batch.h"
 #include "kernels/backend.h"
 #include "model/arena.h"
+#include "model/model.h"
 
 /* Arrays on the device at fixed addresses, as in struct batch. T = max_num_tokens, S = max_num_seqs, E =
  * batch_max_entries. */
@@ -18,16 +19,17 @@ struct step_inputs {
     int32_t *target_indices, *target_ids;                              /* [T] */
     struct block_table_delta *deltas;                                  /* [num_groups * S * max_blocks] */
     struct block_pair *copies;                                         /* [num_groups * S] */
-    uint8_t *staging[2];                                               /* pinned host memory, by parity of the step */
+    uint8_t *staging[MODEL_MAX_STEPS];                                 /* pinned host memory, of the steps in flight */
     int64_t staged_deltas;                                             /* how many deltas staging has room for */
 };
 
+/* For num_steps steps in flight. */
 enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, const struct batch_limits *limits,
-                                 struct error *err);
+                                 int32_t num_steps, struct error *err);
 
-/* Uploads the batch through staging[parity]. A decode batch is padded to num_seqs entries, if that is more than it has,
+/* Uploads the batch through staging[place]. A decode batch is padded to num_seqs entries, if that is more than it has,
  * with tokens that are stored nowhere and attend to nothing; max_num_tokens has room for them. */
 void step_inputs_upload(const struct step_inputs *in, struct backend *b, const struct batch *batch, int32_t num_seqs,
-                        int parity);
+                        int place);
 
 #endif

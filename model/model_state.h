@@ -22,6 +22,7 @@ struct token_results {
 /* What stays on the device from step to step, and what a step finds. S = max_num_seqs, E = batch_max_entries, T =
  * max_num_tokens. */
 struct device_state {
+    /* Of a drafter, these three are the target's. */
     int32_t *block_tables;           /* [num_groups, S, max_blocks] */
     struct sampling_state *sampling; /* [S] by state_index */
     int32_t *history;                /* [S, max_model_len] tokens by state_index */
@@ -60,9 +61,9 @@ struct model {
     struct decoder decoder;
     struct decode_graphs graphs, draft_graphs; /* of decodes without drafts, and with them */
     struct swap_space swap;
-    struct step_results results[2];        /* by parity of the step, as the staging memory of inputs */
-    int64_t submitted, collected;          /* steps */
-    struct sampling_needs *sampling_needs; /* [S] by state_index */
+    struct step_results results[MODEL_MAX_STEPS]; /* [options.max_in_flight] a ring, as the staging memory of inputs */
+    int64_t submitted, collected;                 /* steps */
+    struct sampling_needs *sampling_needs;        /* [S] by state_index; of a drafter the target's */
 };
 
 #endif
