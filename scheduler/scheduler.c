@@ -318,7 +318,7 @@ static int32_t accept_drafts(struct scheduler *s, const struct step *step, const
     const int32_t *drawn = samples->token_ids + first, *drafts = step->drafts + first, count = seq->num_drafts;
     int32_t accepted = 0;
     struct error err;
-    while (accepted < count &&
+    while (accepted < count && drawn[accepted] >= 0 &&
            drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))
         accepted++;
     seq->num_drafts = 0;

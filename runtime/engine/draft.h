@@ -10,7 +10,7 @@
 
 #include "base/batch.h"
 #include "base/status.h"
-#include "scheduler/sequence.h"
+#include "scheduler/scheduler.h"
 
 enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, NUM_DRAFT_METHODS };
 const char *draft_method_name(enum draft_method method); /* "none", "ngram", "suffix" */
@@ -64,6 +64,12 @@ struct draft_query {
 struct drafter {
     const char *name; /* for statistics */
     void (*propose)(struct drafter *d, struct draft_query *queries, int32_t count);
+    /* A drafter on the device has these two; otherwise they are NULL. Its proposals say how many drafts there will be.
+     * Once a step is scheduled, with drafts or without, `draft` submits what makes them, and puts what names them into
+     * the batch, which is submitted next. After the batch's model_collect, `collect` gives them as struct sample_output
+     * wants them; the array is the drafter's, until its next call. One step at a time. */
+    enum status (*draft)(struct drafter *d, struct batch *batch, const struct schedule *schedule, struct error *err);
+    enum status (*collect)(struct drafter *d, const int32_t **draft_ids, struct error *err);
     /* The sequence has ended. NULL: the drafter does not care. */
     void (*finished)(struct drafter *d, const struct sequence *seq);
     void (*destroy)(struct drafter *d);
