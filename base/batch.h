@@ -151,6 +151,14 @@ static inline int32_t batch_max_entries(const struct batch_limits *limits)
     return limits->max_num_seqs + limits->max_num_drafts;
 }
 
+/* The most rows of a step's matmuls: its tokens, or its samples, which are more where siblings that fork share a token.
+ */
+static inline int32_t batch_max_rows(const struct batch_limits *limits)
+{
+    const int32_t entries = batch_max_entries(limits);
+    return entries > limits->max_num_tokens ? entries : limits->max_num_tokens;
+}
+
 /* At least as many as the longest block table of a sequence has, of any group. */
 static inline int32_t batch_max_blocks(const struct batch_limits *limits)
 {
