@@ -47,7 +47,8 @@ int32_t speculation_free_entries(bool discrete)
 int32_t speculation_most_drafts(const struct speculation_limits *l)
 {
     const int64_t all = (int64_t)l->max_num_seqs * l->num_speculative_tokens;
-    const int32_t most = l->fixed ? MOST_DRAFTS : l->free_entries - 1; /* one entry is no draft */
+    int32_t most = l->fixed ? MOST_DRAFTS : l->free_entries - 1; /* one entry is no draft */
+    if (most > l->max_num_tokens - 1) most = l->max_num_tokens - 1;
     return all < most ? (int32_t)all : most;
 }
 
@@ -118,11 +119,13 @@ static int32_t num_wanted(const struct speculation *s, struct pace *pace)
     return wanted > 0 ? wanted : 1;
 }
 
-/* Drafts of the step, of all its sequences. */
-static int32_t budget(const struct speculation *s, int32_t num_draftables)
+/* Drafts of a step with so many running sequences, of all of them. Each sequence has room for its own token. */
+static int32_t budget(const struct speculation *s, int32_t num_running)
 {
-    const int32_t free_entries = s->limits.free_entries - num_draftables;
-    return s->limits.fixed || free_entries > s->limits.max_num_drafts ? s->limits.max_num_drafts : free_entries;
+    const struct speculation_limits *l = &s->limits;
+    const bool free_first = !l->fixed && l->free_entries < l->max_num_tokens;
+    const int32_t rest = (free_first ? l->free_entries : l->max_num_tokens) - num_running;
+    return rest < l->max_num_drafts ? rest : l->max_num_drafts;
 }
 
 /* Takes the last drafts of the longest runs away until the rest is within the budget, those of the lowest rank first: a

@@ -16,8 +16,8 @@ struct speculation;
 
 /* What the device computes at little more than the cost of one: entries of a step, at most. */
 struct speculation_limits {
-    int32_t max_num_seqs, max_num_drafts; /* those of batch_limits */
-    int32_t free_entries;                 /* a step of more entries than this gets no drafts */
+    int32_t max_num_tokens, max_num_seqs, max_num_drafts; /* those of batch_limits */
+    int32_t free_entries;                                 /* a step of more entries than this gets no drafts */
     int32_t num_speculative_tokens;
     bool fixed; /* each sequence gets num_speculative_tokens drafts, or as many as it has room for, in every step */
 };
