@@ -50,6 +50,7 @@ struct engine_options {
     bool enforce_eager;          /* no CUDA graphs */
     int async_scheduling;        /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
     struct speculative_config speculative; /* how to draft the next tokens; DRAFT_NONE: not at all */
+    uint64_t speculative_given; /* for who reads flags: which fields of it have a flag of their own that was given */
     struct drafter *drafter; /* drafts in place of one of speculative.method; speculative.num_speculative_tokens holds
                                 for it, too. The caller's, and must outlive the engine. NULL: none is given */
     bool fixed_drafts;       /* every run has as many drafts as it has room for (speculation_limits.fixed): for tests
