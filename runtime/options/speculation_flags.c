@@ -84,7 +84,15 @@ static void check_name(struct json_reader *r, const char *name)
     else
         r->status = error_set(r->err, STATUS_INVALID, "there is no field '%s'%s%s%s", show_string(name).text,
                               nearest.word ? "; did you mean " : "", nearest.word ? nearest.word : "",
-                              nearest.word ? "?" : "; quire --help-all lists them");
+                              nearest.word ? "?" : "; --help-all lists them");
+}
+
+static int32_t read_int(struct json_reader *r, const char *name, int32_t absent)
+{
+    const int64_t value = json_reader_int64(r, name, absent, INT64_MIN, INT64_MAX);
+    if (value != (int32_t)value)
+        json_reader_expected(r, name, "an integer that fits in 32 bits", json_reader_get(r, name));
+    return (int32_t)value;
 }
 
 /* The method that a field names; `absent` if there is none. */
@@ -116,7 +124,7 @@ static void read_fields(struct json_reader *r, struct speculative_config *c)
         if (fields[i].real)
             *(double *)at = json_reader_number(r, fields[i].name, *(double *)at, -INFINITY, INFINITY);
         else
-            *(int32_t *)at = json_reader_int(r, fields[i].name, *(int32_t *)at, INT32_MIN, INT32_MAX);
+            *(int32_t *)at = read_int(r, fields[i].name, *(int32_t *)at);
     }
     complete_lookup(r, c);
     const enum draft_method model = read_method(r, "model", NUM_DRAFT_METHODS);
