@@ -3,7 +3,7 @@
 const char *draft_method_name(enum draft_method method)
 {
     static const char *const names[NUM_DRAFT_METHODS] = {
-        [DRAFT_NONE] = "none", [DRAFT_NGRAM] = "ngram", [DRAFT_SUFFIX] = "suffix"};
+        [DRAFT_NONE] = "none", [DRAFT_NGRAM] = "ngram", [DRAFT_SUFFIX] = "suffix", [DRAFT_MODEL] = "draft_model"};
     return names[method];
 }
 
@@ -52,6 +52,9 @@ enum status speculative_config_check(const struct speculative_config *config, st
     if (config->num_speculative_tokens < 1 || config->num_speculative_tokens > MAX_DRAFTS)
         return error_set(err, STATUS_INVALID, "num_speculative_tokens is %d, but must be from 1 to %d",
                          config->num_speculative_tokens, MAX_DRAFTS);
+    if (config->method == DRAFT_MODEL && !config->model)
+        return error_set(err, STATUS_INVALID, "model must be given: the folder of the draft model");
+    if (config->method == DRAFT_MODEL) return STATUS_OK;
     return config->method == DRAFT_NGRAM ? check_ngram(config, err) : check_suffix(config, err);
 }
 

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "scheduler/scheduler.h"
 
-enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, NUM_DRAFT_METHODS };
-const char *draft_method_name(enum draft_method method); /* "none", "ngram", "suffix" */
+enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_MODEL, NUM_DRAFT_METHODS };
+const char *draft_method_name(enum draft_method method); /* "none", "ngram", "suffix", "draft_model" */
 
 /* How to draft: the fields of vLLM's speculative_config, with its defaults.
  *
@@ -40,6 +40,8 @@ struct speculative_config {
     enum draft_method method;
     int32_t num_speculative_tokens; /* most drafts of a sequence in a step: 1 .. MAX_DRAFTS, which is the default. (vLLM
                                        has no default for ngram) */
+
+    const char *model; /* of draft_model: its checkpoint folder, of the same vocabulary (draft_model.h); else NULL */
 
     int32_t prompt_lookup_min, prompt_lookup_max; /* 5 and 5. In vLLM, one that is given alone is both */
 
@@ -75,8 +77,8 @@ struct drafter {
     void (*destroy)(struct drafter *d);
 };
 
-/* The drafter of config->method, which is not DRAFT_NONE. max_model_len bounds the tokens of a sequence. All its memory
- * is allocated here. Fails as speculative_config_check, and with STATUS_OUT_OF_MEMORY. */
+/* The drafter of config->method, which is one on the host. max_model_len bounds the tokens of a sequence. All its
+ * memory is allocated here. Fails as speculative_config_check, and with STATUS_OUT_OF_MEMORY. */
 enum status drafter_create(const struct speculative_config *config, int32_t max_model_len, struct drafter **out,
                            struct error *err);
 void drafter_destroy(struct drafter *d); /* NULL is allowed */

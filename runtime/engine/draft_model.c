@@ -17,6 +17,11 @@ struct draft_model {
 
 /* ---- one pass ---- */
 
+static int32_t known_id(const struct draft_model *d, int32_t id)
+{
+    return id < d->parts.vocab_size ? id : 0;
+}
+
 /* The tokens of the target's batch [first, first + count) as tokens of the pass. */
 static void add_tokens(struct draft_model *d, const struct batch *batch, int32_t first, int32_t count)
 {
@@ -24,7 +29,7 @@ static void add_tokens(struct draft_model *d, const struct batch *batch, int32_t
     const int64_t stride = batch->limits.max_num_tokens;
     for (int32_t i = 0; i < count; i++) {
         const int32_t position = batch->positions[first + i], shift = d->parts.position_shift;
-        pass->token_ids[pass->num_tokens + i] = batch->token_ids[first + i];
+        pass->token_ids[pass->num_tokens + i] = known_id(d, batch->token_ids[first + i]);
         pass->positions[pass->num_tokens + i] = shift > 0 && position >= shift ? position - shift : position;
     }
     for (int32_t g = 0; g < batch->limits.num_groups; g++)
@@ -64,7 +69,7 @@ static void add_known(struct draft_model *d, const struct batch *batch, const st
     for (int32_t t = first; t < end; t++) {
         add_tokens(d, batch, row, 1);
         const int32_t at = pass->num_tokens - 1;
-        pass->token_ids[at] = seq->tokens[t];
+        pass->token_ids[at] = known_id(d, seq->tokens[t]);
         pass->positions[at] -= seq->num_tokens - 1 - t;
         for (int32_t g = 0; g < batch->limits.num_groups; g++) {
             const int32_t size = batch_block_size(&batch->limits, g), block = seq->tables[g].blocks[t / size];

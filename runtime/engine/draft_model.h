@@ -18,6 +18,7 @@ struct draft_model_parts {
     struct model *target, *model; /* the caller's; attached (model_attach), of the same limits */
     struct batch_limits limits;
     int32_t num_passes;     /* most drafts of a run */
+    int32_t vocab_size;     /* of the model, which takes an id from here on for 0 */
     int32_t position_shift; /* what the target's positions have in cache namespace 1, and the draft model's have not; 0:
                                both have it */
 };

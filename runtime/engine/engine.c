@@ -11,7 +11,7 @@
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
-#include "runtime/engine/loaded_model_state.h"
+#include "runtime/engine/loaded_draft.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 #include "runtime/engine/speculation.h"
@@ -55,7 +55,9 @@ struct engine {
 static enum status grow_swap_space(void *user, int32_t *added, struct error *err)
 {
     struct engine *e = user;
-    return model_grow_swap_space(e->loaded->model, e->loaded->profile.num_host_blocks, added, err);
+    const int32_t limit = e->loaded->profile.num_host_blocks;
+    const enum status status = model_grow_swap_space(e->loaded->model, limit, added, err);
+    return status == STATUS_OK ? loaded_draft_grow_swap_space(e->loaded, *added, err) : status;
 }
 
 static enum status create_scheduler(struct engine *e, struct error *err)
@@ -96,7 +98,8 @@ static enum status create_speculation(struct engine *e, struct error *err)
     if (limits.max_num_drafts == 0) return STATUS_OK;
     enum status status = STATUS_OK;
     e->drafter = e->options.drafter;
-    if (!e->drafter)
+    if (!e->drafter) status = loaded_draft_drafter(&e->options, e->loaded, &e->drafter, err);
+    if (!e->drafter && status == STATUS_OK)
         status = drafter_create(&e->options.speculative, e->loaded->limits.max_model_len, &e->drafter, err);
     return status == STATUS_OK ? speculation_create(&limits, e->drafter, &e->speculation, err) : status;
 }
@@ -330,6 +333,19 @@ static enum status check_scheduler(enum status status, struct error *err)
     return status == STATUS_OK ? status : error_prefix(err, status, "internal error, please report it");
 }
 
+/* Submits what makes the drafts, and the step. */
+static enum status submit_step(struct engine *e, const struct schedule *schedule, struct error *err)
+{
+    struct drafter *d = e->drafter && e->drafter->draft ? e->drafter : NULL;
+    const int32_t *unused;
+    struct error ignored;
+    enum status status = d ? d->draft(d, &e->batch, schedule, err) : STATUS_OK;
+    if (status != STATUS_OK) return status;
+    status = model_submit(e->loaded->model, &e->batch, err);
+    if (d && status == STATUS_CANCELLED) d->collect(d, &unused, &ignored);
+    return status;
+}
+
 /* Schedules the next step and submits it. */
 static enum status schedule_and_submit(struct engine *e, enum schedule_result *result, struct error *err)
 {
@@ -352,7 +368,7 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
         fill_sampling_state(e, seq, &state);
         model_set_sampling_state(e->loaded->model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
-    const enum status submitted = model_submit(e->loaded->model, &e->batch, err);
+    const enum status submitted = submit_step(e, &schedule, err);
     trace_part_end(e->trace, TRACE_SUBMIT);
     if (submitted != STATUS_CANCELLED) return submitted;
     pthread_mutex_lock(&e->schedule_lock);
@@ -474,6 +490,8 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
 {
     struct sample_output samples;
     enum status status = model_collect(e->loaded->model, &samples, err);
+    if (status == STATUS_OK && e->drafter && e->drafter->collect)
+        status = e->drafter->collect(e->drafter, &samples.draft_ids, err);
     /* The CPU computes with the weights in the mapped files; a GPU has copied them. */
     if (status == STATUS_OK && !e->loaded->backend->discrete) status = loaded_model_check_files(e->loaded, err);
     if (status != STATUS_OK) return status;

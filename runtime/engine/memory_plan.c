@@ -5,6 +5,7 @@
 
 #include "base/plural.h"
 #include "model/kv_cache.h"
+#include "runtime/engine/loaded_draft.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -197,6 +198,7 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     if (status == STATUS_OK) status = plan_groups(l, w->model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     w->model_options->limits = l->limits;
+    w->model_options->num_passes = l->draft.is_open ? w->asked->speculative.num_speculative_tokens : 0;
     status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
@@ -209,6 +211,8 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
     p->host = bytes[PURPOSE_HOST_STAGING];
+    status = loaded_draft_plan(w->asked, l, w->model_options, err);
+    if (status != STATUS_OK) return status;
     p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host + batch_bytes(&l->limits));
     memory_plan_count_blocks(w->asked, p);
     return STATUS_OK;

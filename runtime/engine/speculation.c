@@ -162,7 +162,8 @@ void speculation_propose(struct speculation *s, struct scheduler *scheduler)
     cut(s->queries, s->num_queries, most);
     for (int32_t i = 0; i < s->num_queries; i++) {
         const struct draft_query *q = &s->queries[i];
-        if (q->num_drafts > 0) scheduler_set_drafts(scheduler, s->draftables[i].seq, q->drafts, q->num_drafts);
+        const int32_t *drafts = s->drafter->draft ? NULL : q->drafts;
+        if (q->num_drafts > 0) scheduler_set_drafts(scheduler, s->draftables[i].seq, drafts, q->num_drafts);
     }
 }
 

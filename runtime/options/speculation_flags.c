@@ -43,7 +43,7 @@ static bool find_method(const char *word, enum draft_method *out)
 {
     const size_t length = strlen(word);
     const bool brackets = length > 2 && word[0] == '[' && word[length - 1] == ']';
-    for (int i = 0; i < NUM_DRAFT_METHODS; i++) {
+    for (int i = 0; i < DRAFT_MODEL; i++) {
         const char *name = draft_method_name(i);
         if (strlen(name) != length - 2 * brackets || strncmp(word + brackets, name, strlen(name)) != 0) continue;
         *out = i;
