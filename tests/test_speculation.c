@@ -117,7 +117,7 @@ static int32_t step(struct bench *b)
     b->num_asked = b->num_given = 0;
     speculation_propose(b->speculation, b->scheduler);
     assert_int_equal(scheduler_schedule(b->scheduler, &b->batch, &schedule, &err), STATUS_OK);
-    speculation_scheduled(b->speculation);
+    speculation_scheduled(b->speculation, &schedule);
     assert_int_equal(schedule.result, SCHEDULE_BATCH);
     const int32_t num_drafts = b->batch.num_drafts;
     for (int32_t i = 0; i < b->batch.num_samples; i++) b->draws[i] = text_token(b->batch.output_positions[i]);

@@ -354,7 +354,7 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
     read_inbox(e);
     if (e->speculation) speculation_propose(e->speculation, e->scheduler);
     const enum status status = check_scheduler(scheduler_schedule(e->scheduler, &e->batch, &schedule, err), err);
-    if (e->speculation) speculation_scheduled(e->speculation);
+    if (e->speculation) speculation_scheduled(e->speculation, &schedule);
     pthread_mutex_unlock(&e->schedule_lock);
     *result = schedule.result;
     trace_requests_scheduled(e->trace);

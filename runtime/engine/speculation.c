@@ -21,18 +21,17 @@ struct pace {
     double acceptance; /* estimate: the probability that a draft is accepted if those before it are */
     /* The last run. */
     int64_t step;
-    int32_t num_drafts;
+    int32_t num_drafts; /* 0: there was none */
     int32_t num_tokens; /* of the sequence, before it */
 };
 
 struct speculation {
     struct speculation_limits limits;
     struct drafter *drafter;
-    int64_t step;                 /* of the calls of speculation_propose, from 1 */
+    int64_t step;                 /* calls of speculation_propose */
     struct pace *paces;           /* [max_num_seqs] by state index */
     struct draftable *draftables; /* [max_num_seqs] scratch */
-    struct draft_query *queries;  /* [num_queries] of the step; of draftables[i] each */
-    int32_t num_queries;
+    struct draft_query *queries;  /* [max_num_seqs] scratch */
 };
 
 /* ---- limits ---- */
@@ -97,7 +96,7 @@ static struct pace *pace_of(struct speculation *s, const struct sequence *seq)
 static void learn(const struct speculation *s, struct pace *pace, const struct sequence *seq)
 {
     const int32_t accepted = seq->num_tokens - pace->num_tokens - 1;
-    if (pace->step != s->step - 1 || pace->num_drafts == 0) return;
+    if (pace->num_drafts == 0 || pace->step != s->step - 1) return;
     for (int32_t i = 0; i < accepted; i++) pace->acceptance += SHARE * (1 - pace->acceptance);
     if (accepted == pace->num_drafts) return;
     pace->acceptance -= SHARE * pace->acceptance;
@@ -145,36 +144,34 @@ static void cut(struct draft_query *queries, int32_t count, int32_t most)
 void speculation_propose(struct speculation *s, struct scheduler *scheduler)
 {
     const int32_t count = scheduler_draftables(scheduler, s->draftables), most = budget(s, count);
+    int32_t asked = 0;
     s->step++;
-    s->num_queries = 0;
-    if (most <= 0) return;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < count && most > 0; i++) {
         const struct draftable d = s->draftables[i];
         struct pace *pace = pace_of(s, d.seq);
         learn(s, pace, d.seq);
         const int32_t wanted = num_wanted(s, pace);
         if (wanted == 0) continue;
-        s->draftables[s->num_queries] = d;
-        s->queries[s->num_queries++] = (struct draft_query){.seq = d.seq, .most = wanted < d.most ? wanted : d.most};
+        s->draftables[asked] = d;
+        s->queries[asked++] = (struct draft_query){.seq = d.seq, .most = wanted < d.most ? wanted : d.most};
     }
-    if (s->num_queries == 0) return;
-    s->drafter->propose(s->drafter, s->queries, s->num_queries);
-    cut(s->queries, s->num_queries, most);
-    for (int32_t i = 0; i < s->num_queries; i++) {
+    if (asked == 0) return;
+    s->drafter->propose(s->drafter, s->queries, asked);
+    cut(s->queries, asked, most);
+    for (int32_t i = 0; i < asked; i++) {
         const struct draft_query *q = &s->queries[i];
         const int32_t *drafts = s->drafter->draft ? NULL : q->drafts;
         if (q->num_drafts > 0) scheduler_set_drafts(scheduler, s->draftables[i].seq, drafts, q->num_drafts);
     }
 }
 
-void speculation_scheduled(struct speculation *s)
+void speculation_scheduled(struct speculation *s, const struct schedule *schedule)
 {
-    for (int32_t i = 0; i < s->num_queries; i++) {
-        const struct sequence *seq = s->queries[i].seq;
-        if (seq->status != SEQUENCE_RUNNING) continue; /* it was preempted */
+    for (int32_t i = 0; i < schedule->num_runs; i++) {
+        const struct sequence *seq = schedule->runs[i].seq;
         struct pace *pace = &s->paces[seq->state_index];
         pace->step = s->step;
-        pace->num_drafts = seq->num_pending == 1 ? seq->num_drafts : 0;
+        pace->num_drafts = seq->num_drafts;
         pace->num_tokens = seq->num_tokens;
     }
 }

@@ -34,6 +34,6 @@ void speculation_destroy(struct speculation *s); /* NULL is allowed */
  * it sees what the last step's runs yielded. Requests have ids, which are never 0. */
 void speculation_propose(struct speculation *s, struct scheduler *scheduler);
 /* Notes which of the drafts the step has: call it right after scheduler_schedule. */
-void speculation_scheduled(struct speculation *s);
+void speculation_scheduled(struct speculation *s, const struct schedule *schedule);
 
 #endif
