@@ -32,7 +32,7 @@ static enum status allocate_both(struct model *m, enum memory_purpose purpose, s
                                  struct token_results *targets, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
-    enum status status = allocate_token_results(m, purpose, limits->max_num_seqs, SAMPLING_MAX_TOP, samples, err);
+    enum status status = allocate_token_results(m, purpose, batch_max_entries(limits), SAMPLING_MAX_TOP, samples, err);
     if (status != STATUS_OK) return status;
     return allocate_token_results(m, purpose, limits->max_num_tokens, SAMPLING_MAX_LOGPROBS, targets, err);
 }
@@ -42,12 +42,13 @@ static enum status allocate_state(struct model *m, struct error *err)
     const struct batch_limits *limits = &m->options.limits;
     const int64_t S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits), max_len = limits->max_model_len;
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
+    const int64_t logits = m->options.keep_logits ? (int64_t)batch_max_entries(limits) * m->spec->vocab_size : 0;
     struct device_state *s = &m->state;
     const struct arena_request requests[] = {
         {PURPOSE_STATE, limits->num_groups * S * max_blocks, i32, &s->block_tables},
         {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
         {PURPOSE_STATE, S * max_len, i32, &s->history},
-        {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec->vocab_size : 0, f32, &s->kept_logits},
+        {PURPOSE_ACTIVATIONS, logits, f32, &s->kept_logits},
     };
     enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
     for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) {
@@ -83,8 +84,8 @@ static enum status allocate_workspaces(struct model *m, const struct tensor_tabl
     const struct layer_sizes largest = model_spec_largest(spec);
     const struct batch_limits *limits = &m->options.limits;
     struct workspace_query query = {
-        .max_num_tokens = limits->max_num_tokens,
-        .max_num_seqs = limits->max_num_seqs,
+        .max_num_tokens = batch_max_rows(limits),
+        .max_num_seqs = batch_max_entries(limits),
         .max_model_len = limits->max_model_len,
         .num_heads = largest.num_heads,
         .head_size = largest.head_size,
@@ -282,7 +283,10 @@ enum status model_warm_up(struct model *m, struct error *err)
 enum status model_capture(struct model *m, struct error *err)
 {
     if (!m->backend->capture_begin || m->options.enforce_eager) return STATUS_OK;
-    return decode_graphs_capture(&m->graphs, &m->decoder, &m->options.limits, err);
+    const struct batch_limits *limits = &m->options.limits;
+    enum status status = decode_graphs_capture(&m->graphs, &m->decoder, limits, err);
+    if (status != STATUS_OK || limits->max_num_drafts == 0) return status;
+    return draft_graphs_capture(&m->draft_graphs, &m->decoder, limits, err);
 }
 
 enum status model_wait_for_weights(struct model *m, struct error *err)
@@ -302,6 +306,7 @@ void model_destroy(struct model *m)
     if (m->decoder.host_experts.backend) m->backend->stream_synchronize(m->backend, NULL, &ignored);
     model_wait_for_weights(m, &ignored);
     decode_graphs_destroy(&m->graphs, m->backend);
+    decode_graphs_destroy(&m->draft_graphs, m->backend);
     for (int i = 0; i < 2; i++)
         if (m->results[i].done) m->backend->event_destroy(m->backend, m->results[i].done);
     swap_space_close(&m->swap, m->backend, m->cache.groups.num_tensors);

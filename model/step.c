@@ -34,7 +34,7 @@ static const struct decode_graph *find_graph(const struct model *m, const struct
 {
     if (batch->num_decodes != batch->num_seqs || !all_sampled || swap_is_needed(batch) || m->cache.measure_scales)
         return NULL;
-    return decode_graphs_find(&m->graphs, batch->num_seqs);
+    return decode_graphs_find(batch->num_drafts > 0 ? &m->draft_graphs : &m->graphs, batch->num_seqs);
 }
 
 static struct step_shape shape_of(const struct model *m, const struct batch *batch, bool all_sampled)
@@ -43,6 +43,7 @@ static struct step_shape shape_of(const struct model *m, const struct batch *bat
         .num_tokens = batch->num_tokens,
         .num_seqs = batch->num_seqs,
         .num_decodes = batch->num_decodes,
+        .num_drafts = batch->num_drafts,
         .num_samples = batch->num_samples,
         .num_targets = batch->num_targets,
         .max_query_len = batch->max_query_len,
@@ -112,6 +113,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     args.states = s->sampling;
     args.history = s->history;
     args.history_stride = m->options.limits.max_model_len;
+    if (batch->num_drafts > 0) args.drafts = m->inputs.sampled_drafts;
     for (int32_t i = 0; i < batch->num_samples; i++) {
         const struct sampling_needs *needs = &m->sampling_needs[batch->sample_state_indices[i]];
         args.any_processing |= needs->processing;
@@ -129,10 +131,10 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     b->sample(b, &args);
 }
 
-/* The buffer of the logits has a row for each sequence, and a prompt more targets than that: so many at a time. */
+/* The buffer of the logits has a row for each entry, and a prompt more targets than that: so many at a time. */
 static void score_targets(struct model *m, const struct batch *batch, struct step_results *results)
 {
-    const int32_t most = m->options.limits.max_num_seqs, top = batch->num_target_tops;
+    const int32_t most = batch_max_entries(&m->options.limits), top = batch->num_target_tops;
     const struct token_results *all = &m->state.targets;
     results->num_targets = batch->num_targets;
     results->target_top_stride = top;

@@ -25,3 +25,8 @@ int engine_options_threads(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : processors_allowed();
 }
+
+int32_t engine_options_num_drafts(const struct engine_options *o)
+{
+    return o->drafter || o->speculative.method != DRAFT_NONE ? o->speculative.num_speculative_tokens : 0;
+}

@@ -66,5 +66,7 @@ struct engine_options {
 };
 struct engine_options engine_options_default(void);
 int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
+/* Drafts that a sequence may have in a step: speculative.num_speculative_tokens, or 0 where nothing drafts. */
+int32_t engine_options_num_drafts(const struct engine_options *o);
 
 #endif

@@ -126,6 +126,17 @@ static enum status check_step(const struct planner *w, struct error *err)
                      tokens, plural(tokens), max_model_len);
 }
 
+struct speculation_limits memory_plan_speculation(const struct engine_options *o, const struct loaded_model *l)
+{
+    struct speculation_limits s = {.max_num_tokens = l->limits.max_num_tokens,
+                                   .max_num_seqs = l->limits.max_num_seqs,
+                                   .free_entries = speculation_free_entries(l->backend->discrete),
+                                   .num_speculative_tokens = engine_options_num_drafts(o),
+                                   .fixed = o->fixed_drafts};
+    s.max_num_drafts = speculation_most_drafts(&s);
+    return s;
+}
+
 static enum status choose_limits(const struct planner *w, struct error *err)
 {
     struct batch_limits *limits = &w->l->limits;
@@ -139,6 +150,7 @@ static enum status choose_limits(const struct planner *w, struct error *err)
         .max_model_len = limits->max_model_len,
         .block_size = w->now.block_size,
     };
+    limits->max_num_drafts = memory_plan_speculation(w->asked, w->l).max_num_drafts;
     kv_groups_choose(&w->l->config.spec, limits);
     return STATUS_OK;
 }
