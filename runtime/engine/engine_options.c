@@ -17,6 +17,7 @@ struct engine_options engine_options_default(void)
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
         .async_scheduling = -1,
+        .speculative = speculative_config_default(),
     };
 }
 

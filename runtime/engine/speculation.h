@@ -6,6 +6,8 @@
 #ifndef QUIRE_RUNTIME_ENGINE_SPECULATION_H
 #define QUIRE_RUNTIME_ENGINE_SPECULATION_H
 
+#include <stdbool.h>
+
 #include "runtime/engine/draft.h"
 #include "scheduler/scheduler.h"
 
@@ -16,6 +18,7 @@ struct speculation_limits {
     int32_t max_num_seqs, max_num_drafts; /* those of batch_limits */
     int32_t free_entries;                 /* a step of more entries than this gets no drafts */
     int32_t num_speculative_tokens;
+    bool fixed; /* each sequence gets num_speculative_tokens drafts, or as many as it has room for, in every step */
 };
 
 /* The drafter is the caller's, and must outlive it. */
