@@ -238,7 +238,11 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     };
     *f = (struct fixture){.runs = variant->runs};
     find_folders(name, folder, golden, sizeof folder);
-    if (f->runs) options.limits.max_num_seqs = 4, options.limits.max_num_drafts = MAX_DRAFTS;
+    if (f->runs) { /* a step may have more samples than tokens */
+        options.limits.max_num_tokens = MAX_DRAFTS + 1;
+        options.limits.max_num_seqs = 4;
+        options.limits.max_num_drafts = MAX_DRAFTS;
+    }
     f->config = load_config(name);
     must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
     must(quantization_apply(&f->config.spec, variant->quantization, &err), &err);
@@ -851,12 +855,16 @@ static void test_logits_of_runs(void **state)
 
 enum { RUN_PROMPT = 33, RUN_TOKENS = 100 };
 
-static void sample_step(struct fixture *f, int32_t *tokens, int32_t first, int32_t end, struct sample_output *out)
+/* Computes tokens [first, end), a step of them at a time, and samples from the last. */
+static void compute_tokens(struct fixture *f, int32_t *tokens, int32_t first, int32_t end, struct sample_output *out)
 {
     int32_t last = end - 1;
-    fill_batch(f, &(struct golden_case){.prompt = tokens, .num_prompt = end, .positions = &last, .num_positions = 1},
-               first, end);
-    run_step(f, out);
+    const struct golden_case c = {.prompt = tokens, .num_prompt = end, .positions = &last, .num_positions = 1};
+    for (int32_t next; first < end; first = next) {
+        next = end - first < MAX_DRAFTS + 1 ? end : first + MAX_DRAFTS + 1;
+        fill_batch(f, &c, first, next);
+        run_step(f, out);
+    }
 }
 
 /* Runs from the end of the prompt on, in which a random draft is wrong. Returns how many runs there were. */
@@ -867,14 +875,14 @@ static int check_tokens_of_runs(struct fixture *f, const int32_t *expected, cons
     int runs = 0;
     memcpy(tokens, expected, sizeof tokens);
     f->runs = false;
-    sample_step(f, tokens, 0, RUN_PROMPT - 1, &out);
+    compute_tokens(f, tokens, 0, RUN_PROMPT - 1, &out);
     f->runs = true;
     for (int32_t at = RUN_PROMPT - 1, length; at < RUN_TOKENS - 1; at += length, runs++) {
         const int32_t left = RUN_TOKENS - 1 - at, longest = left < MAX_DRAFTS + 1 ? left : MAX_DRAFTS + 1;
         const int32_t wrong = (int32_t)random_between(r, 1, MAX_DRAFTS + 3);
         memcpy(tokens, expected, sizeof tokens);
         if (wrong < longest) tokens[at + wrong] = (tokens[at + wrong] + 1) % f->config.spec.vocab_size;
-        sample_step(f, tokens, at, at + longest, &out);
+        compute_tokens(f, tokens, at, at + longest, &out);
         length = wrong < longest ? wrong : longest;
         for (int32_t i = 0; i < length; i++) {
             assert_int_equal(out.token_ids[i], expected[at + 1 + i]);
@@ -904,19 +912,60 @@ static void test_tokens_of_runs(void **state)
     run_need_device(); /* before anything is allocated */
     must(golden_load(QUIRE_TEST_DATA "/golden/gqa", &golden, &err), &err);
     fixture_open(&f, "gqa", &(struct variant){.runs = true});
+    if (f.backend->capture_begin) /* the largest step has a graph */
+        assert_int_equal(decode_graphs_find(&f.model->draft_graphs, MAX_DRAFTS + 1)->num_seqs, MAX_DRAFTS + 1);
     assert_int_equal(golden.cases[2].num_prompt, RUN_PROMPT);
     memcpy(tokens, golden.cases[2].prompt, RUN_PROMPT * sizeof *tokens);
     f.runs = false;
     model_set_sampling_state(f.model, 3, &options, tokens, RUN_PROMPT);
     for (int32_t t = RUN_PROMPT; t < RUN_TOKENS; t++) {
         struct sample_output out;
-        sample_step(&f, tokens, t == RUN_PROMPT ? 0 : t - 1, t, &out);
+        compute_tokens(&f, tokens, t == RUN_PROMPT ? 0 : t - 1, t, &out);
         tokens[t] = out.token_ids[0], logprobs[t] = out.logprobs[0];
     }
     memcpy(prompt, tokens, RUN_PROMPT * sizeof *prompt);
     model_set_sampling_state(f.model, 3, &options, prompt, RUN_TOKENS); /* nothing is left of the tokens drawn */
     const int runs = check_tokens_of_runs(&f, tokens, logprobs, &random);
     assert_in_range(runs, 12, 40);
+    fixture_close(&f);
+    golden_free(&golden);
+}
+
+/* A run, and behind it a prompt of one token that three sequences begin with: more samples than tokens. */
+static void test_logits_of_a_run_and_forks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct golden golden;
+    struct error err;
+    struct sample_output out;
+    struct squares sum = {0, 0};
+    run_need_device(); /* before anything is allocated */
+    must(golden_load(QUIRE_TEST_DATA "/golden/gqa", &golden, &err), &err);
+    fixture_open(&f, "gqa", &(struct variant){.runs = true});
+    const struct golden_case *one = &golden.cases[0], *run = &golden.cases[1];
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1};
+    struct batch *b = &f.batch;
+    assert_true(one->num_prompt == 1 && run->num_prompt == MAX_DRAFTS);
+    for (int32_t i = 0; i < 4; i++) model_set_sampling_state(f.model, i, &greedy, NULL, 0);
+    fill_batch(&f, run, 0, MAX_DRAFTS);
+    b->token_ids[MAX_DRAFTS] = one->prompt[0], b->positions[MAX_DRAFTS] = 0;
+    b->slot_mapping[MAX_DRAFTS] = 20 * 16;
+    b->deltas[b->num_deltas++] = (struct block_table_delta){.state_index = 0, .index = 0, .block = 20};
+    b->seq_lens[MAX_DRAFTS] = 1, b->state_indices[MAX_DRAFTS] = 0;
+    b->query_start[++b->num_seqs] = ++b->num_tokens;
+    for (int32_t i = 0; i < 3; i++) {
+        add_sample(b, MAX_DRAFTS, -1);
+        b->sample_state_indices[MAX_DRAFTS + i] = i, b->output_positions[MAX_DRAFTS + i] = 0;
+    }
+    run_step(&f, &out);
+    assert_int_equal(out.num_samples, MAX_DRAFTS + 3);
+    fetch_logits(&f, out.num_samples);
+    const int32_t size = f.config.spec.vocab_size;
+    for (int32_t i = 0; i < run->num_positions; i++)
+        add_row(&sum, f.logits + run->positions[i] * size, run->logits + i * size, size);
+    for (int32_t i = 0; i < 3; i++) add_row(&sum, f.logits + (MAX_DRAFTS + i) * size, one->logits, size);
+    assert_true(sqrt(sum.difference / sum.size) < float32_bound());
     fixture_close(&f);
     golden_free(&golden);
 }
@@ -1076,6 +1125,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_groups),
         cmocka_unit_test(test_logits_of_runs),
         cmocka_unit_test(test_tokens_of_runs),
+        cmocka_unit_test(test_logits_of_a_run_and_forks),
         cmocka_unit_test(test_greedy_tokens),
         cmocka_unit_test(test_logits_of_fused_operations),
         cmocka_unit_test(test_logits_of_mixed_types),
@@ -1088,7 +1138,7 @@ int main(void)
         cmocka_unit_test(test_greedy_tokens),          cmocka_unit_test(test_logits_of_groups),
         cmocka_unit_test(test_logits_of_an_fp8_cache), cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_copied_weights),  cmocka_unit_test(test_logits_of_runs),
-        cmocka_unit_test(test_tokens_of_runs),
+        cmocka_unit_test(test_tokens_of_runs),         cmocka_unit_test(test_logits_of_a_run_and_forks),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
