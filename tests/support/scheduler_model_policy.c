@@ -111,6 +111,9 @@ static enum status check_moves(struct scheduler_model *m, struct error *err)
     if (moves.preempted > 0 && moves.stayed > 0 && moves.started + moves.swapped_in > 0)
         return error_set(err, STATUS_INTERNAL, "a step that preempted %d requests started %d and swapped %d in",
                          moves.preempted, moves.started, moves.swapped_in);
+    if (moves.preempted > 0 && m->batch.num_drafts > 0)
+        return error_set(err, STATUS_INTERNAL, "a step that preempted %d requests has %d drafts", moves.preempted,
+                         m->batch.num_drafts);
     if (moves.started > 0 && swapped > 0 && m->config.policy != SCHEDULING_PRIORITY)
         return error_set(err, STATUS_INTERNAL, "%d requests started while %d are swapped", moves.started, swapped);
     enum status status = STATUS_OK;
@@ -297,6 +300,7 @@ static enum status check_rest(const struct scheduler_model *m, struct error *err
 enum status model_check_policy(struct scheduler_model *m, const struct schedule *schedule, struct error *err)
 {
     const enum schedule_result result = schedule->result;
+    if (model_check_drafts_give_way(m, schedule, err) != STATUS_OK) return STATUS_INTERNAL;
     if (result == SCHEDULE_COLLECT_FIRST) {
         m->totals.collect_first++;
         const struct moves moves = count_moves(m);
