@@ -297,7 +297,8 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
     if (seq->status != SEQUENCE_RUNNING || seq->state_index != m->batch.state_indices[i])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and is computed", r->number,
                          index);
-    if (r->was_due)
+    /* One that was preempted goes on with what it had, even if the end of a sibling makes the choice due. */
+    if (r->was_due && r->place != PLACE_RUNNING)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d is computed before its beams are chosen",
                          r->number, index);
     if (!fresh && start_at != r->computed[index])

@@ -39,19 +39,6 @@ static enum status check_draftables(const struct scheduler_model *m, const struc
     return STATUS_OK;
 }
 
-/* Each is the token that its row draws, but for the one at `wrong`. So those after it would be right behind it. */
-static void make_drafts(const struct model_request *r, const struct sequence *seq, int32_t *drafts, int32_t count,
-                        int32_t wrong)
-{
-    struct true_sequence draft;
-    true_sequence_draft(&draft, &r->truth[seq->index], seq->num_tokens, NULL, 0);
-    for (int32_t i = 0; i < count; i++) {
-        drafts[i] = true_sequence_draw(&draft, draft.num_tokens);
-        if (i == wrong) drafts[i] = (drafts[i] + 1) % TRUE_VOCAB;
-        true_sequence_append(&draft, drafts[i]);
-    }
-}
-
 /* The most blocks that the step takes for running sequences and, apart from these, for their drafts. */
 static void bound_cost(struct scheduler_model *m)
 {
@@ -94,7 +81,7 @@ enum status model_give_drafts(struct scheduler_model *m, const int32_t *values, 
             num = (int32_t)random_between(&random, 0, num);
             right = (int32_t)random_between(&random, 0, right);
         }
-        make_drafts(r, seq, drafts, num, right);
+        true_sequence_guess(&r->truth[seq->index], seq->num_tokens, drafts, num, right);
         scheduler_set_drafts(m->scheduler, seq, drafts, num);
         struct model_drafts *d = &r->drafts[seq->index];
         d->given = model_clamp(num, 0, draftables[i].most < left ? draftables[i].most : left);

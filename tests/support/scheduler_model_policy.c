@@ -57,12 +57,15 @@ static enum status check_order(const struct scheduler_model *m, const struct mod
     return STATUS_OK;
 }
 
+/* Not one that left for the other namespace before the step was planned. */
 static const struct model_request *first_that_ran(const struct scheduler_model *m)
 {
     const struct model_request *first = NULL;
-    for (int32_t i = 0; i < m->num_live; i++)
-        if (m->live[i]->place == PLACE_RUNNING && (!first || model_precedes(m, m->live[i]->request, first->request)))
-            first = m->live[i];
+    for (int32_t i = 0; i < m->num_live; i++) {
+        const struct model_request *r = m->live[i];
+        if (r->place != PLACE_RUNNING || r->request->cache_namespace != r->namespace_before) continue;
+        if (!first || model_precedes(m, r->request, first->request)) first = r;
+    }
     return first;
 }
 

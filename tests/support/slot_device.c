@@ -48,6 +48,18 @@ void true_sequence_draft(struct true_sequence *out, const struct true_sequence *
     for (int32_t i = 0; i < count; i++) true_sequence_append(out, drafts[i]);
 }
 
+void true_sequence_guess(const struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count,
+                         int32_t wrong)
+{
+    struct true_sequence draft;
+    true_sequence_draft(&draft, seq, num_tokens, NULL, 0);
+    for (int32_t i = 0; i < count; i++) {
+        drafts[i] = true_sequence_draw(&draft, draft.num_tokens);
+        if (i == wrong) drafts[i] = (drafts[i] + 1) % TRUE_VOCAB;
+        true_sequence_append(&draft, drafts[i]);
+    }
+}
+
 /* ---- runs ---- */
 
 static bool continues_run(const struct batch *b, int32_t entry)
