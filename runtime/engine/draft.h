@@ -36,12 +36,14 @@ const char *draft_method_name(enum draft_method method); /* "none", "ngram", "su
  * answer is its output, behind up to suffix_decoding_max_tree_depth tokens of its prompt. At most 2^21 tokens of
  * earlier answers are kept, a token behind each answer included: 56 MiB, of which what is never used takes no memory.
  */
+#define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
 struct speculative_config {
     enum draft_method method;
     int32_t num_speculative_tokens; /* most drafts of a sequence in a step: 1 .. MAX_DRAFTS, which is the default. (vLLM
                                        has no default for ngram) */
 
-    const char *model; /* of draft_model: its checkpoint folder, of the same vocabulary (draft_model.h); else NULL */
+    char model[SPECULATIVE_MODEL_SIZE]; /* of draft_model: its checkpoint folder, of the same vocabulary
+                                           (draft_model.h); else "" */
 
     int32_t prompt_lookup_min, prompt_lookup_max; /* 5 and 5. In vLLM, one that is given alone is both */
 
