@@ -15,6 +15,8 @@
 enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_MODEL, NUM_DRAFT_METHODS };
 const char *draft_method_name(enum draft_method method); /* "none", "ngram", "suffix", "draft_model" */
 
+#define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
+
 /* How to draft: the fields of vLLM's speculative_config, with its defaults.
  *
  * ngram (Saxena, 2023): the longest of the sequence's last n tokens, n from prompt_lookup_max down to
@@ -33,10 +35,8 @@ const char *draft_method_name(enum draft_method method); /* "none", "ngram", "su
  *
  * The sequence is searched whole. Earlier answers are searched by the suffixes of 8, 4 and 2 tokens: the longest of
  * these that occurs leads to its newest 64 places (now and then fewer), and no other place is looked at. An earlier
- * answer is its output, behind up to suffix_decoding_max_tree_depth tokens of its prompt. At most 2^21 tokens of
- * earlier answers are kept, a token behind each answer included: 56 MiB, of which what is never used takes no memory.
- */
-#define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
+ * answer is its output, behind up to suffix_decoding_max_tree_depth tokens of its prompt. All
+ * have at most 2^21 tokens, one more for each answer counted: 56 MiB, of which what is never used takes no memory. */
 struct speculative_config {
     enum draft_method method;
     int32_t num_speculative_tokens; /* most drafts of a sequence in a step: 1 .. MAX_DRAFTS, which is the default. (vLLM

@@ -171,35 +171,29 @@ static void history_add(struct history *h, const int32_t *tokens, int32_t n)
     h->tokens[h->end++ & h->mask] = -1;
 }
 
-/* Adds the places of one chain whose matches are at least as long as its tokens. Returns whether there are any. */
-static bool history_follow(const struct history *h, int32_t chain, const int32_t *end, int32_t most, struct votes *v)
+/* Adds the places of one chain. Others may have the same hash. */
+static void history_follow(const struct history *h, int32_t chain, const int32_t *end, int32_t most, struct votes *v)
 {
     const struct chains *chains = &h->chains[chain];
-    bool any = false;
     uint32_t place = chains->newest[history_hash(h, end, chain_lengths[chain])];
     for (int32_t visits = 0; visits < MAX_VISITS && history_has(h, place); visits++) {
         const int32_t length = draft_match_length(h->tokens, h->mask, place, end, most);
-        if (length >= chain_lengths[chain]) {
-            votes_add(v, length, h->tokens, h->mask, place, MAX_DRAFTS);
-            any = true;
-        }
+        if (length >= chain_lengths[chain]) votes_add(v, length, h->tokens, h->mask, place, MAX_DRAFTS);
         place = chains->previous[place & h->mask];
     }
-    return any;
 }
 
 static void history_search(const struct history *h, const int32_t *end, int32_t most, struct votes *v)
 {
     for (int32_t c = 0; c < NUM_CHAINS && h->num_answers; c++) {
-        if (chain_lengths[c] > most) continue;
-        /* Where no place has a match of so many tokens, shorter chains have none either. */
-        if (history_follow(h, c, end, most, v) || v->length >= chain_lengths[c]) return;
+        if (chain_lengths[c] <= most) history_follow(h, c, end, most, v);
+        if (v->length >= chain_lengths[c]) return; /* shorter chains have no match of so many tokens */
     }
 }
 
 /* ---- the drafter ---- */
 
-/* Newest first. Stops where no other place can change the votes. */
+/* Newest first, until no other place can change the votes. */
 static void search_sequence(const int32_t *tokens, int32_t n, int32_t most, struct votes *v)
 {
     for (int32_t place = n; most >= SHORTEST && (v->length < most || v->count < MAX_VOTES);) {
@@ -208,7 +202,7 @@ static void search_sequence(const int32_t *tokens, int32_t n, int32_t most, stru
         if (place == 0) return;
         const int32_t length =
             draft_match_length(tokens, UINT32_MAX, (uint32_t)place, tokens + n, draft_min(place, most));
-        if (length >= wanted) votes_add(v, length, tokens, UINT32_MAX, (uint32_t)place, n - place);
+        votes_add(v, length, tokens, UINT32_MAX, (uint32_t)place, n - place);
     }
 }
 
