@@ -769,6 +769,13 @@ static void test_default_model(void **state)
     o.model = "./given";
     assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "./given");
+    o.speculative.method = DRAFT_MODEL;
+    snprintf(o.speculative.model, sizeof o.speculative.model, "ngran");
+    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "the draft model: ngran: no such folder"));
+    snprintf(o.speculative.model, sizeof o.speculative.model, "./draft");
+    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
+    assert_string_equal(o.speculative.model, "./draft");
     if (default_model_find(path, sizeof path, &err) ==
         STATUS_OK) { /* found from the build folder, or not there: nothing else */
         struct stat info;
