@@ -166,6 +166,9 @@ static void test_environment(void **state)
         {"QUIRE_ENFORCE_EAGER", "maybe", "QUIRE_ENFORCE_EAGER: expected true or false, got 'maybe'"},
         {"QUIRE_STOP_TOKEN_IDS", "x", "QUIRE_STOP_TOKEN_IDS: expected token ids"},
         {"QUIRE_CONFIG", "/nowhere/at/all", "/nowhere/at/all"},
+        {"QUIRE_SPECULATIVE_CONFIG", "{\"method\":\"ngram\",\"num_speculative_tokens\":9}",
+         "QUIRE_SPECULATIVE_CONFIG: num_speculative_tokens is 9, but must be from 1 to 7"},
+        {"QUIRE_SPECULATIVE_MODEL", "suffix", NULL},
         {"QUIRE_ENFORCE_EAGER", "Yes", NULL},
         {"QUIRE_HELP", "1", NULL},
     };
