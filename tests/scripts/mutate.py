@@ -197,7 +197,7 @@ MUTATIONS = [
 
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
                  "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
-UNIT_TESTS = ["test_scheduler", "test_block_manager", "test_block_pool", "test_prefix_cache"]
+UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
 
 
 def run(command, timeout, **more):

@@ -48,10 +48,10 @@ void true_sequence_draft(struct true_sequence *out, const struct true_sequence *
     for (int32_t i = 0; i < count; i++) true_sequence_append(out, drafts[i]);
 }
 
-void true_sequence_guess(const struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count,
-                         int32_t wrong)
+void true_sequence_guess(struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count, int32_t wrong)
 {
     struct true_sequence draft;
+    true_sequence_token(seq, num_tokens - 1);
     true_sequence_draft(&draft, seq, num_tokens, NULL, 0);
     for (int32_t i = 0; i < count; i++) {
         drafts[i] = true_sequence_draw(&draft, draft.num_tokens);

@@ -40,8 +40,7 @@ void true_sequence_draft(struct true_sequence *out, const struct true_sequence *
 
 /* Drafts for a run after its first num_tokens tokens: each is the token that its row draws, but for the one at `wrong`.
  * So the first `wrong` are right, and those after the wrong one are what would be drawn behind it. */
-void true_sequence_guess(const struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count,
-                         int32_t wrong);
+void true_sequence_guess(struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count, int32_t wrong);
 
 struct slot {
     uint64_t context; /* contexts[position + 1] of the sequence */
