@@ -28,11 +28,11 @@ def right(item, text):
     return text == " ".join(item["answer"].split())
 
 
-def generate(items, dtype, batch=200):
+def generate(items, dtype):
     """Greedy answers of the exported folder as token ids, {id: (prompt, answer)}; <|end|> is part of the answer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, batch = ("cuda", 200) if torch.cuda.is_available() else ("cpu", 16)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=getattr(torch, dtype)).to(device).eval()
     prompts = {item["id"]: tokenizer.apply_chat_template(item["messages"], add_generation_prompt=True, tokenize=False) for item in items}
