@@ -421,6 +421,33 @@ enum status block_manager_append(struct block_manager *m, struct sequence *seq, 
     return status;
 }
 
+/* The last block first, as in a release. */
+static enum status rollback_table(struct block_manager *m, int32_t group, struct sequence *seq, int32_t num_computed,
+                                  struct error *err)
+{
+    struct block_table *t = &seq->tables[group];
+    const int32_t size = block_size_of(m, group), kept = blocks_for(m, group, num_computed);
+    enum status status = STATUS_OK;
+    for (; t->num_blocks > kept && t->num_blocks > t->first && status == STATUS_OK; t->num_blocks--)
+        status = release_block(m, t->blocks[t->num_blocks - 1], err);
+    const int32_t filled = num_computed - (kept - 1) * size;
+    if (filled < size && kept > t->first && status == STATUS_OK)
+        status = block_pool_unfill(&m->pool, t->blocks[kept - 1], filled, err);
+    seq->num_uploaded[group] = least(seq->num_uploaded[group], t->num_blocks);
+    seq->num_writable = least(seq->num_writable, t->num_blocks * size);
+    return status;
+}
+
+enum status block_manager_rollback(struct block_manager *m, struct sequence *seq, int32_t num_computed,
+                                   struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
+        status = rollback_table(m, g, seq, num_computed, err);
+    seq->num_computed = num_computed;
+    return status;
+}
+
 enum status block_manager_fork(struct block_manager *m, struct sequence *parent, struct sequence *child,
                                struct error *err)
 {

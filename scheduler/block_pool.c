@@ -174,6 +174,17 @@ enum status block_pool_fill(struct block_pool *pool, int32_t block, int32_t bloc
     return STATUS_OK;
 }
 
+enum status block_pool_unfill(struct block_pool *pool, int32_t block, int32_t filled, struct error *err)
+{
+    const struct block *b = in_pool(pool, block) ? &pool->blocks[block] : NULL;
+    if (!b || b->ref_count != 1 || has_prefix(b) || filled < 0 || filled > b->filled)
+        return error_set(err, STATUS_INTERNAL,
+                         "block %d keeps its first %d slots, but it is not one holder's own, or has fewer", block,
+                         filled);
+    pool->blocks[block].filled = filled;
+    return STATUS_OK;
+}
+
 int32_t block_pool_num_total(const struct block_pool *pool)
 {
     return pool->end - pool->first;

@@ -36,13 +36,16 @@ static enum status check_config(const struct scheduler_config *c, struct error *
 
 static bool allocate_arrays(struct scheduler *s)
 {
-    size_t seqs = (size_t)s->config.limits.max_num_seqs;
+    const size_t seqs = (size_t)s->config.limits.max_num_seqs, rows = (size_t)batch_max_entries(&s->config.limits);
     bool ok = (s->free_state_indices = calloc(seqs, sizeof *s->free_state_indices)) &&
               (s->plan = calloc(seqs, sizeof *s->plan)) && (s->choices = calloc(seqs, sizeof *s->choices)) &&
-              (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(seqs, sizeof *s->events)) &&
+              (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(rows, sizeof *s->events)) &&
+              (s->drafted = calloc(seqs, sizeof *s->drafted)) &&
+              (s->scheduled_runs = calloc(seqs, sizeof *s->scheduled_runs)) &&
               (s->parents = calloc(seqs, sizeof *s->parents)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
-        ok = (s->steps[i].sampled = calloc(seqs, sizeof *s->steps[i].sampled)) &&
+        ok = (s->steps[i].sampled = calloc(rows, sizeof *s->steps[i].sampled)) &&
+             (s->steps[i].drafts = calloc(rows, sizeof *s->steps[i].drafts)) &&
              (s->steps[i].runs = calloc(seqs, sizeof *s->steps[i].runs));
     return ok;
 }
@@ -68,6 +71,7 @@ enum status scheduler_create(const struct scheduler_config *config, struct sched
     }
     for (int32_t i = config->limits.max_num_seqs - 1; i >= 0; i--)
         s->free_state_indices[s->num_free_state_indices++] = i;
+    s->drafts_left = config->limits.max_num_drafts;
     *out = s;
     return STATUS_OK;
 }
@@ -78,6 +82,7 @@ void scheduler_destroy(struct scheduler *s)
     block_manager_free(&s->blocks);
     for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) {
         free(s->steps[i].sampled);
+        free(s->steps[i].drafts);
         free(s->steps[i].runs);
     }
     free(s->free_state_indices);
@@ -85,6 +90,8 @@ void scheduler_destroy(struct scheduler *s)
     free(s->choices);
     free(s->admitted);
     free(s->events);
+    free(s->drafted);
+    free(s->scheduled_runs);
     free(s->parents);
     free(s->holders);
     free(s);
@@ -143,6 +150,43 @@ static void change_namespaces(struct scheduler *s)
     }
 }
 
+/* ---- drafts ---- */
+
+int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out)
+{
+    int32_t count = 0;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        for (int32_t i = 0; i < r->num_sequences; i++) {
+            struct sequence *seq = &r->sequences[i];
+            const int32_t room = scheduler_draft_room(s, seq);
+            if (room > 0) out[count++] = (struct draftable){seq, room};
+        }
+    return count;
+}
+
+void scheduler_set_drafts(struct scheduler *s, struct sequence *seq, const int32_t *drafts, int32_t count)
+{
+    const int32_t room = scheduler_draft_room(s, seq);
+    if (count > room) count = room;
+    if (count > s->drafts_left) count = s->drafts_left;
+    if (count <= 0 || seq->num_drafts > 0) return;
+    s->on_device = !drafts;
+    if (drafts) memcpy(seq->tokens + seq->num_tokens, drafts, (size_t)count * sizeof *drafts);
+    seq->num_drafts = count;
+    s->drafts_left -= count;
+    s->drafted[s->num_drafted++] = seq;
+}
+
+/* Of sequences that a step computes they stay. */
+void scheduler_drop_drafts(struct scheduler *s)
+{
+    for (int32_t i = 0; i < s->num_drafted; i++)
+        if (s->drafted[i]->num_pending == 0) s->drafted[i]->num_drafts = 0;
+    s->num_drafted = 0;
+}
+
+/* ---- a step ---- */
+
 /* Decides what the next step computes, and lays it out. The plan of the running requests needs so many blocks. */
 static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed)
 {
@@ -153,15 +197,17 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
     const bool admits = fits || !s->running.head;
     if (admits) scheduler_choose_starts(s, batch);
     if (!s->unsound) scheduler_finish_layout(s, batch);
+    scheduler_drop_drafts(s);
     scheduler_check_after(s);
 }
 
-enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
+/* Without the drafts, which the caller drops. */
+static enum status schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
 {
     batch_clear(batch);
-    *out = (struct schedule){.result = SCHEDULE_EMPTY, .admitted = s->admitted};
+    *out = (struct schedule){.result = SCHEDULE_EMPTY, .admitted = s->admitted, .runs = s->scheduled_runs};
     if (s->unsound) return soundness(s, err);
-    s->num_choices = s->num_admitted = 0;
+    s->num_choices = s->num_admitted = s->num_scheduled_runs = 0;
     s->budget = s->config.limits.max_num_tokens;
     if (s->in_flight == SCHEDULER_MAX_STEPS) {
         out->result = SCHEDULE_COLLECT_FIRST;
@@ -180,7 +226,16 @@ enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct 
     }
     if (batch->num_seqs > 0) out->result = SCHEDULE_BATCH;
     out->num_admitted = s->num_admitted;
+    out->num_runs = s->num_scheduled_runs;
     return STATUS_OK;
+}
+
+enum status scheduler_schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
+{
+    const enum status status = schedule(s, batch, out, err);
+    scheduler_drop_drafts(s);
+    s->drafts_left = s->config.limits.max_num_drafts;
+    return status;
 }
 
 static bool contains(const int32_t *tokens, int32_t count, int32_t token)
@@ -209,7 +264,6 @@ static void accept_token(struct scheduler *s, struct sequence *seq, int32_t toke
     }
     seq->request->stalled = false;
     if (seq->request->beams) return;
-    seq->num_pending--;
     seq->tokens[seq->num_tokens++] = token;
     block_manager_hash(&s->blocks, seq);
     if (stops(seq, token)) {
@@ -248,11 +302,56 @@ static int32_t collect_targets(struct scheduler *s, struct step *step, const str
     for (int32_t i = 0; i < step->num_runs; from += step->runs[i++].count) {
         struct sequence *seq = step->runs[i].seq;
         if (keep_run(&step->runs[i], targets, from) || request_finished(seq->request)) continue;
-        s->events[num_events++] = (struct token_event){seq, -1, -1};
+        s->events[num_events++] =
+            (struct token_event){.seq = seq, .token = -1, .sample = -1, .finish_reason = FINISH_ERROR};
         scheduler_end_request(s, seq->request, FINISH_ERROR);
     }
     step->num_runs = 0;
     return num_events;
+}
+
+/* Of a run's drafts, those that are the tokens drawn in their places. The others are rolled back. */
+static int32_t accept_drafts(struct scheduler *s, const struct step *step, const struct sample_output *samples,
+                             int32_t first)
+{
+    struct sequence *seq = step->sampled[first];
+    const int32_t *drawn = samples->token_ids + first, *drafts = step->drafts + first, count = seq->num_drafts;
+    int32_t accepted = 0;
+    struct error err;
+    while (accepted < count && drawn[accepted] >= 0 &&
+           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))
+        accepted++;
+    seq->num_drafts = 0;
+    s->runs++;
+    s->drafts += count;
+    s->drafts_accepted += accepted;
+    if (accepted < count &&
+        block_manager_rollback(&s->blocks, seq, seq->num_computed - (count - accepted), &err) != STATUS_OK)
+        scheduler_set_unsound(s, &err);
+    return accepted;
+}
+
+/* Takes what the step drew for a sequence: its samples from `first` on. K and V of rejected drafts are rolled back
+ * before tokens are added, so that no block with some of them is taken for one of these tokens. Adds the events. */
+static int32_t collect_sequence(struct scheduler *s, const struct step *step, const struct sample_output *samples,
+                                int32_t first, struct token_event *events)
+{
+    struct sequence *seq = step->sampled[first];
+    if (seq->status == SEQUENCE_FINISHED) return 0;
+    const int32_t *drawn = samples->token_ids + first;
+    const int32_t accepted = seq->num_drafts == 0 ? 0 : accept_drafts(s, step, samples, first);
+    int32_t count = 0;
+    if (!seq->request->beams) seq->num_pending--;
+    while (count <= accepted && seq->status != SEQUENCE_FINISHED) {
+        accept_token(s, seq, drawn[count]);
+        events[count] = (struct token_event){.seq = seq,
+                                             .token = drawn[count],
+                                             .sample = first + count,
+                                             .num_outputs = seq->num_tokens - seq->prompt_len,
+                                             .finish_reason = seq->finish_reason};
+        count++;
+    }
+    return count;
 }
 
 /* Takes the oldest step's samples. Returns the number of events. */
@@ -264,16 +363,14 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
     s->in_flight--;
     if (step->num_runs > 0) num_events = collect_targets(s, step, samples->targets);
     for (int32_t i = 0; i < step->num_sampled; i++) {
-        struct sequence *seq = step->sampled[i];
         if (i + 16 < step->num_sampled) __builtin_prefetch(step->sampled[i + 16]);
         if (i + 8 < step->num_sampled) {
             const struct sequence *soon = step->sampled[i + 8];
             __builtin_prefetch(soon->request);
             __builtin_prefetch(&soon->tokens[soon->num_tokens], 1);
         }
-        if (seq->status == SEQUENCE_FINISHED) continue;
-        s->events[num_events++] = (struct token_event){seq, samples->token_ids[i], i};
-        accept_token(s, seq, samples->token_ids[i]);
+        num_events += collect_sequence(s, step, samples, i, s->events + num_events);
+        while (step->drafts[i] >= 0) i++;
     }
     step->num_sampled = 0;
     scheduler_check_after(s);
@@ -292,12 +389,13 @@ enum status scheduler_collect(struct scheduler *s, const struct sample_output *s
     return soundness(s, err);
 }
 
-/* The first token that the newest step computes of a sequence that it names. A decode computes the last one. */
+/* The first token that the newest step computes of a sequence that it names. A decode computes the last one, a run that
+ * and its drafts. */
 static int32_t first_of_step(const struct scheduler *s, const struct sequence *seq)
 {
     for (int32_t i = 0; i < s->num_choices; i++)
         if (s->choices[i].seq == seq) return s->choices[i].start;
-    return seq->num_computed - 1;
+    return seq->num_computed - 1 - seq->num_drafts;
 }
 
 static bool forget_step(struct scheduler *s, struct request *request)
@@ -363,6 +461,9 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .prefix_hits = s->prefix_hits,
         .evictions = s->blocks.evictions,
         .host_blocks_in_use = block_pool_num_in_use(&s->blocks.host),
+        .runs = s->runs,
+        .drafts = s->drafts,
+        .drafts_accepted = s->drafts_accepted,
         .blocks_swapped_out = s->blocks_swapped_out,
         .blocks_swapped_in = s->blocks_swapped_in,
         .preemptions_recompute = s->preemptions_recompute,

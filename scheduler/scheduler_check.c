@@ -71,6 +71,9 @@ static enum status check_sequence(const struct scheduler *s, const struct reques
     if (seq->num_pending > s->in_flight * in_flight && !seq->request->beams && seq->status == SEQUENCE_RUNNING)
         return error_set(err, STATUS_INTERNAL, "a sequence has %d pending tokens, with %d steps in flight",
                          seq->num_pending, s->in_flight);
+    if (seq->num_drafts < 0 || (seq->num_drafts > 0 && (seq->num_pending != 1 || !in_flight || !holds)))
+        return error_set(err, STATUS_INTERNAL, "a sequence has %d drafts and %d pending tokens", seq->num_drafts,
+                         seq->num_pending);
     if (holds != (seq->status == SEQUENCE_SWAPPED || seq->status == SEQUENCE_RUNNING) && !(pending_end && !holds))
         return error_set(err, STATUS_INTERNAL, "a sequence that %s holds %d blocks", holds ? "does not run" : "runs",
                          seq->tables[0].num_blocks);

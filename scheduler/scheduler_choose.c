@@ -7,8 +7,10 @@ static int32_t tokens_to_compute(const struct scheduler *s, const struct sequenc
 {
     if (seq->status != SEQUENCE_RUNNING) return 0;
     const int32_t remaining = scheduler_num_computable(s, seq) - seq->num_computed;
+    if (remaining <= 0) return 0; /* less than 0: its run is in flight */
     if (remaining > budget) return s->config.enable_chunked_prefill ? budget : 0;
-    return remaining;
+    if (seq->num_drafts == 0) return remaining;
+    return remaining + seq->num_drafts < budget ? remaining + seq->num_drafts : budget;
 }
 
 /* ---- the plan ---- */
@@ -55,7 +57,7 @@ static void fetch_soon(const struct scheduler *s, int32_t last)
     __builtin_prefetch((const struct request *)soon - 1);
 }
 
-int32_t scheduler_plan_running(struct scheduler *s)
+static int32_t plan_running(struct scheduler *s)
 {
     const int32_t most = s->config.limits.max_num_tokens, last = s->num_planned;
     int32_t budget = most;
@@ -66,6 +68,14 @@ int32_t scheduler_plan_running(struct scheduler *s)
         budget = plan_request(s, r, budget);
     }
     return plan_cost(s, most - budget);
+}
+
+int32_t scheduler_plan_running(struct scheduler *s)
+{
+    const int32_t needed = plan_running(s);
+    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;
+    scheduler_drop_drafts(s);
+    return plan_running(s);
 }
 
 /* The only running request holds all blocks that are in use. */
@@ -128,8 +138,11 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
         scheduler_set_unsound(s, &err);
         return;
     }
+    const int32_t num_drafts = end - scheduler_num_known(seq);
     struct choice c = {.seq = seq, .start = first, .count = end - first, .starts = starts, .changed = changed};
-    c.samples = end == scheduler_num_known(seq);
+    c.samples = num_drafts >= 0;
+    c.num_drafts = num_drafts > 0 ? num_drafts : 0;
+    seq->num_drafts = c.num_drafts;
     s->budget -= c.count;
     seq->num_computed = end;
     block_manager_hash(&s->blocks, seq);
@@ -146,7 +159,7 @@ static bool goes_on(const struct growth *growth)
 {
     const struct sequence *seq = growth->seq;
     return growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&
-           growth->num_tokens == scheduler_num_known(seq) && seq != seq->request->leader;
+           growth->num_tokens == scheduler_num_known(seq) && seq->num_drafts == 0 && seq != seq->request->leader;
 }
 
 /* Does what choose does for a sequence that goes on: its tables do not change, and it is laid out at once. */

@@ -25,7 +25,7 @@ static void add_tokens(const struct scheduler *s, struct batch *batch, const str
     const int32_t shift = position_shift(s, seq);
     int32_t *ids = batch->token_ids + batch->num_tokens, *positions = batch->positions + batch->num_tokens;
     for (int32_t t = c->start; t < c->start + c->count; t++) {
-        *ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
+        *ids++ = t < seq->num_tokens + c->num_drafts ? seq->tokens[t] : -(seq->pending_sample + 1);
         *positions++ = t + shift;
     }
     for (int32_t g = 0; g < s->config.limits.num_groups; g++) add_slots(s, batch, g, c);
@@ -50,16 +50,25 @@ static struct step *step_of(struct scheduler *s)
     return &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
 }
 
-/* Samples from the logits of the batch's last token. */
-static void add_sample(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t output)
+/* Samples from the logits of the batch's token of this index. */
+static void add_row(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t token, int32_t output)
 {
     struct step *step = step_of(s);
     const int32_t sample = batch->num_samples++;
-    batch->logits_indices[sample] = batch->num_tokens - 1;
+    batch->logits_indices[sample] = token;
     batch->sample_state_indices[sample] = seq->state_index;
     batch->output_positions[sample] = output;
-    step->sampled[step->num_sampled++] = seq;
+    batch->sampled_drafts[sample] = -1;
+    step->drafts[sample] = -1;
+    step->sampled[sample] = seq;
+    step->num_sampled = batch->num_samples;
     seq->pending_sample = sample;
+}
+
+/* Samples from the logits of the batch's last token. */
+static void add_sample(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t output)
+{
+    add_row(s, batch, seq, batch->num_tokens - 1, output);
     seq->num_pending++;
     seq->last_step = s->num_steps;
 }
@@ -81,17 +90,22 @@ static void add_targets(struct scheduler *s, struct batch *batch, const struct c
     p->num_submitted = end;
 }
 
+static void add_entry(struct batch *batch, const struct sequence *seq, int32_t seq_len, int32_t num_tokens)
+{
+    batch->seq_lens[batch->num_seqs] = seq_len;
+    batch->state_indices[batch->num_seqs++] = seq->state_index;
+    batch->query_start[batch->num_seqs] = num_tokens;
+    if (seq_len > batch->max_seq_len) batch->max_seq_len = seq_len;
+}
+
 static void add_choice(struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     struct sequence *seq = c->seq;
     const int32_t end = c->start + c->count;
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
-    batch->seq_lens[batch->num_seqs] = end;
-    batch->state_indices[batch->num_seqs++] = seq->state_index;
-    batch->query_start[batch->num_seqs] = batch->num_tokens;
+    add_entry(batch, seq, end, batch->num_tokens);
     if (c->count > batch->max_query_len) batch->max_query_len = c->count;
-    if (end > batch->max_seq_len) batch->max_seq_len = end;
     seq->last_step = s->num_steps;
     if (c->start < seq->prompt_len && seq->request->prompt_logprobs) add_targets(s, batch, c);
     if (c->samples) add_sample(s, batch, seq, end - seq->prompt_len);
@@ -101,17 +115,52 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
     }
 }
 
+/* The drafts are the rows behind the first, and what the samples before them are compared with. */
+static void add_drafts(struct scheduler *s, struct batch *batch, const struct choice *c)
+{
+    struct step *step = step_of(s);
+    const int32_t row = batch->num_tokens - c->num_drafts, sample = batch->num_samples - c->num_drafts;
+    step->on_device = s->on_device;
+    for (int32_t i = 0; i < c->num_drafts; i++) {
+        const int32_t index = batch->num_drafts + i;
+        if (s->on_device) batch->token_ids[row + i] = 0;
+        batch->sampled_drafts[sample + i] = s->on_device ? -1 : batch->token_ids[row + i];
+        step->drafts[sample + i - 1] = s->on_device ? index : batch->token_ids[row + i];
+    }
+    batch->num_drafts += c->num_drafts;
+}
+
+/* The last known token, and the drafts. */
+static void add_run(struct scheduler *s, struct batch *batch, const struct choice *c)
+{
+    struct sequence *seq = c->seq;
+    const int32_t row = batch->num_tokens, output = c->start + 1 - seq->prompt_len;
+    s->scheduled_runs[s->num_scheduled_runs++] = (struct scheduled_run){seq, batch->num_seqs};
+    add_tokens(s, batch, c);
+    if (c->changed) add_deltas(s, batch, seq);
+    if (batch->max_query_len == 0) batch->max_query_len = 1;
+    for (int32_t i = 0; i < c->count; i++) {
+        add_entry(batch, seq, c->start + i + 1, row + i + 1);
+        add_row(s, batch, seq, row + i, output + i);
+    }
+    add_drafts(s, batch, c);
+    seq->num_pending++;
+    seq->last_step = s->num_steps;
+}
+
 /* A decode has one token, and reads only its own K and V and those that earlier steps wrote. A sequence that starts in
  * this step is not a decode, because it may share blocks that another sequence writes in this step. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice)
 {
-    if (choice->count == 1 && !choice->starts)
+    if (choice->num_drafts > 0)
+        add_run(s, batch, choice);
+    else if (choice->count == 1 && !choice->starts)
         add_choice(s, batch, choice);
     else
         s->choices[s->num_choices++] = *choice;
 }
 
-/* So far the batch has decodes alone: each sequence is one token. */
+/* So far the batch has decodes and runs alone: each entry is one token. */
 void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
     const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;

@@ -10,6 +10,7 @@ void scheduler_release(struct scheduler *s, struct sequence *seq)
 {
     struct error err;
     if (block_manager_release(&s->blocks, seq, &err) != STATUS_OK) scheduler_set_unsound(s, &err);
+    seq->num_drafts = 0;
     release_state_index(s, seq);
 }
 
@@ -86,6 +87,7 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
         release_state_index(s, seq);
+        seq->num_drafts = 0;
         seq->status = SEQUENCE_SWAPPED;
     }
     request->num_preemptions++;

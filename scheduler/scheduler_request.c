@@ -53,6 +53,21 @@ bool scheduler_can_go_on(const struct scheduler *s, const struct request *reques
     return false;
 }
 
+/* A run begins with the newest token of an answer, which alone has to be computed. Its last draft is not the last token
+ * that the sequence can have, because a token is drawn after it. */
+int32_t scheduler_draft_room(const struct scheduler *s, const struct sequence *seq)
+{
+    const struct request *request = seq->request;
+    const int32_t length = s->config.first_namespace_len;
+    if (seq->status != SEQUENCE_RUNNING || request->beams || seq->num_pending > 0 ||
+        seq->num_tokens == seq->prompt_len || seq->num_computed != seq->num_tokens - 1)
+        return 0;
+    int32_t room = seq->token_capacity - seq->num_tokens - 1;
+    if (length > 0 && request->cache_namespace == 0 && length - seq->num_tokens < room) room = length - seq->num_tokens;
+    if (room < 0) return 0;
+    return room < MAX_DRAFTS ? room : MAX_DRAFTS;
+}
+
 /* ---- sequences that start ---- */
 
 void scheduler_start(struct scheduler *s, struct sequence *seq)

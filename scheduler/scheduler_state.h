@@ -14,8 +14,8 @@
  * holds (tables, num_writable, num_hashed, prefix, num_uploaded, retry_gains; num_computed and num_cached where it
  * starts, forks or ends), and these files the rest:
  *
- *     scheduler.c           arrival, priority, cache_salt; when it collects: tokens, num_tokens, num_pending,
- *                           stop_token, stalled, the rows of prompt_logprobs
+ *     scheduler.c           arrival, priority, cache_salt; num_drafts, and the drafts among the tokens; when it
+ *                           collects: tokens, num_tokens, num_pending, stop_token, stalled, the rows of prompt_logprobs
  *     scheduler_choose.c    num_computed
  *     scheduler_admit.c     when a request starts: leader, state_index, num_cached
  *     scheduler_request.c   cache_namespace; when a sequence starts: status, and leader at a fork
@@ -42,7 +42,10 @@ struct target_run {
 
 /* A submitted step: the sequence that each of its samples belongs to, and whose targets it has. */
 struct step {
-    struct sequence **sampled; /* [num_sampled] */
+    struct sequence **sampled; /* [num_sampled] those of a run follow one another */
+    int32_t *drafts; /* [num_sampled] the draft that this sample's token makes true, or which it is of the step's, if
+                                  on_device; -1: none, or the run ends */
+    bool on_device;  /* a drafter on the device makes the drafts */
     int32_t num_sampled;
     int32_t num_runs;
     struct target_run *runs; /* [num_runs] in the order of the batch's targets */
@@ -52,11 +55,12 @@ struct step {
 /* What the step being scheduled computes of one sequence. */
 struct choice {
     struct sequence *seq;
-    int32_t start, count; /* tokens of the sequence */
-    bool starts;          /* the sequence starts to run in this step */
-    bool samples;         /* its last token's logits are wanted */
-    bool forks;           /* the sequences that started with it sample from the same logits */
-    bool changed;         /* its tables have entries that the device's lack */
+    int32_t start, count; /* tokens of the sequence, drafts included */
+    int32_t num_drafts;
+    bool starts;  /* the sequence starts to run in this step */
+    bool samples; /* its last token's logits are wanted */
+    bool forks;   /* the sequences that started with it sample from the same logits */
+    bool changed; /* its tables have entries that the device's lack */
 };
 
 /* The heading above a field names the files that write it. Besides, scheduler.c creates and frees everything, and when
@@ -65,7 +69,13 @@ struct scheduler {
     /* ---- scheduler.c ---- */
     struct scheduler_config config; /* never changed */
     uint64_t next_arrival;
-    struct token_event *events; /* [max_num_seqs] of the step that was collected last */
+    struct token_event *events; /* [batch_max_entries] of the step that was collected last */
+    int64_t runs, drafts, drafts_accepted;
+
+    /* ---- scheduler.c: drafts for the step that is scheduled next ---- */
+    struct sequence **drafted; /* [num_drafted] the sequences that have some */
+    int32_t num_drafted, drafts_left;
+    bool on_device; /* a drafter on the device makes them */
 
     /* ---- scheduler.c adds and removes requests; scheduler_admit.c and scheduler_release.c move them ---- */
     /* By rank: the tail of `running` is the youngest, and a preempted request often becomes the head of `waiting`,
@@ -99,6 +109,8 @@ struct scheduler {
     /* ---- scheduler_layout.c ---- */
     struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
     int32_t num_choices;
+    struct scheduled_run *scheduled_runs; /* [num_scheduled_runs] */
+    int32_t num_scheduled_runs;
     int64_t num_steps, num_tokens;
     int64_t blocks_swapped_out, blocks_swapped_in;
 
@@ -114,6 +126,8 @@ struct scheduler {
     struct error violation; /* the first one, if unsound */
 };
 
+/* Drops the drafts that no step in flight computes. */
+void scheduler_drop_drafts(struct scheduler *s);
 /* Checks the invariants if the configuration asks for it. */
 void scheduler_check_after(struct scheduler *s);
 
@@ -152,6 +166,8 @@ static inline int32_t scheduler_num_computable(const struct scheduler *s, const 
         return seq->num_computed;
     return most > 0 && request->cache_namespace == 0 && count > most ? most : count;
 }
+/* Drafts that the sequence has room for in the step that is scheduled next. */
+int32_t scheduler_draft_room(const struct scheduler *s, const struct sequence *seq);
 /* Whether a sequence of the request has a token whose K and V may be computed now. */
 bool scheduler_can_go_on(const struct scheduler *s, const struct request *request);
 /* The step starts the sequence. */
@@ -162,8 +178,9 @@ void scheduler_fork(struct scheduler *s, struct sequence *leader);
 
 /* ---- scheduler_choose.c ---- */
 
-/* Plans the next tokens of all running requests, by rank. Returns the blocks that must be free for them; if enough are,
- * it may be a few more than that. */
+/* Plans the next tokens of all running requests, by rank, with their drafts if there are blocks for
+ * these, too. Returns the blocks that must be free for
+ * them; if enough are, it may be a few more than that. */
 int32_t scheduler_plan_running(struct scheduler *s);
 /* Preempts requests until the plan of the others fits into the free blocks. */
 void scheduler_make_room(struct scheduler *s, struct batch *batch, int32_t needed);
@@ -199,7 +216,7 @@ static inline bool scheduler_is_in_flight(const struct scheduler *s, const struc
 {
     return s->in_flight > 0 && seq->last_step >= s->steps[s->oldest].number;
 }
-/* Adds a choice to the batch: at once if it is a decode, otherwise behind all decodes. */
+/* Adds a choice to the batch: at once if it is a decode or a run, otherwise behind all of those. */
 void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct choice *choice);
 /* Adds a decode that changes no table and samples the next token: its token num_computed - 1, whose slots are in the
  * batch already. */
