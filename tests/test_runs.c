@@ -24,6 +24,9 @@ struct world {
     struct batch batch;
     const struct token_event *events;
     int32_t num_events;
+    const struct scheduled_run *runs;
+    int32_t num_runs;
+    const int32_t *device_drafts; /* of the step that is scheduled next; NULL: none */
 };
 
 static struct scheduler_config config_of(int32_t num_blocks)
@@ -118,6 +121,10 @@ static enum schedule_result schedule(struct world *w)
     struct schedule schedule;
     if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
     for (int32_t i = 0; i < schedule.num_admitted; i++) tell_device(w, schedule.admitted[i]);
+    w->runs = schedule.runs;
+    w->num_runs = schedule.num_runs;
+    if (w->device_drafts) slot_device_set_drafts(&w->device, &w->batch, w->device_drafts);
+    w->device_drafts = NULL;
     if (schedule.result == SCHEDULE_BATCH && slot_device_submit(&w->device, &w->batch, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return schedule.result;
@@ -284,6 +291,40 @@ static void test_samples_after_a_run(void **state)
     assert_int_equal(w.events[3].token, true_output(&w, two, 1));
     collect(&w);
     run_out(&w);
+}
+
+/* Drafts that the host learns when it collects the step: those of two runs follow one another. */
+static void test_drafts_of_the_device(void **state)
+{
+    (void)state;
+    for (int32_t right = 0; right <= 3; right++) {
+        struct world w;
+        int32_t drafts[5];
+        world_open(&w, config_of(40));
+        struct sequence *one = add(&w, 0, 6, 20)->sequences, *two = add(&w, 9, 5, 20)->sequences;
+        step(&w);
+        true_sequence_guess(&w.truth[one->state_index], 7, drafts, 2, 3 - right);
+        true_sequence_guess(&w.truth[two->state_index], 6, drafts + 2, 3, right);
+        scheduler_set_drafts(w.scheduler, one, NULL, 2);
+        scheduler_set_drafts(w.scheduler, two, NULL, 3);
+        w.device_drafts = drafts;
+        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(w.num_runs, 2);
+        assert_ptr_equal(w.runs[0].seq, one);
+        assert_int_equal(w.runs[0].entry, 0);
+        assert_ptr_equal(w.runs[1].seq, two);
+        assert_int_equal(w.runs[1].entry, 3);
+        assert_array(w.batch.sampled_drafts, (int32_t[]){-1, -1, -1, -1, -1, -1, -1}, 7);
+        collect(&w);
+        assert_int_equal(one->num_tokens, 7 + (3 - right < 2 ? 3 - right : 2) + 1);
+        assert_int_equal(two->num_tokens, 6 + right + 1);
+        for (int32_t i = 0; i < two->num_tokens - 5; i++) assert_int_equal(two->tokens[5 + i], true_output(&w, two, i));
+        draft(&w, one, 3, 1); /* the host's again */
+        const int32_t before = one->num_tokens;
+        step(&w);
+        assert_int_equal(one->num_tokens, before + 2);
+        run_out(&w);
+    }
 }
 
 /* ---- ends ---- */
@@ -707,6 +748,7 @@ int main(void)
         cmocka_unit_test(test_a_run_is_laid_out_as_decodes),
         cmocka_unit_test(test_drafts_are_accepted_up_to_the_first_wrong_one),
         cmocka_unit_test(test_samples_after_a_run),
+        cmocka_unit_test(test_drafts_of_the_device),
         cmocka_unit_test(test_a_run_ends_at_a_stop_token),
         cmocka_unit_test(test_no_draft_takes_the_place_of_the_last_token),
         cmocka_unit_test(test_damaged_logits_in_a_run),
