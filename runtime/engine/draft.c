@@ -52,7 +52,7 @@ enum status speculative_config_check(const struct speculative_config *config, st
     if (config->num_speculative_tokens < 1 || config->num_speculative_tokens > MAX_DRAFTS)
         return error_set(err, STATUS_INVALID, "num_speculative_tokens is %d, but must be from 1 to %d",
                          config->num_speculative_tokens, MAX_DRAFTS);
-    if (config->method == DRAFT_MODEL && !config->model)
+    if (config->method == DRAFT_MODEL && !config->model[0])
         return error_set(err, STATUS_INVALID, "model must be given: the folder of the draft model");
     if (config->method == DRAFT_MODEL) return STATUS_OK;
     return config->method == DRAFT_NGRAM ? check_ngram(config, err) : check_suffix(config, err);

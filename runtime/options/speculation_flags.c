@@ -29,8 +29,7 @@ enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 /* vLLM's fields and methods that quire has nothing for. */
 static const char *const fields_of_models[] = {
     "draft_tensor_parallel_size", "quantization", "max_model_len", "revision", "code_revision", NULL};
-static const char *const methods_of_models[] = {"draft_model",    "eagle", "eagle3", "medusa",
-                                                "mlp_speculator", "mtp",   NULL};
+static const char *const methods_of_models[] = {"eagle", "eagle3", "medusa", "mlp_speculator", "mtp", NULL};
 
 static bool is_one_of(const char *const *words, const char *word)
 {
@@ -43,7 +42,7 @@ static bool find_method(const char *word, enum draft_method *out)
 {
     const size_t length = strlen(word);
     const bool brackets = length > 2 && word[0] == '[' && word[length - 1] == ']';
-    for (int i = 0; i < DRAFT_MODEL; i++) {
+    for (int i = 0; i < NUM_DRAFT_METHODS; i++) {
         const char *name = draft_method_name(i);
         if (strlen(name) != length - 2 * brackets || strncmp(word + brackets, name, strlen(name)) != 0) continue;
         *out = i;
@@ -52,18 +51,30 @@ static bool find_method(const char *word, enum draft_method *out)
     return false;
 }
 
-static enum status unknown_method(const char *word, bool is_model, struct error *err)
+static enum status unknown_method(const char *word, struct error *err)
 {
-    const bool known = is_model || is_one_of(methods_of_models, word);
-    return error_set(err, STATUS_INVALID, "expected ngram|suffix|none, got '%s'%s", show_string(word).text,
-                     known ? ": quire has no draft models yet, and these methods draft without one" : "");
+    return error_set(err, STATUS_INVALID, "expected ngram|suffix|draft_model|none, got '%s'%s", show_string(word).text,
+                     is_one_of(methods_of_models, word) ? ": quire does not have this method yet" : "");
 }
 
-/* --speculative-model. In vLLM it names a model, or a method that needs none. */
+/* A method that needs no model, or the model of DRAFT_MODEL. */
+static enum status set_model(struct speculative_config *c, const char *text, struct error *err)
+{
+    c->model[0] = '\0';
+    if (find_method(text, &c->method) && c->method != DRAFT_MODEL) return STATUS_OK;
+    if (strlen(text) >= sizeof c->model)
+        return error_set(err, STATUS_INVALID, "the path of the draft model is too long: at most %zu bytes",
+                         sizeof c->model - 1);
+    strcpy(c->model, text);
+    c->method = DRAFT_MODEL;
+    return STATUS_OK;
+}
+
+/* --speculative-model. As in vLLM it names a model, or a method that needs none. */
 static enum status parse_model(void *target, const char *text, struct error *err)
 {
     struct engine_options *o = target;
-    return find_method(text, &o->speculative.method) ? STATUS_OK : unknown_method(text, true, err);
+    return set_model(&o->speculative, text, err);
 }
 
 /* ---- --speculative-config ---- */
@@ -79,8 +90,8 @@ static void check_name(struct json_reader *r, const char *name)
     if (strcmp(name, "method") == 0 || strcmp(name, "model") == 0) return;
     if (r->status != STATUS_OK) return;
     if (is_one_of(fields_of_models, name))
-        r->status =
-            error_set(r->err, STATUS_INVALID, "%s is a field of draft models, which quire does not have yet", name);
+        r->status = error_set(r->err, STATUS_INVALID,
+                              "%s does not apply: quire loads a draft model as its checkpoint is", name);
     else
         r->status = error_set(r->err, STATUS_INVALID, "there is no field '%s'%s%s%s", show_string(name).text,
                               nearest.word ? "; did you mean " : "", nearest.word ? nearest.word : "",
@@ -95,15 +106,20 @@ static int32_t read_int(struct json_reader *r, const char *name, int32_t absent)
     return (int32_t)value;
 }
 
-/* The method that a field names; `absent` if there is none. */
-static enum draft_method read_method(struct json_reader *r, const char *name, enum draft_method absent)
+/* Sets what `model` and `method` say, which need not both be there. */
+static enum status read_method(const struct json_reader *r, struct speculative_config *c, const char *model,
+                               const char *method)
 {
-    enum draft_method method = absent;
-    const char *word = json_reader_string(r, name, NULL);
-    if (!word || find_method(word, &method)) return method;
-    r->status = unknown_method(word, strcmp(name, "model") == 0, r->err);
-    r->status = error_prefix(r->err, r->status, name);
-    return absent;
+    enum draft_method named = DRAFT_MODEL;
+    if (!model && !method)
+        return error_set(r->err, STATUS_INVALID, "method or model must be given: ngram|suffix|none, or a draft model");
+    if (method && !find_method(method, &named)) return error_prefix(r->err, unknown_method(method, r->err), "method");
+    c->method = named;
+    if (!model) return STATUS_OK;
+    const enum status status = set_model(c, model, r->err);
+    if (status != STATUS_OK || !method || named == c->method) return status;
+    return error_set(r->err, STATUS_INVALID, "method is %s, but model is '%s'; leave out one of the two", method,
+                     show_string(model).text);
 }
 
 /* As in vLLM, a prompt_lookup that is given alone is both. */
@@ -127,16 +143,9 @@ static void read_fields(struct json_reader *r, struct speculative_config *c)
             *(int32_t *)at = read_int(r, fields[i].name, *(int32_t *)at);
     }
     complete_lookup(r, c);
-    const enum draft_method model = read_method(r, "model", NUM_DRAFT_METHODS);
-    c->method = read_method(r, "method", model);
-    if (r->status != STATUS_OK) return;
-    if (c->method == NUM_DRAFT_METHODS)
-        r->status = error_set(r->err, STATUS_INVALID, "method must be given: ngram|suffix|none");
-    else if (model != NUM_DRAFT_METHODS && model != c->method)
-        r->status = error_set(r->err, STATUS_INVALID, "method is %s, but model is %s; leave out model",
-                              draft_method_name(c->method), draft_method_name(model));
-    else
-        r->status = speculative_config_check(c, r->err);
+    const char *model = json_reader_string(r, "model", NULL), *method = json_reader_string(r, "method", NULL);
+    if (r->status == STATUS_OK) r->status = read_method(r, c, model, method);
+    if (r->status == STATUS_OK) r->status = speculative_config_check(c, r->err);
 }
 
 static enum status parse_config(void *target, const char *text, struct error *err)
@@ -148,7 +157,10 @@ static enum status parse_config(void *target, const char *text, struct error *er
     if (status != STATUS_OK) return status;
     struct json_reader r = json_reader(object, NULL, err);
     read_fields(&r, &c);
-    if (o->speculative_given & GIVEN_METHOD) c.method = o->speculative.method;
+    if (o->speculative_given & GIVEN_METHOD) {
+        c.method = o->speculative.method;
+        memcpy(c.model, o->speculative.model, sizeof c.model);
+    }
     if (o->speculative_given & GIVEN_TOKENS) c.num_speculative_tokens = o->speculative.num_speculative_tokens;
     if (r.status == STATUS_OK) o->speculative = c;
     json_decref(object);
@@ -160,14 +172,15 @@ void speculation_flags_add(struct option_table *table, struct engine_options *o)
     const struct option_spec specs[] = {
         {"speculative-config", OPTION_CUSTOM, o, "JSON",
          .help = "Draft the next tokens and check several in one step: the same answers, sooner. Fields as in vLLM: "
-                 "method, num_speculative_tokens; of ngram prompt_lookup_min and prompt_lookup_max; of suffix "
+                 "method or model, num_speculative_tokens; of ngram prompt_lookup_min and prompt_lookup_max; of suffix "
                  "suffix_decoding_max_tree_depth, suffix_decoding_max_cached_requests, "
                  "suffix_decoding_max_spec_factor and suffix_decoding_min_token_prob. Beam searches are computed "
                  "without drafts. Default: none.",
          .heading = "Speculation:", .letters = "sc", .not_empty = true, .parse = parse_config},
-        {"speculative-model", OPTION_CUSTOM, o, "ngram|suffix|none",
-         .help = "What drafts, over the method of --speculative-config. ngram: what followed the last tokens earlier "
-                 "in the text; suffix: what followed them most often, in earlier answers, too. Default: none.",
+        {"speculative-model", OPTION_CUSTOM, o, "PATH|ngram|suffix|none",
+         .help = "What drafts, over --speculative-config. PATH or ORG/NAME: a smaller model of the same vocabulary; "
+                 "ngram: what followed the last tokens earlier in the text; suffix: what followed them most often, in "
+                 "earlier answers, too. Default: none.",
          .common = true, .not_empty = true, .parse = parse_model, .given = &o->speculative_given,
          .given_bit = GIVEN_METHOD},
         {"num-speculative-tokens", OPTION_INT32, &o->speculative.num_speculative_tokens, "N",
