@@ -634,6 +634,32 @@ static void test_a_step_that_preempts_has_no_drafts(void **state)
     run_out(&w);
 }
 
+/* Drafts are for one call of schedule, also if it computes nothing. */
+static void test_drafts_of_a_step_that_is_not_computed(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(60);
+    config.limits.max_num_tokens = 6;
+    world_open(&w, config);
+    struct sequence *last = NULL;
+    for (int32_t i = 0; i < 3; i++) last = add(&w, 5 * i, 2, 20)->sequences;
+    step(&w);
+    step(&w);
+    w.scheduler->config.limits.max_num_tokens = 2; /* the third is in neither of two steps in flight */
+    for (int32_t i = 0; i < 2; i++) assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(num_draftables(&w), 1);
+    draft(&w, last, 2, 2);
+    assert_int_equal(schedule(&w), SCHEDULE_COLLECT_FIRST);
+    assert_int_equal(last->num_drafts, 0);
+    collect(&w);
+    collect(&w);
+    w.scheduler->config.limits.max_num_tokens = 6;
+    step(&w);
+    assert_int_equal(w.batch.num_drafts, 0);
+    run_out(&w);
+}
+
 /* Prompts of the sequence's tokens and of `tail`: how many of them the prefix cache has. */
 static int32_t num_found(struct world *w, const struct sequence *seq, int32_t length, const int32_t *tail,
                          int32_t num_tail)
@@ -760,6 +786,7 @@ int main(void)
         cmocka_unit_test(test_drafts_stay_in_their_namespace),
         cmocka_unit_test(test_drafts_give_way_to_blocks),
         cmocka_unit_test(test_a_step_that_preempts_has_no_drafts),
+        cmocka_unit_test(test_drafts_of_a_step_that_is_not_computed),
         cmocka_unit_test(test_a_rejected_draft_is_never_found),
         cmocka_unit_test(test_a_run_that_is_cancelled),
         cmocka_unit_test(test_a_run_in_a_window),
