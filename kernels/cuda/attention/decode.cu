@@ -33,7 +33,8 @@
  * rotates its heads of the query when it loads them, and the warp that has a sequence's last chunk writes the newest
  * token's K and V into that chunk and into the cache. Of a run, every unit writes K and V of all entries up to its last
  * into its chunks, and those of its own entries into the cache: K is rotated again by each unit, and no unit waits for
- * another. Everything else that the kernel reads was there before the step. So it finds its work and fills its rings while the matmul that makes query, K and V still runs. */
+ * another. Everything else that the kernel reads was there before the step. So it finds its work and fills its rings
+ * while the matmul that makes query, K and V still runs. */
 #include <type_traits>
 
 #include "kernels/cuda/attention/decode.cuh"
@@ -76,14 +77,14 @@ struct chunk_source {
     int64_t block_bytes;          /* from a block to the next */
     const int32_t *block_table;
     int32_t head_size, v_head_size, block_size, log_block_size;
-    int32_t first, end; /* tokens that the query attends to; with runs, any query */
+    int32_t first, end;         /* tokens that the query attends to; with runs, any query */
     int32_t all_first, all_end; /* with runs: tokens that all queries attend to */
-    int32_t chunk;      /* the warp's first; each of the others is DECODE_WARPS after the one before it */
+    int32_t chunk;              /* the warp's first; each of the others is DECODE_WARPS after the one before it */
     int32_t count;
 };
 
-/* Rows of the unit's query tokens: the unit's columns of the query, then K and V of the tokens that are not in the cache
- * yet, first all of K, if this block has chunks that they belong to. */
+/* Rows of the unit's query tokens: the unit's columns of the query, then K and V of the tokens that are not in the
+ * cache yet, first all of K, if this block has chunks that they belong to. */
 template <class D> struct decode_rows {
     alignas(16) typename D::T values[D::COLUMNS + 2 * D::FRESH][D::ROW_STRIDE];
 };
@@ -505,7 +506,8 @@ static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const str
         row_pieces<T> x = {{}, {}, r < heads, r == heads, !ANY || (r < count && p.share.there)};
         const T *from = r < heads ? query + r * head_size : r == heads ? key : value;
         if (x.there)
-            x.left = *(const piece<T, 4> *)(from + p.share.left), x.right = *(const piece<T, 4> *)(from + p.share.right);
+            x.left = *(const piece<T, 4> *)(from + p.share.left),
+            x.right = *(const piece<T, 4> *)(from + p.share.right);
         finish_row<D, ANY>(rows->values[r], x, p, angles, fresh);
     }
 }
@@ -534,8 +536,8 @@ static __device__ __forceinline__ void load_run_rows(decode_rows<D> *rows, const
         const int64_t token = is_query ? unit.token + unit.entry<D>(r) : first_token + r - (is_key ? columns : values);
         pieces[n] = {{}, {}, is_query, is_key, r < count && p.share.there};
         if (is_query)
-            from[n] = (const T *)call.args.query + token * call.args.query_stride +
-                      (int64_t)unit.head_of<D>(r) * head_size;
+            from[n] =
+                (const T *)call.args.query + token * call.args.query_stride + (int64_t)unit.head_of<D>(r) * head_size;
         else
             from[n] = is_key ? (const T *)fresh.key + token * fresh.key_stride + kv_offset
                              : (const T *)fresh.value + token * fresh.value_stride + kv_offset;
@@ -702,8 +704,7 @@ template <class D> struct decode_merge {
     bool is_last;
 };
 
-template <class D>
-static __device__ void leave_warp_sums(decode_state<D> &state, decode_merge<D> *merge, float *out)
+template <class D> static __device__ void leave_warp_sums(decode_state<D> &state, decode_merge<D> *merge, float *out)
 {
     const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, i = lane / 4, j = lane % 4;
 #pragma unroll
@@ -754,8 +755,7 @@ static __device__ __forceinline__ void store_result(const struct attention_call 
 /* Combines the warps' results for 4 elements of a column. */
 template <class D>
 static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, int32_t ring_bytes,
-                                                                const decode_merge<D> *merge, int32_t column,
-                                                                int32_t d)
+                                                                const decode_merge<D> *merge, int32_t column, int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
     for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][column]);
@@ -767,9 +767,8 @@ static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *r
 
 /* Combines the results of the cluster's blocks, each of which has called join_block. */
 template <class D>
-static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings,
-                                                                  const decode_merge<D> *merge, int32_t cluster,
-                                                                  int32_t column, int32_t d)
+static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings, const decode_merge<D> *merge,
+                                                                  int32_t cluster, int32_t column, int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
     const float *from = (const float *)rings + column * D::MERGE_STRIDE + d;
@@ -840,7 +839,8 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
                                    const struct attention_call &call, float v_scale, const struct decode_unit &unit,
                                    uint8_t *rings, decode_merge<D> *merge, typename D::T *out)
 {
-    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster, slice = unit.columns<D>() * D::HEAD / cluster;
+    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster,
+                  slice = unit.columns<D>() * D::HEAD / cluster;
     const int32_t ring_bytes = plan.stages * D::STAGE_BYTES;
     const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
     if (cluster > 1) {

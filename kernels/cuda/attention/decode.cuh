@@ -3,10 +3,11 @@
  * A unit of work is one sequence and up to COLUMNS query heads of one KV head. It reads the context in chunks of CHUNK
  * tokens. Where a call may have runs (base/batch.h), a unit is a group of up to unit_entries consecutive entries of a
  * run, as many as COLUMNS has room for with all heads of a KV head: K and V, which they share, are read once. Each has
- * its own end. A group is found from its last entry, whose number stands for it. Long units are cut into parts, and each part is computed by a cluster of blocks (of one block if there
- * are many units). The blocks of a cluster combine their results through shared memory. With few sequences every unit
- * is one part, which saves writing results to global memory and reading them back. Otherwise the parts of a unit leave
- * their results in the workspace ("partials"), and the block that finishes last combines them.
+ * its own end. A group is found from its last entry, whose number stands for it. Long units are cut into parts, and
+ * each part is computed by a cluster of blocks (of one block if there are many units). The blocks of a cluster combine
+ * their results through shared memory. With few sequences every unit is one part, which saves writing results to global
+ * memory and reading them back. Otherwise the parts of a unit leave their results in the workspace ("partials"), and
+ * the block that finishes last combines them.
  *
  * The length of a part is computed on the device: about 1 / `target` of all chunks of the call. So there are at most
  * `target` more parts than units, and a grid of units + target clusters is large enough for any lengths. This has three
@@ -66,9 +67,9 @@ struct decode_work {
     int32_t all;           /* with runs: as in decode_owner; target 0: entries that are not the last of a group count */
 };
 
-/* The tokens [first, end) that the queries of a group attend to, each up to its own, which are in chunks [chunk, chunk +
- * count). count is 0 if the sequence has no query token or is not the last of a group, and 1 if it has one that attends
- * to nothing. */
+/* The tokens [first, end) that the queries of a group attend to, each up to its own, which are in chunks [chunk, chunk
+ * + count). count is 0 if the sequence has no query token or is not the last of a group, and 1 if it has one that
+ * attends to nothing. */
 struct decode_range {
     int32_t first, end;
     int32_t chunk, count;
