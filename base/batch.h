@@ -77,7 +77,9 @@ struct batch {
     int32_t num_drafts;  /* entries whose token is a draft */
     int32_t max_query_len, max_seq_len; /* over the batch */
 
-    int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that the last step drew as sample i */
+    int32_t *token_ids;     /* [num_tokens] >= 0: a token; -(i + 1): the token that the last step drew as sample i or,
+                               from batch_max_entries on, draft i - batch_max_entries of a drafter on the device
+                               (batch_device_draft) */
     int32_t *positions;     /* [num_tokens] row of each token in the model's tables of positions: its position in the
                                sequence, from 0, plus the shift of the sequence's cache namespace (scheduler.h) */
     int32_t *query_start;   /* [num_seqs + 1] prefix sums of query lengths; query_start[0] = 0 */
@@ -99,7 +101,8 @@ struct batch {
     int32_t *sample_state_indices; /* [num_samples] the state index whose sampling state applies */
     int32_t *output_positions;     /* [num_samples] output position being sampled, from 0: the Philox counter */
     int32_t *sampled_drafts; /* [num_samples] the draft whose logits these are, which the sampler takes for the output
-                                token before; -1: not a draft's logits. Unused if num_drafts is 0 */
+                                token before; -1: not a draft's, or a drafter on the device has told the sampler. Unused
+                                if num_drafts is 0 */
 
     /* Tokens of prompts that are given, and whose log-probabilities are wanted (prompt_logprobs). A target has no
      * sample and no place in the sampling state. */
@@ -149,6 +152,20 @@ static inline int32_t batch_num_blocks(const struct batch_limits *limits, int32_
 static inline int32_t batch_max_entries(const struct batch_limits *limits)
 {
     return limits->max_num_seqs + limits->max_num_drafts;
+}
+
+/* What names, among token_ids, what a drafter on the device drew as sample i of its pass number `pass`. */
+static inline int32_t batch_device_draft(const struct batch_limits *limits, int32_t pass, int32_t i)
+{
+    return -((pass + 1) * batch_max_entries(limits) + i + 1);
+}
+
+/* The most rows of a step's matmuls: its tokens, or its samples, which are more where siblings that fork share a token.
+ */
+static inline int32_t batch_max_rows(const struct batch_limits *limits)
+{
+    const int32_t entries = batch_max_entries(limits);
+    return entries > limits->max_num_tokens ? entries : limits->max_num_tokens;
 }
 
 /* At least as many as the longest block table of a sequence has, of any group. */
@@ -210,6 +227,8 @@ struct sample_output {
     const int32_t *top_ids;    /* [num_samples, top_stride] the most probable tokens, best first; same validity; the
                                   first num_logprobs of each sample are filled */
     const float *top_logprobs; /* [num_samples, top_stride] */
+    const int32_t
+        *draft_ids; /* [num_drafts of the batch] the drafts, in order, of a drafter on the device; else NULL */
     /* What the step found for the batch's targets, in their order: num_samples is num_targets, token_ids are
      * target_ids, or -1 where the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
     const struct sample_output *targets;

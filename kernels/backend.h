@@ -470,7 +470,7 @@ struct experts_down_args {
  * position_table[positions[t] + position_offset] is added in float32. */
 struct embedding_args {
     void *out;                         /* [num_tokens, in_features] dtype */
-    const int32_t *ids, *last_sampled; /* [num_tokens], [max_num_seqs] */
+    const int32_t *ids, *last_sampled; /* [num_tokens], [samples of the last step] */
     int32_t num_tokens;
     const struct weight *table; /* [vocab_size, in_features] */
     float multiplier;
@@ -669,8 +669,9 @@ struct sample_args {
                          position p is written to history[state_index][prompt_len + p] */
     int64_t history_stride;
     /* [num_samples] drafts[i] >= 0: sample i is drawn as if the token sampled at output position
-     * output_positions[i] - 1 was drafts[i], whatever another sample of this call draws there; -1: history has that
-     * token. The samples of a run follow one another, by output position. NULL: all are -1. */
+     * output_positions[i] - 1 was drafts[i]; -1: history has that token. The samples of a run follow one another, by
+     * output position. If a sample does not draw the next one's draft, what the rest of its run draws is undefined, and
+     * so is `history` behind its token. NULL: all are -1. */
     const int32_t *drafts;
     /* [num_samples] NULL: tokens are drawn. Else nothing is drawn, processed or written to `history`: the results are
      * those of these tokens, with the top_stride most probable ones. any_logprobs is set then, any_processing and
@@ -709,9 +710,9 @@ struct copy_many_args {
 
 /* The largest shapes of any operation, from which the size of the workspace follows. */
 struct workspace_query {
-    int32_t max_num_tokens, max_num_seqs, max_model_len;
-    int32_t num_heads, head_size, block_size; /* head_size: of q, K or V */
-    int64_t max_in_features, vocab_size;      /* max_in_features: over all weights */
+    int32_t max_num_tokens, max_num_seqs, max_model_len; /* max_num_seqs: entries of a batch, or samples */
+    int32_t num_heads, head_size, block_size;            /* head_size: of q, K or V */
+    int64_t max_in_features, vocab_size;                 /* max_in_features: over all weights */
     int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
 };
 

@@ -216,7 +216,8 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
                                         struct error *err)
 {
     const struct model_spec *c = d->spec;
-    const int64_t T = quantized_rows_padded(limits->max_num_tokens), S = limits->max_num_seqs, e = dtype_size(d->dtype);
+    const int64_t T = quantized_rows_padded(batch_max_rows(limits)), E = batch_max_entries(limits);
+    const int64_t e = dtype_size(d->dtype);
     const struct activation_sizes sizes = largest_sizes(c);
     const int64_t quantized =
         sizes.attention > c->hidden_size ? sizes.attention : c->hidden_size; /* of o, or a sublayer */
@@ -230,7 +231,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
-        {PURPOSE_ACTIVATIONS, S * c->vocab_size, sizeof(float), &a->logits},
+        {PURPOSE_ACTIVATIONS, E * c->vocab_size, sizeof(float), &a->logits},
     };
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
     return status == STATUS_OK ? allocate_experts(d, arena, T, err) : status;

@@ -39,8 +39,8 @@ struct host_experts {
     struct host_layer layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
-/* Activations of a step, planned once for the largest batch. T = max_num_tokens, padded as quantized rows are; S =
- * max_num_seqs, at most T. */
+/* Activations of a step, planned once for the largest batch. T = batch_max_rows, padded as quantized rows are; E =
+ * batch_max_entries. */
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
     void *residual;  /* [T, hidden_size] dtype */
@@ -51,7 +51,7 @@ struct activations {
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
     void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
-    float *logits;   /* [S, vocab_size] */
+    float *logits;   /* [E, vocab_size] */
     struct expert_activations experts;
 };
 
@@ -62,10 +62,11 @@ struct decoder {
     const struct model_weights *weights;
     const struct kv_cache *cache;
     const struct step_inputs *inputs;
-    const int32_t *block_tables; /* [num_groups, S, block_table_stride] on the device, as the next two arrays */
+    /* [num_groups, max_num_seqs, block_table_stride] on the device, as the next two arrays */
+    const int32_t *block_tables;
     int64_t block_table_stride, group_stride; /* from sequence to sequence, and from group to group */
     float *const *cos_sin;                    /* [num_ropes] tables of angles */
-    const int32_t *last_sampled; /* [S] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
+    const int32_t *last_sampled; /* [E] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
     enum dtype dtype;            /* of activations */
     const volatile sig_atomic_t *cancel; /* as in struct model_options */
     struct host_experts host_experts;    /* backend and num_layers */
@@ -77,7 +78,7 @@ struct decoder {
 
 /* The counts that decide which operations a forward pass launches. */
 struct step_shape {
-    int32_t num_tokens, num_seqs, num_decodes, num_samples, num_targets;
+    int32_t num_tokens, num_seqs, num_decodes, num_drafts, num_samples, num_targets;
     int32_t max_query_len, max_seq_len;
     bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
     bool measures_scales;         /* as in struct kv_cache */
@@ -95,7 +96,7 @@ enum status decoder_upload(const struct decoder *d, struct error *err);
  * was cancelled. */
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape);
 /* After a pass with targets: puts the logits of the targets first .. first + count - 1 into d->act.logits [count,
- * vocab_size]. There may be more targets than it has room for (S), so the caller asks for some at a time, once it has
+ * vocab_size]. There may be more targets than it has room for (E), so the caller asks for some at a time, once it has
  * used the logits of the samples. */
 void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count);
 

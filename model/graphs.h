@@ -8,7 +8,7 @@
 #define DECODE_MAX_GRAPHS 64
 
 struct decode_graph {
-    int32_t num_seqs;
+    int32_t num_seqs; /* entries */
     backend_graph graph;
 };
 
@@ -18,10 +18,14 @@ struct decode_graphs {
     int32_t count;
 };
 
-/* Captures graphs of up to limits->max_num_seqs sequences. The cache must have been allocated, and must stay. */
+/* Captures graphs of up to limits->max_num_seqs decodes without drafts. The cache must have been allocated, and must
+ * stay. */
 enum status decode_graphs_capture(struct decode_graphs *g, const struct decoder *d, const struct batch_limits *limits,
                                   struct error *err);
-/* The smallest graph for so many decodes, all of which are sampled from, without swaps; NULL if there is none. */
+/* The same for steps with drafts, of as many entries as drafts are worth while for. */
+enum status draft_graphs_capture(struct decode_graphs *g, const struct decoder *d, const struct batch_limits *limits,
+                                 struct error *err);
+/* The smallest graph for so many entries, all of which are sampled from, without swaps; NULL if there is none. */
 const struct decode_graph *decode_graphs_find(const struct decode_graphs *g, int32_t num_decodes);
 void decode_graphs_destroy(struct decode_graphs *g, struct backend *b);
 

@@ -67,11 +67,11 @@ static void pack_deltas(const struct step_inputs *in, struct backend *b, struct 
 }
 
 void step_inputs_upload(const struct step_inputs *in, struct backend *b, const struct batch *batch, int32_t num_seqs,
-                        int parity)
+                        int place)
 {
     const int32_t tokens = batch->num_tokens, seqs = batch->num_seqs, samples = batch->num_samples;
     const int32_t padding = num_seqs > seqs ? num_seqs - seqs : 0;
-    struct packer p = {.next = in->staging[parity]};
+    struct packer p = {.next = in->staging[place]};
     pack_padded(&p, in->token_ids, batch->token_ids, tokens, padding, 0);
     pack_padded(&p, in->positions, batch->positions, tokens, padding, 0);
     pack_slot_mapping(&p, in->slot_mapping, batch, padding);
@@ -81,6 +81,7 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
     pack_padded(&p, in->logits_indices, batch->logits_indices, samples, 0, 0);
     pack_padded(&p, in->sample_state_indices, batch->sample_state_indices, samples, 0, 0);
     pack_padded(&p, in->output_positions, batch->output_positions, samples, 0, 0);
+    if (batch->num_drafts > 0) pack_padded(&p, in->sampled_drafts, batch->sampled_drafts, samples, 0, 0);
     pack(&p, in->target_indices, batch->target_indices, batch->num_targets * (int64_t)sizeof *batch->target_indices);
     pack(&p, in->target_ids, batch->target_ids, batch->num_targets * (int64_t)sizeof *batch->target_ids);
     pack_deltas(in, b, &p, batch);
@@ -90,21 +91,22 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
 }
 
 enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, const struct batch_limits *limits,
-                                 struct error *err)
+                                 int32_t num_steps, struct error *err)
 {
     const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
-    const int64_t groups = limits->num_groups;
+    const int64_t E = batch_max_entries(limits), groups = limits->num_groups;
     in->staged_deltas = staged_deltas(limits);
     const struct arena_request arrays[] = {
         {PURPOSE_STATE, T, sizeof *in->token_ids, &in->token_ids},
         {PURPOSE_STATE, T, sizeof *in->positions, &in->positions},
         {PURPOSE_STATE, groups * T, sizeof *in->slot_mapping, &in->slot_mapping},
-        {PURPOSE_STATE, S + 1, sizeof *in->query_start, &in->query_start},
-        {PURPOSE_STATE, S, sizeof *in->seq_lens, &in->seq_lens},
-        {PURPOSE_STATE, S, sizeof *in->state_indices, &in->state_indices},
-        {PURPOSE_STATE, S, sizeof *in->logits_indices, &in->logits_indices},
-        {PURPOSE_STATE, S, sizeof *in->sample_state_indices, &in->sample_state_indices},
-        {PURPOSE_STATE, S, sizeof *in->output_positions, &in->output_positions},
+        {PURPOSE_STATE, E + 1, sizeof *in->query_start, &in->query_start},
+        {PURPOSE_STATE, E, sizeof *in->seq_lens, &in->seq_lens},
+        {PURPOSE_STATE, E, sizeof *in->state_indices, &in->state_indices},
+        {PURPOSE_STATE, E, sizeof *in->logits_indices, &in->logits_indices},
+        {PURPOSE_STATE, E, sizeof *in->sample_state_indices, &in->sample_state_indices},
+        {PURPOSE_STATE, E, sizeof *in->output_positions, &in->output_positions},
+        {PURPOSE_STATE, limits->max_num_drafts > 0 ? E : 0, sizeof *in->sampled_drafts, &in->sampled_drafts},
         {PURPOSE_STATE, T, sizeof *in->target_indices, &in->target_indices},
         {PURPOSE_STATE, T, sizeof *in->target_ids, &in->target_ids},
         {PURPOSE_STATE, groups * S, sizeof *in->copies, &in->copies},
@@ -113,10 +115,10 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
     enum { COUNT = sizeof arrays / sizeof *arrays };
     int64_t staging = aligned(in->staged_deltas * (int64_t)sizeof *in->deltas);
     for (int i = 0; i < COUNT - 1; i++) staging += aligned(arrays[i].count * arrays[i].element_size);
-    const struct arena_request stagings[] = {
-        {PURPOSE_HOST_STAGING, staging, 1, &in->staging[0]},
-        {PURPOSE_HOST_STAGING, staging, 1, &in->staging[1]},
-    };
     enum status status = arena_alloc_all(arena, arrays, COUNT, err);
-    return status == STATUS_OK ? arena_alloc_all(arena, stagings, 2, err) : status;
+    for (int32_t i = 0; i < num_steps && status == STATUS_OK; i++) {
+        const struct arena_request request = {PURPOSE_HOST_STAGING, staging, 1, &in->staging[i]};
+        status = arena_alloc_all(arena, &request, 1, err);
+    }
+    return status;
 }

@@ -23,9 +23,15 @@ int32_t memory_longest_request(const struct batch_limits *limits, int32_t num_bl
     return good * size;
 }
 
+int64_t memory_profile_draft(const struct memory_profile *p)
+{
+    return p->draft_weights + p->draft_step;
+}
+
 int64_t memory_profile_fixed(const struct memory_profile *p)
 {
-    return p->others + p->context + p->weights + p->activations + p->workspace + p->graphs + p->state;
+    return p->others + p->context + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->graphs +
+           p->state;
 }
 
 void memory_profile_count_blocks(struct memory_profile *p)
@@ -40,7 +46,7 @@ void memory_profile_count_blocks(struct memory_profile *p)
 
 int64_t memory_profile_step_memory(const struct memory_profile *p)
 {
-    return p->activations + p->workspace + p->state;
+    return p->activations + p->workspace + p->state + p->draft_step;
 }
 
 /* Linux grants memory that it does not have, and kills the process that touches it. Weights are there already: mapped,

@@ -28,12 +28,15 @@ struct memory_profile {
     int64_t host_experts;       /* their bytes */
     int64_t host_embeddings;    /* pinned host memory of embeddings that a GPU reads there; no part of the budget */
     int64_t host_token_bytes;   /* what the CPU reads of them for a token */
-    int64_t activations;        /* the peak: planned for the largest batch, never allocated again */
-    int64_t workspace;          /* of the kernels */
-    int64_t graphs;             /* captured decode steps */
+    int64_t draft_weights, draft_step; /* of a draft model: its weights; its activations, workspace and state. 0: there
+                                          is none */
+    int64_t draft_block_bytes;         /* of block_bytes, the draft model's K and V */
+    int64_t activations;               /* the peak: planned for the largest batch, never allocated again */
+    int64_t workspace;                 /* of the kernels */
+    int64_t graphs;                    /* captured decode steps */
     int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
                             the arrays of a batch */
-    int64_t kv_budget;   /* budget - (others + context + weights + activations + workspace + graphs + state), or
+    int64_t kv_budget;   /* budget - (others + context + weights + draft + activations + workspace + graphs + state), or
                             what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
@@ -57,12 +60,15 @@ int32_t memory_blocks_needed(const struct batch_limits *limits, int32_t tokens);
 /* The longest request that num_blocks admit, in whole blocks of tokens; the inverse of the above. */
 int32_t memory_longest_request(const struct batch_limits *limits, int32_t num_blocks);
 
+int64_t memory_profile_draft(const struct memory_profile *p); /* a draft model's weights and step memory */
+
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
 
 /* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
 void memory_profile_count_blocks(struct memory_profile *p);
-/* What a step takes: activations, workspace and state. On the CPU this and the blocks are allocated after the plan. */
+/* What a step takes: activations, workspace and state, those of a draft model included. On the CPU this and the blocks
+ * are allocated after the plan. */
 int64_t memory_profile_step_memory(const struct memory_profile *p);
 /* Whether a request of max_model_len fits in num_blocks, and, on the CPU, the plan in what is available. */
 bool memory_profile_fits(const struct memory_profile *p, const struct batch_limits *limits);

@@ -14,11 +14,13 @@ static int64_t rope_table_bytes(const struct model *m, int32_t rope)
     return rows * rope_rotary_dim(m->spec, rope) * (int64_t)sizeof(float);
 }
 
+/* What the steps find. The device's ids of samples are followed by those of a drafter's passes. */
 static enum status allocate_token_results(struct model *m, enum memory_purpose purpose, int64_t rows, int64_t columns,
                                           struct token_results *r, struct error *err)
 {
+    const int64_t passes = r == &m->state.samples ? m->options.num_passes : 0;
     const struct arena_request requests[] = {
-        {purpose, rows, sizeof *r->token_ids, &r->token_ids},
+        {purpose, rows * (1 + passes), sizeof *r->token_ids, &r->token_ids},
         {purpose, rows, sizeof *r->logprobs, &r->logprobs},
         {purpose, rows, sizeof *r->ranks, &r->ranks},
         {purpose, rows * columns, sizeof *r->top_ids, &r->top_ids},
@@ -32,7 +34,7 @@ static enum status allocate_both(struct model *m, enum memory_purpose purpose, s
                                  struct token_results *targets, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
-    enum status status = allocate_token_results(m, purpose, limits->max_num_seqs, SAMPLING_MAX_TOP, samples, err);
+    enum status status = allocate_token_results(m, purpose, batch_max_entries(limits), SAMPLING_MAX_TOP, samples, err);
     if (status != STATUS_OK) return status;
     return allocate_token_results(m, purpose, limits->max_num_tokens, SAMPLING_MAX_LOGPROBS, targets, err);
 }
@@ -42,12 +44,14 @@ static enum status allocate_state(struct model *m, struct error *err)
     const struct batch_limits *limits = &m->options.limits;
     const int64_t S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits), max_len = limits->max_model_len;
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
+    const int64_t own = !m->options.is_drafter;
+    const int64_t logits = m->options.keep_logits ? (int64_t)batch_max_entries(limits) * m->spec->vocab_size : 0;
     struct device_state *s = &m->state;
     const struct arena_request requests[] = {
-        {PURPOSE_STATE, limits->num_groups * S * max_blocks, i32, &s->block_tables},
-        {PURPOSE_STATE, S, sizeof *s->sampling, &s->sampling},
-        {PURPOSE_STATE, S * max_len, i32, &s->history},
-        {PURPOSE_ACTIVATIONS, m->options.keep_logits ? S * m->spec->vocab_size : 0, f32, &s->kept_logits},
+        {PURPOSE_STATE, own * limits->num_groups * S * max_blocks, i32, &s->block_tables},
+        {PURPOSE_STATE, own * S, sizeof *s->sampling, &s->sampling},
+        {PURPOSE_STATE, own * S * max_len, i32, &s->history},
+        {PURPOSE_ACTIVATIONS, logits, f32, &s->kept_logits},
     };
     enum status status = arena_alloc_all(&m->arena, requests, sizeof requests / sizeof *requests, err);
     for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) {
@@ -62,7 +66,7 @@ static enum status allocate_results(struct model *m, struct error *err)
 {
     struct device_state *s = &m->state;
     enum status status = allocate_both(m, PURPOSE_STATE, &s->samples, &s->targets, err);
-    for (int i = 0; i < 2 && status == STATUS_OK; i++)
+    for (int32_t i = 0; i < m->options.max_in_flight && status == STATUS_OK; i++)
         status = allocate_both(m, PURPOSE_HOST_STAGING, &m->results[i].samples, &m->results[i].targets, err);
     return status;
 }
@@ -83,8 +87,8 @@ static enum status allocate_workspaces(struct model *m, const struct tensor_tabl
     const struct layer_sizes largest = model_spec_largest(spec);
     const struct batch_limits *limits = &m->options.limits;
     struct workspace_query query = {
-        .max_num_tokens = limits->max_num_tokens,
-        .max_num_seqs = limits->max_num_seqs,
+        .max_num_tokens = batch_max_rows(limits),
+        .max_num_seqs = batch_max_entries(limits),
         .max_model_len = limits->max_model_len,
         .num_heads = largest.num_heads,
         .head_size = largest.head_size,
@@ -107,7 +111,7 @@ static enum status allocate_workspaces(struct model *m, const struct tensor_tabl
 static enum status allocate_step_memory(struct model *m, const struct tensor_table *table, struct error *err)
 {
     struct decoder *d = &m->decoder;
-    enum status status = step_inputs_allocate(&m->inputs, &m->arena, &m->options.limits, err);
+    enum status status = step_inputs_allocate(&m->inputs, &m->arena, &m->options.limits, m->options.max_in_flight, err);
     if (status == STATUS_OK)
         status = kv_cache_allocate_scales(&m->cache, &m->arena, m->spec, m->options.cache_dtype, err);
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
@@ -124,6 +128,7 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                  const struct model_weights *weights, const struct model_options *options)
 {
     *m = (struct model){.backend = backend, .spec = spec, .options = *options};
+    if (m->options.max_in_flight == 0) m->options.max_in_flight = 2;
     m->decoder =
         (struct decoder){.backend = backend,
                          .cancel = options->cancel,
@@ -195,8 +200,8 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
 {
     struct backend *b = m->backend;
     const struct model_options *o = &m->options;
-    m->sampling_needs = calloc((size_t)o->limits.max_num_seqs, sizeof *m->sampling_needs);
-    if (!m->sampling_needs) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    if (!o->is_drafter) m->sampling_needs = calloc((size_t)o->limits.max_num_seqs, sizeof *m->sampling_needs);
+    if (!m->sampling_needs && !o->is_drafter) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     enum status status = kv_cache_init(&m->cache, m->spec, &o->limits, o->cache_dtype, err);
     if (status == STATUS_OK && !o->copy_weights) status = model_weights_pack(weights, err);
     if (status == STATUS_OK && o->copy_weights) status = model_weights_pack_host_experts(weights, err);
@@ -204,7 +209,8 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
         status = device_weights_begin(&m->arena, m->spec, weights, o->dtype, &m->device_weights, &m->upload, err);
     if (status == STATUS_OK) status = allocate_step_memory(m, &weights->table, err);
     if (status == STATUS_OK) status = kv_cache_set_scales(&m->cache, b, weights, m->spec, err);
-    for (int i = 0; i < 2 && status == STATUS_OK; i++) status = b->event_create(b, &m->results[i].done, err);
+    for (int32_t i = 0; i < o->max_in_flight && status == STATUS_OK; i++)
+        status = b->event_create(b, &m->results[i].done, err);
     for (int32_t i = 0; i < m->spec->num_ropes && status == STATUS_OK; i++) status = upload_rope_table(m, i, err);
     if (status == STATUS_OK) status = decoder_upload(&m->decoder, err);
     return status;
@@ -282,7 +288,10 @@ enum status model_warm_up(struct model *m, struct error *err)
 enum status model_capture(struct model *m, struct error *err)
 {
     if (!m->backend->capture_begin || m->options.enforce_eager) return STATUS_OK;
-    return decode_graphs_capture(&m->graphs, &m->decoder, &m->options.limits, err);
+    const struct batch_limits *limits = &m->options.limits;
+    enum status status = decode_graphs_capture(&m->graphs, &m->decoder, limits, err);
+    if (status != STATUS_OK || limits->max_num_drafts == 0) return status;
+    return draft_graphs_capture(&m->draft_graphs, &m->decoder, limits, err);
 }
 
 enum status model_wait_for_weights(struct model *m, struct error *err)
@@ -302,14 +311,25 @@ void model_destroy(struct model *m)
     if (m->decoder.host_experts.backend) m->backend->stream_synchronize(m->backend, NULL, &ignored);
     model_wait_for_weights(m, &ignored);
     decode_graphs_destroy(&m->graphs, m->backend);
-    for (int i = 0; i < 2; i++)
+    decode_graphs_destroy(&m->draft_graphs, m->backend);
+    for (int32_t i = 0; i < m->options.max_in_flight; i++)
         if (m->results[i].done) m->backend->event_destroy(m->backend, m->results[i].done);
     swap_space_close(&m->swap, m->backend, m->cache.groups.num_tensors);
     model_weights_close(&m->device_weights);
     kv_cache_close(&m->cache);
     arena_free(&m->arena);
-    free(m->sampling_needs);
+    if (!m->options.is_drafter) free(m->sampling_needs);
     free(m);
+}
+
+void model_attach(struct model *drafter, const struct model *target)
+{
+    struct device_state *s = &drafter->state;
+    s->block_tables = target->state.block_tables;
+    s->sampling = target->state.sampling;
+    s->history = target->state.history;
+    drafter->sampling_needs = target->sampling_needs;
+    drafter->decoder.block_tables = s->block_tables;
 }
 
 /* ---- facts ---- */

@@ -1,8 +1,12 @@
 /* A model on a device: its memory, and its steps: a forward pass over a struct batch, then sampling.
  *
- * model_submit() puts a step on the device and returns; model_collect() waits for the oldest one. At most two are in
- * flight. Everything is allocated by model_create, model_allocate_cache and model_grow_swap_space; a step allocates
- * nothing.
+ * model_submit() puts a step on the device and returns; model_collect() waits for the oldest one. At most
+ * model_options.max_in_flight are in flight. Everything is allocated by model_create, model_allocate_cache and
+ * model_grow_swap_space; a step allocates nothing.
+ *
+ * A drafter is a second, smaller model that guesses what its target draws next (Leviathan et al., 2023). Both are on
+ * one backend, and the drafter uses the target's block tables and sampling state: the same block numbers, in cache
+ * tensors of its own, and the same random numbers, so that it draws what the target draws wherever their logits agree.
  *
  * This is all that other folders know of a model. What it is made of is in model_state.h.
  */
@@ -17,8 +21,13 @@
 #include "model/model_spec.h"
 #include "model/weights.h"
 
+#define MODEL_MAX_STEPS 8 /* in flight */
+
 struct model_options {
-    struct batch_limits limits;
+    struct batch_limits limits;   /* those of the target, for a drafter */
+    int32_t max_in_flight;        /* steps: 1 .. MODEL_MAX_STEPS; 0: 2 */
+    bool is_drafter;              /* model_attach gives it the target's state. It finds no log-probabilities */
+    int32_t num_passes;           /* of a drafter, for each step of this model, whose drafts it takes; 0: it has none */
     enum dtype dtype;             /* of activations */
     enum dtype cache_dtype;       /* of the KV cache */
     int32_t num_ids;              /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
@@ -60,7 +69,13 @@ enum status model_capture(struct model *m, struct error *err);
 /* Waits until the weights are on the device. Call it before the first step; warming up and capturing need no weights.
  */
 enum status model_wait_for_weights(struct model *m, struct error *err);
-void model_destroy(struct model *m); /* NULL is allowed */
+void model_destroy(struct model *m); /* NULL is allowed; a drafter before its target */
+
+/* Connects a drafter with its target, right after both were created. */
+void model_attach(struct model *drafter, const struct model *target);
+/* Makes the tokens that the drafter's last submitted step draws known to the target: batch_device_draft of this pass
+ * names them. */
+void model_take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples);
 
 /* Sets the sampling state and the tokens so far, [num_tokens], of a sequence that has taken this state index. Call it
  * before the first submit of a batch that names the state index. */

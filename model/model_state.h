@@ -19,15 +19,17 @@ struct token_results {
     float *top_logprobs;
 };
 
-/* What stays on the device from step to step, and what a step finds. S = max_num_seqs, T = max_num_tokens. */
+/* What stays on the device from step to step, and what a step finds. S = max_num_seqs, E = batch_max_entries, T =
+ * max_num_tokens. */
 struct device_state {
+    /* Of a drafter, these three are the target's. */
     int32_t *block_tables;           /* [num_groups, S, max_blocks] */
     struct sampling_state *sampling; /* [S] by state_index */
     int32_t *history;                /* [S, max_model_len] tokens by state_index */
     float *cos_sin[MODEL_MAX_ROPES]; /* [rope_table_rows, rope_rotary_dim] */
-    struct token_results samples;    /* [S] of the last step; a step reads token_ids before it writes its own */
+    struct token_results samples;    /* [E] of the last step; a step reads token_ids before it writes its own */
     struct token_results targets;    /* [T] */
-    float *kept_logits;              /* [S, vocab_size] before sampling, with keep_logits; else NULL */
+    float *kept_logits;              /* [E, vocab_size] before sampling, with keep_logits; else NULL */
 };
 
 /* The results of a step in pinned host memory. */
@@ -57,11 +59,11 @@ struct model {
     struct step_inputs inputs;
     struct device_state state;
     struct decoder decoder;
-    struct decode_graphs graphs;
+    struct decode_graphs graphs, draft_graphs; /* of decodes without drafts, and with them */
     struct swap_space swap;
-    struct step_results results[2];        /* by parity of the step, as the staging memory of inputs */
-    int64_t submitted, collected;          /* steps */
-    struct sampling_needs *sampling_needs; /* [S] by state_index */
+    struct step_results results[MODEL_MAX_STEPS]; /* [options.max_in_flight] a ring, as the staging memory of inputs */
+    int64_t submitted, collected;                 /* steps */
+    struct sampling_needs *sampling_needs;        /* [S] by state_index; of a drafter the target's */
 };
 
 #endif

@@ -21,33 +21,36 @@ void model_set_sampling_state(struct model *m, int32_t state_index, const struct
                 (int64_t)num_tokens * (int64_t)sizeof *tokens, NULL);
 }
 
-static bool samples_every_token(const struct batch *batch)
+/* Whether the samples are from the first tokens, one from each. */
+static bool samples_first_tokens(const struct batch *batch)
 {
-    if (batch->num_samples != batch->num_tokens) return false;
     for (int32_t i = 0; i < batch->num_samples; i++)
         if (batch->logits_indices[i] != i) return false;
     return true;
 }
 
-/* The graph that computes the batch, or NULL. Graphs neither wait for swaps nor measure scales. */
-static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch, bool all_sampled)
+/* The graph that computes the batch, or NULL. It computes logits of all tokens. Graphs neither wait for swaps nor
+ * measure scales. */
+static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch)
 {
-    if (batch->num_decodes != batch->num_seqs || !all_sampled || swap_is_needed(batch) || m->cache.measure_scales)
+    if (batch->num_decodes != batch->num_seqs || !samples_first_tokens(batch) || swap_is_needed(batch) ||
+        m->cache.measure_scales)
         return NULL;
-    return decode_graphs_find(&m->graphs, batch->num_seqs);
+    return decode_graphs_find(batch->num_drafts > 0 ? &m->draft_graphs : &m->graphs, batch->num_seqs);
 }
 
-static struct step_shape shape_of(const struct model *m, const struct batch *batch, bool all_sampled)
+static struct step_shape shape_of(const struct model *m, const struct batch *batch)
 {
     return (struct step_shape){
         .num_tokens = batch->num_tokens,
         .num_seqs = batch->num_seqs,
         .num_decodes = batch->num_decodes,
+        .num_drafts = batch->num_drafts,
         .num_samples = batch->num_samples,
         .num_targets = batch->num_targets,
         .max_query_len = batch->max_query_len,
         .max_seq_len = batch->max_seq_len,
-        .all_sampled = all_sampled,
+        .all_sampled = batch->num_samples == batch->num_tokens && samples_first_tokens(batch),
         .measures_scales = m->cache.measure_scales,
         .swapped = swap_is_needed(batch) ? m->swap.swapped : NULL,
     };
@@ -112,10 +115,12 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     args.states = s->sampling;
     args.history = s->history;
     args.history_stride = m->options.limits.max_model_len;
+    if (batch->num_drafts > 0) args.drafts = m->inputs.sampled_drafts;
     for (int32_t i = 0; i < batch->num_samples; i++) {
         const struct sampling_needs *needs = &m->sampling_needs[batch->sample_state_indices[i]];
         args.any_processing |= needs->processing;
         args.any_random |= needs->random;
+        if (m->options.is_drafter) continue;
         args.any_logprobs |= needs->num_logprobs >= 0;
         if (needs->num_logprobs > args.top_stride) args.top_stride = needs->num_logprobs;
     }
@@ -129,10 +134,10 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     b->sample(b, &args);
 }
 
-/* The buffer of the logits has a row for each sequence, and a prompt more targets than that: so many at a time. */
+/* The buffer of the logits has a row for each entry, and a prompt more targets than that: so many at a time. */
 static void score_targets(struct model *m, const struct batch *batch, struct step_results *results)
 {
-    const int32_t most = m->options.limits.max_num_seqs, top = batch->num_target_tops;
+    const int32_t most = batch_max_entries(&m->options.limits), top = batch->num_target_tops;
     const struct token_results *all = &m->state.targets;
     results->num_targets = batch->num_targets;
     results->target_top_stride = top;
@@ -173,18 +178,18 @@ static void download(struct model *m, const struct step_results *r)
 
 enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
 {
-    if (m->submitted - m->collected >= 2)
-        return error_set(err, STATUS_INTERNAL, "two steps are in flight already; collect one first");
-    const int parity = (int)(m->submitted & 1);
-    struct step_results *results = &m->results[parity];
-    const bool all_sampled = samples_every_token(batch);
-    const struct decode_graph *graph = find_graph(m, batch, all_sampled);
-    step_inputs_upload(&m->inputs, m->backend, batch, graph ? graph->num_seqs : 0, parity);
+    const int32_t most = m->options.max_in_flight;
+    if (m->submitted - m->collected >= most)
+        return error_set(err, STATUS_INTERNAL, "%d steps are in flight already; collect one first", most);
+    const int place = (int)(m->submitted % most);
+    struct step_results *results = &m->results[place];
+    const struct decode_graph *graph = find_graph(m, batch);
+    step_inputs_upload(&m->inputs, m->backend, batch, graph ? graph->num_seqs : 0, place);
     move_blocks(m, batch);
     if (graph) {
         m->backend->graph_launch(m->backend, graph->graph);
     } else {
-        const struct step_shape shape = shape_of(m, batch, all_sampled);
+        const struct step_shape shape = shape_of(m, batch);
         if (!decoder_forward(&m->decoder, &shape)) return error_set(err, STATUS_CANCELLED, "the step was cancelled");
         if (stores_tokens(batch)) m->cache.measure_scales = false;
     }
@@ -210,7 +215,7 @@ static struct sample_output output_of(const struct token_results *r, int32_t cou
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
     if (m->collected == m->submitted) return error_set(err, STATUS_INTERNAL, "no step is in flight");
-    struct step_results *results = &m->results[m->collected & 1];
+    struct step_results *results = &m->results[m->collected % m->options.max_in_flight];
     enum status status = m->backend->event_synchronize(m->backend, results->done, err);
     if (status != STATUS_OK) return status;
     m->collected++;
@@ -220,6 +225,13 @@ enum status model_collect(struct model *m, struct sample_output *out, struct err
         out->targets = &results->target_output;
     }
     return STATUS_OK;
+}
+
+void model_take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples)
+{
+    int32_t *ids = target->state.samples.token_ids + (int64_t)(pass + 1) * batch_max_entries(&target->options.limits);
+    target->backend->copy(target->backend, ids, drafter->state.samples.token_ids, num_samples * (int64_t)sizeof *ids,
+                          NULL);
 }
 
 const float *model_logits(const struct model *m)

@@ -40,8 +40,9 @@ static bool allocate_arrays(struct scheduler *s)
     bool ok = (s->free_state_indices = calloc(seqs, sizeof *s->free_state_indices)) &&
               (s->plan = calloc(seqs, sizeof *s->plan)) && (s->choices = calloc(seqs, sizeof *s->choices)) &&
               (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(rows, sizeof *s->events)) &&
-              (s->drafted = calloc(seqs, sizeof *s->drafted)) && (s->parents = calloc(seqs, sizeof *s->parents)) &&
-              (s->holders = calloc(seqs, sizeof *s->holders));
+              (s->drafted = calloc(seqs, sizeof *s->drafted)) &&
+              (s->scheduled_runs = calloc(seqs, sizeof *s->scheduled_runs)) &&
+              (s->parents = calloc(seqs, sizeof *s->parents)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
         ok = (s->steps[i].sampled = calloc(rows, sizeof *s->steps[i].sampled)) &&
              (s->steps[i].drafts = calloc(rows, sizeof *s->steps[i].drafts)) &&
@@ -90,6 +91,7 @@ void scheduler_destroy(struct scheduler *s)
     free(s->admitted);
     free(s->events);
     free(s->drafted);
+    free(s->scheduled_runs);
     free(s->parents);
     free(s->holders);
     free(s);
@@ -168,7 +170,8 @@ void scheduler_set_drafts(struct scheduler *s, struct sequence *seq, const int32
     if (count > room) count = room;
     if (count > s->drafts_left) count = s->drafts_left;
     if (count <= 0 || seq->num_drafts > 0) return;
-    memcpy(seq->tokens + seq->num_tokens, drafts, (size_t)count * sizeof *drafts);
+    s->on_device = !drafts;
+    if (drafts) memcpy(seq->tokens + seq->num_tokens, drafts, (size_t)count * sizeof *drafts);
     seq->num_drafts = count;
     s->drafts_left -= count;
     s->drafted[s->num_drafted++] = seq;
@@ -202,9 +205,9 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
 static enum status schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
 {
     batch_clear(batch);
-    *out = (struct schedule){.result = SCHEDULE_EMPTY, .admitted = s->admitted};
+    *out = (struct schedule){.result = SCHEDULE_EMPTY, .admitted = s->admitted, .runs = s->scheduled_runs};
     if (s->unsound) return soundness(s, err);
-    s->num_choices = s->num_admitted = 0;
+    s->num_choices = s->num_admitted = s->num_scheduled_runs = 0;
     s->budget = s->config.limits.max_num_tokens;
     if (s->in_flight == SCHEDULER_MAX_STEPS) {
         out->result = SCHEDULE_COLLECT_FIRST;
@@ -223,6 +226,7 @@ static enum status schedule(struct scheduler *s, struct batch *batch, struct sch
     }
     if (batch->num_seqs > 0) out->result = SCHEDULE_BATCH;
     out->num_admitted = s->num_admitted;
+    out->num_runs = s->num_scheduled_runs;
     return STATUS_OK;
 }
 
@@ -307,12 +311,16 @@ static int32_t collect_targets(struct scheduler *s, struct step *step, const str
 }
 
 /* Of a run's drafts, those that are the tokens drawn in their places. The others are rolled back. */
-static int32_t accept_drafts(struct scheduler *s, struct sequence *seq, const int32_t *drafts, const int32_t *drawn)
+static int32_t accept_drafts(struct scheduler *s, const struct step *step, const struct sample_output *samples,
+                             int32_t first)
 {
-    const int32_t count = seq->num_drafts;
+    struct sequence *seq = step->sampled[first];
+    const int32_t *drawn = samples->token_ids + first, *drafts = step->drafts + first, count = seq->num_drafts;
     int32_t accepted = 0;
     struct error err;
-    while (accepted < count && drawn[accepted] == drafts[accepted]) accepted++;
+    while (accepted < count && drawn[accepted] >= 0 &&
+           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))
+        accepted++;
     seq->num_drafts = 0;
     s->runs++;
     s->drafts += count;
@@ -331,7 +339,7 @@ static int32_t collect_sequence(struct scheduler *s, const struct step *step, co
     struct sequence *seq = step->sampled[first];
     if (seq->status == SEQUENCE_FINISHED) return 0;
     const int32_t *drawn = samples->token_ids + first;
-    const int32_t accepted = seq->num_drafts == 0 ? 0 : accept_drafts(s, seq, step->drafts + first, drawn);
+    const int32_t accepted = seq->num_drafts == 0 ? 0 : accept_drafts(s, step, samples, first);
     int32_t count = 0;
     if (!seq->request->beams) seq->num_pending--;
     while (count <= accepted && seq->status != SEQUENCE_FINISHED) {

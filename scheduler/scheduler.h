@@ -99,6 +99,12 @@ enum schedule_result {
     SCHEDULE_COLLECT_FIRST /* a decision needs the step in flight: collect it and ask again */
 };
 
+/* A sequence whose drafts a step computes. */
+struct scheduled_run {
+    struct sequence *seq; /* has num_drafts */
+    int32_t entry;        /* of its last token; those of the drafts follow */
+};
+
 struct schedule {
     enum schedule_result result;
     /* [num_admitted] the sequences that this step starts, for the first time or again: their sampling state and tokens
@@ -107,6 +113,9 @@ struct schedule {
      * from the first sequence's last token. */
     struct sequence *const *admitted;
     int32_t num_admitted;
+    /* [num_runs] the step's runs, in the order of their entries. Owned by the scheduler, valid until the next call. */
+    const struct scheduled_run *runs;
+    int32_t num_runs;
 };
 
 /* A beam of the next step: the sequence that it continues, by index, and its next token. */
@@ -159,7 +168,8 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
  * one token to compute, no token pending, and room for another token behind it. Returns how many. */
 int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out);
 /* Gives such a sequence drafts[count], of which there may be more than it has room for, for the next call of
- * scheduler_schedule, which must follow. */
+ * scheduler_schedule, which must follow. NULL: a drafter on the device makes them once the step is scheduled, and puts
+ * what names them into the batch; then all drafts of the step are of this kind. */
 void scheduler_set_drafts(struct scheduler *s, struct sequence *seq, const int32_t *drafts, int32_t count);
 
 /* Fills `batch`, which was made for config.limits.

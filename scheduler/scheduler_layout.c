@@ -115,12 +115,27 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
     }
 }
 
+/* The drafts are the rows behind the first, and what the samples before them are compared with. */
+static void add_drafts(struct scheduler *s, struct batch *batch, const struct choice *c)
+{
+    struct step *step = step_of(s);
+    const int32_t row = batch->num_tokens - c->num_drafts, sample = batch->num_samples - c->num_drafts;
+    step->on_device = s->on_device;
+    for (int32_t i = 0; i < c->num_drafts; i++) {
+        const int32_t index = batch->num_drafts + i;
+        if (s->on_device) batch->token_ids[row + i] = 0;
+        batch->sampled_drafts[sample + i] = s->on_device ? -1 : batch->token_ids[row + i];
+        step->drafts[sample + i - 1] = s->on_device ? index : batch->token_ids[row + i];
+    }
+    batch->num_drafts += c->num_drafts;
+}
+
 /* The last known token, and the drafts. */
 static void add_run(struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     struct sequence *seq = c->seq;
-    const int32_t *drafts = seq->tokens + seq->num_tokens;
-    const int32_t row = batch->num_tokens, sample = batch->num_samples, output = c->start + 1 - seq->prompt_len;
+    const int32_t row = batch->num_tokens, output = c->start + 1 - seq->prompt_len;
+    s->scheduled_runs[s->num_scheduled_runs++] = (struct scheduled_run){seq, batch->num_seqs};
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
     if (batch->max_query_len == 0) batch->max_query_len = 1;
@@ -128,9 +143,7 @@ static void add_run(struct scheduler *s, struct batch *batch, const struct choic
         add_entry(batch, seq, c->start + i + 1, row + i + 1);
         add_row(s, batch, seq, row + i, output + i);
     }
-    for (int32_t i = 0; i < c->num_drafts; i++)
-        step_of(s)->drafts[sample + i] = batch->sampled_drafts[sample + i + 1] = drafts[i];
-    batch->num_drafts += c->num_drafts;
+    add_drafts(s, batch, c);
     seq->num_pending++;
     seq->last_step = s->num_steps;
 }

@@ -43,7 +43,9 @@ struct target_run {
 /* A submitted step: the sequence that each of its samples belongs to, and whose targets it has. */
 struct step {
     struct sequence **sampled; /* [num_sampled] those of a run follow one another */
-    int32_t *drafts; /* [num_sampled] the draft that this sample's token makes true; -1: none, or the run ends */
+    int32_t *drafts; /* [num_sampled] the draft that this sample's token makes true, or which it is of the step's, if
+                                  on_device; -1: none, or the run ends */
+    bool on_device;  /* a drafter on the device makes the drafts */
     int32_t num_sampled;
     int32_t num_runs;
     struct target_run *runs; /* [num_runs] in the order of the batch's targets */
@@ -73,6 +75,7 @@ struct scheduler {
     /* ---- scheduler.c: drafts for the step that is scheduled next ---- */
     struct sequence **drafted; /* [num_drafted] the sequences that have some */
     int32_t num_drafted, drafts_left;
+    bool on_device; /* a drafter on the device makes them */
 
     /* ---- scheduler.c adds and removes requests; scheduler_admit.c and scheduler_release.c move them ---- */
     /* By rank: the tail of `running` is the youngest, and a preempted request often becomes the head of `waiting`,
@@ -106,6 +109,8 @@ struct scheduler {
     /* ---- scheduler_layout.c ---- */
     struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
     int32_t num_choices;
+    struct scheduled_run *scheduled_runs; /* [num_scheduled_runs] */
+    int32_t num_scheduled_runs;
     int64_t num_steps, num_tokens;
     int64_t blocks_swapped_out, blocks_swapped_in;
 

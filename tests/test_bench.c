@@ -165,6 +165,89 @@ static void lengths_follow_the_seed(void **state)
     assert_int_not_equal(tokens[0], tokens[2]);
 }
 
+/* Of the drafts of a benchmark: how many, how many were accepted, how many runs they were in. */
+struct drafts {
+    int64_t runs, drafted, accepted;
+    double length;
+};
+
+static struct drafts read_drafts(const json_t *json)
+{
+    return (struct drafts){json_require_integer(json, "spec_decode_num_drafts"),
+                           json_require_integer(json, "spec_decode_draft_tokens"),
+                           json_require_integer(json, "spec_decode_accepted_tokens"),
+                           json_require_number(json, "spec_decode_acceptance_length")};
+}
+
+/* Right drafts: the first token is the prefill's, and each run of 3 drafts gives 4 more, but the last. */
+static void latency_accepts_all_drafts_or_none(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "41", "--num-iters", "2",
+          "--batch-size", "2", "--num-speculative-tokens", "3", "--synthetic-acceptance-rate", "1", NULL);
+    json_t *json = program_json(&p);
+    struct drafts d = read_drafts(json);
+    assert_int_equal(d.runs, 2 * 2 * 10);
+    assert_int_equal(d.drafted, 3 * d.runs);
+    assert_int_equal(d.accepted, d.drafted);
+    assert_float_equal(d.length, 4, 1e-6);
+    assert_int_equal(json_require_integer(json, "num_speculative_tokens"), 3);
+    check_distribution(json, "step");
+    const double step = json_require_number(json, "mean_step_ms");
+    assert_float_equal(json_require_number(json, "decode_throughput") * step / 1e3, 2 * 4, 1e-3);
+    json_decref(json);
+    program_free(&p);
+    bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "11", "--num-iters", "1",
+          "--num-speculative-tokens", "1", "--synthetic-acceptance-rate", "0", NULL);
+    json = program_json(&p);
+    d = read_drafts(json);
+    assert_int_equal(d.accepted, 0);
+    assert_int_equal(d.drafted, 9); /* the last token needs none behind it */
+    assert_float_equal(d.length, 1, 1e-6);
+    json_decref(json);
+    program_free(&p);
+}
+
+/* A draft is accepted with the probability that was asked for if those before it are: 0.5 + 0.25 + ... */
+static void throughput_accepts_a_share_of_drafts(void **state)
+{
+    struct program p;
+    bench(&p, *state, "throughput", "--json", "--input-len", "5:30", "--output-len", "100:200", "--num-prompts", "8",
+          "--num-iters", "1", "--num-speculative-tokens", "7", "--synthetic-acceptance-rate", "0.5", NULL);
+    json_t *json = program_json(&p);
+    const struct drafts d = read_drafts(json);
+    assert_int_equal(json_require_integer(json, "completed"), 8);
+    assert_in_range(json_require_integer(json, "total_output_tokens"), 800, 1600);
+    assert_float_equal(d.length, 1 + 0.5 * (1 - 1 / 128.0) / 0.5, 0.2);
+    assert_in_range(d.drafted, 6 * d.runs, 7 * d.runs); /* fewer at the end of an answer */
+    json_decref(json);
+    program_free(&p);
+}
+
+static void synthetic_requests_without_drafts(void **state)
+{
+    struct program p;
+    bench(&p, *state, "latency", "--json", "--input-len", "20", "--output-len", "6", "--num-iters", "1",
+          "--synthetic-acceptance-rate", "none", NULL);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_require_integer(json, "num_speculative_tokens"), 0);
+    assert_null(json_object_get(json, "spec_decode_num_drafts"));
+    json_decref(json);
+    program_free(&p);
+    bench(&p, *state, "latency", "--synthetic-acceptance-rate", "0.5", "--speculative-model", "ngram", NULL);
+    assert_int_equal(p.exit_status, 2);
+    assert_non_null(strstr(p.err.data, "leave out the drafter ngram of --speculative-model"));
+    program_free(&p);
+    static const char *const bad[] = {"1.5", "-0.1", "nan", "x", "0.5x"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        bench(&p, *state, "throughput", "--synthetic-acceptance-rate", bad[i], NULL);
+        assert_int_equal(p.exit_status, 2);
+        assert_non_null(
+            strstr(p.err.data, "--synthetic-acceptance-rate: expected a number from 0 to 1, or none, got '"));
+        program_free(&p);
+    }
+}
+
 static void prefill_counts_prompt_tokens(void **state)
 {
     struct program p;
@@ -677,6 +760,9 @@ int main(void)
         cmocka_unit_test(one_thread_is_one_thread),
         cmocka_unit_test(latency_counts_quantized_weights),
         cmocka_unit_test(latency_has_every_time),
+        cmocka_unit_test(latency_accepts_all_drafts_or_none),
+        cmocka_unit_test(throughput_accepts_a_share_of_drafts),
+        cmocka_unit_test(synthetic_requests_without_drafts),
         cmocka_unit_test(one_token_has_no_time_per_output_token),
         cmocka_unit_test(throughput_counts_what_was_asked_for),
         cmocka_unit_test(lengths_follow_the_seed),

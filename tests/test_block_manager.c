@@ -1076,6 +1076,125 @@ static void test_swaps_of_blocks_of_two_sizes(void **state)
     close_fixture(&f);
 }
 
+/* ---- Rollback ---- */
+
+/* Computes the sequence's newest token, which is not computed yet, and `drafts` more, as a run does. */
+static void compute_run(struct fixture *f, struct sequence *seq, int32_t drafts)
+{
+    struct block_pair copies[KV_MAX_GROUPS];
+    struct error err;
+    int32_t num_copies = 0;
+    const int32_t end = seq->num_tokens + drafts;
+    assert_int_equal(block_manager_append(&f->m, seq, end, copies, &num_copies, &err), STATUS_OK);
+    assert_int_equal(num_copies, 0);
+    for (int32_t i = 0; i < drafts; i++) seq->tokens[seq->num_tokens + i] = 1000 + i;
+    for (int32_t g = 0; g < f->m.limits.num_groups; g++) seq->num_uploaded[g] = seq->tables[g].num_blocks;
+    compute_to(f, seq, end);
+}
+
+/* After a rollback to `kept` tokens each table has their blocks alone, filled so far; the others are free. */
+static void check_rolled_back(const struct fixture *f, const struct sequence *seq, int32_t kept)
+{
+    int32_t held = 0;
+    assert_int_equal(seq->num_computed, kept);
+    assert_true(seq->num_writable >= 0);
+    for (int32_t g = 0; g < f->m.limits.num_groups; g++) {
+        const struct block_table *t = &seq->tables[g];
+        const int32_t size = SIZE << f->m.limits.block_shifts[g];
+        assert_int_equal(t->num_blocks, (kept + size - 1) / size);
+        assert_int_equal(seq->num_uploaded[g], t->num_blocks);
+        assert_true(seq->num_writable <= t->num_blocks * size);
+        for (int32_t i = t->first; i < t->num_blocks; i++, held++)
+            assert_int_equal(f->m.pool.blocks[t->blocks[i]].filled, kept - i * size < size ? kept - i * size : size);
+    }
+    assert_int_equal(block_pool_num_in_use(&f->m.pool), held);
+    for (int32_t b = 1; b < f->m.pool.end; b++) /* only what has left a window can be found */
+        assert_true(f->m.pool.blocks[b].ref_count > 0 || f->m.pool.blocks[b].prefix == PREFIX_NONE ||
+                    seq->tables[0].first + seq->tables[f->m.limits.num_groups > 1].first > 0);
+}
+
+/* A prompt of `length`, a token and a run of `drafts`, of which `accepted` are kept; then another run. */
+static void roll_back(struct fixture *f, int32_t length, int32_t drafts, int32_t accepted)
+{
+    struct error err;
+    struct sequence *seq = hold(f, 0, length);
+    const int32_t kept = length + 1 + accepted;
+    seq->tokens[seq->num_tokens++] = 500;
+    compute_run(f, seq, drafts);
+    assert_int_equal(seq->num_hashed, f->m.caching ? (length + 1) / SIZE : 0); /* none with a draft */
+    assert_int_equal(block_manager_rollback(&f->m, seq, kept, &err), STATUS_OK);
+    check_rolled_back(f, seq, kept);
+    check(f);
+    seq->num_tokens += accepted;
+    seq->tokens[seq->num_tokens++] = 501;
+    block_manager_hash(&f->m, seq);
+    assert_int_equal(seq->num_hashed, f->m.caching ? kept / SIZE : 0);
+    compute_run(f, seq, drafts);
+    release(f, seq);
+    assert_int_equal(block_pool_num_in_use(&f->m.pool), 0);
+}
+
+/* At every place of a block, for every number of drafts, with one block size and several, with and without windows. */
+static void test_a_rollback_keeps_what_was_accepted(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t num_groups, windows[3], shifts[3];
+    } cases[] = {{1, {0}, {0}},
+                 {1, {5}, {0}},
+                 {1, {SIZE}, {1}},
+                 {2, {0, 7}, {0, 0}},
+                 {2, {0, 0}, {2, 0}},
+                 {2, {SIZE + 2, 0}, {0, 1}},
+                 {3, {0, 3, 0}, {1, 0, 2}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int32_t length = 1; length <= 4 * SIZE; length++)
+            for (int32_t drafts = 1; drafts <= MAX_DRAFTS; drafts++) {
+                const int32_t accepted = (length + drafts) % drafts;
+                struct fixture f;
+                open_sizes(&f, 60, length % 2 == 0, cases[i].num_groups, cases[i].windows, cases[i].shifts);
+                roll_back(&f, length, drafts, accepted);
+                close_fixture(&f);
+            }
+}
+
+/* Blocks that come back by a rollback are the first that are taken again, and count as gains. */
+static void test_a_rollback_returns_blocks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_fixture(&f, 4, true);
+    struct sequence *seq = hold(&f, 0, 2 * SIZE - 1);
+    seq->tokens[seq->num_tokens++] = 500;
+    compute_run(&f, seq, SIZE + 1); /* blocks 2 and 3 of the table hold drafts alone */
+    assert_int_equal(f.m.pool.num_free, 0);
+    const int64_t gains = f.m.gains;
+    assert_int_equal(block_manager_rollback(&f.m, seq, 2 * SIZE, &err), STATUS_OK);
+    assert_int_equal(f.m.pool.num_free, 2);
+    assert_int_equal(f.m.gains, gains + 2);
+    assert_int_equal(seq->num_writable, 2 * SIZE);
+    release(&f, hold(&f, 100, 2 * SIZE));
+    release(&f, seq);
+    close_fixture(&f);
+}
+
+/* A block that another sequence holds, or that can be found, has no drafts. */
+static void test_a_rollback_of_a_shared_block_is_an_error(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct error err;
+    open_fixture(&f, 4, true);
+    struct sequence *seq = hold(&f, 0, SIZE);
+    assert_int_equal(block_manager_rollback(&f.m, seq, SIZE - 1, &err), STATUS_INTERNAL);
+    assert_non_null(strstr(err.text, "block 1 keeps its first 7 slots"));
+    assert_int_equal(f.m.pool.blocks[1].filled, SIZE);
+    seq->num_computed = SIZE;
+    release(&f, seq);
+    close_fixture(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1111,6 +1230,9 @@ int main(void)
         cmocka_unit_test(test_a_hit_needs_the_large_blocks_of_a_window),
         cmocka_unit_test(test_a_fork_copies_the_larger_block_alone),
         cmocka_unit_test(test_swaps_of_blocks_of_two_sizes),
+        cmocka_unit_test(test_a_rollback_keeps_what_was_accepted),
+        cmocka_unit_test(test_a_rollback_returns_blocks),
+        cmocka_unit_test(test_a_rollback_of_a_shared_block_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,6 +218,45 @@ static void test_slots_are_filled_once_by_one_holder(void **state)
     block_pool_free(&pool);
 }
 
+static void cannot_unfill(struct block_pool *pool, int32_t block, int32_t filled)
+{
+    struct error err;
+    assert_int_equal(block_pool_unfill(pool, block, filled, &err), STATUS_INTERNAL);
+    char name[20];
+    snprintf(name, sizeof name, "block %d ", block);
+    assert_non_null(strstr(err.text, name));
+    check(pool);
+}
+
+/* Slots that count no more are filled again, from the first of them on. */
+static void test_slots_may_be_taken_back(void **state)
+{
+    (void)state;
+    struct block_pool pool = pool_of(2);
+    struct error err;
+    const int32_t block = take(&pool);
+    fill(&pool, block, 0, SIZE);
+    for (int32_t filled = SIZE; filled >= 0; filled--) {
+        assert_int_equal(block_pool_unfill(&pool, block, filled, &err), STATUS_OK);
+        if (filled < SIZE) cannot_fill(&pool, block, filled + 1, 1);
+        cannot_unfill(&pool, block, filled + 1); /* more than there are */
+    }
+    cannot_unfill(&pool, block, -1);
+    fill(&pool, block, 0, SIZE);
+    share(&pool, block);
+    cannot_unfill(&pool, block, 3); /* another holder reads them */
+    release(&pool, block);
+    block_pool_set_prefix(&pool, block, 5);
+    cannot_unfill(&pool, block, 3); /* they can be found */
+    assert_int_equal(pool.blocks[block].filled, SIZE);
+    block_pool_set_prefix(&pool, block, PREFIX_NONE);
+    release(&pool, block);
+    cannot_unfill(&pool, block, 0);
+    cannot_unfill(&pool, 0, 0);
+    cannot_unfill(&pool, 3, 0);
+    block_pool_free(&pool);
+}
+
 /* The check finds what it is for. */
 static void test_the_check_finds_damage(void **state)
 {
@@ -394,6 +433,7 @@ int main(void)
         cmocka_unit_test(test_a_forgotten_block_is_free),
         cmocka_unit_test(test_wrong_releases_name_the_block),
         cmocka_unit_test(test_slots_are_filled_once_by_one_holder),
+        cmocka_unit_test(test_slots_may_be_taken_back),
         cmocka_unit_test(test_the_check_finds_damage),
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_blocks_cost_no_memory_before_they_are_used),

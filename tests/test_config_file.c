@@ -76,6 +76,47 @@ static void test_order(void **state)
     unsetenv("QUIRE_MAX_MODEL_LEN");
 }
 
+/* The JSON of drafts: an object in a JSON file, quoted in lines. A short form comes before it wherever it stands. */
+static void test_speculation(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *flag, *file, *sentence; /* sentence NULL: accepted */
+        enum draft_method method;
+        int32_t tokens;
+    } cases[] = {
+        {NULL, "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 3}}", NULL, DRAFT_NGRAM,
+         3},
+        {NULL, "speculative-config: '{\"method\": \"suffix\", \"num_speculative_tokens\": 2}'\n", NULL, DRAFT_SUFFIX,
+         2},
+        {NULL, "speculative-model: ngram\nnum_speculative_tokens: 4\n", NULL, DRAFT_NGRAM, 4},
+        {NULL, "speculative-model: '[ngram]'\n", NULL, DRAFT_NGRAM, 7},
+        {NULL, "num-speculative-tokens: 4\nspeculative-config: '{\"method\": \"suffix\"}'\n", NULL, DRAFT_SUFFIX, 4},
+        {"--speculative-model=none", "{\"speculative_config\": {\"method\": \"ngram\"}}", NULL, DRAFT_NONE, 7},
+        {"--num-speculative-tokens=5",
+         "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 3}}", NULL, DRAFT_NGRAM, 5},
+        {"-sc={\"method\":\"suffix\"}",
+         "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 3}}", NULL, DRAFT_SUFFIX, 7},
+        {NULL, "{\"speculative_config\": {\"method\": \"medusa\"}}",
+         "speculative-config: method: expected ngram|suffix|draft_model|none, got 'medusa'"},
+        {NULL, "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 0}}",
+         "speculative-config: num_speculative_tokens is 0, but must be from 1 to 7"},
+        {NULL, "speculative-config: {}\n", ":1: objects, nested lists and texts of several lines are not read here"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct values v;
+        struct error err = {""};
+        const enum status status = parse(&v, cases[i].flag, cases[i].file, &err);
+        if ((status == STATUS_OK) != !cases[i].sentence) fail_msg("%s: %s", cases[i].file, err.text);
+        if (cases[i].sentence && !strstr(err.text, cases[i].sentence)) fail_msg("%s: %s", cases[i].file, err.text);
+        if (cases[i].sentence) continue;
+        if (v.engine.speculative.method != cases[i].method ||
+            v.engine.speculative.num_speculative_tokens != cases[i].tokens)
+            fail_msg("%s: method %d, %d tokens", cases[i].file, v.engine.speculative.method,
+                     v.engine.speculative.num_speculative_tokens);
+    }
+}
+
 /* A list that a flag gives is not lengthened by the file's. */
 static void test_lists(void **state)
 {
@@ -125,6 +166,9 @@ static void test_environment(void **state)
         {"QUIRE_ENFORCE_EAGER", "maybe", "QUIRE_ENFORCE_EAGER: expected true or false, got 'maybe'"},
         {"QUIRE_STOP_TOKEN_IDS", "x", "QUIRE_STOP_TOKEN_IDS: expected token ids"},
         {"QUIRE_CONFIG", "/nowhere/at/all", "/nowhere/at/all"},
+        {"QUIRE_SPECULATIVE_CONFIG", "{\"method\":\"ngram\",\"num_speculative_tokens\":9}",
+         "QUIRE_SPECULATIVE_CONFIG: num_speculative_tokens is 9, but must be from 1 to 7"},
+        {"QUIRE_SPECULATIVE_MODEL", "suffix", NULL},
         {"QUIRE_ENFORCE_EAGER", "Yes", NULL},
         {"QUIRE_HELP", "1", NULL},
     };
@@ -260,9 +304,9 @@ static void test_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_lists), cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_lines),    cmocka_unit_test(test_json),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_order),       cmocka_unit_test(test_speculation), cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_lines),       cmocka_unit_test(test_json),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

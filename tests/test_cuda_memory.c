@@ -159,7 +159,12 @@ static enum status make_model(struct backend *b, const struct model_spec *spec, 
                               int countdown, struct error *err)
 {
     const struct model_options options = {
-        .limits = {.max_num_tokens = 64, .max_num_seqs = 8, .max_model_len = 128, .block_size = 16, .num_groups = 1},
+        .limits = {.max_num_tokens = 64,
+                   .max_num_seqs = 8,
+                   .max_num_drafts = 7,
+                   .max_model_len = 128,
+                   .block_size = 16,
+                   .num_groups = 1},
         .copy_weights = true,
     };
     struct model *m = NULL;

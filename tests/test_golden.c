@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "base/random.h"
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "model/model_state.h"
@@ -61,6 +62,7 @@ struct fixture {
     struct batch batch;
     int32_t host_blocks; /* > 0: all blocks go through them in every step */
     bool at_position_0;
+    bool runs; /* the tokens of a step are a run, all of which is sampled from */
     bool grouped;
     struct grouped_blocks blocks;
     float *widened; /* with `mixed`: a matrix and its bias; with `wider`: those of a layer */
@@ -182,6 +184,7 @@ struct variant {
     enum dtype dtype, cache_dtype;
     int32_t chunk; /* tokens of a step at most */
     bool copy_weights, swaps;
+    bool runs;                           /* the tokens of a step, MAX_DRAFTS + 1 at most, are the entries of a run */
     bool grouped;                        /* layers with different windows have blocks of their own */
     int32_t fused;                       /* fused operations take steps of at most so many tokens; 0: there are none */
     bool mixed;                          /* the first layer's k_proj and its bias are made float32 */
@@ -233,8 +236,13 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
         .keep_logits = true,
         .copy_weights = variant->copy_weights,
     };
-    *f = (struct fixture){0};
+    *f = (struct fixture){.runs = variant->runs};
     find_folders(name, folder, golden, sizeof folder);
+    if (f->runs) { /* a step may have more samples than tokens */
+        options.limits.max_num_tokens = MAX_DRAFTS + 1;
+        options.limits.max_num_seqs = 4;
+        options.limits.max_num_drafts = MAX_DRAFTS;
+    }
     f->config = load_config(name);
     must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
     must(quantization_apply(&f->config.spec, variant->quantization, &err), &err);
@@ -264,7 +272,8 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     must(model_capture(f->model, &err), &err);
     must(model_wait_for_weights(f->model, &err), &err);
     must(batch_init(&f->batch, &options.limits, &err), &err);
-    f->logits = malloc((size_t)options.limits.max_num_seqs * (size_t)f->config.spec.vocab_size * sizeof *f->logits);
+    f->logits =
+        malloc((size_t)batch_max_entries(&options.limits) * (size_t)f->config.spec.vocab_size * sizeof *f->logits);
     assert_non_null(f->logits);
 }
 
@@ -302,6 +311,7 @@ static void swap_out_first(struct fixture *f)
     const struct batch both = *batch;
     struct sample_output nothing;
     batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
+    batch->num_drafts = 0;
     batch->num_swap_in = 0;
     run_step(f, &nothing);
     *batch = both;
@@ -397,7 +407,7 @@ static void swap_grouped(struct fixture *f)
         b->swap_in[b->num_swap_in++] = (struct block_pair){host, *held[k]};
         set_entry(f, place / MAX_BLOCKS, place % MAX_BLOCKS, *held[k]);
     }
-    if (b->seq_lens[0] % 2) swap_out_first(f);
+    if (b->max_seq_len % 2) swap_out_first(f);
 }
 
 /* Gives each KV cache group a table and slots. Every other step copies the blocks that it goes on
@@ -428,6 +438,28 @@ static void place_in_groups(struct fixture *f, int32_t first, int32_t end)
     }
 }
 
+static void add_sample(struct batch *b, int32_t token, int32_t draft)
+{
+    b->logits_indices[b->num_samples] = token;
+    b->sample_state_indices[b->num_samples] = 3;
+    b->output_positions[b->num_samples] = b->max_seq_len - b->num_tokens + token; /* behind a prompt of one token */
+    b->sampled_drafts[b->num_samples++] = draft;
+}
+
+/* Turns a sequence's query into a run that is sampled from. */
+static void make_run(struct batch *b)
+{
+    b->num_seqs = b->num_decodes = b->num_tokens;
+    b->num_drafts = b->num_tokens - 1;
+    b->max_query_len = 1;
+    for (int32_t i = 0; i < b->num_tokens; i++) {
+        b->query_start[i + 1] = i + 1;
+        b->seq_lens[i] = b->max_seq_len - b->num_tokens + 1 + i;
+        b->state_indices[i] = 3;
+        add_sample(b, i, i > 0 ? b->token_ids[i] : -1);
+    }
+}
+
 /* Tokens [first, end) of a prompt at state index 3; the logits of c->positions are wanted. */
 static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t first, int32_t end)
 {
@@ -449,12 +481,9 @@ static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t f
         place_in_groups(f, first, end);
     else
         place_tokens(b, first, end);
-    for (int32_t i = 0; i < c->num_positions; i++) {
-        if (c->positions[i] < first || c->positions[i] >= end) continue;
-        b->logits_indices[b->num_samples] = c->positions[i] - first;
-        b->sample_state_indices[b->num_samples] = 3;
-        b->output_positions[b->num_samples++] = 0;
-    }
+    if (f->runs) make_run(b);
+    for (int32_t i = 0; i < c->num_positions && !f->runs; i++)
+        if (c->positions[i] >= first && c->positions[i] < end) add_sample(b, c->positions[i] - first, -1);
 }
 
 /* The blocks of tokens before `first` go to the host, in this step or in one of their own before it, and come back
@@ -463,7 +492,7 @@ static void swap_batch(struct fixture *f, int32_t first, int32_t step)
 {
     const bool odd = step % 2 == 1;
     struct batch *batch = &f->batch;
-    const int32_t length = batch->seq_lens[0];
+    const int32_t length = batch->max_seq_len;
     batch->num_deltas = 0;
     for (int32_t t = 0; t < batch->num_tokens && odd; t++)
         batch->slot_mapping[t] += (21 - 2 * (batch->slot_mapping[t] / 16)) * 16; /* block b is 21 - b now */
@@ -483,13 +512,31 @@ struct squares {
     double difference, size;
 };
 
+static void fetch_logits(const struct fixture *f, int32_t num_rows)
+{
+    struct error err;
+    f->backend->copy(f->backend, f->logits, model_logits(f->model),
+                     (int64_t)num_rows * f->config.spec.vocab_size * (int64_t)sizeof *f->logits, NULL);
+    must(f->backend->stream_synchronize(f->backend, NULL, &err), &err);
+}
+
+/* Adds a row of the logits and what it should be. */
+static void add_row(struct squares *sum, const float *logits, const float *golden, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const double expected = golden[i], d = logits[i] - expected;
+        sum->difference += d * d;
+        sum->size += expected * expected;
+    }
+}
+
 /* Computes the prompt in chunks; over all wanted positions. */
 static struct squares run_case(struct fixture *f, const struct golden_case *c, int32_t chunk)
 {
-    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = c->num_prompt};
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1, .prompt_len = 1};
+    const int32_t vocab_size = f->config.spec.vocab_size;
     struct squares sum = {0, 0};
     int32_t done = 0;
-    struct error err;
     model_set_sampling_state(f->model, 3, &greedy, c->prompt, c->num_prompt);
     if (f->grouped) grouped_begin(f);
     for (int32_t first = 0; first < c->num_prompt; first += chunk) {
@@ -498,15 +545,11 @@ static struct squares run_case(struct fixture *f, const struct golden_case *c, i
         for (int32_t t = 0; f->at_position_0 && t < f->batch.num_tokens; t++) f->batch.positions[t] = 0;
         if (f->host_blocks && !f->grouped) swap_batch(f, first, first / chunk);
         run_step(f, &out);
-        f->backend->copy(f->backend, f->logits, model_logits(f->model),
-                         (int64_t)out.num_samples * f->config.spec.vocab_size * (int64_t)sizeof *f->logits, NULL);
-        must(f->backend->stream_synchronize(f->backend, NULL, &err), &err);
-        for (int32_t i = 0; i < out.num_samples * f->config.spec.vocab_size; i++) {
-            const double golden = c->logits[(int64_t)done * f->config.spec.vocab_size + i], d = f->logits[i] - golden;
-            sum.difference += d * d;
-            sum.size += golden * golden;
-        }
-        done += out.num_samples;
+        fetch_logits(f, out.num_samples);
+        for (int32_t i = 0; i < out.num_samples; i++)
+            if (!f->runs || (done < c->num_positions && c->positions[done] == first + i))
+                add_row(&sum, f->logits + (int64_t)i * vocab_size, c->logits + (int64_t)done++ * vocab_size,
+                        vocab_size);
     }
     assert_int_equal(done, c->num_positions);
     return sum;
@@ -693,7 +736,8 @@ static bool has_gated_mlp(const struct model_spec *spec)
     return false;
 }
 
-/* A backend with fused operations, in the layers that allow them: for decodes only, and for prefills too. */
+/* A backend with fused operations, in the layers that allow them: for decodes only, for prefills too, and for runs,
+ * whose attention is not fused. */
 static void test_logits_of_fused_operations(void **state)
 {
     (void)state;
@@ -704,10 +748,14 @@ static void test_logits_of_fused_operations(void **state)
         const bool plain_outputs = adds_plain_outputs(&config.spec);
         /* norm_linear needs an input norm and no pending output, as in the first layer. */
         const bool norms_input = plain_outputs || config.spec.layers[0].norm_placement != NORM_AFTER;
-        for (int decode = 0; decode < 2; decode++) {
+        for (int way = 0; way < 3; way++) {
+            static const int32_t chunks[] = {40, 1, MAX_DRAFTS + 1};
             struct fused_calls calls;
-            const struct variant variant = {
-                .chunk = decode ? 1 : 40, .copy_weights = true, .fused = decode ? 1 : 128, .calls = &calls};
+            const struct variant variant = {.chunk = chunks[way],
+                                            .copy_weights = true,
+                                            .fused = way == 1 ? 1 : 128,
+                                            .runs = way == 2,
+                                            .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
             assert_int_equal(calls.gate_up > 0, has_gated_mlp(&config.spec));
@@ -781,6 +829,145 @@ static void test_logits_of_groups(void **state)
         check_groups_of(name);
     }
     assert_true(with_windows >= 3 && most_groups >= 3);
+}
+
+/* Runs, whose entries read K and V that those before them write: in one group and in several, in float32 and in
+ * bfloat16, with blocks that go to the host between them. */
+static void test_logits_of_runs(void **state)
+{
+    (void)state;
+    const struct golden_choice chosen = golden_choose();
+    for (int i = 0; i < chosen.count; i++)
+        for (int j = 0; j < 4; j++) {
+            struct variant variant = {
+                .chunk = j % 2 ? 3 : MAX_DRAFTS + 1, .runs = true, .swaps = j % 2, .grouped = j / 2};
+            const double error = largest_error(chosen.names[i], &variant);
+            variant.dtype = variant.cache_dtype = DTYPE_BFLOAT16;
+            variant.copy_weights = true;
+            const double rounded = errors_of(chosen.names[i], &variant).together;
+            print_message("%s, runs of %d%s: relative error %.2g; in bfloat16 %.2g\n", chosen.names[i], variant.chunk,
+                          variant.grouped ? " in groups" : "", error, rounded);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
+            if (!(rounded < 1.5 * bfloat16_error(chosen.names[i])))
+                fail_msg("%s: in bfloat16 the logits are off by %g", chosen.names[i], rounded);
+        }
+}
+
+enum { RUN_PROMPT = 33, RUN_TOKENS = 100 };
+
+/* Computes tokens [first, end), a step of them at a time, and samples from the last. */
+static void compute_tokens(struct fixture *f, int32_t *tokens, int32_t first, int32_t end, struct sample_output *out)
+{
+    int32_t last = end - 1;
+    const struct golden_case c = {.prompt = tokens, .num_prompt = end, .positions = &last, .num_positions = 1};
+    for (int32_t next; first < end; first = next) {
+        next = end - first < MAX_DRAFTS + 1 ? end : first + MAX_DRAFTS + 1;
+        fill_batch(f, &c, first, next);
+        run_step(f, out);
+    }
+}
+
+/* Runs from the end of the prompt on, in which a random draft is wrong. Returns how many runs there were. */
+static int check_tokens_of_runs(struct fixture *f, const int32_t *expected, const float *logprobs, struct random *r)
+{
+    struct sample_output out;
+    int32_t tokens[RUN_TOKENS];
+    int runs = 0;
+    memcpy(tokens, expected, sizeof tokens);
+    f->runs = false;
+    compute_tokens(f, tokens, 0, RUN_PROMPT - 1, &out);
+    f->runs = true;
+    for (int32_t at = RUN_PROMPT - 1, length; at < RUN_TOKENS - 1; at += length, runs++) {
+        const int32_t left = RUN_TOKENS - 1 - at, longest = left < MAX_DRAFTS + 1 ? left : MAX_DRAFTS + 1;
+        const int32_t wrong = (int32_t)random_between(r, 1, MAX_DRAFTS + 3);
+        memcpy(tokens, expected, sizeof tokens);
+        if (wrong < longest) tokens[at + wrong] = (tokens[at + wrong] + 1) % f->config.spec.vocab_size;
+        compute_tokens(f, tokens, at, at + longest, &out);
+        length = wrong < longest ? wrong : longest;
+        for (int32_t i = 0; i < length; i++) {
+            assert_int_equal(out.token_ids[i], expected[at + 1 + i]);
+            assert_true(fabsf(out.logprobs[i] - logprobs[at + 1 + i]) < 1e-3f);
+        }
+    }
+    return runs;
+}
+
+/* Penalties see the drafts of a run, and after it the tokens that were drawn. */
+static void test_tokens_of_runs(void **state)
+{
+    (void)state;
+    struct random random = {1};
+    struct fixture f;
+    struct golden golden;
+    struct error err;
+    int32_t tokens[RUN_TOKENS], prompt[RUN_TOKENS] = {0};
+    float logprobs[RUN_TOKENS];
+    const struct sampling_state options = {.temperature = 0.8f,
+                                           .top_p = 0.95f,
+                                           .repetition_penalty = 1.3f,
+                                           .presence_penalty = 0.5f,
+                                           .frequency_penalty = 0.7f,
+                                           .seed = 11,
+                                           .prompt_len = 1};
+    run_need_device(); /* before anything is allocated */
+    must(golden_load(QUIRE_TEST_DATA "/golden/gqa", &golden, &err), &err);
+    fixture_open(&f, "gqa", &(struct variant){.runs = true});
+    if (f.backend->capture_begin) /* the largest step has a graph */
+        assert_int_equal(decode_graphs_find(&f.model->draft_graphs, MAX_DRAFTS + 1)->num_seqs, MAX_DRAFTS + 1);
+    assert_int_equal(golden.cases[2].num_prompt, RUN_PROMPT);
+    memcpy(tokens, golden.cases[2].prompt, RUN_PROMPT * sizeof *tokens);
+    f.runs = false;
+    model_set_sampling_state(f.model, 3, &options, tokens, RUN_PROMPT);
+    for (int32_t t = RUN_PROMPT; t < RUN_TOKENS; t++) {
+        struct sample_output out;
+        compute_tokens(&f, tokens, t == RUN_PROMPT ? 0 : t - 1, t, &out);
+        tokens[t] = out.token_ids[0], logprobs[t] = out.logprobs[0];
+    }
+    memcpy(prompt, tokens, RUN_PROMPT * sizeof *prompt);
+    model_set_sampling_state(f.model, 3, &options, prompt, RUN_TOKENS); /* nothing is left of the tokens drawn */
+    const int runs = check_tokens_of_runs(&f, tokens, logprobs, &random);
+    assert_in_range(runs, 12, 40);
+    fixture_close(&f);
+    golden_free(&golden);
+}
+
+/* A run, and behind it a prompt of one token that three sequences begin with: more samples than tokens. */
+static void test_logits_of_a_run_and_forks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct golden golden;
+    struct error err;
+    struct sample_output out;
+    struct squares sum = {0, 0};
+    run_need_device(); /* before anything is allocated */
+    must(golden_load(QUIRE_TEST_DATA "/golden/gqa", &golden, &err), &err);
+    fixture_open(&f, "gqa", &(struct variant){.runs = true});
+    const struct golden_case *one = &golden.cases[0], *run = &golden.cases[1];
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1};
+    struct batch *b = &f.batch;
+    assert_true(one->num_prompt == 1 && run->num_prompt == MAX_DRAFTS);
+    for (int32_t i = 0; i < 4; i++) model_set_sampling_state(f.model, i, &greedy, NULL, 0);
+    fill_batch(&f, run, 0, MAX_DRAFTS);
+    b->token_ids[MAX_DRAFTS] = one->prompt[0], b->positions[MAX_DRAFTS] = 0;
+    b->slot_mapping[MAX_DRAFTS] = 20 * 16;
+    b->deltas[b->num_deltas++] = (struct block_table_delta){.state_index = 0, .index = 0, .block = 20};
+    b->seq_lens[MAX_DRAFTS] = 1, b->state_indices[MAX_DRAFTS] = 0;
+    b->query_start[++b->num_seqs] = ++b->num_tokens;
+    for (int32_t i = 0; i < 3; i++) {
+        add_sample(b, MAX_DRAFTS, -1);
+        b->sample_state_indices[MAX_DRAFTS + i] = i, b->output_positions[MAX_DRAFTS + i] = 0;
+    }
+    run_step(&f, &out);
+    assert_int_equal(out.num_samples, MAX_DRAFTS + 3);
+    fetch_logits(&f, out.num_samples);
+    const int32_t size = f.config.spec.vocab_size;
+    for (int32_t i = 0; i < run->num_positions; i++)
+        add_row(&sum, f.logits + run->positions[i] * size, run->logits + i * size, size);
+    for (int32_t i = 0; i < 3; i++) add_row(&sum, f.logits + (MAX_DRAFTS + i) * size, one->logits, size);
+    assert_true(sqrt(sum.difference / sum.size) < float32_bound());
+    fixture_close(&f);
+    golden_free(&golden);
 }
 
 /* Narrow types round at every step, so the logits are only close; with a wrong rotation or mask they are not. In
@@ -936,6 +1123,9 @@ int main(void)
         cmocka_unit_test(test_logits_of_an_fp8_cache),
         cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_logits_of_groups),
+        cmocka_unit_test(test_logits_of_runs),
+        cmocka_unit_test(test_tokens_of_runs),
+        cmocka_unit_test(test_logits_of_a_run_and_forks),
         cmocka_unit_test(test_greedy_tokens),
         cmocka_unit_test(test_logits_of_fused_operations),
         cmocka_unit_test(test_logits_of_mixed_types),
@@ -947,7 +1137,8 @@ int main(void)
         cmocka_unit_test(test_logits_narrow_types),    cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_greedy_tokens),          cmocka_unit_test(test_logits_of_groups),
         cmocka_unit_test(test_logits_of_an_fp8_cache), cmocka_unit_test(test_logits_with_experts_on_the_host),
-        cmocka_unit_test(test_logits_copied_weights),
+        cmocka_unit_test(test_logits_copied_weights),  cmocka_unit_test(test_logits_of_runs),
+        cmocka_unit_test(test_tokens_of_runs),         cmocka_unit_test(test_logits_of_a_run_and_forks),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -19,9 +19,12 @@ enum { MAX_SAMPLES = 64, HISTORY = 64 };
 /* A batch of samples. Sample i has state index state_indices[i]. The results of sampling come back here. */
 struct sampling {
     int32_t count, vocab_size;
+    int32_t workspace_samples;                 /* the workspace is made for so many */
     float *logits;                             /* [count, vocab_size] */
     struct sampling_state states[MAX_SAMPLES]; /* by state index */
     int32_t state_indices[MAX_SAMPLES], output_positions[MAX_SAMPLES];
+    bool has_drafts;
+    int32_t drafts[MAX_SAMPLES];
     int32_t history[MAX_SAMPLES * HISTORY]; /* by state index */
     int32_t tokens[MAX_SAMPLES], ranks[MAX_SAMPLES];
     float logprobs[MAX_SAMPLES];
@@ -39,6 +42,7 @@ static struct sampling *sampling_new(int32_t count, int32_t vocab_size)
     struct sampling *s = calloc(1, sizeof *s);
     s->count = count;
     s->vocab_size = vocab_size;
+    s->workspace_samples = MAX_SAMPLES;
     s->logits = calloc((size_t)count * (size_t)vocab_size, sizeof *s->logits);
     for (int32_t i = 0; i < MAX_SAMPLES; i++) {
         s->states[i] = plain_state();
@@ -60,16 +64,16 @@ static void fetch(struct tensor *t, void *out)
     tensor_free(t);
 }
 
-static void workspace_for(struct test_backend *tb, int32_t vocab_size)
+static void workspace_for(struct test_backend *tb, const struct sampling *s)
 {
     const struct workspace_query query = {.max_num_tokens = 1,
-                                          .max_num_seqs = MAX_SAMPLES,
+                                          .max_num_seqs = s->workspace_samples,
                                           .max_model_len = HISTORY,
                                           .num_heads = 1,
                                           .head_size = 64,
                                           .block_size = 16,
                                           .max_in_features = 64,
-                                          .vocab_size = vocab_size};
+                                          .vocab_size = s->vocab_size};
     use_workspace(tb, &query);
 }
 
@@ -89,12 +93,13 @@ static void run(struct test_backend *tb, struct sampling *s)
 {
     struct backend *b = tb->b;
     const int64_t n = s->count, word = 4;
-    workspace_for(tb, s->vocab_size);
+    workspace_for(tb, s);
     int64_t logits_stride;
     struct tensor logits = tensor_padded_logits(tb, s->logits, n, s->vocab_size, &logits_stride);
     struct tensor states = tensor_bytes(b, s->states, (int64_t)sizeof s->states);
     struct tensor state_indices = tensor_bytes(b, s->state_indices, n * word);
     struct tensor output_positions = tensor_bytes(b, s->output_positions, n * word);
+    struct tensor drafts = tensor_bytes(b, s->drafts, n * word);
     struct tensor history = tensor_bytes(b, s->history, (int64_t)sizeof s->history);
     struct tensor tokens = tensor_poison(b, DTYPE_FLOAT32, n), ranks = tensor_poison(b, DTYPE_FLOAT32, n);
     struct tensor logprobs = tensor_poison(b, DTYPE_FLOAT32, n);
@@ -109,6 +114,7 @@ static void run(struct test_backend *tb, struct sampling *s)
                                .states = states.data,
                                .history = history.data,
                                .history_stride = HISTORY,
+                               .drafts = s->has_drafts ? drafts.data : NULL,
                                .token_ids = tokens.data,
                                .logprobs = logprobs.data,
                                .ranks = ranks.data,
@@ -120,6 +126,7 @@ static void run(struct test_backend *tb, struct sampling *s)
     fetch(&tokens, s->tokens), fetch(&ranks, s->ranks), fetch(&logprobs, s->logprobs);
     fetch(&top_ids, s->top_ids), fetch(&top_logprobs, s->top_logprobs), fetch(&history, s->history);
     tensor_free(&logits), tensor_free(&states), tensor_free(&state_indices), tensor_free(&output_positions);
+    tensor_free(&drafts);
     check_workspace(tb);
 }
 
@@ -428,6 +435,12 @@ static void top_k_keeps_ties(void **state)
     }
 }
 
+static void randomize_logits(struct sampling *s, int32_t i, struct random *r)
+{
+    for (int32_t j = 0; j < s->vocab_size; j++)
+        s->logits[(int64_t)i * s->vocab_size + j] = (float)(12 * random_uniform(r) * random_uniform(r) - 4);
+}
+
 /* A sample with random options, history and logits. */
 static void randomize(struct sampling *s, int32_t i, struct random *r)
 {
@@ -455,8 +468,7 @@ static void randomize(struct sampling *s, int32_t i, struct random *r)
     row->num_logprobs = (int32_t)random_between(r, -1, SAMPLING_MAX_TOP);
     s->output_positions[i] = (int32_t)random_between(r, 0, HISTORY / 2 - 1);
     for (int j = 0; j < HISTORY; j++) history[j] = (int32_t)random_between(r, 0, j % 2 ? 5 : s->vocab_size - 1);
-    for (int32_t j = 0; j < s->vocab_size; j++)
-        s->logits[(int64_t)i * s->vocab_size + j] = (float)(12 * random_uniform(r) * random_uniform(r) - 4);
+    randomize_logits(s, i, r);
 }
 
 static void check_logprobs(const struct test_backend *tb, const struct sampling *s, int32_t i,
@@ -536,6 +548,142 @@ static void batch_does_not_matter(void **state)
     }
 }
 
+/* ---- runs ---- */
+
+enum { RUN_SAMPLES = 40, LONGEST_RUN = 1 + MAX_DRAFTS };
+
+/* Where the runs begin: run k is the samples starts[k], ..., starts[k + 1] - 1. */
+struct runs {
+    int32_t count, starts[RUN_SAMPLES + 1];
+    int32_t accepted[RUN_SAMPLES]; /* the first so many drafts of a run are what plain calls draw */
+};
+
+/* Logits of few tokens are near the largest, so that a penalty often changes which is drawn. */
+static void random_runs(struct sampling *s, struct runs *runs, bool plain, struct random *r)
+{
+    *runs = (struct runs){0};
+    for (int32_t first = 0, length; first < s->count; first += length) {
+        length = (int32_t)random_between(r, 1, LONGEST_RUN);
+        if (length > s->count - first) length = s->count - first;
+        const int32_t state = (runs->count * 7 + 3) % MAX_SAMPLES;
+        s->state_indices[first] = state;
+        randomize(s, first, r);
+        s->output_positions[first] %= HISTORY / 2 - LONGEST_RUN;
+        if (plain) s->states[state] = (struct sampling_state){.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+        for (int32_t i = first; i < first + length; i++) {
+            randomize_logits(s, i, r);
+            for (int32_t j = 20; j < s->vocab_size; j++) s->logits[i * s->vocab_size + j] -= 4;
+            s->state_indices[i] = state;
+            s->output_positions[i] = s->output_positions[first] + i - first;
+        }
+        runs->starts[runs->count++] = first;
+    }
+    runs->starts[runs->count] = s->count;
+}
+
+static void copy_sample(struct sampling *to, int32_t i, const struct sampling *from, int32_t j)
+{
+    memcpy(to->logits + (int64_t)i * to->vocab_size, from->logits + (int64_t)j * to->vocab_size,
+           sizeof *to->logits * (size_t)to->vocab_size);
+    to->state_indices[i] = from->state_indices[j];
+    to->output_positions[i] = from->output_positions[j];
+}
+
+static void copy_results(struct sampling *to, int32_t i, const struct sampling *from, int32_t j)
+{
+    to->tokens[i] = from->tokens[j], to->ranks[i] = from->ranks[j], to->logprobs[i] = from->logprobs[j];
+    memcpy(to->top_ids + (int64_t)i * SAMPLING_MAX_TOP, from->top_ids + (int64_t)j * SAMPLING_MAX_TOP,
+           SAMPLING_MAX_TOP * sizeof *to->top_ids);
+    memcpy(to->top_logprobs + (int64_t)i * SAMPLING_MAX_TOP, from->top_logprobs + (int64_t)j * SAMPLING_MAX_TOP,
+           SAMPLING_MAX_TOP * sizeof *to->top_logprobs);
+}
+
+/* The results of `s`, whose runs are drawn one token after another, all by plain calls. */
+static void draw_plainly(struct test_backend *tb, struct sampling *s, const struct runs *runs)
+{
+    for (int32_t at = 0; at < LONGEST_RUN; at++) {
+        struct sampling *step = sampling_new(runs->count, s->vocab_size);
+        int32_t from[RUN_SAMPLES];
+        step->count = 0;
+        memcpy(step->states, s->states, sizeof s->states);
+        memcpy(step->history, s->history, sizeof s->history);
+        for (int32_t k = 0; k < runs->count; k++) {
+            const int32_t i = runs->starts[k] + at;
+            if (i >= runs->starts[k + 1]) continue;
+            copy_sample(step, step->count, s, i);
+            from[step->count++] = i;
+        }
+        if (step->count > 0) {
+            run(tb, step);
+            memcpy(s->history, step->history, sizeof s->history);
+            for (int32_t j = 0; j < step->count; j++) copy_results(s, from[j], step, j);
+        }
+        sampling_free(step);
+    }
+}
+
+/* Some drafts of a run, from its second sample on, are the tokens before; the next is not, and the rest may be. */
+static void choose_drafts(struct sampling *s, struct runs *runs, const struct sampling *expected, struct random *r)
+{
+    s->has_drafts = true;
+    for (int32_t k = 0; k < runs->count; k++) {
+        const int32_t first = runs->starts[k], num_drafts = runs->starts[k + 1] - first - 1;
+        runs->accepted[k] = random_between(r, 0, 1) ? num_drafts : (int32_t)random_between(r, 0, num_drafts);
+        s->drafts[first] = -1;
+        for (int32_t i = 1; i <= num_drafts; i++) {
+            const int32_t token = expected->tokens[first + i - 1];
+            s->drafts[first + i] = i - 1 == runs->accepted[k] ? (token + 1) % s->vocab_size : token;
+        }
+    }
+}
+
+/* What was accepted, and the token after it. */
+static void check_run(const char *name, const struct sampling *s, const struct sampling *expected, int32_t first,
+                      int32_t accepted)
+{
+    const struct sampling_state *options = &s->states[s->state_indices[first]];
+    for (int32_t i = first; i <= first + accepted; i++) {
+        const int32_t top = i * SAMPLING_MAX_TOP, position = options->prompt_len + s->output_positions[i];
+        if (s->tokens[i] != expected->tokens[i])
+            fail_msg("%s: token %d of a run is %d, not %d", name, i - first, s->tokens[i], expected->tokens[i]);
+        assert_int_equal(s->history[s->state_indices[i] * HISTORY + position], expected->tokens[i]);
+        if (options->num_logprobs < 0) continue;
+        assert_int_equal(s->ranks[i], expected->ranks[i]);
+        assert_true(fabsf(s->logprobs[i] - expected->logprobs[i]) < 1e-4f);
+        for (int32_t j = 0; j < options->num_logprobs; j++) {
+            assert_int_equal(s->top_ids[top + j], expected->top_ids[top + j]);
+            assert_true(fabsf(s->top_logprobs[top + j] - expected->top_logprobs[top + j]) < 1e-4f);
+        }
+    }
+}
+
+/* A workspace for a few samples makes the CUDA backend take them in parts, which cut runs. */
+static void check_runs(struct test_backend *tb, int32_t workspace_samples, bool plain, struct random *r)
+{
+    struct sampling *s = sampling_new(RUN_SAMPLES, 700), *expected = sampling_new(RUN_SAMPLES, 700);
+    float *logits = expected->logits;
+    struct runs runs;
+    random_runs(s, &runs, plain, r);
+    memcpy(logits, s->logits, sizeof *logits * (size_t)s->count * (size_t)s->vocab_size);
+    *expected = *s;
+    expected->logits = logits;
+    draw_plainly(tb, expected, &runs);
+    choose_drafts(s, &runs, expected, r);
+    s->workspace_samples = workspace_samples;
+    run(tb, s);
+    for (int32_t k = 0; k < runs.count; k++) check_run(tb->name, s, expected, runs.starts[k], runs.accepted[k]);
+    sampling_free(s), sampling_free(expected);
+}
+
+/* Up to the first token that is not the draft, a run draws what plain calls do, whatever its options are. */
+static void runs_draw_what_plain_calls_draw(void **state)
+{
+    struct kernel_test *test = *state;
+    for (int i = 0; i < test->num_backends; i++)
+        for (int pass = 0; pass < 24; pass++)
+            check_runs(&test->backends[i], pass % 2 ? 8 : MAX_SAMPLES, pass % 6 == 5, &test->random);
+}
+
 /* ---- tokens that are given ---- */
 
 enum { TARGET_ROWS = 13 };
@@ -559,7 +707,7 @@ static void score(struct test_backend *tb, struct sampling *s, const int32_t *ta
 {
     struct backend *b = tb->b;
     const int64_t n = s->count, top = n * num_top;
-    workspace_for(tb, s->vocab_size);
+    workspace_for(tb, s);
     int64_t logits_stride;
     struct tensor logits = tensor_padded_logits(tb, s->logits, n, s->vocab_size, &logits_stride);
     struct tensor wanted = tensor_bytes(b, targets, n * (int64_t)sizeof *targets);
@@ -684,6 +832,7 @@ int main(void)
         cmocka_unit_test(top_k_keeps_ties),
         cmocka_unit_test(options_combine),
         cmocka_unit_test(batch_does_not_matter),
+        cmocka_unit_test(runs_draw_what_plain_calls_draw),
         cmocka_unit_test(large_vocabulary),
         cmocka_unit_test(given_tokens_are_scored),
     };

@@ -150,8 +150,9 @@ static bool run_in_child(struct record *r, void (*work)(struct record *r, int64_
 /* ---- random runs ---- */
 
 struct generator {
-    struct random random;
+    struct random random, for_drafts; /* for_drafts: a list is the same with and without them */
     int32_t next_request, depth, adds, ends, damages, cancels, sequences;
+    int32_t drafts, right; /* percent of steps with drafts, and of these with many right ones */
 };
 
 static int32_t between(struct generator *g, int32_t low, int32_t high)
@@ -242,6 +243,15 @@ static struct operation on_a_request(struct generator *g, const struct scheduler
     return operation;
 }
 
+static void random_drafts(struct generator *g, int32_t *v)
+{
+    struct random *random = &g->for_drafts;
+    if ((int32_t)random_between(random, 1, 100) > g->drafts) return;
+    v[SCHEDULE_DRAFTS] = (int32_t)random_between(random, 1, 8);
+    v[SCHEDULE_RIGHT] = (int32_t)random_between(random, 1, 100) <= g->right ? 8 : (int32_t)random_between(random, 0, 4);
+    v[SCHEDULE_SPREAD] = (int32_t)random_between(random, 0, 99);
+}
+
 static struct operation random_operation(struct generator *g, const struct scheduler_model *m,
                                          const struct operation *config)
 {
@@ -262,6 +272,7 @@ static struct operation random_operation(struct generator *g, const struct sched
     struct operation schedule = operation_of(OPERATION_SCHEDULE);
     if (g->cancels > 0 && chance(g, g->cancels))
         schedule.values[SCHEDULE_CANCEL] = chance(g, 40) ? 1 : between(g, 2, 99);
+    random_drafts(g, schedule.values);
     return schedule;
 }
 
@@ -274,9 +285,13 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     g.ends = chance(&g, 50) ? 0 : between(&g, 1, chance(&g, 30) ? 20 : 5);
     g.damages = chance(&g, 90) ? 0 : 5;
     g.cancels = seed % 4 == 3 ? between(&g, 1, 10) : 0; /* in three of four lists no step is cancelled */
+    g.for_drafts.state = g.random.state + 1;
+    g.drafts = random_between(&g.for_drafts, 0, 2) == 0 ? 0 : (int32_t)random_between(&g.for_drafts, 20, 100);
+    g.right = (int32_t)random_between(&g.for_drafts, 0, 100);
     const int32_t length = between(&g, 10, 500);
     struct scheduler_model *m;
     r->list[0] = random_config(&g);
+    if (g.drafts > 0) r->list[0].values[CONFIG_DRAFTS] = (int32_t)random_between(&g.for_drafts, 1, 40);
     r->count = 1;
     enum status status = scheduler_model_create(&r->list[0], &m, &r->err);
     while (r->count <= length && status == STATUS_OK) {
@@ -302,20 +317,23 @@ static void run_random(struct record *r, int64_t operations, uint64_t seed)
 
 static void print_totals(const struct scheduler_model_totals *t)
 {
-    printf("%lld operations checked: %lld requests, %lld steps, %lld copies, %lld times collected first, %lld "
-           "recomputed, %lld swapped (%lld blocks back), %lld prefix hits, %lld evictions, %lld forks, %lld sets of "
-           "beams, "
-           "%lld blocks out of windows, %lld prefix hits and %lld swapped blocks where blocks have several sizes, "
-           "%lld changes of the namespace, %lld targets, %lld failures of swap space, "
-           "%lld cancelled steps (%lld of them behind another); sequences ended: %lld "
-           "stop, %lld length, %lld abort, %lld error\n",
-           (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
-           (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
-           (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
-           (long long)t->window_blocks, (long long)t->mixed_hits, (long long)t->mixed_swapped_in,
-           (long long)t->namespace_changes, (long long)t->targets, (long long)t->host_failures, (long long)t->cancelled,
-           (long long)t->cancelled_second, (long long)t->stops, (long long)t->lengths, (long long)t->aborts,
-           (long long)t->errors);
+    printf(
+        "%lld operations checked: %lld requests, %lld steps, %lld copies, %lld times collected first, %lld "
+        "recomputed, %lld swapped (%lld blocks back), %lld prefix hits, %lld evictions, %lld forks, %lld sets of "
+        "beams, "
+        "%lld blocks out of windows, %lld prefix hits and %lld swapped blocks where blocks have several sizes, "
+        "%lld changes of the namespace, %lld targets, %lld failures of swap space, "
+        "%lld cancelled steps (%lld of them behind another), %lld runs, %lld drafts, %lld accepted, %lld rollbacks "
+        "that returned blocks, %lld ends inside runs, %lld runs of what had ended, %lld drafts without room; sequences "
+        "ended: %lld stop, %lld length, %lld abort, %lld error\n",
+        (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
+        (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
+        (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
+        (long long)t->window_blocks, (long long)t->mixed_hits, (long long)t->mixed_swapped_in,
+        (long long)t->namespace_changes, (long long)t->targets, (long long)t->host_failures, (long long)t->cancelled,
+        (long long)t->cancelled_second, (long long)t->runs, (long long)t->drafts, (long long)t->accepted,
+        (long long)t->rollbacks, (long long)t->ends_in_runs, (long long)t->lost_runs, (long long)t->dropped,
+        (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -383,6 +401,31 @@ static const struct universe universes[] = {
     {{"config blocks=4 host=4 size=1 tokens=3 seqs=3 length=4 mode=2 caching=1",
       "add request=0 length=2 shared=4 n=2 max=2", "add request=1 length=3 shared=4 max=1",
       "add request=2 length=1 shared=4 max=3", "schedule cancel=1", "schedule cancel=3", EACH}},
+    /* Runs, with drafts that are right up to a place: beside the prefix cache, stopping inside. */
+    {{"config blocks=5 size=2 tokens=5 seqs=2 length=9 drafts=4 caching=1",
+      "add request=0 length=2 shared=4 max=7 eos=2", "add request=1 length=4 shared=4 max=4 eos=1 seed=1",
+      "abort request=0", "schedule drafts=3 right=1", "schedule drafts=4 right=4", "collect damaged=2", EACH}},
+    /* In windows, whose blocks are of two sizes, the larger ones in the window or with full attention. */
+    {{"config blocks=10 size=1 tokens=5 seqs=2 length=8 groups=2 window2=2 shift2=1 drafts=4 caching=1",
+      "add request=0 length=2 shared=8 max=6", "add request=1 length=3 shared=8 max=3", "schedule drafts=4 right=1",
+      "schedule drafts=2 right=2", EACH}},
+    {{"config blocks=11 size=1 tokens=6 seqs=2 length=9 groups=2 window=3 shift2=2 chunks=1 drafts=4 caching=1",
+      "add request=0 length=2 shared=8 max=7", "add request=1 length=3 shared=8 max=3", "schedule drafts=4",
+      "schedule drafts=4 right=2", EACH}},
+    /* Where blocks are few: preempted by recompute and by swap, and forked. */
+    {{"config blocks=5 size=1 tokens=5 seqs=2 length=6 mode=1 drafts=4", "add request=0 length=1 max=5",
+      "add request=1 length=2 max=3", "abort request=1", "schedule drafts=2", "schedule drafts=2 right=1", EACH}},
+    {{"config blocks=6 host=6 size=1 tokens=5 seqs=3 length=5 mode=2 drafts=3 caching=1",
+      "add request=0 length=2 n=2 max=3 shared=4", "add request=1 length=1 max=4 shared=4", "finish request=0",
+      "schedule drafts=1", "schedule drafts=2 right=1", EACH}},
+    /* Up to the end of a namespace. */
+    {{"config blocks=6 size=2 tokens=4 seqs=3 length=8 namespace=4 drafts=4 caching=1",
+      "add request=0 length=1 shared=3 max=7", "add request=1 length=2 shared=3 n=2 max=3", "schedule drafts=3 right=1",
+      "schedule drafts=3 right=3", EACH}},
+    /* Cancelled, and with a budget that has no room for all. */
+    {{"config blocks=6 size=2 tokens=3 seqs=2 length=7 drafts=3 caching=1", "add request=0 length=1 shared=4 max=6",
+      "add request=1 length=3 shared=4 max=4", "schedule drafts=2 cancel=1", "schedule drafts=2 right=1 cancel=2",
+      "schedule drafts=2 right=1", EACH}},
 };
 
 /* Each state that was reached: by which operation, from which other. */
@@ -497,6 +540,8 @@ static void test_random_operations(void **state)
     assert_true(t->mixed_hits > 40 && t->mixed_swapped_in > 100);
     assert_true(t->window_blocks > 100 && t->namespace_changes > 50 && t->host_failures > 5);
     assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
+    assert_true(t->runs > 1000 && t->drafts > 1000 && t->accepted > 1000 && t->rollbacks > 100);
+    assert_true(t->ends_in_runs > 50 && t->lost_runs > 50 && t->dropped > 1000);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);
 }

@@ -263,11 +263,18 @@ static void write_logprobs(const struct cpu_kernels *kernels, const struct sampl
                      args->top_logprobs + (int64_t)i * args->top_stride);
 }
 
+/* The place of the token that sample i draws. */
+static int32_t *place_in_history(const struct sample_args *args, int32_t i)
+{
+    const int32_t state = args->state_indices[i];
+    return args->history + state * args->history_stride + args->states[state].prompt_len + args->output_positions[i];
+}
+
 static void sample_one(const struct cpu_state *s, const struct sample_args *args, int32_t i, int thread)
 {
     const struct sampling_state *row = &args->states[args->state_indices[i]];
     int32_t output = args->output_positions[i], vocab_size = args->vocab_size;
-    int32_t *history = args->history + args->state_indices[i] * args->history_stride;
+    const int32_t *history = args->history + args->state_indices[i] * args->history_stride;
     float *logits = args->logits + i * args->logits_stride;
     struct scratch scratch = thread_scratch(s, vocab_size, thread);
     bool logprobs = args->any_logprobs && row->num_logprobs >= 0;
@@ -284,7 +291,6 @@ static void sample_one(const struct cpu_state *s, const struct sample_args *args
     bool random = args->any_random && row->temperature >= 1e-5f;
     args->token_ids[i] = random ? sample_random(s->kernels, logits, vocab_size, row, output, scratch.candidates)
                                 : argmax(logits, vocab_size);
-    history[row->prompt_len + output] = args->token_ids[i];
     if (logprobs) write_logprobs(s->kernels, args, i, raw, row->num_logprobs);
 }
 
@@ -309,7 +315,12 @@ static void sample_or_score(const struct cpu_state *s, const void *sample_args, 
 void cpu_sample(struct backend *b, const struct sample_args *args)
 {
     const int64_t work = (int64_t)args->num_samples * args->vocab_size;
+    for (int32_t i = 0; args->drafts && i < args->num_samples; i++)
+        if (args->drafts[i] >= 0) place_in_history(args, i)[-1] = args->drafts[i];
     cpu_for(cpu_state(b), work, args->num_samples, sample_or_score, args);
+    /* Not in the loop above: another thread may read the draft that is in the place of a token. */
+    for (int32_t i = 0; !args->targets && i < args->num_samples; i++)
+        if (args->token_ids[i] >= 0) *place_in_history(args, i) = args->token_ids[i];
 }
 
 int64_t cpu_sample_workspace(const struct cpu_state *s, const struct workspace_query *query)

@@ -83,6 +83,7 @@ static void add_own_flags(struct option_table *table, struct bench_options *o)
     add_if(true, table,
            bench_count_flag("num-iters-warmup", &o->num_iters_warmup, 0, MOST,
                             "Times to run before measuring. Default: 1."));
+    add_if(o->output_len.maximum > 1 && o->prefix_len == 0, table, bench_drafts_flag(o));
     add_if(true, table,
            (struct option_spec){"json", OPTION_SWITCH, &o->json,
                                 .help = "Print one JSON object, with the names of vLLM's bench, for --compare."});
@@ -136,6 +137,7 @@ static void report_setting(struct bench *b, const char *name)
     snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model,
              info->device, threads, dtype, info->start_seconds);
     report_model(b);
+    bench_drafts_setting(b);
     bench_report_machine(&b->report, info->discrete ? info->device : NULL);
 }
 
@@ -180,6 +182,7 @@ static int run(void *options)
     struct bench_options *o = options;
     struct error err;
     char model[PATH_MAX];
+    if (bench_drafts_add(o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_USAGE);
     enum status status = model_folder_of_engine(&o->engine, model, sizeof model, &err);
     if (status == STATUS_OK) status = run_benchmark(o, &err);
     return status == STATUS_OK ? EXIT_STATUS_OK : command_fail("bench", &err, EXIT_STATUS_FAILURE);

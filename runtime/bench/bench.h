@@ -3,6 +3,7 @@
 #define QUIRE_RUNTIME_BENCH_H
 
 #include "runtime/bench/run.h"
+#include "runtime/bench/drafts.h"
 #include "runtime/options/command.h"
 #include "runtime/report.h"
 
@@ -32,6 +33,9 @@ struct bench_options {
     int32_t num_prompts;                      /* throughput, cache: requests in all */
     int32_t prefix_len;                       /* cache: tokens that all prompts share, before input_len of their own */
     int32_t num_iters, num_iters_warmup;
+    bool synthetic;              /* latency, throughput: every sample draws SYNTHETIC_TOKEN */
+    double synthetic_acceptance; /* then: how probably a draft is accepted; below 0: there are no drafts */
+    struct synthetic_drafter drafter;
     bool json;
     const struct benchmark *benchmark;
     struct log log; /* engine.log */
@@ -44,8 +48,17 @@ struct bench {
     const struct bench_options *options;
     struct engine *engine;
     struct random random;
+    struct scheduler_stats before; /* when measuring began */
     struct report report;
 };
+
+/* ---- drafts (drafts.c) ---- */
+
+struct option_spec bench_drafts_flag(struct bench_options *o);
+/* After parsing: gives the engine the synthetic drafter if it is asked for. */
+enum status bench_drafts_add(struct bench_options *o, struct error *err);
+void bench_drafts_setting(struct bench *b); /* a line of the title: how the requests are drafted for, if they are */
+void bench_drafts_report(struct bench *b);  /* what became of drafts since `before`, if there were any */
 
 /* Each runs its benchmark and puts the results into b->report. */
 typedef enum status bench_function(struct bench *b, struct error *err);

@@ -12,6 +12,7 @@ struct latency {
     struct samples batch;                 /* the whole batch: of each iteration, as the next two */
     struct samples first_run, decode_run; /* mean time to first token in ms; output tokens a second while decoding */
     double decode_seconds, decode_bytes;
+    int64_t decode_tokens;
 };
 
 static void add_requests(struct latency *l, const struct bench_run *run)
@@ -53,17 +54,18 @@ static double bytes_read(const struct engine_info *info, int64_t context, int32_
 static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
 {
     double seconds = 0;
-    int64_t steps = 0;
+    int64_t tokens = 0;
     for (size_t i = 0; i < run->num_steps; i++) {
         const struct bench_step *step = &run->steps[i];
-        if (step->first_tokens || step->next_tokens != run->count) continue;
+        if (step->first_tokens || step->decodes != run->count) continue;
         samples_add(&l->step, step->seconds);
         seconds += step->seconds;
-        steps++;
-        l->decode_seconds += step->seconds;
+        tokens += step->next_tokens;
         l->decode_bytes += bytes_read(engine_info(e), step->context, run->count);
     }
-    if (steps > 0) samples_add(&l->decode_run, (double)(steps * run->count) / seconds);
+    l->decode_seconds += seconds;
+    l->decode_tokens += tokens;
+    if (tokens > 0) samples_add(&l->decode_run, (double)tokens / seconds);
 }
 
 static enum status measure(struct bench *b, struct latency *l, struct error *err)
@@ -75,6 +77,8 @@ static enum status measure(struct bench *b, struct latency *l, struct error *err
         status = bench_run_create(o->batch_size, o->input_len, o->output_len,
                                   engine_info(b->engine)->config->spec.vocab_size, &b->random, &run, err);
         if (status != STATUS_OK) return status;
+        run.synthetic = o->synthetic;
+        if (i == 0) engine_stats(b->engine, &b->before);
         engine_reset_prefix_cache(b->engine);
         status = bench_run_execute(&run, b->engine, err);
         if (status == STATUS_OK && i >= 0) {
@@ -105,15 +109,15 @@ static void report_reading(struct bench *b, double speed)
 static void report_latency(struct bench *b, const struct latency *l)
 {
     struct report *r = &b->report;
-    const double step = samples_mean(&l->step);
     report_integer(r, "batch_size", "batch size", b->options->batch_size);
     report_integer(r, "num_iters", "times measured", b->options->num_iters);
     report_number(r, "avg_latency", NULL, samples_mean(&l->batch), "s");
-    report_number(r, "decode_throughput", NULL, b->options->batch_size / step, "tokens/s");
+    report_number(r, "decode_throughput", NULL, (double)l->decode_tokens / l->decode_seconds, "tokens/s");
     report_runs(r, "decode_throughput", "decode", &l->decode_run, "tokens/s", "higher");
     report_runs(r, "ttft", "time to first token", &l->first_run, "ms", "lower");
     report_runs(r, "latency", "latency of the batch", &l->batch, "s", "lower");
     if (l->decode_seconds > 0) report_reading(b, l->decode_bytes / l->decode_seconds);
+    bench_drafts_report(b);
     report_milliseconds(r, "ttft", "time to first token", &l->first);
     report_milliseconds(r, "tpot", "time per output token", &l->token);
     report_milliseconds(r, "step", "decode step", &l->step);

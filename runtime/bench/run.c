@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/plural.h"
+#include "runtime/bench/drafts.h"
 #include "runtime/interrupt.h"
 
 /* A number from minimum to maximum. */
@@ -66,15 +67,23 @@ static void deliver(void *user, const struct answer_piece *piece)
         step->first_tokens++;
     } else {
         step->next_tokens++;
+        if (r->last_step == d->run->num_steps) return; /* a further token of a run */
+        step->decodes++;
         step->context += r->prompt_len + r->output_tokens - 1;
     }
+    r->last_step = d->run->num_steps;
 }
 
 static enum status add_requests(struct bench_run *run, struct delivery *deliveries, struct engine *e, struct error *err)
 {
+    struct logit_bias bias = {SYNTHETIC_TOKEN, SYNTHETIC_BIAS};
     struct sampling_params params = sampling_params_default();
     params.temperature = 0;
     params.ignore_eos = true;
+    if (run->synthetic) {
+        params.logit_bias = &bias;
+        params.num_logit_bias = 1;
+    }
     for (int32_t i = 0; i < run->count; i++) {
         struct bench_request *r = &run->requests[i];
         params.max_tokens = r->output_len;

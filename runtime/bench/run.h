@@ -11,18 +11,21 @@ struct bench_request {
     int32_t prompt_len, output_len;
     double added, first, last; /* times: queued, first token, last token */
     int32_t output_tokens, cached_tokens;
+    size_t last_step; /* that gave it tokens */
 };
 
 /* One engine_step. */
 struct bench_step {
     double seconds;
     int32_t first_tokens, next_tokens; /* tokens delivered: the first ones of their requests, and later ones */
-    int64_t context;                   /* tokens whose K and V were read for the later ones, in all */
+    int32_t decodes;                   /* requests that got later ones */
+    int64_t context;                   /* tokens whose K and V were read for them, in all */
 };
 
 struct bench_run {
     struct bench_request *requests; /* [count] */
     int32_t count;
+    bool synthetic;           /* every sample draws SYNTHETIC_TOKEN */
     struct bench_step *steps; /* [num_steps] */
     size_t num_steps, steps_capacity;
     double seconds;           /* from the first request queued to the last token */

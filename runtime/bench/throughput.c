@@ -13,6 +13,7 @@ static enum status warm_up(struct bench *b, struct error *err)
         status = bench_run_create(count, o->input_len, short_output, engine_info(b->engine)->config->spec.vocab_size,
                                   &b->random, &run, err);
         if (status != STATUS_OK) return status;
+        run.synthetic = o->synthetic;
         status = bench_run_execute(&run, b->engine, err);
         bench_run_free(&run);
     }
@@ -71,6 +72,7 @@ static void report_throughput(struct bench *b, const struct totals *t, const str
     report_integer(r, "num_gpu_blocks", "of blocks", stats.blocks_total);
     report_integer(r, "num_preemptions", "preemptions", stats.preemptions_recompute + stats.preemptions_swap);
     report_integer(r, "num_swapped_out_blocks", "blocks swapped out", stats.blocks_swapped_out);
+    bench_drafts_report(b);
     report_runs(r, "duration", "duration", &t->seconds, "s", "lower");
     report_runs(r, "request_throughput", "requests", &t->requests_per_second, "requests/s", "higher");
     report_runs(r, "output_throughput", "output", &t->output_per_second, "tokens/s", "higher");
@@ -89,6 +91,8 @@ enum status bench_throughput(struct bench *b, struct error *err)
     if (status == STATUS_OK)
         status = bench_run_create(o->num_prompts, o->input_len, o->output_len,
                                   engine_info(b->engine)->config->spec.vocab_size, &b->random, &run, err);
+    run.synthetic = o->synthetic;
+    engine_stats(b->engine, &b->before);
     for (int32_t i = 0; i < o->num_iters && status == STATUS_OK; i++) {
         engine_reset_prefix_cache(b->engine);
         status = bench_run_execute(&run, b->engine, err);

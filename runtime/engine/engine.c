@@ -11,8 +11,10 @@
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
-#include "runtime/engine/loaded_model_state.h"
+#include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
+#include "runtime/engine/speculation.h"
 #include "runtime/engine/trace.h"
 
 /* A request as the engine holds it: the scheduler's request, and where its answers go. */
@@ -23,8 +25,9 @@ struct job {
     void *user;
     struct answer {
         struct answer_text text;
-        bool done; /* its last piece was delivered */
-    } * answers;   /* [num_answers] */
+        int32_t num_tokens; /* delivered as they came; its sequence may have more by then, of the same run */
+        bool done;          /* its last piece was delivered */
+    } * answers;            /* [num_answers] */
     int32_t num_answers, num_done;
     struct late_answers *late; /* NULL: the answers are delivered as they come */
     double added;              /* trace_now */
@@ -38,11 +41,13 @@ struct engine {
     struct scheduler *scheduler;
     pthread_mutex_t schedule_lock; /* the scheduler is used under it, so that other threads can ask for statistics */
     struct batch batch;
-    int max_in_flight;   /* steps that are submitted before one is collected */
-    struct inbox inbox;  /* has all jobs that are not finished */
-    char *text_buffer;   /* of the answers' texts; NULL without a tokenizer */
-    struct trace *trace; /* NULL: none */
-    bool damage_said;    /* a warning has said that logits are NaN */
+    struct drafter *drafter;         /* the engine's own or options.drafter; NULL: nothing drafts */
+    struct speculation *speculation; /* NULL: nothing drafts */
+    int max_in_flight;               /* steps that are submitted before one is collected */
+    struct inbox inbox;              /* has all jobs that are not finished */
+    char *text_buffer;               /* of the answers' texts; NULL without a tokenizer */
+    struct trace *trace;             /* NULL: none */
+    bool damage_said;                /* a warning has said that logits are NaN */
 };
 
 /* ---- start and end ---- */
@@ -50,7 +55,9 @@ struct engine {
 static enum status grow_swap_space(void *user, int32_t *added, struct error *err)
 {
     struct engine *e = user;
-    return model_grow_swap_space(e->loaded->model, e->loaded->profile.num_host_blocks, added, err);
+    const int32_t limit = e->loaded->profile.num_host_blocks;
+    const enum status status = model_grow_swap_space(e->loaded->model, limit, added, err);
+    return status == STATUS_OK ? loaded_draft_grow_swap_space(e->loaded, *added, err) : status;
 }
 
 static enum status create_scheduler(struct engine *e, struct error *err)
@@ -84,6 +91,19 @@ static enum status create_batch(struct engine *e, struct error *err)
     return status;
 }
 
+/* Where a step has room for drafts. */
+static enum status create_speculation(struct engine *e, struct error *err)
+{
+    const struct speculation_limits limits = memory_plan_speculation(&e->options, e->loaded);
+    if (limits.max_num_drafts == 0) return STATUS_OK;
+    enum status status = STATUS_OK;
+    e->drafter = e->options.drafter;
+    if (!e->drafter) status = loaded_draft_drafter(&e->options, e->loaded, &e->drafter, err);
+    if (!e->drafter && status == STATUS_OK)
+        status = drafter_create(&e->options.speculative, e->loaded->limits.max_model_len, &e->drafter, err);
+    return status == STATUS_OK ? speculation_create(&limits, e->drafter, &e->speculation, err) : status;
+}
+
 static enum status create_text_buffer(struct engine *e, struct error *err)
 {
     if (!e->loaded->tokenizer) return STATUS_OK;
@@ -105,14 +125,16 @@ enum status engine_create(const struct engine_options *options, struct engine **
     if (status == STATUS_OK) status = loaded_model_open(options, &e->loaded, err);
     if (status == STATUS_OK) status = create_scheduler(e, err);
     if (status == STATUS_OK) status = create_batch(e, err);
+    if (status == STATUS_OK) status = create_speculation(e, err);
     if (status == STATUS_OK) status = create_text_buffer(e, err);
     if (status != STATUS_OK) {
         engine_destroy(e);
         return status;
     }
     const bool two = options->async_scheduling < 0 ? e->loaded->backend->discrete : options->async_scheduling > 0;
-    e->max_in_flight = two ? 2 : 1;
+    e->max_in_flight = two && !e->speculation ? 2 : 1; /* drafts follow from all tokens before them */
     e->info = loaded_model_info(options, e->loaded);
+    e->info.drafter = e->drafter ? e->drafter->name : NULL;
     e->info.start_seconds = clock_seconds() - start;
     const struct memory_profile *p = &e->loaded->profile;
     log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d block%s of %d tokens, max_model_len %d",
@@ -140,6 +162,8 @@ void engine_destroy(struct engine *e)
     scheduler_destroy(e->scheduler);
     inbox_free(&e->inbox, job_free);
     batch_free(&e->batch);
+    speculation_destroy(e->speculation);
+    if (e->drafter != e->options.drafter) drafter_destroy(e->drafter);
     free(e->text_buffer);
     loaded_model_close(e->loaded);
     pthread_mutex_destroy(&e->schedule_lock);
@@ -309,13 +333,28 @@ static enum status check_scheduler(enum status status, struct error *err)
     return status == STATUS_OK ? status : error_prefix(err, status, "internal error, please report it");
 }
 
+/* Submits what makes the drafts, and the step. */
+static enum status submit_step(struct engine *e, const struct schedule *schedule, struct error *err)
+{
+    struct drafter *d = e->drafter && e->drafter->draft ? e->drafter : NULL;
+    const int32_t *unused;
+    struct error ignored;
+    enum status status = d ? d->draft(d, &e->batch, schedule, err) : STATUS_OK;
+    if (status != STATUS_OK) return status;
+    status = model_submit(e->loaded->model, &e->batch, err);
+    if (d && status == STATUS_CANCELLED) d->collect(d, &unused, &ignored);
+    return status;
+}
+
 /* Schedules the next step and submits it. */
 static enum status schedule_and_submit(struct engine *e, enum schedule_result *result, struct error *err)
 {
     struct schedule schedule;
     pthread_mutex_lock(&e->schedule_lock);
     read_inbox(e);
+    if (e->speculation) speculation_propose(e->speculation, e->scheduler);
     const enum status status = check_scheduler(scheduler_schedule(e->scheduler, &e->batch, &schedule, err), err);
+    if (e->speculation) speculation_scheduled(e->speculation, &schedule);
     pthread_mutex_unlock(&e->schedule_lock);
     *result = schedule.result;
     trace_requests_scheduled(e->trace);
@@ -329,7 +368,7 @@ static enum status schedule_and_submit(struct engine *e, enum schedule_result *r
         fill_sampling_state(e, seq, &state);
         model_set_sampling_state(e->loaded->model, seq->state_index, &state, seq->tokens, seq->num_tokens);
     }
-    const enum status submitted = model_submit(e->loaded->model, &e->batch, err);
+    const enum status submitted = submit_step(e, &schedule, err);
     trace_part_end(e->trace, TRACE_SUBMIT);
     if (submitted != STATUS_CANCELLED) return submitted;
     pthread_mutex_lock(&e->schedule_lock);
@@ -357,12 +396,6 @@ static struct answer_piece new_piece(const struct job *job, int32_t index, int32
         .cached_tokens = job->request->sequences[0].num_cached,
         .output_tokens = output_tokens,
     };
-}
-
-static struct answer_piece piece_of_sequence(const struct job *job, const struct sequence *seq)
-{
-    const int32_t output_tokens = seq->num_tokens > seq->prompt_len ? seq->num_tokens - seq->prompt_len : 0;
-    return new_piece(job, seq->index, output_tokens, seq->stop_token);
 }
 
 static void set_logprobs(const struct job *job, const struct sample_output *samples, int32_t sample,
@@ -422,12 +455,15 @@ static void deliver_sample(struct engine *e, struct job *job, const struct token
                            const struct sample_output *samples)
 {
     struct sequence *seq = event->seq;
-    if (job->answers[seq->index].done) return;
-    struct answer_piece piece = piece_of_sequence(job, seq);
+    struct answer *answer = &job->answers[seq->index];
+    if (answer->done) return; /* by a stop string before this token of the run */
+    answer->num_tokens = event->num_outputs;
+    struct answer_piece piece =
+        new_piece(job, seq->index, event->num_outputs, event->finish_reason == FINISH_NONE ? -1 : seq->stop_token);
     piece.token_ids = &event->token;
     piece.num_tokens = 1;
     set_logprobs(job, samples, event->sample, &piece);
-    deliver_token(e, job, &piece, seq->finish_reason);
+    deliver_token(e, job, &piece, event->finish_reason);
     if (!piece.stop_reason) return;
     pthread_mutex_lock(&e->schedule_lock);
     scheduler_finish(e->scheduler, seq, FINISH_STOP);
@@ -454,6 +490,8 @@ static enum status collect_and_deliver(struct engine *e, struct error *err)
 {
     struct sample_output samples;
     enum status status = model_collect(e->loaded->model, &samples, err);
+    if (status == STATUS_OK && e->drafter && e->drafter->collect)
+        status = e->drafter->collect(e->drafter, &samples.draft_ids, err);
     /* The CPU computes with the weights in the mapped files; a GPU has copied them. */
     if (status == STATUS_OK && !e->loaded->backend->discrete) status = loaded_model_check_files(e->loaded, err);
     if (status != STATUS_OK) return status;
@@ -493,13 +531,23 @@ static void deliver_end(struct engine *e, struct job *job, int32_t index, enum f
 {
     static const struct error no_memory = {"the request failed, and there was no host memory left to say why"};
     struct answer *answer = &job->answers[index];
-    struct answer_piece piece =
-        job->late ? new_piece(job, index, 0, -1) : piece_of_sequence(job, &job->request->sequences[index]);
+    struct answer_piece piece = new_piece(job, index, answer->num_tokens, -1);
     if (e->loaded->tokenizer) piece.text = answer_text_finish(&answer->text, &piece.text_length);
     piece.finish_reason = reason;
     if (reason == FINISH_ERROR) piece.error = job->request->error ? job->request->error : &no_memory;
     finish_answer(e, job, answer, &piece);
     job->deliver(job->user, &piece);
+}
+
+/* What follows a stop string in its run is in no answer, and the drafter does not learn from it. */
+static void tell_drafter(const struct engine *e, const struct job *job)
+{
+    if (!e->drafter || !e->drafter->finished) return;
+    for (int32_t i = 0; i < job->request->num_sequences; i++) {
+        struct sequence *seq = &job->request->sequences[i];
+        if (!job->late) seq->num_tokens = seq->prompt_len + job->answers[i].num_tokens;
+        e->drafter->finished(e->drafter, seq);
+    }
 }
 
 /* Delivers the answers that come late, and the last pieces of those that were aborted or failed, and frees the job. */
@@ -512,6 +560,7 @@ static void finish_job(struct engine *e, struct job *job)
         else if (!job->answers[i].done)
             deliver_end(e, job, i, job->late ? failure : job->request->sequences[i].finish_reason);
     }
+    tell_drafter(e, job);
     trace_request_end(e->trace, &job->trace);
     inbox_remove(&e->inbox, &job->entry);
     job_free(job);

@@ -125,6 +125,7 @@ struct engine_info {
     const struct memory_profile *memory;
     const struct batch_limits *limits;
     const struct loaded_model *loaded; /* for plan_again */
+    const char *drafter;               /* its name; NULL: nothing drafts */
     double start_seconds;              /* how long engine_create took */
 };
 const struct engine_info *engine_info(const struct engine *e);

@@ -17,10 +17,16 @@ struct engine_options engine_options_default(void)
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
         .async_scheduling = -1,
+        .speculative = speculative_config_default(),
     };
 }
 
 int engine_options_threads(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : processors_allowed();
+}
+
+int32_t engine_options_num_drafts(const struct engine_options *o)
+{
+    return o->drafter || o->speculative.method != DRAFT_NONE ? o->speculative.num_speculative_tokens : 0;
 }

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "runtime/engine/draft.h"
 #include "scheduler/scheduler.h"
 
 enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weights, only config.json is read */
@@ -48,16 +49,24 @@ struct engine_options {
     bool cpu_offload_embeddings; /* a GPU reads tables of embeddings in pinned host memory (struct model_weights) */
     bool enforce_eager;          /* no CUDA graphs */
     int async_scheduling;        /* 1: schedule a step while the last one runs; 0: do not; -1: on a GPU */
-    bool skip_tokenizer;         /* open no tokenizer: prompts are token ids, answers have no text */
-    int threads;                 /* of the CPU; 0: every processor that this process may use */
-    const char *cpu_isa;         /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
-    uint64_t seed;               /* of sampling where a request has none, and of dummy weights */
-    const struct log *log;       /* may be NULL */
+    struct speculative_config speculative; /* how to draft the next tokens; DRAFT_NONE: not at all */
+    uint64_t speculative_given; /* for who reads flags: which fields of it have a flag of their own that was given */
+    struct drafter *drafter; /* drafts in place of one of speculative.method; speculative.num_speculative_tokens holds
+                                for it, too. The caller's, and must outlive the engine. NULL: none is given */
+    bool fixed_drafts;       /* every run has as many drafts as it has room for (speculation_limits.fixed): for tests
+                                and benchmarks */
+    bool skip_tokenizer;     /* open no tokenizer: prompts are token ids, answers have no text */
+    int threads;             /* of the CPU; 0: every processor that this process may use */
+    const char *cpu_isa;     /* "auto", or the instruction set of the CPU's kernels: backend_choose_isa */
+    uint64_t seed;           /* of sampling where a request has none, and of dummy weights */
+    const struct log *log;   /* may be NULL */
     /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
      * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
     const volatile sig_atomic_t *cancel;
 };
 struct engine_options engine_options_default(void);
 int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
+/* Drafts that a sequence may have in a step: speculative.num_speculative_tokens, or 0 where nothing drafts. */
+int32_t engine_options_num_drafts(const struct engine_options *o);
 
 #endif

@@ -21,6 +21,7 @@ struct late_answers {
 
     /* best_of has these; else they are NULL. */
     double *sums;              /* [best_of] log-probabilities of the tokens so far */
+    int32_t *lengths;          /* [best_of] tokens so far; of an answer that ended at a stop string, up to it */
     int32_t *order;            /* [best_of] sequences, best first */
     struct answer_text *texts; /* [best_of] where stop strings are found; NULL: there are none */
     int32_t max_tokens;        /* of an answer: row length of the next two, which are NULL without logprobs */
@@ -114,8 +115,9 @@ static enum status create_sums(struct late_answers *l, const struct tokenizer *t
 {
     const size_t count = (size_t)l->request->num_sequences;
     l->sums = calloc(count, sizeof *l->sums);
+    l->lengths = calloc(count, sizeof *l->lengths);
     l->order = calloc(count, sizeof *l->order);
-    if (l->sums && l->order && create_texts(l, tokenizer, text_buffer, at_start) && create_logprobs(l))
+    if (l->sums && l->lengths && l->order && create_texts(l, tokenizer, text_buffer, at_start) && create_logprobs(l))
         return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the best of %d answer%s of %d token%s",
                      l->request->num_sequences, plural(l->request->num_sequences), l->max_tokens,
@@ -148,6 +150,7 @@ void late_answers_free(struct late_answers *l)
     free(l->samples);
     free(l->beams);
     free(l->sums);
+    free(l->lengths);
     free(l->order);
     free(l->texts);
     free(l->logprobs);
@@ -207,8 +210,7 @@ static void take_beam(struct late_answers *l, struct scheduler *s, const struct 
 
 static void keep_logprobs(struct late_answers *l, const struct token_event *event, const struct sample_output *samples)
 {
-    const struct sequence *seq = event->seq;
-    const size_t at = (size_t)seq->index * (size_t)l->max_tokens + (size_t)(seq->num_tokens - seq->prompt_len - 1);
+    const size_t at = (size_t)event->seq->index * (size_t)l->max_tokens + (size_t)(event->num_outputs - 1);
     l->logprobs[at] = samples->logprobs[event->sample];
     l->ranks[at] = samples->ranks[event->sample];
     keep_top(l, at, samples, event->sample);
@@ -218,10 +220,22 @@ static void find_stop(struct late_answers *l, struct scheduler *s, const struct 
 {
     struct sequence *seq = event->seq;
     struct answer_text *text = &l->texts[seq->index];
-    const bool may_stop = seq->num_tokens - seq->prompt_len >= l->request->params.min_tokens;
+    const bool may_stop = event->num_outputs >= l->request->params.min_tokens;
     size_t length;
-    answer_text_add(text, event->token, may_stop, seq->finish_reason != FINISH_NONE, &length);
+    answer_text_add(text, event->token, may_stop, event->finish_reason != FINISH_NONE, &length);
     if (text->stop >= 0) scheduler_finish(s, seq, FINISH_STOP);
+}
+
+/* best_of. Tokens that follow a stop string in its run are dropped. */
+static void take_token(struct late_answers *l, struct scheduler *s, const struct token_event *event,
+                       const struct sample_output *samples)
+{
+    const int32_t index = event->seq->index;
+    if (l->texts && l->texts[index].stop >= 0) return;
+    l->lengths[index] = event->num_outputs;
+    l->sums[index] += (double)samples->logprobs[event->sample];
+    if (l->logprobs) keep_logprobs(l, event, samples);
+    if (l->texts) find_stop(l, s, event);
 }
 
 void late_answers_take(struct late_answers *l, struct scheduler *s, const struct token_event *event,
@@ -232,9 +246,7 @@ void late_answers_take(struct late_answers *l, struct scheduler *s, const struct
     } else if (l->search) {
         take_beam(l, s, event, samples);
     } else {
-        l->sums[event->seq->index] += (double)samples->logprobs[event->sample];
-        if (l->logprobs) keep_logprobs(l, event, samples);
-        if (l->texts) find_stop(l, s, event);
+        take_token(l, s, event, samples);
     }
 }
 
@@ -278,7 +290,7 @@ static struct late_answer best_sample(const struct late_answers *l, int32_t plac
     const struct sequence *seq = &l->request->sequences[l->order[place]];
     const size_t at = (size_t)seq->index * (size_t)l->max_tokens;
     struct late_answer a = {.tokens = seq->tokens + seq->prompt_len,
-                            .num_tokens = seq->num_tokens - seq->prompt_len,
+                            .num_tokens = l->lengths[seq->index],
                             .finish_reason = seq->finish_reason,
                             .stop_token = seq->stop_token,
                             .score = l->sums[seq->index]};

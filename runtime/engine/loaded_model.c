@@ -10,6 +10,7 @@
 #include "model/checkpoint/check_finite.h"
 #include "model/kv_groups.h"
 #include "model/quantization.h"
+#include "runtime/engine/loaded_draft.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 
@@ -115,7 +116,7 @@ static enum status open_checkpoint(const struct engine_options *o, struct loaded
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer) report_tokenizer(o, l->tokenizer);
     if (status == STATUS_OK) warn_of_vocabulary(o, l);
-    return status;
+    return status == STATUS_OK ? loaded_draft_open(o, l, err) : status;
 }
 
 static enum status plan_or_advise(const struct engine_options *options, struct loaded_model *l,
@@ -235,7 +236,8 @@ static enum status describe(const struct engine_options *o, struct loaded_model 
     if (status == STATUS_OK) status = open_host_backend(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
-    return describe_weights(o, l, weights_error, err);
+    status = describe_weights(o, l, weights_error, err);
+    return status == STATUS_OK ? loaded_draft_open(o, l, err) : status;
 }
 
 enum status loaded_model_describe(const struct engine_options *options, struct loaded_model **out,
@@ -259,12 +261,15 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
 
 enum status loaded_model_check_files(const struct loaded_model *l, struct error *err)
 {
-    return l->weights.file ? tensor_file_check_unchanged(l->weights.file, err) : STATUS_OK;
+    enum status status = l->weights.file ? tensor_file_check_unchanged(l->weights.file, err) : STATUS_OK;
+    if (status == STATUS_OK && l->draft.weights.file) status = tensor_file_check_unchanged(l->draft.weights.file, err);
+    return status;
 }
 
 void loaded_model_close(struct loaded_model *l)
 {
     if (!l) return;
+    loaded_draft_close(&l->draft);
     model_destroy(l->model);
     model_weights_close(&l->weights);
     tokenizer_close(l->tokenizer);

@@ -6,6 +6,15 @@
 #include "model/model.h"
 #include "runtime/engine/loaded_model.h"
 
+/* A draft model, if is_open (loaded_draft.h). */
+struct loaded_draft {
+    bool is_open;
+    struct model_config config;
+    struct model_weights weights;
+    struct model *model;    /* NULL before it is created */
+    int64_t missing_blocks; /* host blocks that the target has and this has not; below 0: it has more */
+};
+
 /* A device with a model on it. The struct owns what it points to, but for `before`. */
 struct loaded_model {
     struct backend *backend;
@@ -13,6 +22,7 @@ struct loaded_model {
     struct model_config config;
     struct model_weights weights;
     struct model *model;
+    struct loaded_draft draft;
     struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
     struct memory_profile profile;
     struct batch_limits limits;

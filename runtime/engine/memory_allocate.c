@@ -1,3 +1,4 @@
+#include "runtime/engine/loaded_draft.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 
@@ -7,7 +8,8 @@ static enum status allocate_cache(const struct engine_options *o, struct loaded_
 {
     const struct memory_profile *p = &l->profile;
     struct error cause;
-    const enum status status = model_allocate_cache(l->model, p->num_blocks, &cause);
+    enum status status = model_allocate_cache(l->model, p->num_blocks, &cause);
+    if (status == STATUS_OK && l->draft.model) status = model_allocate_cache(l->draft.model, p->num_blocks, &cause);
     if (status == STATUS_OK) return status;
     if (status != STATUS_OUT_OF_MEMORY) return error_set(err, status, "%s", cause.text);
     error_set(err, status, "there is no room for a KV cache of %.2f GiB (%s)", (double)p->kv_cache / GIB, cause.text);
@@ -23,10 +25,12 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     struct memory_profile *p = &l->profile;
     int64_t available;
     enum status status = model_warm_up(l->model, err);
+    if (status == STATUS_OK && l->draft.model) status = model_warm_up(l->draft.model, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     /* The null block is a part of the cache, which is not allocated yet. */
-    const int64_t known = p->others + p->weights + p->activations + p->workspace + p->state - p->block_bytes;
+    const int64_t known =
+        p->others + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->state - p->block_bytes;
     if (p->total - available > known) p->context = p->total - available - known;
     memory_plan_count_blocks(o, p);
     const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
@@ -45,7 +49,9 @@ static enum status allocate_gpu(const struct engine_options *o, struct loaded_mo
     if (status == STATUS_OK) status = allocate_cache(o, l, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
     if (status == STATUS_OK) status = model_capture(l->model, err);
+    if (status == STATUS_OK && l->draft.model) status = model_capture(l->draft.model, err);
     if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
+    if (status == STATUS_OK && l->draft.model) status = model_wait_for_weights(l->draft.model, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
     if (status != STATUS_OK) return status;
     p->graphs = before > after ? before - after : 0;
@@ -61,7 +67,7 @@ static enum status no_memory(const struct engine_options *o, const struct loaded
     error_set(err, STATUS_OUT_OF_MEMORY,
               "there is no room for the %.2f GiB of %sactivations, workspace and state, with a KV cache of %.2f GiB to "
               "follow (%s)",
-              (double)(p->activations + p->workspace + p->state + (p->discrete ? p->weights : 0)) / GIB,
+              (double)(memory_profile_step_memory(p) + (p->discrete ? p->weights + p->draft_weights : 0)) / GIB,
               p->discrete ? "weights, " : "", (double)p->kv_cache / GIB, cause->text);
     plan_advise_less(o, l, err);
     return STATUS_OUT_OF_MEMORY;
@@ -72,7 +78,8 @@ enum status memory_allocate(const struct engine_options *o, struct loaded_model 
 {
     if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
     struct error cause;
-    const enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, &cause);
+    enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, &cause);
+    if (status == STATUS_OK) status = loaded_draft_create(o, l, model_options, &cause);
     if (status == STATUS_OUT_OF_MEMORY) return no_memory(o, l, &cause, err);
     if (status != STATUS_OK) return error_set(err, status, "%s", cause.text);
     return l->profile.discrete ? allocate_gpu(o, l, err) : allocate_cache(o, l, err);

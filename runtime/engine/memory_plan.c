@@ -5,6 +5,7 @@
 
 #include "base/plural.h"
 #include "model/kv_cache.h"
+#include "runtime/engine/loaded_draft.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -126,6 +127,17 @@ static enum status check_step(const struct planner *w, struct error *err)
                      tokens, plural(tokens), max_model_len);
 }
 
+struct speculation_limits memory_plan_speculation(const struct engine_options *o, const struct loaded_model *l)
+{
+    struct speculation_limits s = {.max_num_tokens = l->limits.max_num_tokens,
+                                   .max_num_seqs = l->limits.max_num_seqs,
+                                   .free_entries = speculation_free_entries(l->backend->discrete),
+                                   .num_speculative_tokens = engine_options_num_drafts(o),
+                                   .fixed = o->fixed_drafts};
+    s.max_num_drafts = speculation_most_drafts(&s);
+    return s;
+}
+
 static enum status choose_limits(const struct planner *w, struct error *err)
 {
     struct batch_limits *limits = &w->l->limits;
@@ -139,6 +151,7 @@ static enum status choose_limits(const struct planner *w, struct error *err)
         .max_model_len = limits->max_model_len,
         .block_size = w->now.block_size,
     };
+    limits->max_num_drafts = memory_plan_speculation(w->asked, w->l).max_num_drafts;
     kv_groups_choose(&w->l->config.spec, limits);
     return STATUS_OK;
 }
@@ -185,6 +198,7 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     if (status == STATUS_OK) status = plan_groups(l, w->model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     w->model_options->limits = l->limits;
+    w->model_options->num_passes = l->draft.is_open ? w->asked->speculative.num_speculative_tokens : 0;
     status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
@@ -197,6 +211,8 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
     p->host = bytes[PURPOSE_HOST_STAGING];
+    status = loaded_draft_plan(w->asked, l, w->model_options, err);
+    if (status != STATUS_OK) return status;
     p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host + batch_bytes(&l->limits));
     memory_plan_count_blocks(w->asked, p);
     return STATUS_OK;

@@ -7,12 +7,16 @@
 #define QUIRE_RUNTIME_MEMORY_PLAN_H
 
 #include "runtime/engine/loaded_model_state.h"
+#include "runtime/engine/speculation.h"
 
 /* Asks the device what is free, for l->profile, or takes it from l->before. */
 enum status memory_plan_device(struct loaded_model *l, struct error *err);
 
 /* max_num_seqs where memory is no matter. */
 int32_t memory_plan_usual_seqs(const struct engine_options *o);
+
+/* How many drafts a step of l->limits may have; max_num_drafts is 0 where nothing drafts. */
+struct speculation_limits memory_plan_speculation(const struct engine_options *o, const struct loaded_model *l);
 
 /* Needs memory_plan_device, l->config and l->weights. Settles l->limits, max_model_len among them (what was asked for,
  * or as much of the model's as the blocks hold), and the terms of l->profile; *model_options, which has the types, gets

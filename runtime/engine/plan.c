@@ -18,6 +18,20 @@ static enum status parse_dtype(const char *option, const char *name, enum dtype 
                      may_be_fp8 ? ", bfloat16, fp8, fp8_e4m3 or fp8_e5m2" : " or bfloat16");
 }
 
+enum status plan_check_head_sizes(const struct model_spec *spec, enum dtype cache_dtype, struct error *err)
+{
+    const int x = 16 / dtype_size(cache_dtype);
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct attention_spec *a = &spec->layers[i].attention;
+        const int32_t head_size = a->head_size % x ? a->head_size : attention_v_head_size(a);
+        if (head_size % x == 0) continue;
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
+                         head_size, x, dtype_name(cache_dtype));
+    }
+    return STATUS_OK;
+}
+
 /* Activations are float32 on the CPU, where converting them costs nothing beside reading the weights. A GPU computes in
  * the checkpoint's type. */
 static enum status choose_dtypes(const struct engine_options *o, const struct loaded_model *l,
@@ -29,16 +43,7 @@ static enum status choose_dtypes(const struct engine_options *o, const struct lo
         status = parse_dtype("kv_cache_dtype", o->kv_cache_dtype, model_options->dtype, true,
                              &model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
-    const int x = 16 / dtype_size(model_options->cache_dtype);
-    for (int32_t i = 0; i < l->config.spec.num_layers; i++) {
-        const struct attention_spec *a = &l->config.spec.layers[i].attention;
-        const int32_t head_size = a->head_size % x ? a->head_size : attention_v_head_size(a);
-        if (head_size % x == 0) continue;
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "the model's head size %d is not a multiple of %d, which a KV cache of type %s needs",
-                         head_size, x, dtype_name(model_options->cache_dtype));
-    }
-    return STATUS_OK;
+    return plan_check_head_sizes(&l->config.spec, model_options->cache_dtype, err);
 }
 
 static enum status check_block_size(int32_t block_size, struct error *err)
@@ -85,6 +90,7 @@ enum status plan_again(const struct engine_options *options, const struct loaded
     struct loaded_model l = {.backend = base->backend,
                              .host_backend = base->host_backend,
                              .config = base->config,
+                             .draft = base->draft,
                              .tokenizer = base->tokenizer,
                              .before = &base->profile};
     struct model_weights sizes = {0};

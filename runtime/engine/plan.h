@@ -10,6 +10,9 @@ int32_t plan_num_ids(const struct loaded_model *l); /* num_ids of struct engine_
 /* Of how many layers the experts stay in host memory while a GPU computes the rest. */
 int32_t plan_host_expert_layers(const struct engine_options *o, const struct loaded_model *l);
 
+/* UNSUPPORTED: a head size does not suit a KV cache of this type. */
+enum status plan_check_head_sizes(const struct model_spec *spec, enum dtype cache_dtype, struct error *err);
+
 /* Plans `l` and fills *model_options for it. An error gets no advice (see below). */
 enum status plan_make(const struct engine_options *options, struct loaded_model *l, struct model_options *model_options,
                       struct error *err);

@@ -27,7 +27,8 @@ struct trace {
         double begin, end; /* both 0: there was no such part */
     } parts[TRACE_NUM_PARTS];
     int64_t num_submitted, num_collected; /* steps, this one included */
-    int32_t num_tokens, num_decodes, num_samples;
+    int32_t num_tokens, num_decodes, num_drafts, num_samples;
+    bool drafts; /* steps may have some */
 };
 
 /* ---- the file ---- */
@@ -151,6 +152,8 @@ void trace_batch(struct trace *t, const struct batch *batch)
     t->num_submitted++;
     t->num_tokens = batch->num_tokens;
     t->num_decodes = batch->num_decodes;
+    t->num_drafts = batch->num_drafts;
+    t->drafts = batch->limits.max_num_drafts > 0;
     t->num_samples = batch->num_samples;
 }
 
@@ -163,11 +166,11 @@ static void begin_slice(struct trace *t, const char *name, double begin, double 
 
 static void end_submitting_slice(struct trace *t)
 {
-    if (t->num_tokens == 0)
-        write_text(t, "}");
-    else
-        write_text(t, ", \"args\": {\"step\": %lld, \"num_tokens\": %d, \"num_decodes\": %d, \"num_samples\": %d}}",
+    if (t->num_tokens > 0)
+        write_text(t, ", \"args\": {\"step\": %lld, \"num_tokens\": %d, \"num_decodes\": %d, \"num_samples\": %d",
                    (long long)t->num_submitted, t->num_tokens, t->num_decodes, t->num_samples);
+    if (t->num_tokens > 0 && t->drafts) write_text(t, ", \"num_drafts\": %d", t->num_drafts);
+    write_text(t, t->num_tokens > 0 ? "}}" : "}");
 }
 
 static void write_parts(struct trace *t)
@@ -198,6 +201,10 @@ static void write_counters(struct trace *t, const struct scheduler_stats *s)
     begin_event(t, "C", "preemptions", t->last);
     write_text(t, ", \"args\": {\"recompute\": %lld, \"swap\": %lld}}", (long long)s->preemptions_recompute,
                (long long)s->preemptions_swap);
+    if (!t->drafts) return;
+    begin_event(t, "C", "drafts", t->last);
+    write_text(t, ", \"args\": {\"accepted\": %lld, \"rejected\": %lld}}", (long long)s->drafts_accepted,
+               (long long)(s->drafts - s->drafts_accepted));
 }
 
 void trace_step_end(struct trace *t, bool worked, const struct scheduler_stats *stats)

@@ -7,7 +7,8 @@
  *     requests   an async span "request" for each that a step has read, from engine_add to its last piece.
  *                Inside it one of "waiting", "running" or "swapped" after the other,
  *                and the instants "first token" and, where an answer ended, "answer" with its finish reason
- *     counters   after each step: requests by state, blocks, host blocks in use, preemptions so far
+ *     counters   after each step: requests by state, blocks, host blocks in use, preemptions so far; and where steps
+ * have drafts, those accepted and rejected so far
  *
  * A step copies nothing but numbers and writes through a buffer. If the file cannot be written any further, the trace
  * ends there with a warning, and the engine goes on.

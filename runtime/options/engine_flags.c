@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/options/command.h"
+#include "runtime/options/speculation_flags.h"
 
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {
@@ -201,6 +202,7 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
     add_model_flags(table, options, log);
     add_cache_flags(table, options);
     add_scheduling_flags(table, options);
+    speculation_flags_add(table, options);
     add_parallel_flags(table);
 }
 

@@ -6,7 +6,8 @@
 
 static const char SERVER[] = "quire has no server yet: quire generate answers files of prompts, quire chat a person";
 static const char ONE_DEVICE[] = "a model lies whole on one device, which --device names";
-static const char SPECULATION[] = "quire does not have speculative decoding yet, so leave it out";
+static const char LOOKUP[] = "it is a field of the JSON of --speculative-config: prompt_lookup_min, prompt_lookup_max";
+static const char ADAPTIVE[] = "how many drafts a step has follows from what is accepted, so leave it out";
 static const char ADAPTERS[] = "quire reads no adapters: merge them into the model's weights first";
 static const char GUIDED[] = "quire cannot hold an answer to a grammar or a schema yet, so leave it out";
 static const char MEDIA[] = "quire computes text alone, so leave it out";
@@ -20,7 +21,8 @@ const struct foreign_flag foreign_flags[] = {
     {"download-dir", NULL, "quire downloads nothing: HF_HUB_CACHE names the cache that hf download fills"},
     {"distributed-executor-backend|disable-custom-all-reduce", NULL, ONE_DEVICE},
     {"cpu-offload-gb", NULL, "what stays in host memory are experts, of the layers that --cpu-offload-experts names"},
-    {"speculative-config|speculative-model|num-speculative-tokens", NULL, SPECULATION},
+    {"ngram-prompt-lookup-min|ngram-prompt-lookup-max", NULL, LOOKUP},
+    {"speculative-disable-by-batch-size", NULL, ADAPTIVE},
     {"enable-lora|lora-modules", NULL, ADAPTERS},
     {"guided-decoding-backend|structured-outputs-config", NULL, GUIDED},
     {"limit-mm-per-prompt", NULL, MEDIA},
@@ -53,7 +55,11 @@ const struct foreign_flag foreign_flags[] = {
     {"fa|flash-attn", NULL, "attention always works without a matrix of scores, so leave it out"},
     {"jinja", NULL, "the model's own chat template is always used, so leave it out"},
     {"mlock|mmap", NULL, "weights stay mapped from their file, so leave it out"},
-    {"md|model-draft", NULL, SPECULATION},
+    {"md|model-draft", "speculative-model", NULL},
+    {"draft|draft-n|draft-max", "num-speculative-tokens", NULL},
+    {"draft-min|draft-n-min|draft-p-min", NULL, ADAPTIVE},
+    {"lcd|lookup-cache-dynamic", NULL, "--speculative-model suffix keeps the earlier answers of the run"},
+    {"spec-type", "speculative-model", NULL},
     {"lora", NULL, ADAPTERS},
     {"grammar|json-schema", NULL, GUIDED},
     {"mmproj", NULL, MEDIA},

@@ -93,6 +93,12 @@ enum status model_folder_resolve(const char **model, const char *revision, bool 
 
 enum status model_folder_of_engine(struct engine_options *options, char *path, size_t size, struct error *err)
 {
-    return model_folder_resolve(&options->model, options->revision, options->load_format != LOAD_FORMAT_DUMMY, path,
-                                size, err);
+    const bool with_weights = options->load_format != LOAD_FORMAT_DUMMY;
+    enum status status = model_folder_resolve(&options->model, options->revision, with_weights, path, size, err);
+    char folder[sizeof options->speculative.model];
+    const char *draft = options->speculative.model;
+    if (status != STATUS_OK || options->speculative.method != DRAFT_MODEL) return status;
+    status = model_folder_resolve(&draft, NULL, with_weights, folder, sizeof folder, err);
+    if (draft == folder) memcpy(options->speculative.model, folder, sizeof folder);
+    return status == STATUS_OK ? status : error_prefix(err, status, "the draft model");
 }

@@ -20,7 +20,8 @@
 enum status model_folder_resolve(const char **model, const char *revision, bool with_weights, char *path, size_t size,
                                  struct error *err);
 
-/* Resolves options->model; weights are looked for unless dummy ones are asked for. */
+/* Resolves options->model, and the draft model's in options->speculative; weights are looked for unless dummy ones are
+ * asked for. */
 enum status model_folder_of_engine(struct engine_options *options, char *path, size_t size, struct error *err);
 
 /* Writes the folder of the model that ships with quire to path[size]: the first of

@@ -74,6 +74,14 @@ static void host_rows(struct memory_table *t, const struct memory_profile *p)
     memory_row(t, "experts on the host", p->host_experts, note);
 }
 
+static void draft_row(struct memory_table *t, const struct memory_profile *p)
+{
+    char note[96];
+    snprintf(note, sizeof note, "weights %.2f MiB; of the KV cache it has %.2f MiB", (double)p->draft_weights / MIB,
+             (double)(p->num_blocks * p->draft_block_bytes) / MIB);
+    memory_row(t, "  draft model", memory_profile_draft(p), note);
+}
+
 static void memory_rows(struct memory_table *t, const struct memory_profile *p, const struct batch_limits *limits,
                         const char *weights_note)
 {
@@ -93,6 +101,7 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     snprintf(note, sizeof note, "of the largest step, %d tokens", limits->max_num_tokens);
     memory_row(t, "  activations", p->activations, note);
     memory_row(t, "  workspace", p->workspace, "");
+    if (p->draft_weights) draft_row(t, p);
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
     snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
@@ -203,6 +212,8 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_integer(json, "workspace_memory", p->workspace);
     json_put_integer(json, "graph_memory", p->graphs);
     json_put_integer(json, "state_memory", p->state);
+    json_put_integer(json, "draft_model_memory", memory_profile_draft(p));
+    json_put_integer(json, "draft_model_kv_cache_memory", p->num_blocks * p->draft_block_bytes);
     json_put_integer(json, "kv_cache_memory", p->kv_cache);
     json_put_integer(json, "available_kv_cache_memory", p->kv_budget);
     json_put_integer(json, "pinned_host_memory", gpu ? p->host : 0); /* on the CPU it is a part of the state */

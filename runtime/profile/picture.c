@@ -139,7 +139,7 @@ struct segment {
     struct color color;
     double middle, label; /* y of the segment's middle, and of its label's */
 };
-enum { MAX_SEGMENTS = 9 };
+enum { MAX_SEGMENTS = 10 };
 
 static int make_segments(const struct memory_profile *p, struct segment out[MAX_SEGMENTS])
 {
@@ -148,6 +148,7 @@ static int make_segments(const struct memory_profile *p, struct segment out[MAX_
         {"unused", rest, FREE},
         {"KV cache", p->kv_cache, USED},
         {"weights", p->weights, {0.16, 0.55, 0.48}},
+        {"draft model", memory_profile_draft(p), {0.36, 0.67, 0.80}},
         {"activations", p->activations, {0.94, 0.72, 0.22}},
         {"workspace", p->workspace, {0.87, 0.54, 0.27}},
         {"graphs", p->graphs, {0.65, 0.47, 0.72}},

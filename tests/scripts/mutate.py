@@ -36,7 +36,7 @@ MUTATIONS = [
     ("a larger block that is found is filled as a smaller one", MANAGER, "        status = block_pool_share(&m->pool, table->blocks[i], block_size_of(m, group), err);", "        status = block_pool_share(&m->pool, table->blocks[i], m->limits.block_size, err);"),
     ("a larger block that returns is filled as a smaller one", MANAGER, "            enum status status = block_pool_share(&m->pool, found, block_size_of(m, g), err);", "            enum status status = block_pool_share(&m->pool, found, m->limits.block_size, err);"),
     ("what is writable ends with the largest block", MANAGER, "        if (all < count) count = all;\n", "        if (g == 0 || all > count) count = all;\n"),
-    ("a sequence that goes on has blocks of the first group's size", CHOOSE, "const int32_t size = batch_block_size(limits, g), index = seq->num_computed / size;", "const int32_t size = batch_block_size(limits, 0), index = seq->num_computed / size;"),
+    ("a sequence that goes on has blocks of the first group's size", CHOOSE, "const int32_t size = batch_block_size(limits, g), index = unit >> limits->block_shifts[g];", "const int32_t size = batch_block_size(limits, 0), index = unit >> limits->block_shifts[0];"),
     ("slots are those of the first group's blocks", LAYOUT, "batch_block_size(&s->config.limits, group)", "batch_block_size(&s->config.limits, 0)"),
     # Blocks and counts
     ("a block of count 1 is already released", POOL, "if (--b->ref_count == 0) list_return", "if (--b->ref_count <= 1) list_return"),
@@ -118,8 +118,8 @@ MUTATIONS = [
     ("a step's budget counts a request's first sequence only", CHOOSE, "        budget -= count;\n    }\n    return budget;", "        budget -= i == 0 ? count : 0;\n    }\n    return budget;"),
     ("a request that starts in the step is laid out as a decode", LAYOUT, "if (choice->count == 1 && !choice->starts)", "if (choice->count == 1)"),
     ("a pending token is named by another sample", LAYOUT, "batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);", "batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);"),
-    ("a pending token that goes to a new block is named by another sample", LAYOUT, "*ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);", "*ids++ = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);"),
-    ("a token of a chunk is taken for one that goes on", CHOOSE, "           growth->num_tokens == scheduler_num_known(seq) && seq != seq->request->leader;", "           seq != seq->request->leader;"),
+    ("a pending token that goes to a new block is named by another sample", LAYOUT, "? seq->tokens[t] : -(seq->pending_sample + 1);\n        *positions++", "? seq->tokens[t] : -(seq->pending_sample > 0 ? seq->pending_sample : 1);\n        *positions++"),
+    ("a token of a chunk is taken for one that goes on", CHOOSE, "           growth->num_tokens == scheduler_num_known(seq) && seq->num_drafts == 0 && seq != seq->request->leader;", "           seq->num_drafts == 0 && seq != seq->request->leader;"),
     ("a prompt's last token is taken for one that goes on", CHOOSE, " && seq != seq->request->leader;", ";"),
     ("a sequence goes on in a block that it shares or lacks", CHOOSE, "growth->num_tokens == seq->num_computed + 1 && growth->num_tokens <= seq->num_writable &&", "growth->num_tokens == seq->num_computed + 1 &&"),
     ("the position of a sequence that goes on is not shifted", LAYOUT, "batch->positions[row] = t + position_shift(s, seq);", "batch->positions[row] = t;"),
@@ -141,7 +141,7 @@ MUTATIONS = [
     ("the first block of a cancelled step alone is forgotten", MANAGER, "i < table->num_blocks; i++)\n            if (i >= table->first && m->pool", "i <= token / m->limits.block_size; i++)\n            if (i >= table->first && m->pool"),
     ("the first group of a cancelled step alone is forgotten", MANAGER, "for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {", "for (int32_t g = 0; m->caching && g < 1; g++) {"),
     ("a cancelled step is forgotten from the block after the first", MANAGER, "for (int32_t i = token / block_size_of(m, g); i < table->num_blocks; i++)", "for (int32_t i = token / block_size_of(m, g) + 1; i < table->num_blocks; i++)"),
-    ("a cancelled decode's block is kept", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - 1;", "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed;"),
+    ("a cancelled decode's block is kept", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - 1 - seq->num_drafts;", "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - seq->num_drafts;"),
     ("a cancelled chunk is forgotten from its last token", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n", ""),
     ("a cancelled step stays in flight", SCHEDULER, "    s->in_flight--;\n    struct step *step = &s->steps", "    struct step *step = &s->steps"),
     ("a cancelled step's samples stay", SCHEDULER, "    step->num_sampled = step->num_runs = 0;\n", "    step->num_runs = 0;\n"),
@@ -149,6 +149,42 @@ MUTATIONS = [
     ("a request of a cancelled step goes on", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) && r != s->running.head) scheduler_end_request"),
     ("a request that is not in a cancelled step ends, too", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) || s->in_flight == 2) scheduler_end_request"),
     ("the step before a cancelled one is taken for collected", SCHEDULER, "    step->num_sampled = step->num_runs = 0;\n", "    step->num_sampled = step->num_runs = 0;\n    s->steps[s->oldest].number += s->in_flight;\n"),
+    # Runs
+    ("a draft is accepted after one that is wrong", SCHEDULER, "    while (accepted < count && drawn[accepted] == drafts[accepted]) accepted++;\n", "    for (int32_t i = 0; i < count; i++) accepted += drawn[i] == drafts[i];\n"),
+    ("the last draft of a run is never accepted", SCHEDULER, "while (accepted < count && drawn", "while (accepted < count - 1 && drawn"),
+    ("a run yields the accepted drafts alone", SCHEDULER, "while (count <= accepted && seq", "while (count < accepted + (accepted == 0) && seq"),
+    ("a run goes on behind a token that stops", SCHEDULER, "while (count <= accepted && seq->status != SEQUENCE_FINISHED) {", "while (count <= accepted) {"),
+    ("rejected drafts are not rolled back", SCHEDULER, "    if (accepted < count &&\n", "    if (accepted < 0 &&\n"),
+    ("a rollback keeps a token too many", SCHEDULER, "seq->num_computed - (count - accepted), &err)", "seq->num_computed - (count - accepted) + 1, &err)"),
+    ("the samples of a run are taken for those of the next sequence", SCHEDULER, "        while (step->drafts[i] >= 0) i++;\n", ""),
+    ("the drafts of a step are not bounded", SCHEDULER, "    if (count > s->drafts_left) count = s->drafts_left;\n", ""),
+    ("what the drafts of one step took is missing in the next", SCHEDULER, "    s->drafts_left = s->config.limits.max_num_drafts;\n    return status;", "    return status;"),
+    ("a cancelled run is forgotten from its last draft", SCHEDULER, "return seq->num_computed - 1 - seq->num_drafts;", "return seq->num_computed - 1;"),
+    ("drafts of a step that was not computed stay", SCHEDULER, "    const enum status status = schedule(s, batch, out, err);\n    scheduler_drop_drafts(s);\n", "    const enum status status = schedule(s, batch, out, err);\n"),
+    ("a rollback keeps an empty block", MANAGER, "for (; t->num_blocks > kept && t", "for (; t->num_blocks > kept + 1 && t"),
+    ("slots of rejected drafts count as written", MANAGER, "if (filled < size && kept > t->first", "if (filled < 0 && kept > t->first"),
+    ("the first group alone is rolled back", MANAGER, "    for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)\n        status = rollback_table", "    for (int32_t g = 0; g < 1 && status == STATUS_OK; g++)\n        status = rollback_table"),
+    ("a rollback counts in blocks of the first group's size", MANAGER, "    const int32_t size = block_size_of(m, group), kept = blocks_for(m, group, num_computed);", "    const int32_t size = block_size_of(m, 0), kept = blocks_for(m, 0, num_computed);"),
+    ("entries that were rolled back are taken to be uploaded", MANAGER, "    seq->num_uploaded[group] = least(seq->num_uploaded[group], t->num_blocks);\n    seq->num_writable", "    seq->num_writable"),
+    ("blocks that were rolled back are taken to be writable", MANAGER, "    seq->num_writable = least(seq->num_writable, t->num_blocks * size);\n", ""),
+    ("a block of drafts can be found", MANAGER, "const int32_t known = least(seq->num_computed, seq->num_tokens);", "const int32_t known = least(seq->num_computed, seq->num_tokens + seq->num_drafts);"),
+    ("the filled slots of a block are not lowered", POOL, "    pool->blocks[block].filled = filled;\n", ""),
+    ("drafts are kept where blocks are too few", CHOOSE, "    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;\n", "    if (needed >= 0) return needed;\n"),
+    ("drafts are dropped where blocks suffice", CHOOSE, "    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;\n", "    if (needed == 0 || s->num_drafted == 0) return needed;\n"),
+    ("drafts exceed the budget", CHOOSE, "    return remaining + seq->num_drafts < budget ? remaining + seq->num_drafts : budget;", "    return remaining + seq->num_drafts;"),
+    ("drafts are no part of the budget", CHOOSE, "        budget -= count;\n    }\n    return budget;", "        budget -= count > 1 ? count - seq->num_drafts : count;\n    }\n    return budget;"),
+    ("drafts that the budget has no room for stay with the sequence", CHOOSE, " && seq->num_drafts == 0 && seq != seq->request->leader;", " && seq != seq->request->leader;"),
+    ("a run goes on while it is in flight", CHOOSE, "    if (remaining <= 0) return 0;", "    if (remaining < 0) return 0;"),
+    ("the last draft takes the place of the last token", REQUEST, "seq->token_capacity - seq->num_tokens - 1;", "seq->token_capacity - seq->num_tokens;"),
+    ("drafts leave their namespace", REQUEST, "if (length > 0 && request->cache_namespace == 0 && length - seq", "if (length < 0 && request->cache_namespace == 0 && length - seq"),
+    ("beams get drafts", REQUEST, "seq->status != SEQUENCE_RUNNING || request->beams || seq", "seq->status != SEQUENCE_RUNNING || seq"),
+    ("a sequence whose token is pending gets drafts", REQUEST, "request->beams || seq->num_pending > 0 ||", "request->beams ||"),
+    ("a row's draft is that of the row after it", LAYOUT, "batch->sampled_drafts[sample + i + 1] = drafts[i]", "batch->sampled_drafts[sample + i] = drafts[i]"),
+    ("all rows of a run draw the same output", LAYOUT, "row + i, output + i);", "row + i, output);"),
+    ("a row of a run reads the drafts behind it", LAYOUT, "add_entry(batch, seq, c->start + i + 1, row + i + 1);", "add_entry(batch, seq, c->start + c->count, row + i + 1);"),
+    ("the blocks of a run are not uploaded", LAYOUT, "    if (c->changed) add_deltas(s, batch, seq);\n    if (batch", "    if (batch"),
+    ("drafts are taken for pending tokens", LAYOUT, "t < seq->num_tokens + c->num_drafts ? seq", "t < seq->num_tokens ? seq"),
+    ("a sequence that has ended keeps its drafts", RELEASE, "    seq->num_drafts = 0;\n    release_state_index(s, seq);\n}", "    release_state_index(s, seq);\n}"),
     # Beams
     ("a beam's blocks are not given back", BEAMS, "    enum status status = block_manager_release(&s->blocks, seq, &err);\n", "    enum status status = STATUS_OK;\n"),
     ("a beam's tokens are not copied", BEAMS, "           (size_t)(parent->num_tokens - seq->prompt_len) * sizeof *seq->tokens);", "           0 * sizeof *seq->tokens);"),
@@ -160,8 +196,8 @@ MUTATIONS = [
 ]
 
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
-                 "scheduler_model_policy", "scheduler_model_digest"]
-UNIT_TESTS = ["test_scheduler", "test_block_manager", "test_block_pool", "test_prefix_cache"]
+                 "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
+UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
 
 
 def run(command, timeout, **more):

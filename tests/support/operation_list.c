@@ -7,7 +7,7 @@ static const struct operation_parameter config_parameters[] = {
     {"blocks", 1}, {"host", 0},    {"size", 1},    {"tokens", 1},  {"seqs", 1},      {"length", 2},    {"groups", 1},
     {"window", 0}, {"window2", 0}, {"window3", 0}, {"window4", 0}, {"caching", 0},   {"chunked", 1},   {"mode", 0},
     {"policy", 0}, {"hashes", 0},  {"grow", 0},    {"fails", 0},   {"namespace", 0}, {"watermark", 0}, {"shift", 0},
-    {"shift2", 0}, {"shift3", 0},  {"shift4", 0},  {"chunks", 0},
+    {"shift2", 0}, {"shift3", 0},  {"shift4", 0},  {"chunks", 0},  {"drafts", 0},
 };
 static const struct operation_parameter add_parameters[] = {
     {"request", 0}, {"length", 1},   {"base", 0}, {"shared", 0}, {"n", 1},    {"max", 1},      {"min", 0},
@@ -15,7 +15,8 @@ static const struct operation_parameter add_parameters[] = {
 };
 static const struct operation_parameter abort_parameters[] = {{"request", 0}};
 static const struct operation_parameter finish_parameters[] = {{"request", 0}, {"sequence", 0}};
-static const struct operation_parameter schedule_parameters[] = {{"cancel", 0}};
+static const struct operation_parameter schedule_parameters[] = {
+    {"cancel", 0}, {"drafts", 0}, {"right", 0}, {"spread", 0}};
 static const struct operation_parameter collect_parameters[] = {{"damaged", 0}};
 static const struct operation_parameter beams_parameters[] = {{"request", 0}, {"choice", 0}};
 
@@ -37,6 +38,7 @@ static const struct {
 };
 _Static_assert(sizeof config_parameters / sizeof *config_parameters == NUM_CONFIG_VALUES, "a value has no name");
 _Static_assert(sizeof add_parameters / sizeof *add_parameters == NUM_ADD_VALUES, "a value has no name");
+_Static_assert(sizeof schedule_parameters / sizeof *schedule_parameters == NUM_SCHEDULE_VALUES, "a value has no name");
 _Static_assert(sizeof finish_parameters / sizeof *finish_parameters == NUM_FINISH_VALUES, "a value has no name");
 _Static_assert(sizeof beams_parameters / sizeof *beams_parameters == NUM_BEAMS_VALUES, "a value has no name");
 

@@ -50,6 +50,7 @@ enum {
     CONFIG_WATERMARK, /* blocks that stay free; 0: the scheduler's own choice, which is none of less than 100 */
     CONFIG_SHIFT,     /* block_shifts of the first group, and of the three after it */
     CONFIG_CHUNKS = CONFIG_SHIFT + 4, /* bit i: the window of group i is a chunk */
+    CONFIG_DRAFTS,                    /* max_num_drafts */
     NUM_CONFIG_VALUES
 };
 enum {
@@ -69,7 +70,13 @@ enum {
     NUM_ADD_VALUES
 };
 enum { FINISH_REQUEST, FINISH_SEQUENCE, NUM_FINISH_VALUES };
-enum { SCHEDULE_CANCEL }; /* 1: the step is cancelled and writes nothing; more: it writes a part, chosen by this */
+enum {
+    SCHEDULE_CANCEL, /* 1: the step is cancelled and writes nothing; more: it writes a part, chosen by this */
+    SCHEDULE_DRAFTS, /* drafts that each sequence gets which may have some */
+    SCHEDULE_RIGHT,  /* of these, how many are the tokens that will be drawn, before the first that is not */
+    SCHEDULE_SPREAD, /* 0: all sequences get as many; otherwise each gets up to that, chosen by this */
+    NUM_SCHEDULE_VALUES
+};
 enum { COLLECT_DAMAGED }; /* the sample or target, from 1, whose logits are damaged; 0: none */
 enum { BEAMS_REQUEST, BEAMS_CHOICE, NUM_BEAMS_VALUES };
 

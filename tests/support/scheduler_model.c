@@ -49,11 +49,14 @@ static uint64_t five_hashes(int32_t parent, const int32_t *tokens, int32_t count
     return few_hashes(parent, tokens, count, 5);
 }
 
+enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40 };
+
 static struct scheduler_config config_of(const int32_t *v)
 {
     struct scheduler_config c = {
         .limits = {.max_num_tokens = model_clamp(v[CONFIG_TOKENS], 1, 64),
-                   .max_num_seqs = model_clamp(v[CONFIG_SEQS], 1, 12),
+                   .max_num_seqs = model_clamp(v[CONFIG_SEQS], 1, MAX_SEQS),
+                   .max_num_drafts = model_clamp(v[CONFIG_DRAFTS], 0, MAX_STEP_DRAFTS),
                    .max_model_len = model_clamp(v[CONFIG_LENGTH], 2, MAX_LENGTH),
                    .block_size = model_clamp(v[CONFIG_SIZE], 1, 8),
                    .num_groups = model_clamp(v[CONFIG_GROUPS], 1, MAX_GROUPS)},
@@ -236,6 +239,7 @@ static enum status submit(struct scheduler_model *m, const struct schedule *sche
         if (status == STATUS_OK) status = model_check_targets(m, i, err);
         if (status == STATUS_OK) status = model_check_blocks_held(m, i, err);
     }
+    if (status == STATUS_OK) status = model_check_runs(m, err);
     if (status == STATUS_OK) note_forks(m, schedule);
     if (status == STATUS_OK) note_names(m, m->device.num_submitted - 1, true);
     m->totals.steps++;
@@ -282,6 +286,7 @@ static enum status cancel_step(struct scheduler_model *m, const struct schedule 
     m->totals.cancelled++;
     m->totals.cancelled_second += scheduler_in_flight(m->scheduler) == 2;
     slot_device_cancel(&m->device, &m->batch, part);
+    model_cancel_runs(m);
     note_names(m, m->device.num_submitted, false);
     for (int32_t i = 0; i < m->num_live; i++) {
         struct model_request *r = m->live[i];
@@ -302,11 +307,12 @@ static enum status cancel_step(struct scheduler_model *m, const struct schedule 
     return status;
 }
 
-/* cancel: 0, or as in SCHEDULE_CANCEL. */
-static enum status schedule_step(struct scheduler_model *m, int32_t cancel, struct error *err)
+static enum status schedule_step(struct scheduler_model *m, const int32_t *values, struct error *err)
 {
+    const int32_t cancel = values[SCHEDULE_CANCEL];
     struct schedule schedule;
     enum status status = remember(m, err);
+    if (status == STATUS_OK) status = model_give_drafts(m, values, err);
     if (status == STATUS_OK) status = scheduler_schedule(m->scheduler, &m->batch, &schedule, err);
     if (status != STATUS_OK) return status;
     if (schedule.result == SCHEDULE_BATCH)
@@ -346,7 +352,7 @@ static enum status take_event(struct scheduler_model *m, const struct token_even
 /* The device's samples and targets, one of which may be damaged. */
 struct collected {
     struct sample_output samples, targets;
-    int32_t tokens[64], target_ids[64];
+    int32_t tokens[MAX_SEQS + MAX_STEP_DRAFTS], target_ids[64];
     int32_t request; /* the number of the one whose target is damaged; -1: none */
 };
 
@@ -380,8 +386,10 @@ static enum status collect(struct scheduler_model *m, int32_t damaged, struct er
     int32_t num_events;
     take_collected(m, damaged, &c);
     note_names(m, m->device.num_collected - 1, false);
+    model_remember_runs(m, &c.samples);
     enum status status = scheduler_collect(m->scheduler, &c.samples, &events, &num_events, err);
     for (int32_t i = 0; i < num_events && status == STATUS_OK; i++) status = take_event(m, &events[i], &c.samples, err);
+    if (status == STATUS_OK) status = model_check_collected(m, events, num_events, err);
     const struct model_request *r = c.request < 0 ? NULL : model_find(m, c.request);
     if (status == STATUS_OK && r && !request_finished(r->request))
         status = error_set(err, STATUS_INTERNAL, "request %d goes on, though a row of its prompt_logprobs is damaged",
@@ -477,7 +485,7 @@ enum status scheduler_model_apply(struct scheduler_model *m, const struct operat
         finish_sequence(m, v[FINISH_REQUEST], v[FINISH_SEQUENCE]);
         break;
     case OPERATION_SCHEDULE:
-        status = schedule_step(m, v[SCHEDULE_CANCEL], err);
+        status = schedule_step(m, v, err);
         break;
     case OPERATION_COLLECT:
         status = collect(m, v[COLLECT_DAMAGED], err);

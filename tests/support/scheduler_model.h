@@ -10,8 +10,10 @@
  *                that nobody waits who fits
  *     cache      full blocks can be found, and are evicted for other contents alone: the end of a sequence before its
  *                beginning, and none while there are blocks that were never taken
- *     cancelled  the requests of a cancelled step end as aborted, with the tokens that they had; no other does
- *     tokens     a request ends with those that it has when it runs alone, and with the prompt_logprobs of its prompt
+ *     drafts     who may have some; a run yields the right ones and one token more; slots of the wrong ones are not
+ * read and are written again, and their blocks are free; no step preempts or waits for drafts cancelled  the requests
+ * of a cancelled step end as aborted, with the tokens that they had; no other does tokens     a request ends with those
+ * that it has when it runs alone, and with the prompt_logprobs of its prompt
  *
  * The scheduler's own scheduler_check runs as well. */
 #ifndef QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_H
@@ -29,6 +31,11 @@ struct scheduler_model_totals {
     int64_t operations, steps, copies, collect_first, recomputed, swapped, swapped_in, hits, evictions, forks, beams,
         window_blocks, mixed_hits, mixed_swapped_in, namespace_changes, targets, cancelled, cancelled_second, requests,
         stops, lengths, aborts, errors, host_failures;
+    int64_t runs, drafts, accepted; /* collected */
+    int64_t rollbacks;              /* of runs that gave blocks back */
+    int64_t ends_in_runs;           /* before the last token that a run yields */
+    int64_t lost_runs;              /* of sequences that had ended, or whose step was cancelled */
+    int64_t dropped;                /* drafts that had no room */
 };
 void scheduler_model_totals_add(struct scheduler_model_totals *to, const struct scheduler_model_totals *from);
 

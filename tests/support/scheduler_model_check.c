@@ -58,10 +58,12 @@ static enum status check_table(struct scheduler_model *m, const struct model_req
     if ((computed + size - 1) / size > table->num_blocks)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d group %d: %d tokens are computed, in %d blocks",
                          r->number, seq->index, group, computed, table->num_blocks);
+    struct true_sequence scratch;
+    const struct true_sequence *contents = model_contents(r, seq, &scratch);
     enum status status = STATUS_OK;
     for (int32_t p = model_first_read(m, group, computed), last; p < computed && status == STATUS_OK; p = last) {
         last = p - p % size + size < computed ? p - p % size + size : computed;
-        status = slot_device_check(&m->device, &r->truth[seq->index], group, table->blocks[p / size], p, last, err);
+        status = slot_device_check(&m->device, contents, group, table->blocks[p / size], p, last, err);
     }
     return status;
 }
@@ -295,7 +297,8 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
     if (seq->status != SEQUENCE_RUNNING || seq->state_index != m->batch.state_indices[i])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and is computed", r->number,
                          index);
-    if (r->was_due)
+    /* One that was preempted goes on with what it had, even if the end of a sibling makes the choice due. */
+    if (r->was_due && r->place != PLACE_RUNNING)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d is computed before its beams are chosen",
                          r->number, index);
     if (!fresh && start_at != r->computed[index])
@@ -363,10 +366,13 @@ enum status model_check_prompt_logprobs(const struct model_request *r, struct er
 enum status model_check_blocks_held(struct scheduler_model *m, int32_t i, struct error *err)
 {
     int32_t index;
+    const struct run_entries run = slot_device_entries(&m->batch, i);
+    if (i + 1 < run.end) return STATUS_OK; /* the last entry of a run stands for all */
     const struct model_request *r = model_of_state(m, m->batch.state_indices[i], &index);
     const struct sequence *seq = &r->request->sequences[index];
     const struct batch_limits *limits = &m->config.limits;
-    const int32_t end = m->batch.seq_lens[i], first = end - (m->batch.query_start[i + 1] - m->batch.query_start[i]);
+    const int32_t end = m->batch.seq_lens[i];
+    const int32_t first = end - (m->batch.query_start[run.end] - m->batch.query_start[run.first]);
     const int32_t known = seq->num_tokens > end ? seq->num_tokens : end;
     for (int32_t g = 0; g < limits->num_groups; g++) {
         const int32_t size = batch_block_size(limits, g);

@@ -62,6 +62,7 @@ static void put_sequence(struct digest *d, const struct scheduler_model *m, cons
                               r->ended[seq->index]};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(d, values[i]);
     put(d, (int64_t)r->truth[seq->index].contexts[seq->num_tokens]);
+    for (int32_t i = 0; i < r->drafts[seq->index].count; i++) put(d, r->drafts[seq->index].tokens[i]);
     for (int32_t g = 0; g < m->config.limits.num_groups; g++) {
         const struct block_table *table = &seq->tables[g];
         put(d, table->num_blocks);

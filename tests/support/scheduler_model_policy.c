@@ -57,12 +57,15 @@ static enum status check_order(const struct scheduler_model *m, const struct mod
     return STATUS_OK;
 }
 
+/* Not one that left for the other namespace before the step was planned. */
 static const struct model_request *first_that_ran(const struct scheduler_model *m)
 {
     const struct model_request *first = NULL;
-    for (int32_t i = 0; i < m->num_live; i++)
-        if (m->live[i]->place == PLACE_RUNNING && (!first || model_precedes(m, m->live[i]->request, first->request)))
-            first = m->live[i];
+    for (int32_t i = 0; i < m->num_live; i++) {
+        const struct model_request *r = m->live[i];
+        if (r->place != PLACE_RUNNING || r->request->cache_namespace != r->namespace_before) continue;
+        if (!first || model_precedes(m, r->request, first->request)) first = r;
+    }
     return first;
 }
 
@@ -111,6 +114,9 @@ static enum status check_moves(struct scheduler_model *m, struct error *err)
     if (moves.preempted > 0 && moves.stayed > 0 && moves.started + moves.swapped_in > 0)
         return error_set(err, STATUS_INTERNAL, "a step that preempted %d requests started %d and swapped %d in",
                          moves.preempted, moves.started, moves.swapped_in);
+    if (moves.preempted > 0 && m->batch.num_drafts > 0)
+        return error_set(err, STATUS_INTERNAL, "a step that preempted %d requests has %d drafts", moves.preempted,
+                         m->batch.num_drafts);
     if (moves.started > 0 && swapped > 0 && m->config.policy != SCHEDULING_PRIORITY)
         return error_set(err, STATUS_INTERNAL, "%d requests started while %d are swapped", moves.started, swapped);
     enum status status = STATUS_OK;
@@ -297,6 +303,7 @@ static enum status check_rest(const struct scheduler_model *m, struct error *err
 enum status model_check_policy(struct scheduler_model *m, const struct schedule *schedule, struct error *err)
 {
     const enum schedule_result result = schedule->result;
+    if (model_check_drafts_give_way(m, schedule, err) != STATUS_OK) return STATUS_INTERNAL;
     if (result == SCHEDULE_COLLECT_FIRST) {
         m->totals.collect_first++;
         const struct moves moves = count_moves(m);

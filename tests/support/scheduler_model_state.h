@@ -4,6 +4,7 @@
  *     scheduler_model_request.c   requests, as they are alone
  *     scheduler_model_check.c     contents, counts and tokens
  *     scheduler_model_policy.c    who starts, who is preempted, who waits
+ *     scheduler_model_drafts.c    who gets drafts, and what comes of them
  *     scheduler_model_digest.c    a hash of the state
  */
 #ifndef QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_STATE_H
@@ -19,6 +20,17 @@
 
 enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
 
+/* The drafts of a sequence. */
+struct model_drafts {
+    int32_t given;               /* for the step that is being scheduled */
+    int32_t tokens[MAX_DRAFTS];  /* [given] or, of a run in flight, [count] */
+    int32_t count;               /* of the run in flight; 0: none is */
+    int32_t sample;              /* of the step, the run's first */
+    int64_t step;                /* of the device */
+    int32_t length, blocks;      /* of the sequence, before the run is collected; -1: it has ended by then */
+    int32_t accepted, collected; /* drafts of the run that are right, and tokens that it yields */
+};
+
 /* A request and what the model knows of it, each by sequence. */
 struct model_request {
     int32_t number;
@@ -30,9 +42,10 @@ struct model_request {
     bool sampled[SCHEDULER_MODEL_MAX_N];     /* a beam that waits to be chosen */
     bool ended[SCHEDULER_MODEL_MAX_N];       /* by an operation */
     bool damaged[SCHEDULER_MODEL_MAX_N];     /* by a sample that could not be taken */
-    int32_t scored;                          /* tokens of the prompt that the batches had as targets, from the first */
-    bool stalled;                            /* it was preempted, and has got no token since */
-    bool named[SLOT_DEVICE_STEPS];           /* by which steps in flight, in the device's order */
+    struct model_drafts drafts[SCHEDULER_MODEL_MAX_N];
+    int32_t scored;                /* tokens of the prompt that the batches had as targets, from the first */
+    bool stalled;                  /* it was preempted, and has got no token since */
+    bool named[SLOT_DEVICE_STEPS]; /* by which steps in flight, in the device's order */
     /* Before the step that is being scheduled. */
     enum place place;
     int32_t namespace_before;
@@ -64,7 +77,10 @@ struct scheduler_model {
     int32_t counts_before[MAX_BLOCKS]; /* before the operation */
     bool findable_before[MAX_BLOCKS];
     int64_t evictions; /* before the step that is being scheduled */
-    bool unchecked;    /* see scheduler_model_set_unchecked */
+    int32_t num_given; /* drafts for the step that is being scheduled, of all sequences */
+    int64_t free_before, most_cost, most_cost_of_drafts; /* blocks before that step: free ones, and those that it takes
+                                                            at most, without drafts and for them */
+    bool unchecked;                                      /* see scheduler_model_set_unchecked */
     struct scheduler_model_totals totals;
 };
 
@@ -127,6 +143,25 @@ enum status model_check_targets(struct scheduler_model *m, int32_t i, struct err
 enum status model_check_prompt_logprobs(const struct model_request *r, struct error *err);
 /* How a sequence of a request that is handed back has ended. */
 enum status model_check_end(struct scheduler_model *m, struct model_request *r, int32_t index, struct error *err);
+
+/* ---- scheduler_model_drafts.c ---- */
+
+/* Gives the sequences that may have drafts some for the next step, as the operation says. */
+enum status model_give_drafts(struct scheduler_model *m, const int32_t *values, struct error *err);
+/* The runs of the step that was submitted have the drafts that were given, as far as there was room. */
+enum status model_check_runs(struct scheduler_model *m, struct error *err);
+/* A step that is scheduled does not suffer from drafts. */
+enum status model_check_drafts_give_way(const struct scheduler_model *m, const struct schedule *schedule,
+                                        struct error *err);
+/* The runs of the device's newest step, which is cancelled, are in flight no more. */
+void model_cancel_runs(struct scheduler_model *m);
+/* Before a step is collected: what its runs must yield. After it: whether they did. */
+void model_remember_runs(struct scheduler_model *m, const struct sample_output *samples);
+enum status model_check_collected(struct scheduler_model *m, const struct token_event *events, int32_t num_events,
+                                  struct error *err);
+/* What the sequence's slots hold: of a run in flight, with its drafts, in *scratch. */
+const struct true_sequence *model_contents(const struct model_request *r, const struct sequence *seq,
+                                           struct true_sequence *scratch);
 
 /* ---- scheduler_model_policy.c ---- */
 

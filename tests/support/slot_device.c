@@ -1,5 +1,6 @@
 #include "tests/support/slot_device.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,43 @@ int32_t true_sequence_token(struct true_sequence *seq, int32_t position)
     return seq->tokens[position];
 }
 
+void true_sequence_draft(struct true_sequence *out, const struct true_sequence *seq, int32_t num_tokens,
+                         const int32_t *drafts, int32_t count)
+{
+    memcpy(out, seq, offsetof(struct true_sequence, tokens));
+    memcpy(out->tokens, seq->tokens, (size_t)num_tokens * sizeof *out->tokens);
+    memcpy(out->contexts, seq->contexts, ((size_t)num_tokens + 1) * sizeof *out->contexts);
+    out->num_tokens = num_tokens;
+    for (int32_t i = 0; i < count; i++) true_sequence_append(out, drafts[i]);
+}
+
+void true_sequence_guess(struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count, int32_t wrong)
+{
+    struct true_sequence draft;
+    true_sequence_token(seq, num_tokens - 1);
+    true_sequence_draft(&draft, seq, num_tokens, NULL, 0);
+    for (int32_t i = 0; i < count; i++) {
+        drafts[i] = true_sequence_draw(&draft, draft.num_tokens);
+        if (i == wrong) drafts[i] = (drafts[i] + 1) % TRUE_VOCAB;
+        true_sequence_append(&draft, drafts[i]);
+    }
+}
+
+/* ---- runs ---- */
+
+static bool continues_run(const struct batch *b, int32_t entry)
+{
+    return entry > 0 && entry < b->num_decodes && b->state_indices[entry] == b->state_indices[entry - 1];
+}
+
+struct run_entries slot_device_entries(const struct batch *batch, int32_t entry)
+{
+    struct run_entries run = {entry, entry + 1};
+    while (continues_run(batch, run.first)) run.first--;
+    while (continues_run(batch, run.end)) run.end++;
+    return run;
+}
+
 /* ---- the device ---- */
 
 static size_t num_slots(const struct slot_device *d)
@@ -63,15 +101,16 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
                               .first_namespace_len = config->first_namespace_len,
                               .namespace_position_shift = config->namespace_position_shift,
                               .step = 1};
-    const size_t slots = num_slots(d), seqs = (size_t)limits->max_num_seqs;
+    const size_t slots = num_slots(d), seqs = (size_t)limits->max_num_seqs, rows = (size_t)batch_max_entries(limits);
     const size_t entries = (size_t)limits->num_groups * seqs * (size_t)batch_max_blocks(limits);
     bool ok = (d->slots = calloc(slots, sizeof *d->slots)) && (d->written_in = calloc(slots, sizeof *d->written_in)) &&
               (d->kept_in = calloc(slots, sizeof *d->kept_in)) && (d->tables = calloc(entries, sizeof *d->tables)) &&
               (d->changed_in = calloc(entries, sizeof *d->changed_in)) &&
               (d->states = calloc(seqs, sizeof *d->states)) && (d->named_in = calloc(seqs, sizeof *d->named_in)) &&
               (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved));
+    if (ok && limits->max_num_drafts > 0) ok = (d->runs = calloc(seqs, sizeof *d->runs));
     for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++)
-        ok = (d->sampled[i] = calloc(seqs, sizeof *d->sampled[i])) && init_targets(&d->targets[i], limits);
+        ok = (d->sampled[i] = calloc(rows, sizeof *d->sampled[i])) && init_targets(&d->targets[i], limits);
     if (!ok) {
         slot_device_free(d);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the device of slots");
@@ -89,6 +128,7 @@ void slot_device_free(struct slot_device *d)
     free(d->changed_in);
     free(d->states);
     free(d->named_in);
+    free(d->runs);
     free(d->resolved);
     for (int i = 0; i < SLOT_DEVICE_STEPS; i++) {
         free(d->sampled[i]);
@@ -217,33 +257,65 @@ static enum status resolve(struct slot_device *d, const struct batch *b, struct 
 
 static enum status check_shape(struct slot_device *d, const struct batch *b, struct error *err)
 {
-    int32_t max_query = 0, max_len = 0;
+    int32_t max_query = 0, max_len = 0, num_drafts = 0;
     if (b->num_tokens < 1 || b->num_tokens > d->limits.max_num_tokens || b->num_seqs < 1 ||
-        b->num_seqs > d->limits.max_num_seqs || b->num_samples > d->limits.max_num_seqs || b->query_start[0] != 0 ||
+        b->num_drafts > d->limits.max_num_drafts || b->num_seqs - b->num_drafts > d->limits.max_num_seqs ||
+        b->num_samples - b->num_drafts > d->limits.max_num_seqs || b->query_start[0] != 0 ||
         b->query_start[b->num_seqs] != b->num_tokens)
-        return error_set(err, STATUS_INTERNAL, "%d tokens of %d sequences, %d samples", b->num_tokens, b->num_seqs,
-                         b->num_samples);
+        return error_set(err, STATUS_INTERNAL, "%d tokens of %d sequences, %d of them drafts, %d samples",
+                         b->num_tokens, b->num_seqs, b->num_drafts, b->num_samples);
     for (int32_t i = 0; i < b->num_seqs; i++) {
         const int32_t query = b->query_start[i + 1] - b->query_start[i], index = b->state_indices[i];
         if (query < 1 || (i < b->num_decodes && query != 1) || b->seq_lens[i] > d->limits.max_model_len)
             return error_set(err, STATUS_INTERNAL, "sequence %d of %d decodes: %d query tokens, length %d", i,
                              b->num_decodes, query, b->seq_lens[i]);
-        if (index < 0 || index >= d->limits.max_num_seqs || d->named_in[index] == d->step || !d->states[index])
+        const bool draft = continues_run(b, i);
+        if (index < 0 || index >= d->limits.max_num_seqs || (d->named_in[index] == d->step) != draft ||
+            !d->states[index])
             return error_set(err, STATUS_INTERNAL, "sequence %d: state index %d is out of range, taken or unknown", i,
                              index);
+        if (draft && b->seq_lens[i] != b->seq_lens[i - 1] + 1)
+            return error_set(err, STATUS_INTERNAL, "entry %d, a draft, has length %d after %d", i, b->seq_lens[i],
+                             b->seq_lens[i - 1]);
         d->named_in[index] = d->step;
+        num_drafts += draft;
         if (query > max_query) max_query = query;
         if (b->seq_lens[i] > max_len) max_len = b->seq_lens[i];
     }
-    if (max_query == b->max_query_len && max_len == b->max_seq_len) return STATUS_OK;
-    return error_set(err, STATUS_INTERNAL, "largest query %d, length %d", b->max_query_len, b->max_seq_len);
+    if (max_query == b->max_query_len && max_len == b->max_seq_len && num_drafts == b->num_drafts) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "largest query %d, length %d, %d drafts", b->max_query_len, b->max_seq_len,
+                     b->num_drafts);
+}
+
+/* The sequence that an entry computes: in a run, with its drafts. */
+static struct true_sequence *sequence_of(const struct slot_device *d, const struct batch *b, int32_t entry)
+{
+    const struct run_entries run = slot_device_entries(b, entry);
+    return run.end - run.first > 1 ? &d->runs[b->state_indices[entry]] : d->states[b->state_indices[entry]];
+}
+
+static enum status make_runs(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    struct run_entries run;
+    for (int32_t i = 0; i < b->num_decodes; i = run.end) {
+        run = slot_device_entries(b, i);
+        if (run.end - run.first == 1) continue;
+        struct true_sequence *seq = d->states[b->state_indices[i]];
+        const int32_t length = b->seq_lens[i], count = run.end - run.first - 1;
+        if (seq->chosen || count > MAX_DRAFTS || length <= seq->prompt_len)
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d: %d drafts after %d tokens", seq->request,
+                             seq->index, count, length);
+        true_sequence_token(seq, length - 1);
+        true_sequence_draft(&d->runs[b->state_indices[i]], seq, length, d->resolved + run.first + 1, count);
+    }
+    return STATUS_OK;
 }
 
 /* A token goes to the slot of each group that the sequence's own table gives it, which no other token takes. */
 static enum status write_token(struct slot_device *d, const struct batch *b, int32_t i, int32_t t, int32_t position,
                                struct error *err)
 {
-    struct true_sequence *seq = d->states[b->state_indices[i]];
+    struct true_sequence *seq = sequence_of(d, b, i);
     const int32_t row = position + (seq->cache_namespace > 0 ? d->namespace_position_shift : 0);
     if (seq->chosen && position >= seq->num_tokens)
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: position %d is computed before it is chosen",
@@ -315,10 +387,12 @@ enum status slot_device_check(const struct slot_device *d, const struct true_seq
     return STATUS_OK;
 }
 
-/* What sequence i's queries read. A decode reads nothing that this step writes but its own token. */
+/* What sequence i's queries read. A decode reads nothing that this step writes but its own token, and in a run those
+ * before it. */
 static enum status gather(struct slot_device *d, const struct batch *b, int32_t i, int32_t group, struct error *err)
 {
-    const struct true_sequence *seq = d->states[b->state_indices[i]];
+    const struct true_sequence *seq = sequence_of(d, b, i);
+    const int32_t before = b->seq_lens[slot_device_entries(b, i).first] - 1;
     const int32_t size = batch_block_size(&d->limits, group), end = b->seq_lens[i], window = d->limits.windows[group];
     const int32_t start = end - (b->query_start[i + 1] - b->query_start[i]);
     const int32_t *table = table_of(d, group, b->state_indices[i]);
@@ -328,22 +402,35 @@ static enum status gather(struct slot_device *d, const struct batch *b, int32_t 
     for (int32_t last; p < end && status == STATUS_OK; p = last) {
         last = p - p % size + size < end ? p - p % size + size : end;
         status = slot_device_check(d, seq, group, table[p / size], p, last, err);
-        for (int32_t t = p; i < b->num_decodes && t < last && t < end - 1 && status == STATUS_OK; t++)
+        for (int32_t t = p; i < b->num_decodes && t < last && t < before && status == STATUS_OK; t++)
             if (d->written_in[place_of(d, table[t / size], t % size)] == d->step)
                 status = error_set(err, STATUS_INTERNAL, "decode %d: position %d is written in this step", i, t);
     }
     return status;
 }
 
+/* The draft among the logits of which sample `next` is, as the batch names it; -1: none. */
+static enum status check_draft(const struct slot_device *d, const struct batch *b, int32_t i, int32_t next,
+                               struct error *err)
+{
+    const int32_t draft = continues_run(b, i) ? d->resolved[i] : -1;
+    if (b->num_drafts == 0 || b->sampled_drafts[next] == draft) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "sample %d is of draft %d, but is said to be of %d", next, draft,
+                     b->sampled_drafts[next]);
+}
+
 /* All samples that are taken from sequence i's last token; they follow one another. */
 static enum status sample(struct slot_device *d, const struct batch *b, int32_t i, int32_t *next, struct error *err)
 {
-    const struct true_sequence *seq = d->states[b->state_indices[i]];
-    const int32_t length = b->seq_lens[i];
+    struct true_sequence *seq = sequence_of(d, b, i);
+    const bool is_run = seq != d->states[b->state_indices[i]];
+    const int32_t length = b->seq_lens[i], first = *next;
     for (; *next < b->num_samples && b->logits_indices[*next] == b->query_start[i + 1] - 1; (*next)++) {
         const int32_t index = b->sample_state_indices[*next];
         struct true_sequence *own = index < 0 || index >= d->limits.max_num_seqs ? NULL : d->states[index];
         if (!own) return error_set(err, STATUS_INTERNAL, "sample %d: state index %d is unknown", *next, index);
+        if (check_draft(d, b, i, *next, err) != STATUS_OK) return STATUS_INTERNAL;
+        if (is_run && index == b->state_indices[i]) own = seq;
         true_sequence_token(own, length - 1);
         if (own->contexts[length] != seq->contexts[length])
             return error_set(err, STATUS_INTERNAL,
@@ -358,9 +445,10 @@ static enum status sample(struct slot_device *d, const struct batch *b, int32_t 
                              "%d",
                              own->request, own->index, length, b->output_positions[*next]);
         d->sampled[d->num_submitted % SLOT_DEVICE_STEPS][*next] =
-            own->chosen ? true_sequence_draw(own, length) : true_sequence_token(own, length);
+            own->chosen || is_run ? true_sequence_draw(own, length) : true_sequence_token(own, length);
     }
-    return STATUS_OK;
+    if (!is_run || *next == first + 1) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "entry %d of a run has %d samples", i, *next - first);
 }
 
 /* The targets of sequence i; they follow one another, and are the tokens of its prompt after those that they name. */
@@ -400,6 +488,7 @@ enum status slot_device_submit(struct slot_device *d, const struct batch *b, str
         return error_set(err, STATUS_INTERNAL, "more than %d steps in flight", SLOT_DEVICE_STEPS);
     enum status status = check_shape(d, b, err);
     if (status == STATUS_OK) status = resolve(d, b, err);
+    if (status == STATUS_OK) status = make_runs(d, b, err);
     if (status == STATUS_OK) status = move_all(d, b, err);
     if (status == STATUS_OK) status = apply_deltas(d, b, err);
     if (status == STATUS_OK) status = write_tokens(d, b, err);

@@ -2,7 +2,8 @@
  * and V a slot holds what they stand for: the context (a hash of the salt and of the tokens up to its own), the
  * position, the token, the KV cache group and the cache namespace. What a batch reads is compared with what its
  * sequences' true tokens say that it must read, so one wrong block, copy, swap or table entry shows in the step that
- * reads it. */
+ * reads it. A run's drafts are written as what they are, right or wrong, and the tokens of its rows are drawn after
+ * them, so a slot of a rejected draft has another context than the token that belongs there. */
 #ifndef QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 #define QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 
@@ -33,6 +34,13 @@ void true_sequence_append(struct true_sequence *seq, int32_t token);
 int32_t true_sequence_draw(const struct true_sequence *seq, int32_t length);
 /* Token `position`; drawn if the sequence is not as long yet. */
 int32_t true_sequence_token(struct true_sequence *seq, int32_t position);
+/* Its first num_tokens tokens, and then `drafts`: what a run with these drafts computes. */
+void true_sequence_draft(struct true_sequence *out, const struct true_sequence *seq, int32_t num_tokens,
+                         const int32_t *drafts, int32_t count);
+
+/* Drafts for a run after its first num_tokens tokens: each is the token that its row draws, but for the one at `wrong`.
+ * So the first `wrong` are right, and those after the wrong one are what would be drawn behind it. */
+void true_sequence_guess(struct true_sequence *seq, int32_t num_tokens, int32_t *drafts, int32_t count, int32_t wrong);
 
 struct slot {
     uint64_t context; /* contexts[position + 1] of the sequence */
@@ -56,8 +64,9 @@ struct slot_device {
     int64_t *changed_in;           /* like tables: the step that changed an entry last */
     struct true_sequence **states; /* [max_num_seqs] by state index; NULL: none */
     int64_t *named_in;             /* [max_num_seqs] the last step that named a state index */
+    struct true_sequence *runs;    /* [max_num_seqs] by state index, of the step's runs; NULL: max_num_drafts is 0 */
     int32_t *resolved;             /* [max_num_tokens] token ids of the step */
-    int32_t *sampled[SLOT_DEVICE_STEPS];
+    int32_t *sampled[SLOT_DEVICE_STEPS]; /* [batch_max_entries] */
     int32_t num_sampled[SLOT_DEVICE_STEPS];
     struct slot_targets {
         struct sample_output output;
@@ -72,6 +81,12 @@ struct slot_device {
 /* The device that a scheduler with this configuration schedules for. */
 enum status slot_device_init(struct slot_device *d, const struct scheduler_config *config, struct error *err);
 void slot_device_free(struct slot_device *d);
+
+/* The entries first .. end - 1 of a batch, of one sequence: a run, or one entry. */
+struct run_entries {
+    int32_t first, end;
+};
+struct run_entries slot_device_entries(const struct batch *batch, int32_t entry);
 
 /* The next step must not write token `offset` of this block: it is of a sequence that keeps it. */
 void slot_device_keep(struct slot_device *d, int32_t block, int32_t offset);

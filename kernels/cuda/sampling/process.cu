@@ -1,4 +1,4 @@
-/* What changes logits before a token is chosen: min_tokens, logit_bias, penalties.
+/* What changes logits before a token is chosen: min_tokens, logit_bias, penalties, which see drafts as output.
  *
  * A block takes CHUNK tokens of the vocabulary of one sample, and counts in shared memory how often each of them occurs
  * in the sequence's history. So no table of counts [num_samples, vocab_size] is needed, and each logit is changed by
@@ -94,6 +94,16 @@ static __device__ void apply_penalties(const process_part &p, const sampling_sta
     }
 }
 
+/* A thread a sample. */
+static __global__ void __launch_bounds__(THREADS) place_drafts_kernel(sample_args args)
+{
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= args.num_samples || args.drafts[i] < 0) return;
+    const int32_t state_index = args.state_indices[i];
+    args.history[state_index * args.history_stride + args.states[state_index].prompt_len + args.output_positions[i] -
+                 1] = args.drafts[i];
+}
+
 /* Grid: x the chunk, y the sample. */
 static __global__ void __launch_bounds__(THREADS) process_kernel(sample_args args, sample_scratch scratch)
 {
@@ -133,6 +143,12 @@ static __global__ void __launch_bounds__(THREADS) restore_kernel(sample_args arg
     float *logits = args.logits + i * args.logits_stride;
     for (int64_t j = threadIdx.x; j < count && j < scratch.saved_stride; j += THREADS)
         logits[saved[j].id] = saved[j].logit;
+}
+
+void sample_place_drafts(const struct cuda_state *s, const struct sample_args *args)
+{
+    const unsigned blocks = (unsigned)cuda_div_up(args->num_samples, THREADS);
+    place_drafts_kernel<<<blocks, THREADS, 0, s->stream>>>(*args);
 }
 
 void sample_process(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch)

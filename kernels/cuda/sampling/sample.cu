@@ -5,6 +5,8 @@
  * id, so that several blocks can share the vocabulary in chunks. Cuts need a threshold first (select.cu), and
  * log-probabilities need statistics of the logits before they are processed. Nothing is sorted.
  *
+ * Only penalties read the history, so drafts are written there if a sequence may have any, before all passes.
+ *
  * choose_kernel finds NaN and infinite logits, and writes token id -1 for such a sample. The passes before it run on
  * these logits too, but what they compute from them is not used. Where tokens are given, it writes those instead of the
  * best ones, and the passes for log-probabilities do the rest. */
@@ -305,6 +307,7 @@ void cuda_sample(struct backend *b, const struct sample_args *args)
     }
     struct sample_scratch scratch = cut_workspace(region, samples);
     scratch.saved_stride = most;
+    if (args->drafts && args->any_processing) sample_place_drafts(cuda_use(b), args);
     for (int64_t first = 0; first < args->num_samples; first += samples) {
         const int64_t left = args->num_samples - first;
         const struct sample_args part = samples_of(args, first, left < samples ? left : samples);

@@ -58,7 +58,10 @@ static __device__ __forceinline__ int32_t sample_num_logprobs(const struct sampl
     return state ? state->num_logprobs : args.top_stride;
 }
 
-/* process.cu: applies min_tokens, logit_bias and penalties in place. Saves the logits that they change for the
+/* process.cu: writes the drafts of all samples of a call to the history, where sample_process reads them. Draws take
+ * their places later: until one is not its draft, they are the same. */
+void sample_place_drafts(const struct cuda_state *s, const struct sample_args *args);
+/* Applies min_tokens, logit_bias and penalties in place. Saves the logits that they change for the
  * sequences that want logprobs; sample_restore puts these back. */
 void sample_process(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);
 void sample_restore(const struct cuda_state *s, const struct sample_args *args, const struct sample_scratch *scratch);

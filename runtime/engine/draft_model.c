@@ -1,0 +1,305 @@
+#include "runtime/engine/draft_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct draft_model {
+    struct drafter drafter;
+    struct draft_model_parts parts;
+    struct batch pass;
+    int32_t *computed;  /* [max_num_seqs] by state index: the tokens whose K and V the model has, from the first on */
+    int32_t *rows;      /* [max_num_seqs] of each run, its sample in the last pass */
+    int32_t *sources;   /* [max_num_drafts] of each draft of the batch, its pass * batch_max_entries + sample */
+    int32_t *draft_ids; /* [max_num_drafts] */
+    int32_t num_drafts; /* of the step in flight */
+    int32_t num_passes;
+};
+
+/* ---- one pass ---- */
+
+static int32_t known_id(const struct draft_model *d, int32_t id)
+{
+    return id < d->parts.vocab_size ? id : 0;
+}
+
+/* The tokens of the target's batch [first, first + count) as tokens of the pass. */
+static void add_tokens(struct draft_model *d, const struct batch *batch, int32_t first, int32_t count)
+{
+    struct batch *pass = &d->pass;
+    const int64_t stride = batch->limits.max_num_tokens;
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t position = batch->positions[first + i], shift = d->parts.position_shift;
+        pass->token_ids[pass->num_tokens + i] = known_id(d, batch->token_ids[first + i]);
+        pass->positions[pass->num_tokens + i] = shift > 0 && position >= shift ? position - shift : position;
+    }
+    for (int32_t g = 0; g < batch->limits.num_groups; g++)
+        memcpy(pass->slot_mapping + g * stride + pass->num_tokens, batch->slot_mapping + g * stride + first,
+               (size_t)count * sizeof *pass->slot_mapping);
+    pass->num_tokens += count;
+}
+
+/* The tokens behind the last entry become an entry. */
+static void end_entry(struct batch *pass, int32_t state_index, int32_t seq_len)
+{
+    const int32_t query_len = pass->num_tokens - pass->query_start[pass->num_seqs];
+    pass->state_indices[pass->num_seqs] = state_index;
+    pass->seq_lens[pass->num_seqs++] = seq_len;
+    pass->query_start[pass->num_seqs] = pass->num_tokens;
+    if (query_len > pass->max_query_len) pass->max_query_len = query_len;
+    if (seq_len > pass->max_seq_len) pass->max_seq_len = seq_len;
+}
+
+/* Draws a token behind the last token of the pass. */
+static int32_t add_sample(struct batch *pass, const struct sequence *seq, int32_t output)
+{
+    const int32_t sample = pass->num_samples++;
+    pass->logits_indices[sample] = pass->num_tokens - 1;
+    pass->sample_state_indices[sample] = seq->state_index;
+    pass->output_positions[sample] = output;
+    pass->sampled_drafts[sample] = -1;
+    return sample;
+}
+
+/* The known tokens [first, end) of a sequence, whose newest token is the target's token `row`. What has left a window
+ * is stored nowhere. */
+static void add_known(struct draft_model *d, const struct batch *batch, const struct sequence *seq, int32_t row,
+                      int32_t first, int32_t end)
+{
+    struct batch *pass = &d->pass;
+    for (int32_t t = first; t < end; t++) {
+        add_tokens(d, batch, row, 1);
+        const int32_t at = pass->num_tokens - 1;
+        pass->token_ids[at] = known_id(d, seq->tokens[t]);
+        pass->positions[at] -= seq->num_tokens - 1 - t;
+        for (int32_t g = 0; g < batch->limits.num_groups; g++) {
+            const int32_t size = batch_block_size(&batch->limits, g), block = seq->tables[g].blocks[t / size];
+            pass->slot_mapping[g * batch->limits.max_num_tokens + at] =
+                block > 0 ? (int64_t)block * size + t % size : -1;
+        }
+    }
+    end_entry(pass, seq->state_index, end);
+}
+
+/* ---- pass 0 ---- */
+
+/* Tokens before its newest that the model lacks of a run. */
+static int32_t num_lacking(const struct draft_model *d, const struct sequence *seq)
+{
+    const int32_t lacking = seq->num_tokens - 1 - d->computed[seq->state_index];
+    return lacking > 0 ? lacking : 0;
+}
+
+/* The newest tokens, from which the first drafts are drawn; then single tokens that the model lacks. Decode entries
+ * that read what others of the pass write are drafts to the model. */
+static void add_newest(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+{
+    struct batch *pass = &d->pass;
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct scheduled_run *run = &schedule->runs[r];
+        add_tokens(d, batch, run->entry, 1);
+        end_entry(pass, run->seq->state_index, run->seq->num_tokens);
+        d->rows[r] = add_sample(pass, run->seq, run->seq->num_tokens - run->seq->prompt_len);
+    }
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct sequence *seq = schedule->runs[r].seq;
+        if (num_lacking(d, seq) != 1) continue;
+        add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 2, seq->num_tokens - 1);
+        pass->num_drafts++;
+    }
+    pass->num_decodes = pass->num_seqs;
+}
+
+/* Longer stretches that the model lacks, after steps without drafts. If the step has no room for one, the model goes on
+ * without, and guesses badly. */
+static void add_lacking(struct draft_model *d, const struct batch *batch, const struct schedule *schedule, int32_t room)
+{
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct sequence *seq = schedule->runs[r].seq;
+        const int32_t lacking = num_lacking(d, seq);
+        if (lacking < 2 || lacking > room) continue;
+        add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 1 - lacking, seq->num_tokens - 1);
+        room -= lacking;
+    }
+}
+
+static void add_prompts(struct draft_model *d, const struct batch *batch)
+{
+    for (int32_t i = batch->num_decodes; i < batch->num_seqs; i++) {
+        const int32_t first = batch->query_start[i], count = batch->query_start[i + 1] - first;
+        const int32_t state_index = batch->state_indices[i], end = batch->seq_lens[i];
+        add_tokens(d, batch, first, count);
+        end_entry(&d->pass, state_index, end);
+        if (d->computed[state_index] >= end - count) d->computed[state_index] = end;
+    }
+}
+
+/* What the target's step does to blocks holds for the model's tensors, too. */
+static void copy_moves(struct batch *pass, const struct batch *batch)
+{
+    pass->num_deltas = batch->num_deltas;
+    pass->num_swap_out = batch->num_swap_out;
+    pass->num_swap_in = batch->num_swap_in;
+    pass->num_copies = batch->num_copies;
+    memcpy(pass->deltas, batch->deltas, (size_t)batch->num_deltas * sizeof *batch->deltas);
+    memcpy(pass->swap_out, batch->swap_out, (size_t)batch->num_swap_out * sizeof *batch->swap_out);
+    memcpy(pass->swap_in, batch->swap_in, (size_t)batch->num_swap_in * sizeof *batch->swap_in);
+    memcpy(pass->copies, batch->copies, (size_t)batch->num_copies * sizeof *batch->copies);
+}
+
+static void lay_out_first(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+{
+    struct batch *pass = &d->pass;
+    const int32_t prompts = batch->num_tokens - batch->query_start[batch->num_decodes];
+    const bool moves = batch->num_copies + batch->num_swap_out + batch->num_swap_in > 0;
+    batch_clear(pass);
+    add_newest(d, batch, schedule);
+    add_lacking(d, batch, schedule, batch->limits.max_num_tokens - pass->num_tokens - prompts);
+    add_prompts(d, batch);
+    if (moves && pass->num_seqs == 0) { /* a step that moves blocks computes something */
+        add_tokens(d, batch, 0, 1);
+        end_entry(pass, batch->state_indices[0], batch->seq_lens[0]);
+        pass->num_decodes = 1;
+    }
+    if (pass->num_seqs > 0) copy_moves(pass, batch);
+}
+
+/* ---- passes 1 and later ---- */
+
+/* The draft that the last pass drew of each run that is to have another. */
+static void lay_out_next(struct draft_model *d, const struct batch *batch, const struct schedule *schedule,
+                         int32_t number)
+{
+    struct batch *pass = &d->pass;
+    batch_clear(pass);
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct sequence *seq = schedule->runs[r].seq;
+        if (seq->num_drafts <= number) continue;
+        add_tokens(d, batch, schedule->runs[r].entry + number, 1);
+        pass->token_ids[pass->num_tokens - 1] = -(d->rows[r] + 1);
+        end_entry(pass, seq->state_index, seq->num_tokens + number);
+        d->rows[r] = add_sample(pass, seq, seq->num_tokens - seq->prompt_len + number);
+    }
+    pass->num_decodes = pass->num_seqs;
+}
+
+/* ---- a step ---- */
+
+static void propose(struct drafter *drafter, struct draft_query *queries, int32_t count)
+{
+    const struct draft_model *d = (const struct draft_model *)drafter;
+    for (int32_t i = 0; i < count; i++)
+        queries[i].num_drafts = queries[i].most < d->parts.num_passes ? queries[i].most : d->parts.num_passes;
+}
+
+/* Puts what names the pass's drafts into the target's batch. */
+static void name_drafts(struct draft_model *d, struct batch *batch, const struct schedule *schedule, int32_t number)
+{
+    int32_t first = 0;
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct scheduled_run *run = &schedule->runs[r];
+        if (run->seq->num_drafts > number) {
+            batch->token_ids[run->entry + 1 + number] = batch_device_draft(&batch->limits, number, d->rows[r]);
+            d->sources[first + number] = number * batch_max_entries(&batch->limits) + d->rows[r];
+        }
+        first += run->seq->num_drafts;
+    }
+}
+
+static enum status run_pass(struct draft_model *d, struct batch *batch, const struct schedule *schedule,
+                            struct error *err)
+{
+    const enum status status = model_submit(d->parts.model, &d->pass, err);
+    if (status != STATUS_OK) return status;
+    if (d->pass.num_samples > 0) model_take_drafts(d->parts.target, d->num_passes, d->parts.model, d->pass.num_samples);
+    name_drafts(d, batch, schedule, d->num_passes++);
+    return STATUS_OK;
+}
+
+static int32_t most_drafts(const struct schedule *schedule)
+{
+    int32_t most = 0;
+    for (int32_t r = 0; r < schedule->num_runs; r++)
+        if (schedule->runs[r].seq->num_drafts > most) most = schedule->runs[r].seq->num_drafts;
+    return most;
+}
+
+/* Forgets the passes in flight, as far as there are any. */
+static enum status collect_passes(struct draft_model *d, struct sample_output outputs[MAX_DRAFTS], struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < d->num_passes && status == STATUS_OK; i++)
+        status = model_collect(d->parts.model, &outputs[i], err);
+    d->num_passes = 0;
+    return status;
+}
+
+static enum status draft(struct drafter *drafter, struct batch *batch, const struct schedule *schedule,
+                         struct error *err)
+{
+    struct draft_model *d = (struct draft_model *)drafter;
+    struct sample_output ignored[MAX_DRAFTS];
+    struct error unused;
+    const int32_t most = most_drafts(schedule);
+    enum status status = STATUS_OK;
+    d->num_drafts = batch->num_drafts;
+    for (int32_t i = 0; i < schedule->num_admitted; i++)
+        d->computed[schedule->admitted[i]->state_index] = schedule->admitted[i]->num_computed;
+    lay_out_first(d, batch, schedule);
+    if (d->pass.num_seqs > 0) status = run_pass(d, batch, schedule, err);
+    for (int32_t number = 1; number < most && status == STATUS_OK; number++) {
+        lay_out_next(d, batch, schedule, number);
+        status = run_pass(d, batch, schedule, err);
+    }
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct sequence *seq = schedule->runs[r].seq;
+        d->computed[seq->state_index] = seq->num_tokens - 1 + seq->num_drafts;
+    }
+    if (status != STATUS_OK) collect_passes(d, ignored, &unused);
+    return status;
+}
+
+static enum status collect(struct drafter *drafter, const int32_t **draft_ids, struct error *err)
+{
+    struct draft_model *d = (struct draft_model *)drafter;
+    const int32_t entries = batch_max_entries(&d->parts.limits);
+    struct sample_output outputs[MAX_DRAFTS];
+    const enum status status = collect_passes(d, outputs, err);
+    *draft_ids = d->draft_ids;
+    for (int32_t i = 0; i < d->num_drafts && status == STATUS_OK; i++)
+        d->draft_ids[i] = outputs[d->sources[i] / entries].token_ids[d->sources[i] % entries];
+    return status;
+}
+
+static void destroy(struct drafter *drafter)
+{
+    struct draft_model *d = (struct draft_model *)drafter;
+    batch_free(&d->pass);
+    free(d->computed);
+    free(d->rows);
+    free(d->sources);
+    free(d->draft_ids);
+    free(d);
+}
+
+enum status draft_model_create(const struct draft_model_parts *parts, struct drafter **out, struct error *err)
+{
+    const size_t seqs = (size_t)parts->limits.max_num_seqs, drafts = (size_t)parts->limits.max_num_drafts;
+    struct draft_model *d = calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
+    d->parts = *parts;
+    d->drafter = (struct drafter){
+        .name = "draft_model", .propose = propose, .draft = draft, .collect = collect, .destroy = destroy};
+    d->computed = calloc(seqs, sizeof *d->computed);
+    d->rows = calloc(seqs, sizeof *d->rows);
+    d->sources = calloc(drafts + 1, sizeof *d->sources);
+    d->draft_ids = calloc(drafts + 1, sizeof *d->draft_ids);
+    enum status status = batch_init(&d->pass, &parts->limits, err);
+    if (status == STATUS_OK && (!d->computed || !d->rows || !d->sources || !d->draft_ids))
+        status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
+    if (status == STATUS_OK)
+        *out = &d->drafter;
+    else
+        destroy(&d->drafter);
+    return status;
+}

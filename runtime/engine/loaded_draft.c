@@ -1,0 +1,165 @@
+#include "runtime/engine/loaded_draft.h"
+
+#include <string.h>
+
+#include "model/kv_groups.h"
+#include "model/kv_cache.h"
+#include "runtime/engine/draft_model.h"
+#include "runtime/engine/plan.h"
+
+/* ---- the checkpoint ---- */
+
+static bool is_wanted(const struct engine_options *o)
+{
+    return !o->drafter && o->speculative.method == DRAFT_MODEL;
+}
+
+/* Whether the two tokenizers have the same tokens under the same ids. */
+static bool same_tokens(const struct tokenizer *a, const struct tokenizer *b)
+{
+    if (tokenizer_size(a) != tokenizer_size(b)) return false;
+    for (int32_t id = 0; id < tokenizer_size(a); id++) {
+        size_t length, other_length;
+        const char *bytes = tokenizer_token_bytes(a, id, true, &length);
+        const char *other = tokenizer_token_bytes(b, id, true, &other_length);
+        if (length != other_length || memcmp(bytes, other, length) != 0) return false;
+    }
+    return true;
+}
+
+/* Checkpoints of one family pad the vocabulary to sizes of their own, and agree on the ids all the same. */
+static enum status check_vocabulary(const struct engine_options *o, const struct loaded_model *l, struct error *err)
+{
+    const char *folder = o->speculative.model;
+    const int32_t size = l->draft.config.spec.vocab_size, target = l->config.spec.vocab_size;
+    struct tokenizer *tokenizer = NULL;
+    struct error ignored;
+    if (size == target) return STATUS_OK;
+    bool agree = l->tokenizer && size >= tokenizer_size(l->tokenizer) &&
+                 tokenizer_open(folder, &tokenizer, &ignored) == STATUS_OK && same_tokens(l->tokenizer, tokenizer);
+    tokenizer_close(tokenizer);
+    if (agree) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "the draft model %s has a vocabulary of %d tokens, and %s one of %d: a draft model must have the "
+                     "same tokens under the same ids",
+                     folder, size, o->model, target);
+}
+
+static enum status check_length(const struct engine_options *o, const struct loaded_model *l, struct error *err)
+{
+    const struct model_spec *spec = &l->draft.config.spec;
+    const int32_t longest = model_spec_max_length(spec);
+    const int32_t wanted = o->max_model_len > 0 ? o->max_model_len : model_spec_max_length(&l->config.spec);
+    if (!spec->names.position_embedding || longest >= wanted) return STATUS_OK;
+    error_set(err, STATUS_INVALID, "the draft model %s has positions for %d tokens, but sequences may have %d",
+              o->speculative.model, longest, wanted);
+    error_advise(err, ADVICE_LOWER, "max_model_len", "%d", longest);
+    return STATUS_INVALID;
+}
+
+enum status loaded_draft_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    struct loaded_draft *d = &l->draft;
+    if (!is_wanted(o)) return STATUS_OK;
+    enum status status = model_config_load(o->speculative.model, "vllm", o->log, &d->config, err);
+    if (status != STATUS_OK) return status;
+    d->is_open = true;
+    status = check_vocabulary(o, l, err);
+    if (status == STATUS_OK) status = check_length(o, l, err);
+    if (status != STATUS_OK) return status;
+    if (o->load_format == LOAD_FORMAT_DUMMY)
+        return model_weights_dummy(&d->config.spec, o->seed, l->backend->fill_dummy != NULL, &d->weights, err);
+    return model_weights_open(o->speculative.model, &d->config.spec, o->log, &d->weights, err);
+}
+
+/* ---- memory ---- */
+
+static struct model_options options_of(const struct engine_options *o, const struct loaded_model *l,
+                                       const struct model_options *target)
+{
+    struct model_options options = *target;
+    const int32_t vocab_size = l->draft.config.spec.vocab_size, num_ids = plan_num_ids(l);
+    options.max_in_flight = o->speculative.num_speculative_tokens;
+    options.num_ids = num_ids < vocab_size ? num_ids : vocab_size;
+    options.is_drafter = true;
+    options.num_passes = 0;
+    options.keep_logits = false;
+    options.host_backend = NULL;
+    return options;
+}
+
+enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l,
+                              const struct model_options *target, struct error *err)
+{
+    struct loaded_draft *d = &l->draft;
+    struct memory_profile *p = &l->profile;
+    struct kv_groups groups;
+    struct error why;
+    int64_t bytes[NUM_PURPOSES];
+    if (!d->is_open) return STATUS_OK;
+    enum status status = plan_check_head_sizes(&d->config.spec, target->cache_dtype, err);
+    if (status != STATUS_OK) return status;
+    if (kv_groups_assign(&d->config.spec, &l->limits, &groups, &why) != STATUS_OK)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "the draft model %s cannot keep its K and V in the blocks of %s, which keep no block of all "
+                         "tokens",
+                         o->speculative.model, o->model);
+    const struct model_options options = options_of(o, l, target);
+    status = model_plan(l->backend, &d->config.spec, &d->weights, &options, bytes, err);
+    if (status != STATUS_OK) return status;
+    p->draft_block_bytes = kv_cache_block_bytes(&d->config.spec, &groups, &l->limits, target->cache_dtype);
+    p->block_bytes += p->draft_block_bytes;
+    p->draft_weights = bytes[PURPOSE_WEIGHTS];
+    p->draft_step = bytes[PURPOSE_ACTIVATIONS] + bytes[PURPOSE_WORKSPACE] + bytes[PURPOSE_STATE] +
+                    (p->discrete ? 0 : bytes[PURPOSE_HOST_STAGING] + batch_bytes(&l->limits));
+    return STATUS_OK;
+}
+
+enum status loaded_draft_create(const struct engine_options *o, struct loaded_model *l,
+                                const struct model_options *target, struct error *err)
+{
+    struct loaded_draft *d = &l->draft;
+    if (!d->is_open) return STATUS_OK;
+    const struct model_options options = options_of(o, l, target);
+    const enum status status = model_create(l->backend, &d->config.spec, &d->weights, &options, &d->model, err);
+    if (status == STATUS_OK) model_attach(d->model, l->model);
+    return status;
+}
+
+enum status loaded_draft_drafter(const struct engine_options *o, struct loaded_model *l, struct drafter **out,
+                                 struct error *err)
+{
+    const int32_t length = l->limits.max_model_len;
+    *out = NULL;
+    if (!l->draft.model) return STATUS_OK;
+    const bool both = model_spec_rope_switch(&l->draft.config.spec, length) > 0;
+    const bool shifted = model_spec_rope_switch(&l->config.spec, length) > 0 && !both;
+    const struct draft_model_parts parts = {.target = l->model,
+                                            .model = l->draft.model,
+                                            .limits = l->limits,
+                                            .num_passes = o->speculative.num_speculative_tokens,
+                                            .vocab_size = l->draft.config.spec.vocab_size,
+                                            .position_shift = shifted ? length : 0};
+    return draft_model_create(&parts, out, err);
+}
+
+/* Each model grows by pieces of a size of its own. */
+enum status loaded_draft_grow_swap_space(struct loaded_model *l, int32_t added, struct error *err)
+{
+    struct loaded_draft *d = &l->draft;
+    enum status status = STATUS_OK;
+    if (!d->model) return STATUS_OK;
+    d->missing_blocks += added;
+    while (d->missing_blocks > 0 && status == STATUS_OK) {
+        status = model_grow_swap_space(d->model, l->profile.num_host_blocks, &added, err);
+        if (status == STATUS_OK) d->missing_blocks -= added;
+    }
+    return status;
+}
+
+void loaded_draft_close(struct loaded_draft *d)
+{
+    model_destroy(d->model);
+    model_weights_close(&d->weights);
+    *d = (struct loaded_draft){0};
+}

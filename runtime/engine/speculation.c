@@ -1,0 +1,177 @@
+#include "runtime/engine/speculation.h"
+
+#include <stdlib.h>
+
+/* A draft is given if it, and those before it, are accepted with this probability at least. */
+static const double WORTH = 0.15;
+/* The estimate of a sequence begins here, and each draft that was checked moves it by this share of the way to 1 or 0.
+ * So it follows a text that begins or ceases to repeat within a few drafts. */
+static const double FIRST_ACCEPTANCE = 0.7, SHARE = 0.25;
+/* Steps between two tries of a sequence whose drafts were never right. */
+enum { LONGEST_WAIT = 64 };
+
+/* Most drafts of a step of any limits: the memory of their logits is planned. */
+enum { MOST_DRAFTS = 256 };
+
+/* What is known of the sequence that has a state index. */
+struct pace {
+    uint64_t request;  /* its id; 0: there was no sequence yet */
+    int32_t index;     /* which of the request's */
+    int32_t wait;      /* steps before the next draft */
+    double acceptance; /* estimate: the probability that a draft is accepted if those before it are */
+    /* The last run. */
+    int64_t step;
+    int32_t num_drafts; /* 0: there was none */
+    int32_t num_tokens; /* of the sequence, before it */
+};
+
+struct speculation {
+    struct speculation_limits limits;
+    struct drafter *drafter;
+    int64_t step;                 /* calls of speculation_propose */
+    struct pace *paces;           /* [max_num_seqs] by state index */
+    struct draftable *draftables; /* [max_num_seqs] scratch */
+    struct draft_query *queries;  /* [max_num_seqs] scratch */
+};
+
+/* ---- limits ---- */
+
+/* A decode step of a dense model reads all weights once, whatever its entries: a GPU's tensor cores have time for some
+ * 64 of them meanwhile, a CPU's vector units for about 8. */
+int32_t speculation_free_entries(bool discrete)
+{
+    return discrete ? 64 : 8;
+}
+
+int32_t speculation_most_drafts(const struct speculation_limits *l)
+{
+    const int64_t all = (int64_t)l->max_num_seqs * l->num_speculative_tokens;
+    int32_t most = l->fixed ? MOST_DRAFTS : l->free_entries - 1; /* one entry is no draft */
+    if (most > l->max_num_tokens - 1) most = l->max_num_tokens - 1;
+    return all < most ? (int32_t)all : most;
+}
+
+/* ---- life ---- */
+
+enum status speculation_create(const struct speculation_limits *limits, struct drafter *drafter,
+                               struct speculation **out, struct error *err)
+{
+    const size_t count = (size_t)limits->max_num_seqs;
+    struct speculation *s = calloc(1, sizeof *s);
+    *out = s;
+    if (s) {
+        s->limits = *limits;
+        s->drafter = drafter;
+        s->paces = calloc(count, sizeof *s->paces);
+        s->draftables = calloc(count, sizeof *s->draftables);
+        s->queries = calloc(count, sizeof *s->queries);
+        if (s->paces && s->draftables && s->queries) return STATUS_OK;
+    }
+    speculation_destroy(s);
+    *out = NULL;
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the drafts of %d sequences",
+                     limits->max_num_seqs);
+}
+
+void speculation_destroy(struct speculation *s)
+{
+    if (!s) return;
+    free(s->paces);
+    free(s->draftables);
+    free(s->queries);
+    free(s);
+}
+
+/* ---- how many drafts ---- */
+
+static struct pace *pace_of(struct speculation *s, const struct sequence *seq)
+{
+    struct pace *pace = &s->paces[seq->state_index];
+    if (pace->request != seq->request->id || pace->index != seq->index)
+        *pace = (struct pace){.request = seq->request->id, .index = seq->index, .acceptance = FIRST_ACCEPTANCE};
+    return pace;
+}
+
+/* Learns what became of the drafts of the last step. */
+static void learn(const struct speculation *s, struct pace *pace, const struct sequence *seq)
+{
+    const int32_t accepted = seq->num_tokens - pace->num_tokens - 1;
+    if (pace->num_drafts == 0 || pace->step != s->step - 1) return;
+    for (int32_t i = 0; i < accepted; i++) pace->acceptance += SHARE * (1 - pace->acceptance);
+    if (accepted == pace->num_drafts) return;
+    pace->acceptance -= SHARE * pace->acceptance;
+    if (pace->acceptance < WORTH / LONGEST_WAIT) pace->acceptance = WORTH / LONGEST_WAIT;
+    pace->wait = (int32_t)(WORTH / pace->acceptance); /* 0 if drafts are worth it */
+}
+
+/* How many drafts are worth it: 0 while the sequence waits, then one to try it again. */
+static int32_t num_wanted(const struct speculation *s, struct pace *pace)
+{
+    const int32_t most = s->limits.num_speculative_tokens;
+    int32_t wanted = 0;
+    if (s->limits.fixed) return most;
+    if (pace->wait > 0) {
+        pace->wait--;
+        return 0;
+    }
+    for (double p = pace->acceptance; wanted < most && p >= WORTH; p *= pace->acceptance) wanted++;
+    return wanted > 0 ? wanted : 1;
+}
+
+/* Drafts of a step with so many running sequences, of all of them. Each sequence has room for its own token. */
+static int32_t budget(const struct speculation *s, int32_t num_running)
+{
+    const struct speculation_limits *l = &s->limits;
+    const bool free_first = !l->fixed && l->free_entries < l->max_num_tokens;
+    const int32_t rest = (free_first ? l->free_entries : l->max_num_tokens) - num_running;
+    return rest < l->max_num_drafts ? rest : l->max_num_drafts;
+}
+
+/* Takes the last drafts of the longest runs away until the rest is within the budget, those of the lowest rank first: a
+ * first draft is likelier to be accepted than a second one. */
+static void cut(struct draft_query *queries, int32_t count, int32_t most)
+{
+    int32_t total = 0;
+    for (int32_t i = 0; i < count; i++) total += queries[i].num_drafts;
+    for (int32_t length = MAX_DRAFTS; total > most; length--)
+        for (int32_t i = count - 1; i >= 0 && total > most; i--) {
+            if (queries[i].num_drafts < length) continue;
+            queries[i].num_drafts--;
+            total--;
+        }
+}
+
+void speculation_propose(struct speculation *s, struct scheduler *scheduler)
+{
+    const int32_t count = scheduler_draftables(scheduler, s->draftables), most = budget(s, count);
+    int32_t asked = 0;
+    s->step++;
+    for (int32_t i = 0; i < count && most > 0; i++) {
+        const struct draftable d = s->draftables[i];
+        struct pace *pace = pace_of(s, d.seq);
+        learn(s, pace, d.seq);
+        const int32_t wanted = num_wanted(s, pace);
+        if (wanted == 0) continue;
+        s->draftables[asked] = d;
+        s->queries[asked++] = (struct draft_query){.seq = d.seq, .most = wanted < d.most ? wanted : d.most};
+    }
+    if (asked == 0) return;
+    s->drafter->propose(s->drafter, s->queries, asked);
+    cut(s->queries, asked, most);
+    for (int32_t i = 0; i < asked; i++) {
+        const struct draft_query *q = &s->queries[i];
+        const int32_t *drafts = s->drafter->draft ? NULL : q->drafts;
+        if (q->num_drafts > 0) scheduler_set_drafts(scheduler, s->draftables[i].seq, drafts, q->num_drafts);
+    }
+}
+
+void speculation_scheduled(struct speculation *s, const struct schedule *schedule)
+{
+    for (int32_t i = 0; i < schedule->num_runs; i++) {
+        const struct sequence *seq = schedule->runs[i].seq;
+        struct pace *pace = &s->paces[seq->state_index];
+        pace->step = s->step;
+        pace->num_drafts = seq->num_drafts;
+        pace->num_tokens = seq->num_tokens;
+    }
+}
