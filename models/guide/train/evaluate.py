@@ -28,11 +28,11 @@ def right(item, text):
     return text == " ".join(item["answer"].split())
 
 
-def run(items, dtype, batch=200):
-    """Greedy answers of the exported folder, {id: text}."""
+def generate(items, dtype):
+    """Greedy answers of the exported folder as token ids, {id: (prompt, answer)}; <|end|> is part of the answer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, batch = ("cuda", 200) if torch.cuda.is_available() else ("cpu", 16)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=getattr(torch, dtype)).to(device).eval()
     prompts = {item["id"]: tokenizer.apply_chat_template(item["messages"], add_generation_prompt=True, tokenize=False) for item in items}
@@ -42,9 +42,17 @@ def run(items, dtype, batch=200):
         inputs = tokenizer([prompts[i] for i in part], add_special_tokens=False, padding=True, return_tensors="pt").to(device)
         with torch.no_grad():
             out = model.generate(**inputs, max_new_tokens=200, do_sample=False)
-        for i, row in zip(part, out[:, inputs["input_ids"].shape[1]:]):
-            answers[i] = tokenizer.decode(row, skip_special_tokens=True).strip()
-    return answers
+        start = inputs["input_ids"].shape[1]
+        for i, row, real in zip(part, out.tolist(), inputs["attention_mask"].sum(1).tolist()):
+            answer = [t for t in row[start:] if t != tokenizer.pad_token_id]
+            answers[i] = row[start - real:start], answer
+    return answers, tokenizer
+
+
+def run(items, dtype):
+    """The same as text, {id: text}."""
+    answers, tokenizer = generate(items, dtype)
+    return {i: tokenizer.decode(answer, skip_special_tokens=True).strip() for i, (_, answer) in answers.items()}
 
 
 def score(items, answers, show_errors):

@@ -1,12 +1,16 @@
-"""Trains the guide from nothing and exports it to bfloat16 safetensors.
+"""Trains the guide, or its draft model, from nothing and exports it to bfloat16 safetensors.
 
     python train.py ROWS.npy                      writes ../model.safetensors, ../config.json, ../generation_config.json
+    python train.py ROWS.npy --draft              the same in ../draft, of a draft model of the guide that is in ..
     python train.py ROWS.npy --steps 20 --batch 1 a quick try on a CPU
 
 ROWS.npy comes from make_data.py --rows: [rows, 2, length] int16, token ids and the mask of the tokens that count. The
 model is a plain llama: RMSNorm, grouped-query attention with RoPE, SwiGLU, tied embeddings. Master weights are
 float32, the arithmetic is bfloat16 on a GPU. The learning rate warms up, then falls as a cosine over the steps, or
 over --seconds where that ends sooner.
+
+A draft model is there to say what the guide will say, right or wrong. So its target is the guide and not the text: at
+each token that counts, half of the target is the guide's distribution, half the token that the guide gives most.
 """
 import argparse
 import json
@@ -17,10 +21,11 @@ import time
 import numpy
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+GUIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+DRAFT = os.path.join(GUIDE, "draft")
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -49,19 +54,20 @@ CONFIG = {
     "use_cache": True,
     "torch_dtype": "bfloat16",
 }
+DRAFT_CONFIG = {**CONFIG, "hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 2,
+                "num_key_value_heads": 1}
 GENERATION_CONFIG = {"bos_token_id": 1, "eos_token_id": [6, 2], "pad_token_id": 2, "do_sample": False}
 
-HIDDEN, HEADS, KV_HEADS, HEAD_DIM = (CONFIG[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"))
-DROPOUT = 0.1
+GUIDE_DROPOUT = 0.1      # the draft model has none: it is too small to learn the rows by heart
 
 
 class RMSNorm(nn.Module):
-    def __init__(self):
+    def __init__(self, config):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(HIDDEN))
+        self.weight, self.eps = nn.Parameter(torch.ones(config["hidden_size"])), config["rms_norm_eps"]
 
     def forward(self, x):
-        return F.rms_norm(x, (HIDDEN,), self.weight.to(x.dtype), CONFIG["rms_norm_eps"])
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
 def rotate(x, cos, sin):
@@ -71,58 +77,62 @@ def rotate(x, cos, sin):
 
 
 class Attention(nn.Module):
-    def __init__(self):
+    def __init__(self, config):
         super().__init__()
-        self.q_proj = nn.Linear(HIDDEN, HEADS * HEAD_DIM, bias=False)
-        self.k_proj = nn.Linear(HIDDEN, KV_HEADS * HEAD_DIM, bias=False)
-        self.v_proj = nn.Linear(HIDDEN, KV_HEADS * HEAD_DIM, bias=False)
-        self.o_proj = nn.Linear(HEADS * HEAD_DIM, HIDDEN, bias=False)
+        hidden, heads, kv_heads = (config[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads"))
+        self.head_dim, self.repeat = config["head_dim"], heads // kv_heads
+        self.q_proj = nn.Linear(hidden, heads * self.head_dim, bias=False)
+        self.k_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=False)
+        self.v_proj = nn.Linear(hidden, kv_heads * self.head_dim, bias=False)
+        self.o_proj = nn.Linear(heads * self.head_dim, hidden, bias=False)
 
     def forward(self, x, cos, sin):
         batch, tokens, _ = x.shape
-        q, k, v = (p(x).view(batch, tokens, -1, HEAD_DIM).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (p(x).view(batch, tokens, -1, self.head_dim).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        k, v = (t.repeat_interleave(HEADS // KV_HEADS, 1) for t in (k, v))
+        k, v = (t.repeat_interleave(self.repeat, 1) for t in (k, v))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.o_proj(y.transpose(1, 2).reshape(batch, tokens, -1))
 
 
 class MLP(nn.Module):
-    def __init__(self):
+    def __init__(self, config):
         super().__init__()
-        inner = CONFIG["intermediate_size"]
-        self.gate_proj = nn.Linear(HIDDEN, inner, bias=False)
-        self.up_proj = nn.Linear(HIDDEN, inner, bias=False)
-        self.down_proj = nn.Linear(inner, HIDDEN, bias=False)
+        hidden, inner = config["hidden_size"], config["intermediate_size"]
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
 
     def forward(self, x):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):
-    def __init__(self):
+    def __init__(self, config, dropout):
         super().__init__()
-        self.input_layernorm, self.self_attn = RMSNorm(), Attention()
-        self.post_attention_layernorm, self.mlp = RMSNorm(), MLP()
+        self.input_layernorm, self.self_attn = RMSNorm(config), Attention(config)
+        self.post_attention_layernorm, self.mlp = RMSNorm(config), MLP(config)
+        self.dropout = dropout
 
     def forward(self, x, cos, sin):
-        x = x + F.dropout(self.self_attn(self.input_layernorm(x), cos, sin), DROPOUT, self.training)
-        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), DROPOUT, self.training)
+        x = x + F.dropout(self.self_attn(self.input_layernorm(x), cos, sin), self.dropout, self.training)
+        return x + F.dropout(self.mlp(self.post_attention_layernorm(x)), self.dropout, self.training)
 
 
 class Llama(nn.Module):
     """Token ids [batch, tokens] -> hidden states after the last norm. The names are those of the checkpoint."""
 
-    def __init__(self):
+    def __init__(self, config, dropout=0.0):
         super().__init__()
-        self.embed_tokens = nn.Embedding(CONFIG["vocab_size"], HIDDEN)
-        self.layers = nn.ModuleList(Layer() for _ in range(CONFIG["num_hidden_layers"]))
-        self.norm = RMSNorm()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"])
+        self.layers = nn.ModuleList(Layer(config, dropout) for _ in range(config["num_hidden_layers"]))
+        self.norm = RMSNorm(config)
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.02 / (math.sqrt(2 * len(self.layers)) if name.endswith(("o_proj.weight", "down_proj.weight")) else 1))
-        inverse = CONFIG["rope_theta"] ** (-torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
-        angle = torch.outer(torch.arange(CONFIG["max_position_embeddings"]), inverse)
+        inverse = config["rope_theta"] ** (-torch.arange(0, config["head_dim"], 2) / config["head_dim"])
+        angle = torch.outer(torch.arange(config["max_position_embeddings"]), inverse)
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
 
@@ -135,21 +145,43 @@ class Llama(nn.Module):
         return self.norm(x)
 
 
-def loss_of(model, trunk, rows):
-    """Mean cross entropy over the tokens that count."""
-    ids, mask = rows[:, 0], rows[:, 1]
-    hidden = trunk(ids[:, :-1])
-    keep = mask[:, 1:].bool()
-    logits = F.linear(hidden[keep], model.embed_tokens.weight.to(hidden.dtype))
-    return F.cross_entropy(logits.float(), ids[:, 1:][keep])
+def logits_of(model, trunk, ids, keep):
+    """The logits [tokens that keep [batch, tokens] picks, vocab_size]."""
+    hidden = trunk(ids)[keep]
+    return F.linear(hidden, model.embed_tokens.weight.to(hidden.dtype))
 
 
-def export(model):
+def soft_target(logits):
+    """What a draft model is to say where the guide gives these logits: a distribution."""
+    target = logits.float().softmax(-1) / 2
+    return target.scatter_(-1, target.argmax(-1, keepdim=True), 0.5, reduce="add")
+
+
+def target_of(guide, rows):
+    """What follows each token that counts: its id; or, for a draft model, what the guide says."""
+    keep = rows[:, 1, 1:].bool()
+    if not guide:
+        return keep, rows[:, 0, 1:][keep]
+    with torch.no_grad():
+        return keep, soft_target(logits_of(*guide, rows[:, 0, :-1], keep))
+
+
+def load(folder):
+    """The checkpoint in a folder that export() wrote."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        model = Llama(json.load(file))
+    tensors = load_file(os.path.join(folder, "model.safetensors"))
+    model.load_state_dict({name.removeprefix("model."): t.float() for name, t in tensors.items()})
+    return model.eval().requires_grad_(False)
+
+
+def export(model, folder):
     """The checkpoint in bfloat16; the output layer is tied and not stored."""
+    os.makedirs(folder, exist_ok=True)
     tensors = {"model." + k: v.detach().to("cpu", torch.bfloat16).contiguous() for k, v in model.state_dict().items()}
-    save_file(tensors, os.path.join(OUT, "model.safetensors"), metadata={"format": "pt"})
-    for name, value in (("config.json", CONFIG), ("generation_config.json", GENERATION_CONFIG)):
-        with open(os.path.join(OUT, name), "w", encoding="utf-8") as file:
+    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+    for name, value in (("config.json", model.config), ("generation_config.json", GENERATION_CONFIG)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(value, file, indent=2)
             file.write("\n")
 
@@ -157,6 +189,7 @@ def export(model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows")
+    parser.add_argument("--draft", action="store_true", help="train a draft model of the guide")
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--seconds", type=float, default=1e9, help="end after this time, the schedule shortened to fit")
     parser.add_argument("--batch", type=int, default=32)
@@ -170,8 +203,11 @@ def main():
     rows = torch.from_numpy(numpy.load(args.rows))
     if device == "cuda":
         rows = rows.to(device)
-    model = Llama().to(device)
-    trunk = torch.compile(model) if args.compile else model
+    made_ready = torch.compile if args.compile else lambda f: f
+    model = (Llama(DRAFT_CONFIG) if args.draft else Llama(CONFIG, GUIDE_DROPOUT)).to(device)
+    trunk = made_ready(model)
+    guide = load(GUIDE).to(device) if args.draft else None
+    guide = guide and (guide, made_ready(guide))
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
@@ -191,15 +227,18 @@ def main():
         for group in optimizer.param_groups:
             group["lr"] = rate
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss = loss_of(model, trunk, batch)
+            keep, target = target_of(guide, batch)
+            logits = logits_of(model, trunk, batch[:, 0, :-1], keep)
+            loss = F.cross_entropy(logits.float(), target)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         start = start or time.time()        # the first step compiles
         if step % 500 == 0 or step == args.steps - 1:
-            print(f"step {step} loss {loss.item():.4f} lr {rate:.2e} {time.time() - start:.0f} s", flush=True)
-    export(model)
+            right = (logits.argmax(-1) == (target.argmax(-1) if args.draft else target)).float().mean()
+            print(f"step {step} loss {loss.item():.4f} right {right.item():.4f} lr {rate:.2e} {time.time() - start:.0f} s", flush=True)
+    export(model, DRAFT if args.draft else GUIDE)
     print(f"{step + 1} steps in {time.time() - start:.0f} s", flush=True)
 
 
