@@ -94,6 +94,15 @@ static void test_turns(void **state)
     leave(&p);
 }
 
+static void test_drafts(void **state)
+{
+    struct pty p;
+    chat_start(&p, *state, (const char *[]){"--max-tokens", "20", "--speculative-model", "suffix", NULL});
+    pty_expect(&p, "> ");
+    ENTER(&p, "/stats", "speculation: no drafts (suffix)");
+    leave(&p);
+}
+
 static void test_system(void **state)
 {
     const struct chat_fixture *f = *state;
@@ -431,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_branches),
         cmocka_unit_test(test_settings),

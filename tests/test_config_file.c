@@ -98,7 +98,7 @@ static void test_speculation(void **state)
         {"-sc={\"method\":\"suffix\"}",
          "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 3}}", NULL, DRAFT_SUFFIX, 7},
         {NULL, "{\"speculative_config\": {\"method\": \"medusa\"}}",
-         "speculative-config: method: expected ngram|suffix|none, got 'medusa': quire has no draft models yet"},
+         "speculative-config: method: expected ngram|suffix|draft_model|none, got 'medusa'"},
         {NULL, "{\"speculative_config\": {\"method\": \"ngram\", \"num_speculative_tokens\": 0}}",
          "speculative-config: num_speculative_tokens is 0, but must be from 1 to 7"},
         {NULL, "speculative-config: {}\n", ":1: objects, nested lists and texts of several lines are not read here"},
@@ -166,6 +166,9 @@ static void test_environment(void **state)
         {"QUIRE_ENFORCE_EAGER", "maybe", "QUIRE_ENFORCE_EAGER: expected true or false, got 'maybe'"},
         {"QUIRE_STOP_TOKEN_IDS", "x", "QUIRE_STOP_TOKEN_IDS: expected token ids"},
         {"QUIRE_CONFIG", "/nowhere/at/all", "/nowhere/at/all"},
+        {"QUIRE_SPECULATIVE_CONFIG", "{\"method\":\"ngram\",\"num_speculative_tokens\":9}",
+         "QUIRE_SPECULATIVE_CONFIG: num_speculative_tokens is 9, but must be from 1 to 7"},
+        {"QUIRE_SPECULATIVE_MODEL", "suffix", NULL},
         {"QUIRE_ENFORCE_EAGER", "Yes", NULL},
         {"QUIRE_HELP", "1", NULL},
     };

@@ -1,6 +1,6 @@
-/* Memory that runs out: each allocation in turn fails while an engine is created, while a request is added, and when
- * swap space grows. What fails says so in a sentence, and what was running goes on. A build with AddressSanitizer also
- * finds what is leaked.
+/* Memory that runs out: each allocation in turn fails while an engine or a drafter is created, while a request is
+ * added, and when swap space grows. What fails says so in a sentence, and what was running goes on. A build with
+ * AddressSanitizer also finds what is leaked.
  *
  * The linker gives quire's own calls of malloc and its like to the functions below (--wrap, in CMakeLists.txt). */
 #include <setjmp.h>
@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/engine/draft.h"
 #include "tests/support/run.h"
 #include "tests/support/toy_model.h"
 
@@ -144,6 +145,26 @@ static void test_create_with_tokenizer(void **state)
     const struct engine_options o = toy_options(&folder, path, sizeof path);
     assert_true(create_without(&o) > 100);
     temp_folder_remove(&folder);
+}
+
+static void test_create_drafter(void **state)
+{
+    (void)state;
+    for (enum draft_method method = DRAFT_NGRAM; method <= DRAFT_SUFFIX; method++) {
+        struct speculative_config config = speculative_config_default();
+        enum status status = STATUS_OUT_OF_MEMORY;
+        config.method = method;
+        for (long i = 0; status != STATUS_OK; i++) {
+            struct drafter *d = NULL;
+            struct error err = {""};
+            fail_after(i);
+            status = drafter_create(&config, 4096, &d, &err);
+            assert_int_equal(status, failure_came() ? STATUS_OUT_OF_MEMORY : STATUS_OK);
+            assert_int_equal(status == STATUS_OK, d != NULL);
+            if (!d) assert_non_null(strstr(err.text, draft_method_name(method)));
+            drafter_destroy(d);
+        }
+    }
 }
 
 /* jansson calls some of its own failures bad JSON, and can drop a byte of a string. So all that is asked is that
@@ -356,6 +377,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_create),
         cmocka_unit_test(test_create_with_tokenizer),
+        cmocka_unit_test(test_create_drafter),
         cmocka_unit_test(test_create_without_json),
         cmocka_unit_test(test_add),
         cmocka_unit_test(test_swap_space),

@@ -523,6 +523,7 @@ static void test_speculation_flags(void **state)
         const char *line, *sentence; /* sentence NULL: accepted */
         enum draft_method method;
         int32_t tokens, lookup_min, lookup_max;
+        const char *model; /* of draft_model; NULL: none */
     } cases[] = {
         {"", NULL, DRAFT_NONE, 7, 5, 5},
         {"--speculative-config {\"method\":\"ngram\",\"num_speculative_tokens\":4,\"prompt_lookup_min\":2,"
@@ -536,6 +537,11 @@ static void test_speculation_flags(void **state)
         {"--speculative-model [ngram]", NULL, DRAFT_NGRAM, 7, 5, 5},
         {"--speculative-model suffix --num-speculative-tokens 3", NULL, DRAFT_SUFFIX, 3, 5, 5},
         {"--num-speculative-tokens 3", NULL, DRAFT_NONE, 3, 5, 5},
+        {"-sc {\"model\":\"org/name\",\"method\":\"draft_model\"}", NULL, DRAFT_MODEL, 7, 5, 5, "org/name"},
+        {"-sc {\"model\":\"org/name\"} --num-speculative-tokens 2", NULL, DRAFT_MODEL, 2, 5, 5, "org/name"},
+        {"--speculative-model []", NULL, DRAFT_MODEL, 7, 5, 5, "[]"},
+        {"--speculative-model ./folder -sc {\"method\":\"ngram\"}", NULL, DRAFT_MODEL, 7, 5, 5, "./folder"},
+        {"-sc {\"model\":\"org/name\"} --speculative-model suffix", NULL, DRAFT_SUFFIX, 7, 5, 5, ""},
         /* the short forms come first, the last JSON counts whole */
         {"--speculative-model none --num-speculative-tokens 2 -sc {\"method\":\"ngram\",\"num_speculative_tokens\":4}",
          NULL, DRAFT_NONE, 2, 5, 5},
@@ -545,21 +551,25 @@ static void test_speculation_flags(void **state)
         {"-sc {", "--speculative-config: "},
         {"-sc [1]", "--speculative-config: expected a JSON object {...}, found an array"},
         {"-sc=", "--speculative-config needs a value: --speculative-config JSON"},
-        {"-sc {}", "--speculative-config: method must be given: ngram|suffix|none"},
-        {"-sc {\"num_speculative_tokens\":3} --speculative-model ngram", "--speculative-config: method must be given"},
+        {"-sc {}", "--speculative-config: method or model must be given: ngram|suffix|none"},
+        {"-sc {\"num_speculative_tokens\":3} --speculative-model ngram",
+         "--speculative-config: method or model must be"},
         {"-sc {\"method\":\"ngram\",\"method\":\"ngram\"}", "--speculative-config: "},
         {"-sc {\"method\":\"ngram\",\"prompt_lookup_mn\":3}",
          "--speculative-config: there is no field 'prompt_lookup_mn'; did you mean prompt_lookup_min?"},
         {"-sc {\"method\":\"ngram\",\"zzzzz\":3}", "there is no field 'zzzzz'; --help-all lists them"},
         {"-sc {\"method\":\"ngram\",\"quantization\":null}",
-         "quantization is a field of draft models, which quire does not have yet"},
+         "quantization does not apply: quire loads a draft model as its checkpoint is"},
         {"-sc {\"method\":7}", "--speculative-config: method must be a string"},
         {"-sc {\"method\":\"eagle3\"}",
-         "--speculative-config: method: expected ngram|suffix|none, got 'eagle3': quire has no draft models yet"},
-        {"-sc {\"method\":\"ngran\"}", "method: expected ngram|suffix|none, got 'ngran'"},
-        {"-sc {\"model\":\"org/name\"}",
-         "--speculative-config: model: expected ngram|suffix|none, got 'org/name': quire has no draft models yet"},
-        {"-sc {\"model\":\"suffix\",\"method\":\"ngram\"}", "method is ngram, but model is suffix; leave out model"},
+         "--speculative-config: method: expected ngram|suffix|draft_model|none, got 'eagle3': quire does not have this "
+         "method yet"},
+        {"-sc {\"method\":\"ngran\"}", "method: expected ngram|suffix|draft_model|none, got 'ngran'"},
+        {"-sc {\"method\":\"draft_model\"}", "model must be given: the folder of the draft model"},
+        {"-sc {\"method\":\"ngram\",\"model\":\"org/name\"}",
+         "method is ngram, but model is 'org/name'; leave out one"},
+        {"-sc {\"model\":\"suffix\",\"method\":\"ngram\"}",
+         "method is ngram, but model is 'suffix'; leave out one of the two"},
         {"-sc {\"method\":\"ngram\",\"num_speculative_tokens\":\"4\"}",
          "--speculative-config: num_speculative_tokens must be an integer, found \"4\""},
         {"-sc {\"method\":\"ngram\",\"num_speculative_tokens\":4.5}", "num_speculative_tokens must be an integer"},
@@ -573,13 +583,10 @@ static void test_speculation_flags(void **state)
          "suffix_decoding_min_token_prob must be a number, found true"},
         {"-sc {\"method\":\"suffix\",\"suffix_decoding_min_token_prob\":1.5}",
          "--speculative-config: suffix_decoding_min_token_prob is 1.5, but must be from 0 to 1"},
-        {"--speculative-model org/name",
-         "--speculative-model: expected ngram|suffix|none, got 'org/name': quire has no"},
-        {"--speculative-model []", "--speculative-model: expected ngram|suffix|none, got '[]'"},
+        {"--speculative-model=", "--speculative-model needs a value: --speculative-model PATH|ngram|suffix|none"},
         {"--num-speculative-tokens 0", "--num-speculative-tokens: expected a whole number from 1 to 7, got '0'"},
         {"--num-speculative-tokens 8", "--num-speculative-tokens: expected a whole number from 1 to 7, got '8'"},
-        {"-md x",
-         "there is no flag -md: quire has no draft models yet: --speculative-model ngram or suffix needs none"},
+        {"-md x", "there is no flag -md; did you mean --speculative-model?"},
         {"--draft-max 3", "there is no flag --draft-max; did you mean --num-speculative-tokens?"},
         {"--ngram-prompt-lookup-max 3", "it is a field of the JSON of --speculative-config"},
     };
@@ -595,6 +602,7 @@ static void test_speculation_flags(void **state)
         if (cases[i].sentence && !strstr(err.text, cases[i].sentence)) fail_msg("%s: %s", cases[i].line, err.text);
         if (cases[i].sentence) continue;
         const struct speculative_config *c = &o.speculative;
+        assert_string_equal(c->model, cases[i].model ? cases[i].model : "");
         if (c->method != cases[i].method || c->num_speculative_tokens != cases[i].tokens ||
             c->prompt_lookup_min != cases[i].lookup_min || c->prompt_lookup_max != cases[i].lookup_max)
             fail_msg("%s: method %d, %d, %d, %d", cases[i].line, c->method, c->num_speculative_tokens,
@@ -761,6 +769,13 @@ static void test_default_model(void **state)
     o.model = "./given";
     assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
     assert_string_equal(o.model, "./given");
+    o.speculative.method = DRAFT_MODEL;
+    snprintf(o.speculative.model, sizeof o.speculative.model, "ngran");
+    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_IO);
+    assert_non_null(strstr(err.text, "the draft model: ngran: no such folder"));
+    snprintf(o.speculative.model, sizeof o.speculative.model, "./draft");
+    assert_int_equal(model_folder_of_engine(&o, path, sizeof path, &err), STATUS_OK);
+    assert_string_equal(o.speculative.model, "./draft");
     if (default_model_find(path, sizeof path, &err) ==
         STATUS_OK) { /* found from the build folder, or not there: nothing else */
         struct stat info;

@@ -120,7 +120,7 @@ static const char *const PARTS[] = {"schedule", "submit", "collect", "deliver"};
 
 /* What the slices say in all. */
 struct steps {
-    int64_t submitted, collected, tokens, samples;
+    int64_t submitted, collected, tokens, samples, drafts;
 };
 
 /* The parts follow each other in the slice of their step, and fill it; steps follow each other. */
@@ -153,6 +153,7 @@ static struct steps check_slices(json_t *events)
         assert_int_equal(argument(event, "step"), ++steps.submitted);
         steps.tokens += argument(event, "num_tokens");
         steps.samples += argument(event, "num_samples");
+        steps.drafts += json_integer_value(json_object_get(json_object_get(event, "args"), "num_drafts"));
         assert_true(argument(event, "num_decodes") <= argument(event, "num_tokens"));
     }
     assert_int_equal(end_of_part, end_of_step);
@@ -356,6 +357,38 @@ static void test_profile(void **state)
     text_free(&lines);
 }
 
+/* What became of drafts, in the trace, the summary of profile and that of generate. */
+static void test_drafts(void **state)
+{
+    (void)state;
+    static const char input[] = "{\"prompt\": [5, 7, 9], \"max_tokens\": 60, \"logit_bias\": {\"7\": 100}}\n";
+    struct program p, generate;
+    char words[100];
+    run_command(&p, "profile", path_of("drafts.json"), input,
+                (const char *[]){"--json", "--speculative-model", "suffix", "--input", "-", NULL});
+    json_t *json = program_json(&p), *summary = json_object_get(json, "summary");
+    json_t *events = load_trace(path_of("drafts.json"));
+    const struct steps steps = check_slices(events);
+    const json_t *counted = last_counter(events, "drafts");
+    const int64_t accepted = json_require_integer(counted, "accepted");
+    assert_true(accepted > 30);
+    assert_int_equal(steps.drafts, accepted + json_require_integer(counted, "rejected"));
+    assert_int_equal(steps.drafts, json_require_integer(summary, "spec_decode_draft_tokens"));
+    assert_int_equal(accepted, json_require_integer(summary, "spec_decode_accepted_tokens"));
+    const double runs = (double)json_require_integer(summary, "spec_decode_num_drafts");
+    assert_float_equal(json_require_number(summary, "spec_decode_acceptance_length"), 1 + (double)accepted / runs,
+                       1e-6);
+    run_command(&generate, "generate", path_of("drafts.json"), input,
+                (const char *[]){"--speculative-model", "suffix", NULL});
+    snprintf(words, sizeof words, "; %lld drafts (suffix), %lld of them accepted, %.1f tokens a run",
+             (long long)steps.drafts, (long long)accepted, 1 + (double)accepted / runs);
+    if (!strstr(generate.err.data, words)) fail_msg("no '%s' in: %s", words, generate.err.data);
+    json_decref(events);
+    json_decref(json);
+    program_free(&p);
+    program_free(&generate);
+}
+
 static void ignore_piece(void *user, const struct answer_piece *piece)
 {
     (void)user, (void)piece;
@@ -461,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_generate),
         cmocka_unit_test(test_generate_async),
         cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_unfinished_requests_end),
         cmocka_unit_test(test_files_that_cannot_be_written),
         cmocka_unit_test(test_files_that_exist),

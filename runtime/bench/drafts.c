@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/bench/bench.h"
+#include "runtime/drafts_report.h"
 
 static void propose(struct drafter *drafter, struct draft_query *queries, int32_t count)
 {
@@ -87,16 +88,11 @@ void bench_drafts_setting(struct bench *b)
 
 void bench_drafts_report(struct bench *b)
 {
-    struct report *r = &b->report;
     struct scheduler_stats stats;
     if (engine_info(b->engine)->limits->max_num_drafts == 0) return;
     engine_stats(b->engine, &stats);
-    const int64_t runs = stats.runs - b->before.runs, drafts = stats.drafts - b->before.drafts,
-                  accepted = stats.drafts_accepted - b->before.drafts_accepted;
-    report_integer(r, "spec_decode_num_drafts", "runs with drafts", runs);
-    report_integer(r, "spec_decode_draft_tokens", "drafted", drafts);
-    report_integer(r, "spec_decode_accepted_tokens", "accepted", accepted);
-    report_number(r, "spec_decode_acceptance_rate", "of those drafted", 100 * (double)accepted / (double)drafts, "%");
-    report_number(r, "spec_decode_acceptance_length", "mean accepted length, with the token after the drafts",
-                  1 + (double)accepted / (double)runs, "tokens");
+    stats.runs -= b->before.runs;
+    stats.drafts -= b->before.drafts;
+    stats.drafts_accepted -= b->before.drafts_accepted;
+    drafts_report(&b->report, &stats);
 }

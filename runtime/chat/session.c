@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/notice.h"
+#include "runtime/drafts_report.h"
 #include "runtime/options/command.h"
 #include "runtime/interrupt.h"
 #include "runtime/prompts/prompt.h"
@@ -106,6 +107,7 @@ static void print_stats_line(const struct session *s)
 void session_print_stats(const struct session *s)
 {
     const struct turn_stats *t = &s->stats;
+    const struct drafts_words drafts = drafts_words(s->engine);
     struct scheduler_stats now;
     engine_stats(s->engine, &now);
     if (t->output_tokens > 0) {
@@ -118,6 +120,7 @@ void session_print_stats(const struct session *s)
         fprintf(stderr, "its blocks: %d of %d tokens each\n", t->blocks.blocks_in_use,
                 engine_info(s->engine)->limits->block_size);
     }
+    if (*drafts.text) fprintf(stderr, "speculation: %s\n", drafts.text);
     const int32_t turns = conversation_turns(session_conversation(s));
     fprintf(stderr, "conversation: %d turn%s, %zu of %d tokens\n", turns, plural(turns),
             conversation_tokens(session_conversation(s)), max_length(s));

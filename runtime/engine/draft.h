@@ -15,28 +15,30 @@
 enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_MODEL, NUM_DRAFT_METHODS };
 const char *draft_method_name(enum draft_method method); /* "none", "ngram", "suffix", "draft_model" */
 
+#define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
+
 /* How to draft: the fields of vLLM's speculative_config, with its defaults.
  *
  * ngram (Saxena, 2023): the longest of the sequence's last n tokens, n from prompt_lookup_max down to
  * prompt_lookup_min, that occur earlier in it. What followed their first occurrence there is the draft. (vLLM takes the
  * first, too. What follows the last is often cut short by the end of the sequence.)
  *
- * suffix (SuffixDecoding: Oliaro et al., 2024): looks for the longest suffix of the sequence, of 2 tokens to
- * suffix_decoding_max_tree_depth, in the sequence itself and in earlier answers, and drafts what came next most often.
- * The places where it occurs and a token follows it vote, the newest 64, those of the sequence before those of answers.
- * A place votes for the token that follows there, as long as all its tokens so far are the drafts. The token with the
- * most votes is the next draft; of several, that of the newest place. Its share of the votes, times those of the drafts
- * before it, is its estimated probability.
+ * suffix (SuffixDecoding: Oliaro et al., 2024): looks for the longest suffix of the sequence, of at most
+ * suffix_decoding_max_tree_depth tokens, that occurs earlier in it, and drafts what came next most often. The places
+ * where it occurs vote, the newest 64: each for the token that follows there, as long as all its tokens so far are the
+ * drafts. The token with the most votes is the next draft; of several, that of the newest place. Its share of the
+ * votes, times those of the drafts before it, is its estimated probability.
  *
  *     tokens    ... A B C D ... B C D ... A B C E ... A B C      suffix A B C: D has one vote of two, E the other.
  *                                                                E is newer
  *
- * The sequence is searched whole. Earlier answers are searched by the suffixes of 8, 4 and 2 tokens: the longest of
+ * The same is done with the earlier answers. Of both, the drafts whose probabilities have the larger sum are taken, if
+ * the sums are equal those from the sequence.
+ *
+ * The sequence is searched whole. Earlier answers are searched for the suffixes of 8, 4 and 2 tokens: the longest of
  * these that occurs leads to its newest 64 places (now and then fewer), and no other place is looked at. An earlier
- * answer is its output, behind up to suffix_decoding_max_tree_depth tokens of its prompt. At most 2^21 tokens of
- * earlier answers are kept, a token behind each answer included: 56 MiB, of which what is never used takes no memory.
- */
-#define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
+ * answer is its output, behind up to suffix_decoding_max_tree_depth tokens of its prompt. All have at most 2^21 tokens,
+ * one more for each answer counted: 56 MiB, of which what is never used takes no memory. */
 struct speculative_config {
     enum draft_method method;
     int32_t num_speculative_tokens; /* most drafts of a sequence in a step: 1 .. MAX_DRAFTS, which is the default. (vLLM

@@ -15,8 +15,8 @@
 
 #include "runtime/engine/draft_methods.h"
 
-enum { SHORTEST = 2, MAX_VOTES = 64, MAX_VISITS = 64, MAX_HISTORY = 1 << 21, NUM_CHAINS = 3 };
-static const int32_t chain_lengths[NUM_CHAINS] = {8, 4, SHORTEST};
+enum { MAX_VOTES = 64, MAX_VISITS = 64, MAX_HISTORY = 1 << 21, NUM_CHAINS = 3 };
+static const int32_t chain_lengths[NUM_CHAINS] = {8, 4, 2};
 
 /* Of the places behind tokens of one length. A place that is not live (history_has) ends its chain. */
 struct chains {
@@ -44,6 +44,12 @@ struct votes {
     int32_t length, count;
     int32_t next[MAX_VOTES][MAX_DRAFTS]; /* [count] what follows each; after -1, anything */
 };
+
+static void votes_clear(struct votes *v) /* next is left as it is */
+{
+    v->length = 0;
+    v->count = 0;
+}
 
 /* Counts a place with a match of `length`, behind which `left` tokens are known, at least one. */
 static void votes_add(struct votes *v, int32_t length, const int32_t *text, uint32_t mask, uint32_t place, int32_t left)
@@ -85,18 +91,21 @@ static void votes_keep(struct votes *v, int32_t index, int32_t token)
     v->count = kept;
 }
 
-static void votes_follow(struct votes *v, const struct speculative_config *config, struct draft_query *q)
+/* Fills q with drafts. Returns the sum of their probabilities: how many of them are expected to be right. */
+static double votes_follow(struct votes *v, const struct speculative_config *config, struct draft_query *q)
 {
     const double allowed = config->suffix_decoding_max_spec_factor * v->length + 1e-6;
     const int32_t most = allowed < q->most ? (int32_t)allowed : q->most;
-    double probability = 1, share;
+    double probability = 1, expected = 0, share;
     for (q->num_drafts = 0; q->num_drafts < most; q->num_drafts++) {
         const int32_t token = votes_most(v, q->num_drafts, &share);
         probability *= share;
-        if (token < 0 || probability < config->suffix_decoding_min_token_prob) return;
+        if (token < 0 || probability < config->suffix_decoding_min_token_prob) break;
+        expected += probability;
         q->drafts[q->num_drafts] = token;
         votes_keep(v, q->num_drafts, token);
     }
+    return expected;
 }
 
 /* ---- earlier answers ---- */
@@ -171,60 +180,57 @@ static void history_add(struct history *h, const int32_t *tokens, int32_t n)
     h->tokens[h->end++ & h->mask] = -1;
 }
 
-/* Adds the places of one chain whose matches are at least as long as its tokens. Returns whether there are any. */
-static bool history_follow(const struct history *h, int32_t chain, const int32_t *end, int32_t most, struct votes *v)
+/* Adds the places of one chain. Others may have the same hash. */
+static void history_follow(const struct history *h, int32_t chain, const int32_t *end, int32_t most, struct votes *v)
 {
     const struct chains *chains = &h->chains[chain];
-    bool any = false;
     uint32_t place = chains->newest[history_hash(h, end, chain_lengths[chain])];
     for (int32_t visits = 0; visits < MAX_VISITS && history_has(h, place); visits++) {
         const int32_t length = draft_match_length(h->tokens, h->mask, place, end, most);
-        if (length >= chain_lengths[chain]) {
-            votes_add(v, length, h->tokens, h->mask, place, MAX_DRAFTS);
-            any = true;
-        }
+        if (length >= chain_lengths[chain]) votes_add(v, length, h->tokens, h->mask, place, MAX_DRAFTS);
         place = chains->previous[place & h->mask];
     }
-    return any;
 }
 
 static void history_search(const struct history *h, const int32_t *end, int32_t most, struct votes *v)
 {
     for (int32_t c = 0; c < NUM_CHAINS && h->num_answers; c++) {
-        if (chain_lengths[c] > most) continue;
-        /* Where no place has a match of so many tokens, shorter chains have none either. */
-        if (history_follow(h, c, end, most, v) || v->length >= chain_lengths[c]) return;
+        if (chain_lengths[c] <= most) history_follow(h, c, end, most, v);
+        if (v->length >= chain_lengths[c]) return; /* shorter chains have no match of so many tokens */
     }
 }
 
 /* ---- the drafter ---- */
 
-/* Newest first. Stops where no other place can change the votes. */
+/* Newest first. When no more votes are counted for matches of a length, only longer ones matter. */
 static void search_sequence(const int32_t *tokens, int32_t n, int32_t most, struct votes *v)
 {
-    for (int32_t place = n; most >= SHORTEST && (v->length < most || v->count < MAX_VOTES);) {
-        const int32_t wanted = v->length > SHORTEST ? v->length : SHORTEST;
-        place = draft_place_before(tokens, n, place, wanted);
-        if (place == 0) return;
+    int32_t place = n, wanted = 1;
+    while (wanted <= most && (place = draft_place_before(tokens, n, place, wanted)) > 0) {
         const int32_t length =
             draft_match_length(tokens, UINT32_MAX, (uint32_t)place, tokens + n, draft_min(place, most));
-        if (length >= wanted) votes_add(v, length, tokens, UINT32_MAX, (uint32_t)place, n - place);
+        votes_add(v, length, tokens, UINT32_MAX, (uint32_t)place, n - place);
+        wanted = v->length + (v->count == MAX_VOTES);
     }
+}
+
+static void suffix_propose_one(const struct suffix *d, struct draft_query *q)
+{
+    const int32_t *tokens = q->seq->tokens, n = q->seq->num_tokens;
+    const int32_t most = draft_min(d->config.suffix_decoding_max_tree_depth, n);
+    struct draft_query of_answers = *q;
+    struct votes votes;
+    votes_clear(&votes);
+    search_sequence(tokens, n, most, &votes);
+    const double expected = votes_follow(&votes, &d->config, q);
+    votes_clear(&votes);
+    history_search(&d->history, tokens + n, most, &votes);
+    if (votes_follow(&votes, &d->config, &of_answers) > expected) *q = of_answers;
 }
 
 static void suffix_propose(struct drafter *drafter, struct draft_query *queries, int32_t count)
 {
-    const struct suffix *d = (const struct suffix *)drafter;
-    for (int32_t i = 0; i < count; i++) {
-        const int32_t *tokens = queries[i].seq->tokens, n = queries[i].seq->num_tokens;
-        const int32_t most = draft_min(d->config.suffix_decoding_max_tree_depth, n);
-        struct votes votes;
-        votes.length = 0;
-        votes.count = 0;
-        search_sequence(tokens, n, most, &votes);
-        history_search(&d->history, tokens + n, most, &votes);
-        votes_follow(&votes, &d->config, &queries[i]);
-    }
+    for (int32_t i = 0; i < count; i++) suffix_propose_one((const struct suffix *)drafter, &queries[i]);
 }
 
 static void suffix_finished(struct drafter *drafter, const struct sequence *seq)

@@ -10,6 +10,7 @@
 
 #include "base/notice.h"
 #include "base/random.h"
+#include "runtime/drafts_report.h"
 #include "runtime/options/command.h"
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
@@ -357,14 +358,15 @@ static void print_summary(const struct run *run)
     if (run->num_cut > 0)
         snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
                  run->num_cut == 1 ? " was" : "s were");
+    const struct drafts_words drafts = drafts_words(run->engine);
     const struct id_sentence ids = id_set_sentence(&run->ids);
     notice_printf(stderr,
                   "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of "
-                  "them from the cache%s%s%s\n",
+                  "them from the cache%s%s%s%s%s\n",
                   (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
                   plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-                  (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens, cut,
-                  *ids.text ? "; " : "", ids.text);
+                  (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens,
+                  *drafts.text ? "; " : "", drafts.text, cut, *ids.text ? "; " : "", ids.text);
 }
 
 static void print_failed(const struct run *run)

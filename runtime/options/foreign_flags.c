@@ -6,7 +6,6 @@
 
 static const char SERVER[] = "quire has no server yet: quire generate answers files of prompts, quire chat a person";
 static const char ONE_DEVICE[] = "a model lies whole on one device, which --device names";
-static const char DRAFT_MODELS[] = "quire has no draft models yet: --speculative-model ngram or suffix needs none";
 static const char LOOKUP[] = "it is a field of the JSON of --speculative-config: prompt_lookup_min, prompt_lookup_max";
 static const char ADAPTIVE[] = "how many drafts a step has follows from what is accepted, so leave it out";
 static const char ADAPTERS[] = "quire reads no adapters: merge them into the model's weights first";
@@ -56,7 +55,7 @@ const struct foreign_flag foreign_flags[] = {
     {"fa|flash-attn", NULL, "attention always works without a matrix of scores, so leave it out"},
     {"jinja", NULL, "the model's own chat template is always used, so leave it out"},
     {"mlock|mmap", NULL, "weights stay mapped from their file, so leave it out"},
-    {"md|model-draft", NULL, DRAFT_MODELS},
+    {"md|model-draft", "speculative-model", NULL},
     {"draft|draft-n|draft-max", "num-speculative-tokens", NULL},
     {"draft-min|draft-n-min|draft-p-min", NULL, ADAPTIVE},
     {"lcd|lookup-cache-dynamic", NULL, "--speculative-model suffix keeps the earlier answers of the run"},

@@ -100,5 +100,5 @@ enum status model_folder_of_engine(struct engine_options *options, char *path, s
     if (status != STATUS_OK || options->speculative.method != DRAFT_MODEL) return status;
     status = model_folder_resolve(&draft, NULL, with_weights, folder, sizeof folder, err);
     if (draft == folder) memcpy(options->speculative.model, folder, sizeof folder);
-    return status;
+    return status == STATUS_OK ? status : error_prefix(err, status, "the draft model");
 }

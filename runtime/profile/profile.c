@@ -231,7 +231,7 @@ static enum status add_run_json(const struct profile_run *run, struct engine *e,
 {
     struct report summary;
     report_init(&summary);
-    profile_summary(&summary, run, engine_info(e)->memory);
+    profile_summary(&summary, run, engine_info(e));
     json_object_set_new(json, "steps", series_json(&run->series));
     if (!engine_info(e)->discrete) json_object_set_new(json, "host_memory", residence_json(e));
     json_object_set_new(json, "reservations", reservations_json(run, e));
@@ -245,7 +245,7 @@ static enum status print_run(const struct profile_run *run, struct engine *e, bo
 {
     struct report summary;
     report_init(&summary);
-    profile_summary(&summary, run, engine_info(e)->memory);
+    profile_summary(&summary, run, engine_info(e));
     bool ok = !plot || plot_print(&run->series, locale_is_utf8(), stdout);
     putchar('\n');
     ok = ok && report_print(&summary, false, stdout);

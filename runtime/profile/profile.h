@@ -71,7 +71,7 @@ enum status profile_run_prompts(struct profile_run *run, struct engine *e, struc
 enum status profile_run_failed(const struct profile_run *run, struct error *err);
 
 /* The numbers of a run for people and programs. */
-void profile_summary(struct report *r, const struct profile_run *run, const struct memory_profile *memory);
+void profile_summary(struct report *r, const struct profile_run *run, const struct engine_info *info);
 /* What the run's sequences would reserve in contiguous caches: prints a table on stdout. False if it could not be
  * written. And as an array of objects; NULL if memory ran out. */
 bool reservations_print(const struct profile_run *run, const struct engine *e);

@@ -160,7 +160,7 @@ static void show_progress(struct progress *progress, const struct profile_run *r
     const struct progress_facts facts = {
         .done = run->num_ended,
         .total = run->count,
-        .prompt_tokens = s->tokens - run->output_tokens,
+        .prompt_tokens = s->tokens - run->output_tokens - (s->drafts - s->drafts_accepted),
         .prompt_tokens_known = run->prompt_tokens - s->prefix_hits,
         .output_tokens = run->output_tokens,
         .running = s->num_running,

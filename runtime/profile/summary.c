@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "model/kv_cache.h"
+#include "runtime/drafts_report.h"
 #include "runtime/options/command.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/reservation.h"
@@ -58,7 +59,7 @@ static void report_cache(struct report *r, const struct profile_run *run, const 
     report_amount(r, "num_evictions", "evictions", s->evictions, "cached blocks taken for something else");
 }
 
-void profile_summary(struct report *r, const struct profile_run *run, const struct memory_profile *memory)
+void profile_summary(struct report *r, const struct profile_run *run, const struct engine_info *info)
 {
     const struct scheduler_stats *s = &run->stats;
     report_integer(r, "num_prompts", "prompts", (int64_t)run->count);
@@ -69,9 +70,10 @@ void profile_summary(struct report *r, const struct profile_run *run, const stru
     report_step_tokens(r, run->most_step_tokens, s);
     report_integer(r, "num_output_tokens", "tokens of answers", run->output_tokens);
     report_queues(r, run, s);
-    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, memory->block_bytes);
-    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, memory->block_bytes);
+    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, info->memory->block_bytes);
+    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, info->memory->block_bytes);
     report_cache(r, run, s);
+    if (info->drafter) drafts_report(r, s);
     report_number(r, "max_itl_ms", "longest time between tokens", 1e3 * samples_percentile(&run->gaps, 100), "ms");
     report_milliseconds(r, "itl", "time between tokens", &run->gaps);
 }

@@ -150,7 +150,7 @@ MUTATIONS = [
     ("a request that is not in a cancelled step ends, too", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) || s->in_flight == 2) scheduler_end_request"),
     ("the step before a cancelled one is taken for collected", SCHEDULER, "    step->num_sampled = step->num_runs = 0;\n", "    step->num_sampled = step->num_runs = 0;\n    s->steps[s->oldest].number += s->in_flight;\n"),
     # Runs
-    ("a draft is accepted after one that is wrong", SCHEDULER, "    while (accepted < count && drawn[accepted] == drafts[accepted]) accepted++;\n", "    for (int32_t i = 0; i < count; i++) accepted += drawn[i] == drafts[i];\n"),
+    ("a draft is accepted after one that is wrong", SCHEDULER, "           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))\n        accepted++;", "           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))\n        accepted++;\n    for (int32_t i = accepted + 1; i < count; i++) accepted += drawn[i] == drafts[i];"),
     ("the last draft of a run is never accepted", SCHEDULER, "while (accepted < count && drawn", "while (accepted < count - 1 && drawn"),
     ("a run yields the accepted drafts alone", SCHEDULER, "while (count <= accepted && seq", "while (count < accepted + (accepted == 0) && seq"),
     ("a run goes on behind a token that stops", SCHEDULER, "while (count <= accepted && seq->status != SEQUENCE_FINISHED) {", "while (count <= accepted) {"),
@@ -179,7 +179,10 @@ MUTATIONS = [
     ("drafts leave their namespace", REQUEST, "if (length > 0 && request->cache_namespace == 0 && length - seq", "if (length < 0 && request->cache_namespace == 0 && length - seq"),
     ("beams get drafts", REQUEST, "seq->status != SEQUENCE_RUNNING || request->beams || seq", "seq->status != SEQUENCE_RUNNING || seq"),
     ("a sequence whose token is pending gets drafts", REQUEST, "request->beams || seq->num_pending > 0 ||", "request->beams ||"),
-    ("a row's draft is that of the row after it", LAYOUT, "batch->sampled_drafts[sample + i + 1] = drafts[i]", "batch->sampled_drafts[sample + i] = drafts[i]"),
+    ("a row's draft is that of the row after it", LAYOUT, "batch->sampled_drafts[sample + i] = s->on_device ? -1 : batch->token_ids[row + i];", "batch->sampled_drafts[sample + i - 1] = s->on_device ? -1 : batch->token_ids[row + i];"),
+    ("a run's drafts of the device are those of the step's first run", LAYOUT, "const int32_t index = batch->num_drafts + i;", "const int32_t index = i;"),
+    ("the entry of a run is that of its last draft", LAYOUT, "(struct scheduled_run){seq, batch->num_seqs};", "(struct scheduled_run){seq, batch->num_seqs + c->num_drafts};"),
+    ("drafts of the device are taken for those of the host before them", SCHEDULER, "    s->on_device = !drafts;\n", "    s->on_device = s->on_device || !drafts;\n"),
     ("all rows of a run draw the same output", LAYOUT, "row + i, output + i);", "row + i, output);"),
     ("a row of a run reads the drafts behind it", LAYOUT, "add_entry(batch, seq, c->start + i + 1, row + i + 1);", "add_entry(batch, seq, c->start + c->count, row + i + 1);"),
     ("the blocks of a run are not uploaded", LAYOUT, "    if (c->changed) add_deltas(s, batch, seq);\n    if (batch", "    if (batch"),
@@ -197,7 +200,7 @@ MUTATIONS = [
 
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
                  "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
-UNIT_TESTS = ["test_scheduler", "test_block_manager", "test_block_pool", "test_prefix_cache"]
+UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
 
 
 def run(command, timeout, **more):
