@@ -24,6 +24,9 @@ struct world {
     struct batch batch;
     const struct token_event *events;
     int32_t num_events;
+    const struct scheduled_run *runs;
+    int32_t num_runs;
+    const int32_t *device_drafts; /* of the step that is scheduled next; NULL: none */
 };
 
 static struct scheduler_config config_of(int32_t num_blocks)
@@ -118,6 +121,10 @@ static enum schedule_result schedule(struct world *w)
     struct schedule schedule;
     if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
     for (int32_t i = 0; i < schedule.num_admitted; i++) tell_device(w, schedule.admitted[i]);
+    w->runs = schedule.runs;
+    w->num_runs = schedule.num_runs;
+    if (w->device_drafts) slot_device_set_drafts(&w->device, &w->batch, w->device_drafts);
+    w->device_drafts = NULL;
     if (schedule.result == SCHEDULE_BATCH && slot_device_submit(&w->device, &w->batch, &err) != STATUS_OK)
         fail_msg("%s", err.text);
     return schedule.result;
@@ -284,6 +291,40 @@ static void test_samples_after_a_run(void **state)
     assert_int_equal(w.events[3].token, true_output(&w, two, 1));
     collect(&w);
     run_out(&w);
+}
+
+/* Drafts that the host learns when it collects the step: those of two runs follow one another. */
+static void test_drafts_of_the_device(void **state)
+{
+    (void)state;
+    for (int32_t right = 0; right <= 3; right++) {
+        struct world w;
+        int32_t drafts[5];
+        world_open(&w, config_of(40));
+        struct sequence *one = add(&w, 0, 6, 20)->sequences, *two = add(&w, 9, 5, 20)->sequences;
+        step(&w);
+        true_sequence_guess(&w.truth[one->state_index], 7, drafts, 2, 3 - right);
+        true_sequence_guess(&w.truth[two->state_index], 6, drafts + 2, 3, right);
+        scheduler_set_drafts(w.scheduler, one, NULL, 2);
+        scheduler_set_drafts(w.scheduler, two, NULL, 3);
+        w.device_drafts = drafts;
+        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(w.num_runs, 2);
+        assert_ptr_equal(w.runs[0].seq, one);
+        assert_int_equal(w.runs[0].entry, 0);
+        assert_ptr_equal(w.runs[1].seq, two);
+        assert_int_equal(w.runs[1].entry, 3);
+        assert_array(w.batch.sampled_drafts, (int32_t[]){-1, -1, -1, -1, -1, -1, -1}, 7);
+        collect(&w);
+        assert_int_equal(one->num_tokens, 7 + (3 - right < 2 ? 3 - right : 2) + 1);
+        assert_int_equal(two->num_tokens, 6 + right + 1);
+        for (int32_t i = 0; i < two->num_tokens - 5; i++) assert_int_equal(two->tokens[5 + i], true_output(&w, two, i));
+        draft(&w, one, 3, 1); /* the host's again */
+        const int32_t before = one->num_tokens;
+        step(&w);
+        assert_int_equal(one->num_tokens, before + 2);
+        run_out(&w);
+    }
 }
 
 /* ---- ends ---- */
@@ -593,6 +634,32 @@ static void test_a_step_that_preempts_has_no_drafts(void **state)
     run_out(&w);
 }
 
+/* Drafts are for one call of schedule, also if it computes nothing. */
+static void test_drafts_of_a_step_that_is_not_computed(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(60);
+    config.limits.max_num_tokens = 6;
+    world_open(&w, config);
+    struct sequence *last = NULL;
+    for (int32_t i = 0; i < 3; i++) last = add(&w, 5 * i, 2, 20)->sequences;
+    step(&w);
+    step(&w);
+    w.scheduler->config.limits.max_num_tokens = 2; /* the third is in neither of two steps in flight */
+    for (int32_t i = 0; i < 2; i++) assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(num_draftables(&w), 1);
+    draft(&w, last, 2, 2);
+    assert_int_equal(schedule(&w), SCHEDULE_COLLECT_FIRST);
+    assert_int_equal(last->num_drafts, 0);
+    collect(&w);
+    collect(&w);
+    w.scheduler->config.limits.max_num_tokens = 6;
+    step(&w);
+    assert_int_equal(w.batch.num_drafts, 0);
+    run_out(&w);
+}
+
 /* Prompts of the sequence's tokens and of `tail`: how many of them the prefix cache has. */
 static int32_t num_found(struct world *w, const struct sequence *seq, int32_t length, const int32_t *tail,
                          int32_t num_tail)
@@ -707,6 +774,7 @@ int main(void)
         cmocka_unit_test(test_a_run_is_laid_out_as_decodes),
         cmocka_unit_test(test_drafts_are_accepted_up_to_the_first_wrong_one),
         cmocka_unit_test(test_samples_after_a_run),
+        cmocka_unit_test(test_drafts_of_the_device),
         cmocka_unit_test(test_a_run_ends_at_a_stop_token),
         cmocka_unit_test(test_no_draft_takes_the_place_of_the_last_token),
         cmocka_unit_test(test_damaged_logits_in_a_run),
@@ -718,6 +786,7 @@ int main(void)
         cmocka_unit_test(test_drafts_stay_in_their_namespace),
         cmocka_unit_test(test_drafts_give_way_to_blocks),
         cmocka_unit_test(test_a_step_that_preempts_has_no_drafts),
+        cmocka_unit_test(test_drafts_of_a_step_that_is_not_computed),
         cmocka_unit_test(test_a_rejected_draft_is_never_found),
         cmocka_unit_test(test_a_run_that_is_cancelled),
         cmocka_unit_test(test_a_run_in_a_window),

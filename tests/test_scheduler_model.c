@@ -153,6 +153,7 @@ struct generator {
     struct random random, for_drafts; /* for_drafts: a list is the same with and without them */
     int32_t next_request, depth, adds, ends, damages, cancels, sequences;
     int32_t drafts, right; /* percent of steps with drafts, and of these with many right ones */
+    bool on_device;        /* all drafts of the list are the device's */
 };
 
 static int32_t between(struct generator *g, int32_t low, int32_t high)
@@ -250,6 +251,7 @@ static void random_drafts(struct generator *g, int32_t *v)
     v[SCHEDULE_DRAFTS] = (int32_t)random_between(random, 1, 8);
     v[SCHEDULE_RIGHT] = (int32_t)random_between(random, 1, 100) <= g->right ? 8 : (int32_t)random_between(random, 0, 4);
     v[SCHEDULE_SPREAD] = (int32_t)random_between(random, 0, 99);
+    v[SCHEDULE_DEVICE] = g->on_device;
 }
 
 static struct operation random_operation(struct generator *g, const struct scheduler_model *m,
@@ -288,6 +290,7 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     g.for_drafts.state = g.random.state + 1;
     g.drafts = random_between(&g.for_drafts, 0, 2) == 0 ? 0 : (int32_t)random_between(&g.for_drafts, 20, 100);
     g.right = (int32_t)random_between(&g.for_drafts, 0, 100);
+    g.on_device = random_between(&g.for_drafts, 0, 2) == 0;
     const int32_t length = between(&g, 10, 500);
     struct scheduler_model *m;
     r->list[0] = random_config(&g);
@@ -323,7 +326,8 @@ static void print_totals(const struct scheduler_model_totals *t)
         "beams, "
         "%lld blocks out of windows, %lld prefix hits and %lld swapped blocks where blocks have several sizes, "
         "%lld changes of the namespace, %lld targets, %lld failures of swap space, "
-        "%lld cancelled steps (%lld of them behind another), %lld runs, %lld drafts, %lld accepted, %lld rollbacks "
+        "%lld cancelled steps (%lld of them behind another), %lld runs (%lld with drafts of the device), %lld drafts, "
+        "%lld accepted, %lld rollbacks "
         "that returned blocks, %lld ends inside runs, %lld runs of what had ended, %lld drafts without room; sequences "
         "ended: %lld stop, %lld length, %lld abort, %lld error\n",
         (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
@@ -331,9 +335,9 @@ static void print_totals(const struct scheduler_model_totals *t)
         (long long)t->hits, (long long)t->evictions, (long long)t->forks, (long long)t->beams,
         (long long)t->window_blocks, (long long)t->mixed_hits, (long long)t->mixed_swapped_in,
         (long long)t->namespace_changes, (long long)t->targets, (long long)t->host_failures, (long long)t->cancelled,
-        (long long)t->cancelled_second, (long long)t->runs, (long long)t->drafts, (long long)t->accepted,
-        (long long)t->rollbacks, (long long)t->ends_in_runs, (long long)t->lost_runs, (long long)t->dropped,
-        (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+        (long long)t->cancelled_second, (long long)t->runs, (long long)t->device_runs, (long long)t->drafts,
+        (long long)t->accepted, (long long)t->rollbacks, (long long)t->ends_in_runs, (long long)t->lost_runs,
+        (long long)t->dropped, (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -422,6 +426,10 @@ static const struct universe universes[] = {
     {{"config blocks=6 size=2 tokens=4 seqs=3 length=8 namespace=4 drafts=4 caching=1",
       "add request=0 length=1 shared=3 max=7", "add request=1 length=2 shared=3 n=2 max=3", "schedule drafts=3 right=1",
       "schedule drafts=3 right=3", EACH}},
+    /* Drafts of the device. */
+    {{"config blocks=6 size=2 tokens=6 seqs=3 length=8 drafts=4 caching=1", "add request=0 length=2 shared=3 max=5",
+      "add request=1 length=3 shared=3 n=2 max=3", "schedule drafts=2 right=1 device=1",
+      "schedule drafts=3 right=3 device=1 cancel=1", EACH}},
     /* Cancelled, and with a budget that has no room for all. */
     {{"config blocks=6 size=2 tokens=3 seqs=2 length=7 drafts=3 caching=1", "add request=0 length=1 shared=4 max=6",
       "add request=1 length=3 shared=4 max=4", "schedule drafts=2 cancel=1", "schedule drafts=2 right=1 cancel=2",
@@ -540,7 +548,7 @@ static void test_random_operations(void **state)
     assert_true(t->mixed_hits > 40 && t->mixed_swapped_in > 100);
     assert_true(t->window_blocks > 100 && t->namespace_changes > 50 && t->host_failures > 5);
     assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
-    assert_true(t->runs > 1000 && t->drafts > 1000 && t->accepted > 1000 && t->rollbacks > 100);
+    assert_true(t->runs > 1000 && t->device_runs > 500 && t->drafts > 1000 && t->accepted > 1000 && t->rollbacks > 100);
     assert_true(t->ends_in_runs > 50 && t->lost_runs > 50 && t->dropped > 1000);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);

@@ -178,9 +178,8 @@ void speculation_flags_add(struct option_table *table, struct engine_options *o)
                  "without drafts. Default: none.",
          .heading = "Speculation:", .letters = "sc", .not_empty = true, .parse = parse_config},
         {"speculative-model", OPTION_CUSTOM, o, "PATH|ngram|suffix|none",
-         .help = "What drafts, over --speculative-config. PATH or ORG/NAME: a smaller model of the same vocabulary; "
-                 "ngram: what followed the last tokens earlier in the text; suffix: what followed them most often, in "
-                 "earlier answers, too. Default: none.",
+         .help = "What drafts, over --speculative-config: a smaller model of the same vocabulary; ngram: what followed "
+                 "the last tokens earlier in the text; suffix: the same, in earlier answers, too. Default: none.",
          .common = true, .not_empty = true, .parse = parse_model, .given = &o->speculative_given,
          .given_bit = GIVEN_METHOD},
         {"num-speculative-tokens", OPTION_INT32, &o->speculative.num_speculative_tokens, "N",

@@ -16,7 +16,7 @@ static const struct operation_parameter add_parameters[] = {
 static const struct operation_parameter abort_parameters[] = {{"request", 0}};
 static const struct operation_parameter finish_parameters[] = {{"request", 0}, {"sequence", 0}};
 static const struct operation_parameter schedule_parameters[] = {
-    {"cancel", 0}, {"drafts", 0}, {"right", 0}, {"spread", 0}};
+    {"cancel", 0}, {"drafts", 0}, {"right", 0}, {"spread", 0}, {"device", 0}};
 static const struct operation_parameter collect_parameters[] = {{"damaged", 0}};
 static const struct operation_parameter beams_parameters[] = {{"request", 0}, {"choice", 0}};
 

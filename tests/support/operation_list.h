@@ -75,6 +75,7 @@ enum {
     SCHEDULE_DRAFTS, /* drafts that each sequence gets which may have some */
     SCHEDULE_RIGHT,  /* of these, how many are the tokens that will be drawn, before the first that is not */
     SCHEDULE_SPREAD, /* 0: all sequences get as many; otherwise each gets up to that, chosen by this */
+    SCHEDULE_DEVICE, /* 1: the drafts are the device's, and known when the step is collected */
     NUM_SCHEDULE_VALUES
 };
 enum { COLLECT_DAMAGED }; /* the sample or target, from 1, whose logits are damaged; 0: none */

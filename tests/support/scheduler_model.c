@@ -49,8 +49,6 @@ static uint64_t five_hashes(int32_t parent, const int32_t *tokens, int32_t count
     return few_hashes(parent, tokens, count, 5);
 }
 
-enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40 };
-
 static struct scheduler_config config_of(const int32_t *v)
 {
     struct scheduler_config c = {
@@ -233,7 +231,8 @@ static enum status submit(struct scheduler_model *m, const struct schedule *sche
         status = start(m, schedule->admitted[i], err);
     if (status != STATUS_OK) return status;
     keep_slots(m, schedule);
-    status = slot_device_submit(&m->device, &m->batch, err);
+    status = model_submit_drafts(m, schedule, err);
+    if (status == STATUS_OK) status = slot_device_submit(&m->device, &m->batch, err);
     for (int32_t i = 0; i < m->batch.num_seqs && status == STATUS_OK; i++) {
         status = model_check_progress(m, schedule, i, err);
         if (status == STATUS_OK) status = model_check_targets(m, i, err);

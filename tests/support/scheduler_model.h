@@ -34,6 +34,7 @@ struct scheduler_model_totals {
     int64_t runs, drafts, accepted; /* collected */
     int64_t rollbacks;              /* of runs that gave blocks back */
     int64_t ends_in_runs;           /* before the last token that a run yields */
+    int64_t device_runs;            /* of those whose drafts are the device's */
     int64_t lost_runs;              /* of sequences that had ended, or whose step was cancelled */
     int64_t dropped;                /* drafts that had no room */
 };

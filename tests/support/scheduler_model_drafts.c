@@ -68,6 +68,7 @@ enum status model_give_drafts(struct scheduler_model *m, const int32_t *values, 
     enum status status = check_draftables(m, draftables, count, err);
     int32_t left = m->config.limits.max_num_drafts;
     m->num_given = 0;
+    m->on_device = values[SCHEDULE_DEVICE] != 0;
     for (int32_t i = 0; i < m->num_live; i++)
         for (int32_t j = 0; j < SCHEDULER_MODEL_MAX_N; j++) m->live[i]->drafts[j].given = 0;
     for (int32_t i = 0; i < count && status == STATUS_OK; i++) {
@@ -82,7 +83,7 @@ enum status model_give_drafts(struct scheduler_model *m, const int32_t *values, 
             right = (int32_t)random_between(&random, 0, right);
         }
         true_sequence_guess(&r->truth[seq->index], seq->num_tokens, drafts, num, right);
-        scheduler_set_drafts(m->scheduler, seq, drafts, num);
+        scheduler_set_drafts(m->scheduler, seq, m->on_device ? NULL : drafts, num);
         struct model_drafts *d = &r->drafts[seq->index];
         d->given = model_clamp(num, 0, draftables[i].most < left ? draftables[i].most : left);
         memcpy(d->tokens, drafts, (size_t)d->given * sizeof *drafts);
@@ -109,6 +110,29 @@ static struct run_entries entries_of(const struct scheduler_model *m, const stru
     return none;
 }
 
+enum status model_submit_drafts(struct scheduler_model *m, const struct schedule *schedule, struct error *err)
+{
+    const struct batch *b = &m->batch;
+    int32_t drafts[MAX_STEP_DRAFTS], count = 0;
+    for (int32_t i = 0; i < schedule->num_runs; i++) {
+        const struct scheduled_run *s = &schedule->runs[i];
+        const struct run_entries run = slot_device_entries(b, s->entry);
+        const struct model_request *r = model_of(m, s->seq->request);
+        if (!r || run.first != s->entry || b->state_indices[s->entry] != s->seq->state_index ||
+            s->seq->num_drafts != run.end - run.first - 1 || s->seq->num_drafts > r->drafts[s->seq->index].given ||
+            (i > 0 && s->entry <= schedule->runs[i - 1].entry) || count + s->seq->num_drafts > MAX_STEP_DRAFTS)
+            return error_set(err, STATUS_INTERNAL, "run %d is said to begin with entry %d and have %d drafts", i,
+                             s->entry, s->seq->num_drafts);
+        memcpy(drafts + count, r->drafts[s->seq->index].tokens, (size_t)s->seq->num_drafts * sizeof *drafts);
+        count += s->seq->num_drafts;
+    }
+    if (count != b->num_drafts)
+        return error_set(err, STATUS_INTERNAL, "runs are said to have %d drafts, and the step %d", count,
+                         b->num_drafts);
+    if (m->on_device) slot_device_set_drafts(&m->device, &m->batch, drafts);
+    return STATUS_OK;
+}
+
 static enum status check_run(struct scheduler_model *m, struct model_request *r, int32_t index, struct error *err)
 {
     const struct sequence *seq = &r->request->sequences[index];
@@ -122,9 +146,10 @@ static enum status check_run(struct scheduler_model *m, struct model_request *r,
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d computes %d drafts of %d", r->number, index,
                          count, d->given);
     for (int32_t i = 0; i < count; i++)
-        if (m->batch.token_ids[m->batch.query_start[run.first] + 1 + i] != d->tokens[i])
+        if (m->device.resolved[run.first + 1 + i] != d->tokens[i])
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d: draft %d is %d instead of %d", r->number,
-                             index, i, m->batch.token_ids[m->batch.query_start[run.first] + 1 + i], d->tokens[i]);
+                             index, i, m->device.resolved[run.first + 1 + i], d->tokens[i]);
+    m->totals.device_runs += m->on_device;
     d->count = count;
     d->sample = sample;
     d->step = m->device.num_submitted - 1;

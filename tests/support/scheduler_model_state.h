@@ -17,6 +17,7 @@
 #define MAX_BLOCKS 512 /* of the device and of the host */
 #define MAX_GROUPS 4
 #define MAX_LENGTH 64 /* max_model_len */
+enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40 };
 
 enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
 
@@ -78,6 +79,7 @@ struct scheduler_model {
     bool findable_before[MAX_BLOCKS];
     int64_t evictions; /* before the step that is being scheduled */
     int32_t num_given; /* drafts for the step that is being scheduled, of all sequences */
+    bool on_device;    /* they are known when it is collected */
     int64_t free_before, most_cost, most_cost_of_drafts; /* blocks before that step: free ones, and those that it takes
                                                             at most, without drafts and for them */
     bool unchecked;                                      /* see scheduler_model_set_unchecked */
@@ -148,6 +150,8 @@ enum status model_check_end(struct scheduler_model *m, struct model_request *r, 
 
 /* Gives the sequences that may have drafts some for the next step, as the operation says. */
 enum status model_give_drafts(struct scheduler_model *m, const int32_t *values, struct error *err);
+/* Before a step is submitted: the schedule names its runs. If their drafts are the device's, it gets them. */
+enum status model_submit_drafts(struct scheduler_model *m, const struct schedule *schedule, struct error *err);
 /* The runs of the step that was submitted have the drafts that were given, as far as there was room. */
 enum status model_check_runs(struct scheduler_model *m, struct error *err);
 /* A step that is scheduled does not suffer from drafts. */

@@ -110,7 +110,8 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
               (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved));
     if (ok && limits->max_num_drafts > 0) ok = (d->runs = calloc(seqs, sizeof *d->runs));
     for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++)
-        ok = (d->sampled[i] = calloc(rows, sizeof *d->sampled[i])) && init_targets(&d->targets[i], limits);
+        ok = (d->drafts[i] = calloc((size_t)limits->max_num_drafts + 1, sizeof *d->drafts[i])) &&
+             (d->sampled[i] = calloc(rows, sizeof *d->sampled[i])) && init_targets(&d->targets[i], limits);
     if (!ok) {
         slot_device_free(d);
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the device of slots");
@@ -132,6 +133,7 @@ void slot_device_free(struct slot_device *d)
     free(d->resolved);
     for (int i = 0; i < SLOT_DEVICE_STEPS; i++) {
         free(d->sampled[i]);
+        free(d->drafts[i]);
         free(d->targets[i].requests);
         free(d->targets[i].ids);
         free(d->targets[i].rows);
@@ -157,6 +159,16 @@ static int64_t place_of_slot(const struct slot_device *d, int32_t group, int64_t
 void slot_device_keep(struct slot_device *d, int32_t block, int32_t offset)
 {
     d->kept_in[place_of(d, block, offset)] = d->step;
+}
+
+void slot_device_set_drafts(struct slot_device *d, struct batch *batch, const int32_t *drafts)
+{
+    const int64_t step = d->num_submitted % SLOT_DEVICE_STEPS;
+    int32_t count = 0;
+    for (int32_t i = 1; i < batch->num_decodes; i++)
+        if (continues_run(batch, i)) batch->token_ids[i] = batch_device_draft(&d->limits, 0, count++);
+    memcpy(d->drafts[step], drafts, (size_t)count * sizeof *drafts);
+    d->has_drafts[step] = count > 0;
 }
 
 static int32_t *table_of(const struct slot_device *d, int32_t group, int32_t state_index)
@@ -242,8 +254,10 @@ static enum status resolve(struct slot_device *d, const struct batch *b, struct 
     const int64_t last = d->num_submitted - 1;
     for (int32_t i = 0; i < b->num_tokens; i++) {
         int32_t id = b->token_ids[i];
-        const int32_t sample = -id - 1;
-        if (id < 0) {
+        const int32_t sample = -id - 1, draft = sample - batch_max_entries(&d->limits);
+        if (id < 0 && draft >= 0 && draft < b->num_drafts) {
+            id = d->drafts[d->num_submitted % SLOT_DEVICE_STEPS][draft];
+        } else if (id < 0) {
             if (last < d->num_collected || sample >= d->num_sampled[last % SLOT_DEVICE_STEPS])
                 return error_set(err, STATUS_INTERNAL, "token %d names sample %d of a step that is not in flight", i,
                                  sample);
@@ -413,7 +427,8 @@ static enum status gather(struct slot_device *d, const struct batch *b, int32_t 
 static enum status check_draft(const struct slot_device *d, const struct batch *b, int32_t i, int32_t next,
                                struct error *err)
 {
-    const int32_t draft = continues_run(b, i) ? d->resolved[i] : -1;
+    const bool known = !d->has_drafts[d->num_submitted % SLOT_DEVICE_STEPS]; /* to the host */
+    const int32_t draft = continues_run(b, i) && known ? d->resolved[i] : -1;
     if (b->num_drafts == 0 || b->sampled_drafts[next] == draft) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "sample %d is of draft %d, but is said to be of %d", next, draft,
                      b->sampled_drafts[next]);
@@ -522,14 +537,18 @@ void slot_device_cancel(struct slot_device *d, const struct batch *b, int32_t pa
             if (!written) d->slots[place_of_slot(d, g, b->slot_mapping[at])].position = -1;
         }
     d->num_submitted--;
+    d->has_drafts[d->num_submitted % SLOT_DEVICE_STEPS] = false;
 }
 
 struct sample_output slot_device_collect(struct slot_device *d)
 {
     const int64_t step = d->num_collected++ % SLOT_DEVICE_STEPS;
+    const bool has_drafts = d->has_drafts[step];
+    d->has_drafts[step] = false;
     const struct sample_output *targets = &d->targets[step].output;
     return (struct sample_output){.num_samples = d->num_sampled[step],
                                   .token_ids = d->sampled[step],
+                                  .draft_ids = has_drafts ? d->drafts[step] : NULL,
                                   .targets = targets->num_samples > 0 ? targets : NULL};
 }
 

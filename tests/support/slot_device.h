@@ -68,6 +68,8 @@ struct slot_device {
     int32_t *resolved;             /* [max_num_tokens] token ids of the step */
     int32_t *sampled[SLOT_DEVICE_STEPS]; /* [batch_max_entries] */
     int32_t num_sampled[SLOT_DEVICE_STEPS];
+    int32_t *drafts[SLOT_DEVICE_STEPS]; /* [max_num_drafts] of a drafter on the device */
+    bool has_drafts[SLOT_DEVICE_STEPS];
     struct slot_targets {
         struct sample_output output;
         int32_t *requests, *ids, *rows; /* [max_num_tokens] */
@@ -88,6 +90,9 @@ struct run_entries {
 };
 struct run_entries slot_device_entries(const struct batch *batch, int32_t entry);
 
+/* The drafts of the batch's runs, in order, which were given as NULL: makes them known to the device, and names them in
+ * the batch. */
+void slot_device_set_drafts(struct slot_device *d, struct batch *batch, const int32_t *drafts);
 /* The next step must not write token `offset` of this block: it is of a sequence that keeps it. */
 void slot_device_keep(struct slot_device *d, int32_t block, int32_t offset);
 /* Checks the batch and computes it; *err says what is wrong with the batch. */
