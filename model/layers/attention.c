@@ -85,7 +85,6 @@ static struct attention_args attention_of(const struct decoder *d, const struct 
                                    .max_query_len = shape->max_query_len,
                                    .max_run_len = shape->num_drafts > 0 ? 1 + MAX_DRAFTS : 1,
                                    .max_seq_len = shape->max_seq_len,
-                                   .max_run_len = shape->num_drafts > 0 ? 1 + MAX_DRAFTS : 1,
                                    .dtype = d->dtype,
                                    .cache_dtype = d->cache->dtype,
                                    .params = &d->attention[layer]};
