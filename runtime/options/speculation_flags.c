@@ -182,8 +182,7 @@ void speculation_flags_add(struct option_table *table, struct engine_options *o)
              "What drafts, over --speculative-config. PATH or ORG/NAME: a smaller model of the same vocabulary; ngram: "
              "what followed the last tokens earlier in the text; suffix: what followed them most often, in earlier "
              "answers, too. Default: none.",
-         .common = true, .not_empty = true, .parse = parse_model, .given = &o->speculative_given,
-         .given_bit = GIVEN_METHOD},
+         .not_empty = true, .parse = parse_model, .given = &o->speculative_given, .given_bit = GIVEN_METHOD},
         {"num-speculative-tokens", OPTION_INT32, &o->speculative.num_speculative_tokens, "N",
          .help = "Most drafts of a sequence in a step, 1 to 7, over that of --speculative-config; fewer where they are "
                  "rejected or steps are large. Default: 7.",
