@@ -570,7 +570,11 @@ struct rotary_args {
 /* Paged attention of the batch's sequences [first_seq, first_seq + num_seqs). Token t of sequence i lies in block
  * block_tables[state_indices[i]][t / block_size]. Query j of a sequence attends to [0, seq_len - query_len + j], or to
  * the part of the window or the chunk that ends there. Entries of blocks that no query of the sequence attends to are
- * not read. */
+ * not read.
+ *
+ * Sequences with one query token that follow one another, of the same state index and one token longer each, are a run
+ * (base/batch.h). An operation may compute a run together: what it writes for a sequence is what it would write for
+ * that sequence alone, but for the order of sums. */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, v_head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */
@@ -586,12 +590,14 @@ struct attention_args {
     int32_t head_size, v_head_size, block_size; /* as in reshape_and_cache_args */
     int64_t block_stride;                       /* the same */
     int32_t max_query_len, max_seq_len;         /* bounds, for choosing a kernel and a grid */
+    int32_t max_run_len; /* the same, 1 + MAX_DRAFTS at most; up to 1: there are no runs, state indices are distinct */
     enum dtype dtype, cache_dtype;
     const struct attention_params *params; /* host */
 };
 
 /* rotary_embedding, reshape_and_cache and paged attention of sequences with one query token each (or none: padding)
- * that read no K and V which other sequences write in this step. query and key are left as they were. */
+ * that read no K and V which other sequences write in this step, but for those before them in their run. query and key
+ * are left as they were. */
 struct decode_attention_args {
     struct rotary_args rotary;
     struct reshape_and_cache_args cache;

@@ -109,6 +109,7 @@ struct scheduler {
     /* ---- scheduler_layout.c ---- */
     struct choice *choices; /* [num_choices] prefills and chunks, which follow the decodes in the batch */
     int32_t num_choices;
+    struct sequence **sequences;          /* [num_seqs of the batch] */
     struct scheduled_run *scheduled_runs; /* [num_scheduled_runs] */
     int32_t num_scheduled_runs;
     int64_t num_steps, num_tokens;

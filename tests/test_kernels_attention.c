@@ -1,6 +1,7 @@
 /* Paged attention against float64, on caches whose unused slots are all NaN: decode (v1 and v2), prefill, chunks and
  * mixed batches, every head size, block size and element type, ALiBi, block-sparse attention, sliding windows, soft
- * caps, sinks, chunks. decode_attention, where a backend has it, against the operations that it replaces. */
+ * caps, sinks, chunks; runs also against their entries as sequences of their own. decode_attention, where a backend has
+ * it, against the operations that it replaces. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,6 +28,8 @@ enum sinks { SINKS_NONE, SINKS_EVEN, SINKS_FAR };
 struct attention_case {
     int32_t num_seqs;
     int32_t query_lens[MAX_SEQS], seq_lens[MAX_SEQS]; /* decodes first */
+    bool follows[MAX_SEQS];                           /* decode i is the next entry of the run of decode i - 1 */
+    int32_t max_run_len;                              /* in the arguments */
     int32_t num_heads, num_kv_heads, head_size, block_size;
     int32_t v_head_size; /* 0: head_size */
     enum dtype dtype, cache_dtype;
@@ -81,9 +84,22 @@ static double put(struct tensor *cache, int64_t index, double value, float scale
     return tensor_get(cache, index) * (double)scale;
 }
 
+/* The first and the last entry of the run of entry i: i of any other sequence. */
+static int32_t run_first(const struct attention_case *c, int32_t i)
+{
+    while (c->follows[i]) i--;
+    return i;
+}
+
+static int32_t run_last(const struct attention_case *c, int32_t i)
+{
+    while (i + 1 < c->num_seqs && c->follows[i + 1]) i++;
+    return i;
+}
+
 static bool is_hidden(const struct fixture *f, int32_t seq, int32_t token)
 {
-    const int32_t first_position = f->c->seq_lens[seq] - f->c->query_lens[seq];
+    const int32_t first = run_first(f->c, seq), first_position = f->c->seq_lens[first] - f->c->query_lens[first];
     const int32_t chunk = f->params.chunk;
     if (chunk > 0) return f->c->poison_before_window && token / chunk < first_position / chunk;
     return f->c->poison_before_window && token <= first_position - f->params.window;
@@ -124,13 +140,29 @@ static void shuffle(int32_t *numbers, int32_t count, struct random *random)
     }
 }
 
+/* The blocks that an entry has for itself: the last one of a run has those of the run. */
+static int32_t own_blocks(const struct attention_case *c, int32_t i)
+{
+    return run_last(c, i) == i ? (c->seq_lens[i] + c->block_size - 1) / c->block_size : 0;
+}
+
+/* The entries of a run have the tokens of the last one. */
+static void share_runs(struct fixture *f)
+{
+    for (int32_t i = 0; i < f->c->num_seqs; i++) {
+        const int32_t last = run_last(f->c, i);
+        f->state_indices[i] = f->state_indices[last];
+        f->keys[i] = f->keys[last], f->values[i] = f->values[last];
+    }
+}
+
 /* Blocks are assigned in random order, and so are state indices. No sequence has block 0, which is all NaN; so is what
  * lies between blocks, if anything does. */
 static void make_cache(struct fixture *f, struct random *random)
 {
     const struct attention_case *c = f->c;
     int32_t num_blocks = 1, next = 0;
-    for (int32_t i = 0; i < c->num_seqs; i++) num_blocks += (c->seq_lens[i] + c->block_size - 1) / c->block_size;
+    for (int32_t i = 0; i < c->num_seqs; i++) num_blocks += own_blocks(c, i);
     int32_t *order = malloc(sizeof *order * (size_t)num_blocks);
     for (int32_t i = 0; i < num_blocks - 1; i++) order[i] = i + 1;
     shuffle(order, num_blocks - 1, random);
@@ -144,7 +176,8 @@ static void make_cache(struct fixture *f, struct random *random)
     f->v_cache = tensor_poison(f->tb->b, c->cache_dtype, elements);
     int32_t *tables = calloc((size_t)c->num_seqs * (size_t)f->max_blocks, sizeof *tables);
     for (int32_t i = 0; i < c->num_seqs; i++) {
-        const int32_t used = (c->seq_lens[i] + c->block_size - 1) / c->block_size;
+        const int32_t used = own_blocks(c, i);
+        if (run_last(c, i) != i) continue;
         int32_t *row = tables + (int64_t)f->state_indices[i] * f->max_blocks;
         memcpy(row, order + next, sizeof *order * (size_t)used);
         fill_sequence(f, i, order + next, random);
@@ -152,6 +185,7 @@ static void make_cache(struct fixture *f, struct random *random)
             if (is_hidden(f, i, (b + 1) * c->block_size - 1)) row[b] = b % 2 ? 0 : NO_BLOCK;
         next += used;
     }
+    share_runs(f);
     tensor_upload(&f->k_cache), tensor_upload(&f->v_cache);
     f->tables = tensor_bytes(f->tb->b, tables, (int64_t)sizeof *tables * c->num_seqs * f->max_blocks);
     free(tables), free(order);
@@ -269,7 +303,8 @@ static void fixture_copy(struct fixture *f, const struct fixture *from, const st
 
 static void fixture_free(struct fixture *f)
 {
-    for (int32_t i = 0; i < f->c->num_seqs && !f->is_copy; i++) free(f->keys[i]), free(f->values[i]);
+    for (int32_t i = 0; i < f->c->num_seqs && !f->is_copy; i++)
+        if (run_last(f->c, i) == i) free(f->keys[i]), free(f->values[i]);
     if (!f->is_copy) free(f->expected), free(f->query_host);
     tensor_free(&f->query), tensor_free(&f->k_cache), tensor_free(&f->v_cache), tensor_free(&f->tables);
     tensor_free(&f->seq_lens), tensor_free(&f->starts), tensor_free(&f->state_indices_on), tensor_free(&f->alibi);
@@ -298,9 +333,32 @@ static struct attention_args arguments(const struct fixture *f, void *out)
                                    .block_stride = f->block_stride,
                                    .max_query_len = f->max_query_len,
                                    .max_seq_len = c->max_seq_len > 0 ? c->max_seq_len : f->max_seq_len,
+                                   .max_run_len = c->max_run_len,
                                    .dtype = c->dtype,
                                    .cache_dtype = c->cache_dtype,
                                    .params = &f->params};
+}
+
+static void call_route(const struct fixture *f, enum route route, const struct attention_args *args)
+{
+    struct backend *b = f->tb->b;
+    if (route == ROUTE_V1) b->paged_attention_v1(b, args);
+    if (route == ROUTE_V2) b->paged_attention_v2(b, args);
+    if (route == ROUTE_PREFILL) b->paged_attention_prefill(b, args);
+    if (route == ROUTE_MIXED) paged_attention(b, args, f->num_decodes, f->c->num_seqs);
+}
+
+/* Compares what runs gave with what their entries give as sequences of their own. Sums may be in another order. */
+static void check_alone(struct fixture *f, enum route route, const char *what, const struct tensor *together)
+{
+    struct tensor alone = tensor_poison(f->tb->b, f->c->dtype, together->count);
+    struct attention_args args = arguments(f, alone.data);
+    args.max_run_len = 1;
+    call_route(f, route, &args);
+    tensor_download(&alone);
+    double *expected = tensor_doubles(&alone);
+    check_within(f->tb, what, together, expected, alone.count, f->c->dtype == DTYPE_FLOAT32 ? 1e-6 : 4e-3);
+    free(expected), tensor_free(&alone);
 }
 
 static void run_route(struct fixture *f, enum route route, const char *name)
@@ -311,16 +369,14 @@ static void run_route(struct fixture *f, enum route route, const char *name)
     const int64_t count = (int64_t)f->num_tokens * c->num_heads * v_size(c);
     struct tensor out = tensor_poison(b, c->dtype, count);
     const struct attention_args args = arguments(f, out.data);
-    if (route == ROUTE_V1) b->paged_attention_v1(b, &args);
-    if (route == ROUTE_V2) b->paged_attention_v2(b, &args);
-    if (route == ROUTE_PREFILL) b->paged_attention_prefill(b, &args);
-    if (route == ROUTE_MIXED) paged_attention(b, &args, f->num_decodes, c->num_seqs);
+    call_route(f, route, &args);
     tensor_download(&out);
     snprintf(what, sizeof what,
-             "attention %s: %d seqs, up to %d of %d tokens, heads %d/%d of %d and %d, blocks of %d, %s, %s", name,
-             c->num_seqs, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads, c->head_size, v_size(c),
-             c->block_size, dtype_name(c->dtype), dtype_name(c->cache_dtype));
+             "attention %s: %d seqs, runs of %d, up to %d of %d tokens, heads %d/%d of %d and %d, blocks of %d, %s, %s",
+             name, c->num_seqs, c->max_run_len, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads,
+             c->head_size, v_size(c), c->block_size, dtype_name(c->dtype), dtype_name(c->cache_dtype));
     check_close(f->tb, what, &out, f->expected, count, c->dtype);
+    if (c->max_run_len > 1) check_alone(f, route, what, &out);
     tensor_free(&out);
 }
 
@@ -515,7 +571,7 @@ static bool call_without_slots(struct fixture *f, struct fused *fused, const str
     return taken;
 }
 
-/* decode_attention against the operations that it replaces. */
+/* decode_attention against the operations that it replaces, which compute every entry of a run on its own. */
 static void check_fused(struct fixture *f, const struct preparation *preparation, struct random *random)
 {
     struct backend *b = f->tb->b;
@@ -526,6 +582,7 @@ static void check_fused(struct fixture *f, const struct preparation *preparation
     copy_inputs(&plain, &fused);
     prepare(&plain, preparation), prepare(&fused, preparation);
     forget_newest(f, &plain), forget_newest(f, &fused);
+    plain.attention.max_run_len = 1;
     if (call_without_slots(f, &fused, &plain)) {
         b->rotary_embedding(b, &plain.rotary);
         b->reshape_and_cache(b, &plain.cache);
@@ -606,6 +663,24 @@ static struct attention_case decode_case(const int32_t *lengths, int32_t count, 
         c.query_lens[i] = 1;
         c.seq_lens[i] = lengths[i];
     }
+    return c;
+}
+
+/* Runs of these numbers of entries, the last of which have these context lengths. */
+static struct attention_case run_case(const int32_t *runs, const int32_t *lengths, int32_t count, int32_t heads,
+                                      int32_t kv_heads, int32_t head_size, int32_t block_size)
+{
+    struct attention_case c = {.num_heads = heads,
+                               .num_kv_heads = kv_heads,
+                               .head_size = head_size,
+                               .block_size = block_size,
+                               .max_run_len = 1 + MAX_DRAFTS};
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t k = 0; k < runs[i]; k++, c.num_seqs++) {
+            c.query_lens[c.num_seqs] = 1;
+            c.seq_lens[c.num_seqs] = lengths[i] - runs[i] + 1 + k;
+            c.follows[c.num_seqs] = k > 0;
+        }
     return c;
 }
 
@@ -754,6 +829,143 @@ static void padding_rows(void **state)
         workspace_for(&test->backends[i], &f);
         for (int p = 0; p < NUM_PREPARATIONS; p++) check_fused(&f, &preparations[p], &test->random);
         fixture_free(&f);
+    }
+}
+
+static const enum dtype float_types[] = {DTYPE_BFLOAT16, DTYPE_FLOAT32, DTYPE_FLOAT16};
+
+/* Every length of a run, from the first token of a sequence on, across blocks and chunks of kernels, beside decodes,
+ * and in contexts that are cut into parts; every number of heads that a KV head may have beside others, and every type.
+ */
+static void runs_of_every_length(void **state)
+{
+    static const int32_t heads[][2] = {{1, 1}, {8, 4}, {3, 1},  {8, 2},  {5, 1},  {6, 1},
+                                       {7, 1}, {8, 1}, {18, 2}, {16, 1}, {17, 1}, {2, 2}};
+    static const int32_t head_sizes[] = {64, 128, 80, 256};
+    const int32_t runs[] = {2, 8, 1, 3, 4, 1, 5, 6, 7, 8}, lengths[] = {2, 8, 1, 17, 34, 300, 130, 66, 1030, 21};
+    for (int i = 0; i < 24; i++) {
+        struct attention_case c =
+            run_case(runs, lengths, 10, heads[i % 12][0], heads[i % 12][1], head_sizes[i % 4], block_sizes[i % 5]);
+        c.dtype = c.cache_dtype = float_types[i % 12 / 4 + i / 12 * 2 % 3];
+        if (i % 5 == 3) c.cache_dtype = i % 2 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+        if (i % 5 == 3) c.kv_scales[0] = 0.37f, c.kv_scales[1] = 0.02f;
+        if (i % 4 == 1) c.max_seq_len = 1 << 17;
+        check_case(*state, &c);
+    }
+}
+
+/* One run, and a few of equal length, as long as the bound: clusters, and parts of long contexts. */
+static void runs_of_few_sequences(void **state)
+{
+    static const int32_t long_lengths[] = {3000, 620, 611, 700};
+    for (int32_t length = 2; length <= 8; length++)
+        for (int32_t count = 1; count <= 4; count += 3) {
+            const int32_t runs[] = {length, length, length, length};
+            struct attention_case c = run_case(runs, long_lengths, count, 8, 2, length % 2 ? 64 : 128, 16);
+            c.max_run_len = length;
+            c.dtype = c.cache_dtype = DTYPE_BFLOAT16;
+            if (length % 3 == 0) c.cache_dtype = DTYPE_FP8_E4M3;
+            c.max_seq_len = count == 1 ? 0 : 1 << 17;
+            check_case(*state, &c);
+        }
+}
+
+/* More groups than a grid is made for, long and short: calls that might have runs but have none, or short ones. */
+static void runs_among_many_decodes(void **state)
+{
+    struct kernel_test *test = *state;
+    for (int i = 0; i < 4; i++) {
+        int32_t runs[80], lengths[80];
+        for (int k = 0; k < 80; k++) {
+            runs[k] = i % 2 && k % 7 == 3 ? 2 : 1;
+            lengths[k] = (int32_t)random_between(&test->random, 2, i < 2 ? 600 : 60);
+        }
+        struct attention_case c = run_case(runs, lengths, 80, 6, 3, 64, 16);
+        c.dtype = c.cache_dtype = DTYPE_FLOAT16;
+        check_case(test, &c);
+    }
+}
+
+/* Each of these makes other tokens visible to each entry of a run: windows and chunks of few tokens, some within the
+ * run; scores that depend on the query's position; sinks; heads of two sizes. */
+static void variants_of_runs(void **state)
+{
+    static const int32_t windows[] = {1, 5, 24, 100, 700}, chunks[] = {1, 3, 24, 64, 100},
+                         head_sizes[] = {64, 128, 256};
+    const int32_t runs[] = {4, 1, 8, 3, 6}, lengths[] = {130, 40, 66, 900, 7};
+    for (int i = 0; i < 30; i++) {
+        struct attention_case c =
+            run_case(runs, lengths, 5, i % 2 ? 8 : 6, 2, head_sizes[i / 2 % 3], block_sizes[i % 5]);
+        c.dtype = c.cache_dtype = float_types[i % 3];
+        if (i % 7 == 3) c.cache_dtype = DTYPE_FP8_E4M3;
+        if (i % 3 != 2) c.params.window = windows[i / 2 % 5];
+        if (i % 3 == 2) c.params.chunk = chunks[i / 3 % 5];
+        c.poison_before_window = true;
+        c.alibi = i % 4 == 1;
+        c.params.soft_cap = i % 6 == 4 ? 3 : 0;
+        c.sinks = i % 5 == 2 ? SINKS_EVEN : SINKS_NONE;
+        if (i % 10 == 9) c.v_head_size = c.head_size / 2;
+        check_case(*state, &c);
+        c.params.window = c.params.chunk = 0, c.poison_before_window = false;
+        if (c.alibi || c.params.soft_cap > 0) check_case(*state, &c);
+    }
+}
+
+/* Runs, a decode and, on a backend with graphs, padding; then chunks of prefills behind the runs. */
+static void runs_in_batches(void **state)
+{
+    struct kernel_test *test = *state;
+    const int32_t runs[] = {4, 1, 5, 1, 1}, lengths[] = {90, 7, 700, 0, 0}, chunks[] = {4, 1, 5, 1},
+                  ends[] = {90, 7, 700, 60};
+    for (int i = 0; i < test->num_backends; i++) {
+        struct attention_case c = run_case(runs, lengths, 5, 8, 2, 64, 16);
+        struct fixture f;
+        c.dtype = c.cache_dtype = DTYPE_BFLOAT16;
+        c.max_seq_len = 1 << 17;
+        c.query_lens[10] = c.query_lens[11] = 0;
+        if (!test->backends[i].b->capture_begin) c.num_seqs = 10;
+        fixture_make(&f, &c, &test->backends[i], &test->random);
+        workspace_for(&test->backends[i], &f);
+        run_route(&f, ROUTE_V1, "v1");
+        run_route(&f, ROUTE_V2, "v2");
+        run_route(&f, ROUTE_V2, "v2 again");
+        for (int p = 0; p < NUM_PREPARATIONS; p++)
+            if (f.tb->b->decode_attention) check_fused(&f, &preparations[p], &test->random);
+        fixture_free(&f);
+    }
+    for (int t = 0; t < 3; t++) {
+        struct attention_case c = run_case(chunks, ends, 4, 4, 1, 128, 16);
+        c.dtype = c.cache_dtype = float_types[t];
+        c.query_lens[10] = 33;
+        check_case(test, &c);
+    }
+}
+
+/* Random runs. */
+static void random_runs(void **state)
+{
+    struct kernel_test *test = *state;
+    struct random *r = &test->random;
+    static const int32_t sizes[] = {64, 80, 96, 112, 120, 128, 192, 256};
+    for (int i = 0; i < 25; i++) {
+        const int32_t kv_heads = (int32_t)random_between(r, 1, 3), group = (int32_t)random_between(r, 1, 9);
+        const int32_t count = (int32_t)random_between(r, 1, 8), longest = (int32_t)random_between(r, 2, 1 + MAX_DRAFTS);
+        int32_t runs[8], lengths[8];
+        for (int k = 0; k < count; k++) {
+            runs[k] = (int32_t)random_between(r, 1, longest);
+            lengths[k] = runs[k] + (int32_t)random_between(r, 0, 500);
+        }
+        struct attention_case c = run_case(runs, lengths, count, kv_heads * group, kv_heads,
+                                           sizes[random_between(r, 0, 7)], block_sizes[random_between(r, 0, 4)]);
+        c.max_run_len = longest;
+        c.dtype = (enum dtype)random_between(r, 0, 2), c.cache_dtype = (enum dtype)random_between(r, 0, 2);
+        c.alibi = random_between(r, 0, 3) == 0;
+        c.sinks = (enum sinks)random_between(r, 0, 2);
+        if (random_between(r, 0, 2) == 0) c.params.window = (int32_t)random_between(r, 1, 200);
+        if (random_between(r, 0, 3) == 0) c.params.chunk = (int32_t)random_between(r, 1, 300), c.params.window = 0;
+        if (random_between(r, 0, 3) == 0) c.params.soft_cap = 5;
+        c.poison_before_window = c.params.window + c.params.chunk > 0;
+        check_case(test, &c);
     }
 }
 
@@ -1202,6 +1414,12 @@ int main(void)
         cmocka_unit_test(decodes_every_head_ratio),
         cmocka_unit_test(decodes_many_sequences),
         cmocka_unit_test(padding_rows),
+        cmocka_unit_test(runs_of_every_length),
+        cmocka_unit_test(runs_of_few_sequences),
+        cmocka_unit_test(runs_among_many_decodes),
+        cmocka_unit_test(variants_of_runs),
+        cmocka_unit_test(runs_in_batches),
+        cmocka_unit_test(random_runs),
         cmocka_unit_test(reads_far_blocks),
         cmocka_unit_test(survives_large_scores),
         cmocka_unit_test(prefills),
