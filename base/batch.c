@@ -10,7 +10,7 @@ struct array {
     size_t count, element_size;
     void *pointer; /* the address of the field */
 };
-enum { NUM_ARRAYS = 16 };
+enum { NUM_ARRAYS = 17 };
 
 static int32_t max_deltas(const struct batch_limits *limits)
 {
@@ -26,6 +26,7 @@ static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
     const struct array arrays[NUM_ARRAYS] = {
         {tokens, sizeof *b->token_ids, &b->token_ids},
         {tokens, sizeof *b->positions, &b->positions},
+        {tokens, sizeof *b->state_rows, &b->state_rows},
         {entries + 1, sizeof *b->query_start, &b->query_start},
         {entries, sizeof *b->seq_lens, &b->seq_lens},
         {entries, sizeof *b->state_indices, &b->state_indices},

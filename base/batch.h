@@ -89,6 +89,10 @@ struct batch {
     int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block size of the group + offset; -1: do not store.
                                The first num_tokens of each group are used */
 
+    int32_t
+        *state_rows; /* [num_tokens] of a head's pass (model_spec.h): the token of the target's last batch whose states
+                        this token reads, >= 0; -(i + 1): token i of the head's own last batch. Otherwise unused */
+
     int32_t num_deltas;
     struct block_table_delta *deltas; /* [num_deltas] at most max_deltas; an entry of a table is changed once at most,
                                          because the device makes the changes in any order */

@@ -260,6 +260,30 @@ struct layer_spec {
     float residual_multiplier;
 };
 
+/* A head drafts from hidden states of its target: it is a small model whose input at position i is made of the target's
+ * states of token i and of the embedding e of token i + 1, and whose logits are those of token i + 2. Behind that input
+ * it is a model like any other, of num_layers layers, with K and V of its own.
+ *
+ * EAGLE3 (Li et al., 2025; vLLM's LlamaForCausalLMEagle3): the states are the residual stream before three of the
+ * target's layers, side by side. x = projection(states) is the residual stream. q, k and v of layer 0 read
+ * [attention_norm(e), head_state_norm(x)], twice hidden_size elements.
+ * MTP (DeepSeek-AI, 2024, section 2.2): the state is the target's residual stream after all layers and its final norm.
+ * The residual stream is projection([head_embedding_norm(e), head_state_norm(state)]), or with state_first of the two
+ * in the other order.
+ *
+ * A draft's token has no states of the target yet. In their place is the head's own residual stream of the pass before,
+ * after all its layers and before its final norm: as x (EAGLE3), or as the state (MTP). */
+enum head_kind { HEAD_NONE, HEAD_EAGLE3, HEAD_MTP };
+enum { HEAD_MAX_STATES = 3 };
+struct head_spec {
+    enum head_kind kind;
+    int32_t num_states, state_size;        /* of a token of the target: how many, and elements of one */
+    int32_t state_layers[HEAD_MAX_STATES]; /* EAGLE3: of the target, counted from 0 */
+    bool state_first;                      /* MTP */
+    bool own_embedding, own_lm_head;       /* else the target's */
+    bool maps_ids;                         /* EAGLE3: its vocabulary is a part of the target's: d2t */
+};
+
 /* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
  * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
@@ -325,6 +349,7 @@ struct model_spec {
     struct weight_scheme schemes[MODEL_MAX_SCHEMES]; /* the first is that of floats */
     int32_t num_schemes;
     uint8_t lm_head_scheme;
+    struct head_spec head;                      /* HEAD_NONE: the model stands alone */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 

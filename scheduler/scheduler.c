@@ -40,7 +40,7 @@ static bool allocate_arrays(struct scheduler *s)
     bool ok = (s->free_state_indices = calloc(seqs, sizeof *s->free_state_indices)) &&
               (s->plan = calloc(seqs, sizeof *s->plan)) && (s->choices = calloc(seqs, sizeof *s->choices)) &&
               (s->admitted = calloc(seqs, sizeof *s->admitted)) && (s->events = calloc(rows, sizeof *s->events)) &&
-              (s->drafted = calloc(seqs, sizeof *s->drafted)) &&
+              (s->drafted = calloc(seqs, sizeof *s->drafted)) && (s->sequences = calloc(rows, sizeof *s->sequences)) &&
               (s->scheduled_runs = calloc(seqs, sizeof *s->scheduled_runs)) &&
               (s->parents = calloc(seqs, sizeof *s->parents)) && (s->holders = calloc(seqs, sizeof *s->holders));
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
@@ -92,6 +92,7 @@ void scheduler_destroy(struct scheduler *s)
     free(s->events);
     free(s->drafted);
     free(s->scheduled_runs);
+    free(s->sequences);
     free(s->parents);
     free(s->holders);
     free(s);
@@ -197,6 +198,7 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
     const bool admits = fits || !s->running.head;
     if (admits) scheduler_choose_starts(s, batch);
     if (!s->unsound) scheduler_finish_layout(s, batch);
+    if (batch->num_seqs == 0) scheduler_undo_swaps(s, batch);
     scheduler_drop_drafts(s);
     scheduler_check_after(s);
 }
@@ -205,7 +207,8 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
 static enum status schedule(struct scheduler *s, struct batch *batch, struct schedule *out, struct error *err)
 {
     batch_clear(batch);
-    *out = (struct schedule){.result = SCHEDULE_EMPTY, .admitted = s->admitted, .runs = s->scheduled_runs};
+    *out = (struct schedule){
+        .result = SCHEDULE_EMPTY, .admitted = s->admitted, .runs = s->scheduled_runs, .sequences = s->sequences};
     if (s->unsound) return soundness(s, err);
     s->num_choices = s->num_admitted = s->num_scheduled_runs = 0;
     s->budget = s->config.limits.max_num_tokens;

@@ -113,6 +113,8 @@ struct schedule {
      * from the first sequence's last token. */
     struct sequence *const *admitted;
     int32_t num_admitted;
+    struct sequence *const *sequences; /* [num_seqs of the batch] of each entry. Owned by the scheduler, valid until the
+                                          next call; a sequence may end before that */
     /* [num_runs] the step's runs, in the order of their entries. Owned by the scheduler, valid until the next call. */
     const struct scheduled_run *runs;
     int32_t num_runs;

@@ -90,8 +90,10 @@ static void add_targets(struct scheduler *s, struct batch *batch, const struct c
     p->num_submitted = end;
 }
 
-static void add_entry(struct batch *batch, const struct sequence *seq, int32_t seq_len, int32_t num_tokens)
+static void add_entry(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t seq_len,
+                      int32_t num_tokens)
 {
+    s->sequences[batch->num_seqs] = seq;
     batch->seq_lens[batch->num_seqs] = seq_len;
     batch->state_indices[batch->num_seqs++] = seq->state_index;
     batch->query_start[batch->num_seqs] = num_tokens;
@@ -104,7 +106,7 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
     const int32_t end = c->start + c->count;
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
-    add_entry(batch, seq, end, batch->num_tokens);
+    add_entry(s, batch, seq, end, batch->num_tokens);
     if (c->count > batch->max_query_len) batch->max_query_len = c->count;
     seq->last_step = s->num_steps;
     if (c->start < seq->prompt_len && seq->request->prompt_logprobs) add_targets(s, batch, c);
@@ -140,7 +142,7 @@ static void add_run(struct scheduler *s, struct batch *batch, const struct choic
     if (c->changed) add_deltas(s, batch, seq);
     if (batch->max_query_len == 0) batch->max_query_len = 1;
     for (int32_t i = 0; i < c->count; i++) {
-        add_entry(batch, seq, c->start + i + 1, row + i + 1);
+        add_entry(s, batch, seq, c->start + i + 1, row + i + 1);
         add_row(s, batch, seq, row + i, output + i);
     }
     add_drafts(s, batch, c);
@@ -165,6 +167,7 @@ void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct seq
 {
     const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;
     batch->num_tokens++;
+    s->sequences[row] = seq;
     batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
     batch->positions[row] = t + position_shift(s, seq);
     batch->seq_lens[row] = end;

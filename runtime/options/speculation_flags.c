@@ -176,12 +176,13 @@ void speculation_flags_add(struct option_table *table, struct engine_options *o)
                  "suffix_decoding_max_tree_depth, suffix_decoding_max_cached_requests, "
                  "suffix_decoding_max_spec_factor and suffix_decoding_min_token_prob. Beam searches are computed "
                  "without drafts. Default: none.",
-         .heading = "Speculation:", .letters = "sc", .not_empty = true, .parse = parse_config},
+         .letters = "sc", .not_empty = true, .parse = parse_config},
         {"speculative-model", OPTION_CUSTOM, o, "PATH|ngram|suffix|none",
-         .help = "What drafts, over --speculative-config: a smaller model of the same vocabulary; ngram: what followed "
-                 "the last tokens earlier in the text; suffix: the same, in earlier answers, too. Default: none.",
-         .common = true, .not_empty = true, .parse = parse_model, .given = &o->speculative_given,
-         .given_bit = GIVEN_METHOD},
+         .help =
+             "What drafts, over --speculative-config. PATH or ORG/NAME: a smaller model of the same vocabulary; ngram: "
+             "what followed the last tokens earlier in the text; suffix: what followed them most often, in earlier "
+             "answers, too. Default: none.",
+         .not_empty = true, .parse = parse_model, .given = &o->speculative_given, .given_bit = GIVEN_METHOD},
         {"num-speculative-tokens", OPTION_INT32, &o->speculative.num_speculative_tokens, "N",
          .help = "Most drafts of a sequence in a step, 1 to 7, over that of --speculative-config; fewer where they are "
                  "rejected or steps are large. Default: 7.",
