@@ -203,6 +203,9 @@ void scheduler_preempt(struct scheduler *s, struct batch *batch, struct request 
 /* Preemption by recompute: the request releases its blocks, keeps its tokens and is computed again from them, in
  * the namespace that suits their number. No step in flight may name it. */
 void scheduler_requeue(struct scheduler *s, struct request *request);
+/* The step computes nothing, because the request that was to have the blocks has failed, so it copies nothing: the
+ * requests that it was to swap out are computed again instead. */
+void scheduler_undo_swaps(struct scheduler *s, struct batch *batch);
 /* Releases the blocks and the state index of a sequence. */
 void scheduler_release(struct scheduler *s, struct sequence *seq);
 /* Ends a sequence and releases its blocks and state index, even if a step in flight names it: what other sequences
