@@ -235,26 +235,11 @@ static void finished(struct drafter *d, const struct sequence *seq)
 
 /* ---- a run ---- */
 
-struct setting {
-    const char *name;
-    int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
-    bool caching;
-    enum preemption_mode preemption_mode;
-};
-
-static struct engine_options options_of(const char *folder, const struct setting *s)
+static struct engine_options options_of(const char *folder, const struct run_variant *v)
 {
     static char path[512];
-    struct engine_options o = run_options(folder, path, sizeof path);
+    struct engine_options o = run_variant_options(folder, MAX_MODEL_LEN, v, path, sizeof path);
     o.skip_tokenizer = false;
-    o.max_model_len = MAX_MODEL_LEN;
-    o.block_size = s->block_size;
-    o.max_num_seqs = s->max_num_seqs;
-    o.max_num_batched_tokens = s->max_num_batched_tokens;
-    o.num_gpu_blocks_override = s->num_blocks;
-    o.enable_prefix_caching = s->caching;
-    o.preemption_mode = s->preemption_mode;
-    o.speculative = speculative_config_default();
     return o;
 }
 
@@ -299,7 +284,7 @@ static struct result *result_create(struct engine *e)
 
 static struct result *run_plain(const char *folder, const struct sampling_params *params, int32_t count)
 {
-    const struct setting plain = {"plain", 16, 16, 512, 0, false, PREEMPTION_AUTO};
+    const struct run_variant plain = {"plain", 16, 16, 512, 0, false, 0, PREEMPTION_AUTO};
     struct engine_options o = options_of(folder, &plain);
     struct result *r = result_create(run_engine(&o));
     run(r, params, count);
@@ -396,7 +381,7 @@ static int32_t num_sequences(const struct models *m)
     return count;
 }
 
-static void check_manner(const struct models *m, const struct setting *s, enum manner manner, bool fixed)
+static void check_manner(const struct models *m, const struct run_variant *s, enum manner manner, bool fixed)
 {
     static const char *const names[] = {"right", "wrong", "mixed"};
     struct engine_options o = options_of(m->folder.path, s);
@@ -427,18 +412,18 @@ static void check_manner(const struct models *m, const struct setting *s, enum m
     engine_destroy(e);
 }
 
-static const struct setting settings[] = {
-    {"batched", 16, 16, 512, 0, true, PREEMPTION_AUTO},
-    {"no cache", 32, 16, 512, 0, false, PREEMPTION_AUTO},
-    {"few sequences, chunks of 20", 8, 4, 20, 0, true, PREEMPTION_AUTO},
-    {"computed again", 8, 16, 512, 40, true, PREEMPTION_RECOMPUTE},
-    {"computed again, no cache, chunks of 40", 8, 16, 40, 40, false, PREEMPTION_RECOMPUTE},
-    {"swapped", 8, 16, 512, 40, true, PREEMPTION_SWAP},
-    {"swapped, no cache, chunks of 40", 8, 16, 40, 40, false, PREEMPTION_SWAP},
+static const struct run_variant settings[] = {
+    {"batched", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO},
+    {"no cache", 32, 16, 512, 0, false, 0, PREEMPTION_AUTO},
+    {"few sequences, chunks of 20", 8, 4, 20, 0, true, 0, PREEMPTION_AUTO},
+    {"computed again", 8, 16, 512, 40, true, 0, PREEMPTION_RECOMPUTE},
+    {"computed again, no cache, chunks of 40", 8, 16, 40, 40, false, 0, PREEMPTION_RECOMPUTE},
+    {"swapped", 8, 16, 512, 40, true, 0, PREEMPTION_SWAP},
+    {"swapped, no cache, chunks of 40", 8, 16, 40, 40, false, 0, PREEMPTION_SWAP},
 };
 
 /* The drafters that the engine makes itself. The draft model is the target once more, so that it is right. */
-static void check_method(const struct models *m, enum draft_method method, const struct setting *s)
+static void check_method(const struct models *m, enum draft_method method, const struct run_variant *s)
 {
     struct engine_options o = options_of(m->folder.path, s);
     o.speculative.method = method;
@@ -470,7 +455,7 @@ static void check_model(const char *checkpoint, bool all, int32_t num_groups)
     struct models m = {0};
     open_model(&m, checkpoint);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        struct setting s = settings[i];
+        struct run_variant s = settings[i];
         if (!all && s.num_blocks == 0) continue;
         s.num_blocks *= num_groups;
         check_method(&m, DRAFT_MODEL, &s);
@@ -552,7 +537,7 @@ static void test_no_room(void **state)
 {
     (void)state;
     struct models m = {0};
-    const struct setting narrow = {"one token", 16, 1, 1, 0, false, PREEMPTION_AUTO};
+    const struct run_variant narrow = {"one token", 16, 1, 1, 0, false, 0, PREEMPTION_AUTO};
     open_model(&m, "mha");
     struct engine_options o = options_of(m.folder.path, &narrow);
     o.speculative.method = DRAFT_NGRAM;
