@@ -15,7 +15,7 @@
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
-enum { VOCABULARY = 320, MAX_MODEL_LEN = 200, OUTPUT_TOKENS = 40, BEYOND = 12, MAX_ANSWERS = 3, MAX_REQUESTS = 24 };
+enum { VOCABULARY = 320, MAX_MODEL_LEN = 200, OUTPUT_TOKENS = 40, BEYOND = 12, MAX_ANSWERS = 3, MAX_REQUESTS = 26 };
 
 /* ---- the requests ---- */
 
@@ -107,7 +107,15 @@ static int32_t make_params(struct sampling_params params[MAX_REQUESTS])
     params[21].presence_penalty = 0.3;
     params[22] = greedy(); /* one token again and again, which every drafter foresees */
     assert_true(sampling_params_add_logit_bias(&params[22], (struct logit_bias){7, 100}));
-    return 23;
+    for (int32_t i = 23; i < 25; i++) { /* the same as text: "((((" */
+        assert_true(sampling_params_add_logit_bias(&params[i], (struct logit_bias){7, 100}));
+        params[i].best_of = 2;
+        params[i].max_tokens = 6;
+    }
+    stop_at(&params[23], "(((((", NULL);
+    stop_at(&params[24], "(", NULL);
+    params[24].min_tokens = 3;
+    return 25;
 }
 
 static void free_params(struct sampling_params *params, int32_t count)
@@ -246,8 +254,8 @@ static struct engine_options options_of(const char *folder, const struct run_var
 /* Prompts 2 and 4 are the same, and 9 begins with the first 64 tokens of prompt 3. */
 static struct run_prompt *make_prompts(void)
 {
-    static const int32_t lengths[MAX_REQUESTS] = {1, 7, 33, 70, 33, 15, 16, 17, 64, 100, 2, 48,
-                                                  5, 9, 31, 32, 30, 8,  24, 12, 40, 3,   6, 11};
+    static const int32_t lengths[MAX_REQUESTS] = {1, 7,  33, 70, 33, 15, 16, 17, 64, 100, 2,  48, 5,
+                                                  9, 31, 32, 30, 8,  24, 12, 40, 3,  6,   11, 9,  4};
     struct run_prompt *prompts = run_random_prompts(lengths, MAX_REQUESTS, VOCABULARY, 7);
     memcpy((void *)prompts[4].ids, prompts[2].ids, 33 * sizeof(int32_t));
     memcpy((void *)prompts[9].ids, prompts[3].ids, 64 * sizeof(int32_t));
@@ -363,6 +371,8 @@ static void open_model(struct models *m, const char *checkpoint)
     m->count = make_params(m->params);
     m->plain = run_plain(m->folder.path, m->params, m->count);
     m->longer = run_longer(m->folder.path, m->params, m->count);
+    assert_int_equal(m->plain->answers[23][0].num_tokens, 5);
+    assert_int_equal(m->plain->answers[24][0].num_tokens, 3);
 }
 
 static void close_model(struct models *m)
@@ -414,7 +424,7 @@ static void check_manner(const struct models *m, const struct run_variant *s, en
 
 static const struct run_variant settings[] = {
     {"batched", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO},
-    {"no cache", 32, 16, 512, 0, false, 0, PREEMPTION_AUTO},
+    {"no cache", 32, 16, 512, 0, false, 1, PREEMPTION_AUTO},
     {"few sequences, chunks of 20", 8, 4, 20, 0, true, 0, PREEMPTION_AUTO},
     {"computed again", 8, 16, 512, 40, true, 0, PREEMPTION_RECOMPUTE},
     {"computed again, no cache, chunks of 40", 8, 16, 40, 40, false, 0, PREEMPTION_RECOMPUTE},
