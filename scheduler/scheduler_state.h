@@ -12,7 +12,7 @@
  * All of them may read every field. struct scheduler says which file writes which of its fields. In requests and
  * sequences, request_queue.c writes the places in queues, block_manager.c what follows from the blocks that a sequence
  * holds (tables, num_writable, num_hashed, prefix, num_uploaded, retry_gains; num_computed and num_cached where it
- * starts, forks or ends), and these files the rest:
+ * starts, forks, is rolled back or ends), and these files the rest:
  *
  *     scheduler.c           arrival, priority, cache_salt; num_drafts, and the drafts among the tokens; when it
  *                           collects: tokens, num_tokens, num_pending, stop_token, stalled, the rows of prompt_logprobs
