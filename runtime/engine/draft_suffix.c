@@ -94,7 +94,7 @@ static void votes_keep(struct votes *v, int32_t index, int32_t token)
 /* Fills q with drafts. Returns the sum of their probabilities: how many of them are expected to be right. */
 static double votes_follow(struct votes *v, const struct speculative_config *config, struct draft_query *q)
 {
-    const double allowed = config->suffix_decoding_max_spec_factor * v->length + 1e-6;
+    const double allowed = config->suffix_decoding_max_spec_factor * v->length;
     const int32_t most = allowed < q->most ? (int32_t)allowed : q->most;
     double probability = 1, expected = 0, share;
     for (q->num_drafts = 0; q->num_drafts < most; q->num_drafts++) {

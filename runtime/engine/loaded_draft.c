@@ -74,6 +74,12 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
 
 /* ---- memory ---- */
 
+const struct head_spec *loaded_draft_head(const struct loaded_draft *d)
+{
+    const struct head_spec *head = &d->config.spec.head;
+    return d->is_open && head->kind != HEAD_NONE ? head : NULL;
+}
+
 static struct model_options options_of(const struct engine_options *o, const struct loaded_model *l,
                                        const struct model_options *target)
 {
@@ -82,6 +88,7 @@ static struct model_options options_of(const struct engine_options *o, const str
     options.max_in_flight = o->speculative.num_speculative_tokens;
     options.num_ids = num_ids < vocab_size ? num_ids : vocab_size;
     options.is_drafter = true;
+    options.head = NULL;
     options.num_passes = 0;
     options.keep_logits = false;
     options.host_backend = NULL;
@@ -137,6 +144,7 @@ enum status loaded_draft_drafter(const struct engine_options *o, struct loaded_m
     const struct draft_model_parts parts = {.target = l->model,
                                             .model = l->draft.model,
                                             .limits = l->limits,
+                                            .is_head = loaded_draft_head(&l->draft) != NULL,
                                             .num_passes = o->speculative.num_speculative_tokens,
                                             .vocab_size = l->draft.config.spec.vocab_size,
                                             .position_shift = shifted ? length : 0};
