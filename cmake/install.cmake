@@ -24,6 +24,8 @@ install(SCRIPT cmake/library_licences.cmake COMPONENT libraries)
 file(GLOB guide_files CONFIGURE_DEPENDS models/guide/*.json models/guide/*.jinja models/guide/*.model
   models/guide/*.safetensors)
 install(FILES ${guide_files} DESTINATION share/quire/models/guide)
+file(GLOB draft_files CONFIGURE_DEPENDS models/guide/draft/*.json models/guide/draft/*.safetensors)
+install(FILES ${draft_files} DESTINATION share/quire/models/guide/draft)
 
 # Documents. What they link to in the source tree is not installed, so such a link becomes its text; pictures go along.
 include(cmake/installed_document.cmake)

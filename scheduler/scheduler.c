@@ -198,6 +198,7 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
     const bool admits = fits || !s->running.head;
     if (admits) scheduler_choose_starts(s, batch);
     if (!s->unsound) scheduler_finish_layout(s, batch);
+    if (batch->num_seqs == 0) scheduler_undo_swaps(s, batch);
     scheduler_drop_drafts(s);
     scheduler_check_after(s);
 }

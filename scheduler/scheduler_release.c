@@ -87,11 +87,38 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
         release_state_index(s, seq);
-        seq->num_drafts = 0;
         seq->status = SEQUENCE_SWAPPED;
     }
     request->num_preemptions++;
     request_queue_move(&s->swapped, request);
+}
+
+static bool is_copied_by(const struct batch *batch, int32_t block)
+{
+    for (int32_t i = 0; i < batch->num_swap_out; i++)
+        if (batch->swap_out[i].destination == block) return true;
+    return false;
+}
+
+/* Whether the batch copies a block of the request to the host. */
+static bool is_swapped_by(const struct scheduler *s, const struct batch *batch, const struct request *request)
+{
+    for (int32_t i = 0; i < request->num_sequences; i++)
+        for (int32_t g = 0; g < s->config.limits.num_groups; g++) {
+            const struct block_table *t = &request->sequences[i].tables[g];
+            for (int32_t b = t->first; b < t->num_blocks; b++)
+                if (is_copied_by(batch, t->blocks[b])) return true;
+        }
+    return false;
+}
+
+void scheduler_undo_swaps(struct scheduler *s, struct batch *batch)
+{
+    for (struct request *r = batch->num_swap_out > 0 ? s->swapped.head : NULL, *next; r; r = next) {
+        next = r->next;
+        if (is_swapped_by(s, batch, r)) scheduler_requeue(s, r);
+    }
+    batch->num_swap_out = 0;
 }
 
 enum { MANY_PREEMPTIONS = 3 }; /* of one request: the KV cache is too small for what runs at once */

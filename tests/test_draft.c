@@ -150,7 +150,7 @@ static double expect_votes(const struct speculative_config *c, struct expected_v
     while (v->count && q->num_drafts < q->most) {
         const int32_t token = next_draft(v, q, &share);
         probability *= share;
-        if (q->num_drafts + 1 > floor(c->suffix_decoding_max_spec_factor * v->votes[0].length + 1e-6)) break;
+        if (q->num_drafts + 1 > floor(c->suffix_decoding_max_spec_factor * v->votes[0].length)) break;
         if (token < 0 || probability < c->suffix_decoding_min_token_prob) break;
         expected += probability;
         q->drafts[q->num_drafts++] = token;

@@ -398,6 +398,7 @@ struct memory {
     int async;
     enum scheduling_policy policy;
     int32_t batched_tokens, swap_blocks;
+    bool drafts;
 };
 
 static const struct memory memories[] = {
@@ -405,7 +406,39 @@ static const struct memory memories[] = {
     {"swapped, by priority", PREEMPTION_SWAP, true, 0, SCHEDULING_PRIORITY, 20, 12},
     {"swapped, no cache, in flight", PREEMPTION_SWAP, false, 1, SCHEDULING_FCFS, 64, 40},
     {"computed again, by priority, in flight", PREEMPTION_RECOMPUTE, true, 1, SCHEDULING_PRIORITY, 17, 24},
+    {"drafts, either, by priority", PREEMPTION_AUTO, true, 0, SCHEDULING_PRIORITY, 40, 24, true},
+    {"drafts, swapped, no cache", PREEMPTION_SWAP, false, 0, SCHEDULING_FCFS, 64, 40, true},
 };
+
+/* Drafts what the request's answers were when it ran alone, with a wrong token now and then. */
+struct guesser {
+    struct drafter drafter;
+    const struct crowd *alone;
+};
+
+/* Seeds are distinct. */
+static const struct asked *find_asked(const struct crowd *c, const struct sequence *seq)
+{
+    const struct asked *a = c->asked;
+    while (a->question->params.seed != seq->request->params.seed) a++;
+    return a;
+}
+
+static void guess(struct drafter *drafter, struct draft_query *queries, int32_t count)
+{
+    const struct guesser *g = (const struct guesser *)drafter;
+    for (int32_t i = 0; i < count; i++) {
+        struct draft_query *q = &queries[i];
+        const struct asked *a = find_asked(g->alone, q->seq);
+        const struct run_answer *answer = &a->answers[q->seq->index];
+        const int32_t output = q->seq->num_tokens - q->seq->prompt_len;
+        struct random r = {a->question->params.seed + (uint64_t)(q->seq->index * MAX_MODEL_LEN + output)};
+        for (; q->num_drafts < q->most; q->num_drafts++) {
+            const bool knows = output + q->num_drafts < answer->count && between(&r, 0, 4) > 0;
+            q->drafts[q->num_drafts] = knows ? answer->tokens[output + q->num_drafts] : between(&r, 0, VOCABULARY - 1);
+        }
+    }
+}
 
 /* m is NULL: there is plenty of memory. */
 static struct engine_options make_options(const char *folder, const struct memory *m, int32_t num_blocks,
@@ -445,6 +478,9 @@ static void check_paths(struct crowd *c, const struct memory *m)
     assert_true((s.blocks_swapped_out > 0) == (m->mode != PREEMPTION_RECOMPUTE));
     assert_true((s.blocks_swapped_in > 0) == (m->mode != PREEMPTION_RECOMPUTE));
     assert_true(s.preemptions_recompute > 0 || m->mode == PREEMPTION_SWAP);
+    if (m->drafts)
+        print_message("%-40s %5lld of %lld drafts accepted\n", "", (long long)s.drafts_accepted, (long long)s.drafts);
+    assert_true((s.drafts_accepted > 0) == m->drafts && (s.drafts_accepted < s.drafts) == m->drafts);
 }
 
 /* ---- the same answers ---- */
@@ -539,11 +575,14 @@ static void together_as_alone(const char *checkpoint, int32_t num_blocks)
     struct question *questions = make_questions((uint64_t)num_blocks);
     struct engine_options o = make_options(folder.path, NULL, 0, 0);
     struct crowd *alone = crowd_open(questions, &o);
+    struct guesser guesser = {.drafter = {.name = "guesser", .propose = guess}, .alone = alone};
     run_alone(alone);
     const int64_t block_bytes = engine_info(alone->engine)->memory->block_bytes;
     engine_destroy(alone->engine); /* one engine at a time: each counts on its share of a GPU */
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         o = make_options(folder.path, &memories[i], num_blocks, block_bytes);
+        o.fixed_drafts = true;
+        if (memories[i].drafts) o.drafter = &guesser.drafter;
         struct crowd *together = crowd_open(questions, &o);
         run_together(together);
         check_paths(together, &memories[i]);

@@ -81,7 +81,9 @@ static void test_install(void **state)
                                         "share/fish/vendor_completions.d/quire.fish",
                                         "share/doc/quire/LICENSE",
                                         "share/quire/models/guide/config.json",
-                                        "share/quire/models/guide/model.safetensors"};
+                                        "share/quire/models/guide/model.safetensors",
+                                        "share/quire/models/guide/draft/config.json",
+                                        "share/quire/models/guide/draft/model.safetensors"};
     struct program p;
     install(&p);
     if (strstr(p.err.data, "licence was not found")) fail_msg("%s", p.err.data);

@@ -568,7 +568,8 @@ static void test_every_sequence_of_operations(void **state)
  * in a step without a batch; the other in the middle of its prompt when its beams were chosen. The choice made the
  * third too long for its namespace, and it started in it all the same, with nothing to compute. After a cancelled step
  * its targets were collected with those of the next one; and a request was handed back while the step before named it.
- * Beams that were chosen while they were swapped entered host blocks into the prefix cache. */
+ * Beams that were chosen while they were swapped entered host blocks into the prefix cache. A step swapped a request
+ * out for another, which then failed, and made no copies, because it computed nothing. */
 #define LONGEST_LIST 24
 static const char *const failed_once[][LONGEST_LIST] = {
     {"config blocks=6 size=2 tokens=3 seqs=2 length=4 groups=2", "add max=0", "add request=1 length=3 beams=1",
@@ -599,6 +600,29 @@ static const char *const failed_once[][LONGEST_LIST] = {
      "collect",
      "schedule",
      "finish request=1 sequence=3"},
+    {"config blocks=5 host=1 size=4 tokens=4 seqs=7 length=6 policy=1 namespace=1",
+     "add max=3",
+     "schedule",
+     "collect",
+     "add request=1 n=4 max=2",
+     "add request=2 length=2 n=3 max=0 priority=1",
+     "schedule",
+     "collect",
+     "schedule",
+     "collect",
+     "add request=40 length=3 n=3 max=3 beams=1",
+     "add beams=1",
+     "schedule",
+     "collect",
+     "schedule",
+     "collect",
+     "beams request=40",
+     "schedule",
+     "schedule",
+     "collect",
+     "beams request=40",
+     "collect",
+     "schedule"},
 };
 
 static void test_lists_that_failed_once(void **state)

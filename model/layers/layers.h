@@ -104,7 +104,7 @@ void layer_embed(const struct residual_stream *s, void *out);
  * act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */
 bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
                    const struct mlp_spec *mlp, const struct norm_params *norm);
-/* Rotation, caching and attention of a batch that has only decodes, and no drafts. */
+/* Rotation, caching and attention of a batch that has only decodes. */
 bool fused_decode_attention(const struct decoder *d, const struct step_shape *shape,
                             const struct decode_attention_args *args);
 

@@ -3,15 +3,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the target's last step computed of a sequence, for a head. */
+struct found {
+    const struct sequence *seq; /* NULL: nothing. It may be gone, and is only compared */
+    int32_t first, count;       /* its tokens */
+    int32_t row;                /* the first of them in the batch */
+};
+
 struct draft_model {
     struct drafter drafter;
     struct draft_model_parts parts;
     struct batch pass;
-    int32_t *computed;  /* [max_num_seqs] by state index: the tokens whose K and V the model has, from the first on */
-    int32_t *rows;      /* [max_num_seqs] of each run, its sample in the last pass */
-    int32_t *sources;   /* [max_num_drafts] of each draft of the batch, its pass * batch_max_entries + sample */
-    int32_t *draft_ids; /* [max_num_drafts] */
-    int32_t num_drafts; /* of the step in flight */
+    int32_t *computed; /* [max_num_seqs] by state index: the tokens whose K and V the model has, from the first on; not
+                          of a head */
+    struct found *found; /* [max_num_seqs] by state index; of a head */
+    int32_t *rows;       /* [max_num_seqs] of each run, its sample in the last pass */
+    int32_t *sources;    /* [max_num_drafts] of each draft of the batch, its pass * batch_max_entries + sample */
+    int32_t *draft_ids;  /* [max_num_drafts] */
+    int32_t num_drafts;  /* of the step in flight */
     int32_t num_passes;
 };
 
@@ -60,27 +69,33 @@ static int32_t add_sample(struct batch *pass, const struct sequence *seq, int32_
     return sample;
 }
 
-/* The known tokens [first, end) of a sequence, whose newest token is the target's token `row`. What has left a window
- * is stored nowhere. */
-static void add_known(struct draft_model *d, const struct batch *batch, const struct sequence *seq, int32_t row,
+/* What is added to the positions of an entry's sequence, if its tokens have the target's positions. */
+static int32_t first_position(const struct batch *batch, int32_t entry)
+{
+    const int32_t row = batch->query_start[entry], count = batch->query_start[entry + 1] - row;
+    return batch->positions[row] - (batch->seq_lens[entry] - count);
+}
+
+/* The known tokens [first, end) of the sequence of an entry of the target's batch. A head's are one further than their
+ * places. What has left a window is stored nowhere. */
+static void add_known(struct draft_model *d, const struct batch *batch, const struct sequence *seq, int32_t entry,
                       int32_t first, int32_t end)
 {
     struct batch *pass = &d->pass;
+    const int32_t shift = d->parts.position_shift > 0 ? 0 : first_position(batch, entry);
     for (int32_t t = first; t < end; t++) {
-        add_tokens(d, batch, row, 1);
-        const int32_t at = pass->num_tokens - 1;
-        pass->token_ids[at] = known_id(d, seq->tokens[t]);
-        pass->positions[at] -= seq->num_tokens - 1 - t;
+        const int32_t at = pass->num_tokens++;
+        pass->token_ids[at] = known_id(d, seq->tokens[t + d->parts.is_head]);
+        pass->positions[at] = t + shift;
         for (int32_t g = 0; g < batch->limits.num_groups; g++) {
             const int32_t size = batch_block_size(&batch->limits, g), block = seq->tables[g].blocks[t / size];
             pass->slot_mapping[g * batch->limits.max_num_tokens + at] =
                 block > 0 ? (int64_t)block * size + t % size : -1;
         }
     }
-    end_entry(pass, seq->state_index, end);
 }
 
-/* ---- pass 0 ---- */
+/* ---- pass 0 of a draft model ---- */
 
 /* Tokens before its newest that the model lacks of a run. */
 static int32_t num_lacking(const struct draft_model *d, const struct sequence *seq)
@@ -104,6 +119,7 @@ static void add_newest(struct draft_model *d, const struct batch *batch, const s
         const struct sequence *seq = schedule->runs[r].seq;
         if (num_lacking(d, seq) != 1) continue;
         add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 2, seq->num_tokens - 1);
+        end_entry(pass, seq->state_index, seq->num_tokens - 1);
         pass->num_drafts++;
     }
     pass->num_decodes = pass->num_seqs;
@@ -118,6 +134,7 @@ static void add_lacking(struct draft_model *d, const struct batch *batch, const 
         const int32_t lacking = num_lacking(d, seq);
         if (lacking < 2 || lacking > room) continue;
         add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 1 - lacking, seq->num_tokens - 1);
+        end_entry(&d->pass, seq->state_index, seq->num_tokens - 1);
         room -= lacking;
     }
 }
@@ -146,17 +163,103 @@ static void copy_moves(struct batch *pass, const struct batch *batch)
     memcpy(pass->copies, batch->copies, (size_t)batch->num_copies * sizeof *batch->copies);
 }
 
+/* ---- pass 0 of a head ---- */
+
+/* The places of which the target's last step found the states, as far as the tokens behind them are known. */
+static struct found found_of(const struct draft_model *d, const struct sequence *seq)
+{
+    struct found f = d->found[seq->state_index];
+    const int32_t end = seq->num_tokens - 1;
+    if (f.seq != seq) return (struct found){.first = end};
+    if (f.first + f.count > end) f.count = end - f.first;
+    return f;
+}
+
+/* Places [first, first + count) of the sequence of an entry, with their states. Without states it guesses badly. */
+static void add_places(struct draft_model *d, const struct batch *batch, const struct schedule *schedule, int32_t entry,
+                       int32_t first, int32_t count)
+{
+    const struct sequence *seq = schedule->sequences[entry];
+    const struct found f = found_of(d, seq);
+    struct batch *pass = &d->pass;
+    add_known(d, batch, seq, entry, first, first + count);
+    for (int32_t i = 0; i < count; i++)
+        pass->state_rows[pass->num_tokens - count + i] = f.seq && first >= f.first ? f.row + first - f.first + i : 0;
+    end_entry(pass, seq->state_index, first + count);
+}
+
+/* Whether the entry is its sequence's first. */
+static bool is_first(const struct schedule *schedule, int32_t entry)
+{
+    return entry == 0 || schedule->sequences[entry] != schedule->sequences[entry - 1];
+}
+
+/* The other places of an entry's sequence: those of a run without its last, from which the first draft is drawn. */
+static struct found others_of(const struct draft_model *d, const struct schedule *schedule, int32_t entry)
+{
+    struct found f = found_of(d, schedule->sequences[entry]);
+    if (schedule->sequences[entry]->num_drafts > 0 && f.count > 0) f.count--;
+    return f;
+}
+
+/* Few places are decodes, so that a graph computes them. */
+static void add_found(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+{
+    struct batch *pass = &d->pass;
+    for (int32_t i = 0; i < batch->num_seqs; i++) {
+        const struct found f = others_of(d, schedule, i);
+        if (!is_first(schedule, i) || f.count > MAX_DRAFTS) continue;
+        for (int32_t t = 0; t < f.count; t++) add_places(d, batch, schedule, i, f.first + t, 1);
+        pass->num_drafts += f.count;
+    }
+    pass->num_decodes = pass->num_seqs;
+    for (int32_t i = 0; i < batch->num_seqs; i++) {
+        const struct found f = others_of(d, schedule, i);
+        if (is_first(schedule, i) && f.count > MAX_DRAFTS) add_places(d, batch, schedule, i, f.first, f.count);
+    }
+}
+
+static void add_last_places(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+{
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        const struct sequence *seq = schedule->runs[r].seq;
+        add_places(d, batch, schedule, schedule->runs[r].entry, seq->num_tokens - 2, 1);
+        d->rows[r] = add_sample(&d->pass, seq, seq->num_tokens - seq->prompt_len);
+    }
+}
+
+/* Notes what the target's step is about to find. */
+static void note_found(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+{
+    memset(d->found, 0, (size_t)batch->limits.max_num_seqs * sizeof *d->found);
+    for (int32_t i = 0; i < batch->num_seqs; i++) {
+        struct found *f = &d->found[batch->state_indices[i]];
+        const int32_t row = batch->query_start[i], count = batch->query_start[i + 1] - row;
+        if (is_first(schedule, i))
+            *f = (struct found){.seq = schedule->sequences[i], .first = batch->seq_lens[i] - count, .row = row};
+        f->count += count;
+    }
+}
+
+/* ---- pass 0 ---- */
+
 static void lay_out_first(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
 {
     struct batch *pass = &d->pass;
     const int32_t prompts = batch->num_tokens - batch->query_start[batch->num_decodes];
     const bool moves = batch->num_copies + batch->num_swap_out + batch->num_swap_in > 0;
     batch_clear(pass);
-    add_newest(d, batch, schedule);
-    add_lacking(d, batch, schedule, batch->limits.max_num_tokens - pass->num_tokens - prompts);
-    add_prompts(d, batch);
+    if (d->parts.is_head) {
+        add_last_places(d, batch, schedule);
+        add_found(d, batch, schedule);
+    } else {
+        add_newest(d, batch, schedule);
+        add_lacking(d, batch, schedule, batch->limits.max_num_tokens - pass->num_tokens - prompts);
+        add_prompts(d, batch);
+    }
     if (moves && pass->num_seqs == 0) { /* a step that moves blocks computes something */
         add_tokens(d, batch, 0, 1);
+        pass->state_rows[0] = 0;
         end_entry(pass, batch->state_indices[0], batch->seq_lens[0]);
         pass->num_decodes = 1;
     }
@@ -165,18 +268,19 @@ static void lay_out_first(struct draft_model *d, const struct batch *batch, cons
 
 /* ---- passes 1 and later ---- */
 
-/* The draft that the last pass drew of each run that is to have another. */
+/* The draft that the last pass drew of each run that is to have another. Sample i of a pass is of its token i. */
 static void lay_out_next(struct draft_model *d, const struct batch *batch, const struct schedule *schedule,
                          int32_t number)
 {
     struct batch *pass = &d->pass;
+    const int32_t place = number - d->parts.is_head;
     batch_clear(pass);
     for (int32_t r = 0; r < schedule->num_runs; r++) {
         const struct sequence *seq = schedule->runs[r].seq;
         if (seq->num_drafts <= number) continue;
-        add_tokens(d, batch, schedule->runs[r].entry + number, 1);
-        pass->token_ids[pass->num_tokens - 1] = -(d->rows[r] + 1);
-        end_entry(pass, seq->state_index, seq->num_tokens + number);
+        add_tokens(d, batch, schedule->runs[r].entry + place, 1);
+        pass->token_ids[pass->num_tokens - 1] = pass->state_rows[pass->num_tokens - 1] = -(d->rows[r] + 1);
+        end_entry(pass, seq->state_index, seq->num_tokens + place);
         d->rows[r] = add_sample(pass, seq, seq->num_tokens - seq->prompt_len + number);
     }
     pass->num_decodes = pass->num_seqs;
@@ -254,6 +358,7 @@ static enum status draft(struct drafter *drafter, struct batch *batch, const str
         const struct sequence *seq = schedule->runs[r].seq;
         d->computed[seq->state_index] = seq->num_tokens - 1 + seq->num_drafts;
     }
+    if (d->parts.is_head) note_found(d, batch, schedule);
     if (status != STATUS_OK) collect_passes(d, ignored, &unused);
     return status;
 }
@@ -275,6 +380,7 @@ static void destroy(struct drafter *drafter)
     struct draft_model *d = (struct draft_model *)drafter;
     batch_free(&d->pass);
     free(d->computed);
+    free(d->found);
     free(d->rows);
     free(d->sources);
     free(d->draft_ids);
@@ -288,14 +394,18 @@ enum status draft_model_create(const struct draft_model_parts *parts, struct dra
     *out = NULL;
     if (!d) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
     d->parts = *parts;
-    d->drafter = (struct drafter){
-        .name = "draft_model", .propose = propose, .draft = draft, .collect = collect, .destroy = destroy};
+    d->drafter = (struct drafter){.name = parts->is_head ? "head" : "draft_model",
+                                  .propose = propose,
+                                  .draft = draft,
+                                  .collect = collect,
+                                  .destroy = destroy};
     d->computed = calloc(seqs, sizeof *d->computed);
+    d->found = calloc(seqs, sizeof *d->found);
     d->rows = calloc(seqs, sizeof *d->rows);
     d->sources = calloc(drafts + 1, sizeof *d->sources);
     d->draft_ids = calloc(drafts + 1, sizeof *d->draft_ids);
     enum status status = batch_init(&d->pass, &parts->limits, err);
-    if (status == STATUS_OK && (!d->computed || !d->rows || !d->sources || !d->draft_ids))
+    if (status == STATUS_OK && (!d->computed || !d->found || !d->rows || !d->sources || !d->draft_ids))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
     if (status == STATUS_OK)
         *out = &d->drafter;

@@ -178,7 +178,10 @@ void speculation_flags_add(struct option_table *table, struct engine_options *o)
                  "without drafts. Default: none.",
          .letters = "sc", .not_empty = true, .parse = parse_config},
         {"speculative-model", OPTION_CUSTOM, o, "PATH|ngram|suffix|none",
-         .help = "What drafts: a smaller model, or what followed before. Default: none.", .common = true,
+         .help =
+             "What drafts, over --speculative-config. PATH or ORG/NAME: a smaller model of the same vocabulary; ngram: "
+             "what followed the last tokens earlier in the text; suffix: what followed them most often, in earlier "
+             "answers, too. Default: none.",
          .not_empty = true, .parse = parse_model, .given = &o->speculative_given, .given_bit = GIVEN_METHOD},
         {"num-speculative-tokens", OPTION_INT32, &o->speculative.num_speculative_tokens, "N",
          .help = "Most drafts of a sequence in a step, 1 to 7, over that of --speculative-config; fewer where they are "

@@ -115,7 +115,7 @@ static bool decode_attention(struct backend *b, const struct decode_attention_ar
     if (!is_taken(rotary.num_tokens, rotary.dtype, &counted->decode_attention)) return false;
     assert(attention.num_seqs == rotary.num_tokens && attention.max_query_len == 1);
     for (int32_t i = 1; i < attention.num_seqs; i++) /* a run's entries follow one another */
-        if (attention.state_indices[i] == attention.state_indices[i - 1]) abort();
+        if (attention.max_run_len <= 1 && attention.state_indices[i] == attention.state_indices[i - 1]) abort();
     float *q = copy_rows(rotary.query, rotary.query_stride, q_size, q_size, n);
     float *k = copy_rows(rotary.key, rotary.key_stride, k_size, kv_size, n);
     float *v = copy_rows(cache.value, cache.kv_stride, v_size, kv_size, n);

@@ -294,6 +294,8 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
                   start_at = m->batch.seq_lens[i] - query;
     const bool requeued = r->status[index] == SEQUENCE_WAITING || r->preemptions != r->request->num_preemptions;
     const bool fresh = requeued && model_is_admitted(schedule, seq);
+    if (schedule->sequences[i] != seq)
+        return error_set(err, STATUS_INTERNAL, "entry %d of the batch is said to be of another sequence", i);
     if (seq->status != SEQUENCE_RUNNING || seq->state_index != m->batch.state_indices[i])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d does not run, and is computed", r->number,
                          index);

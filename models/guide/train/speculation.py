@@ -32,11 +32,19 @@ class DraftModel:
         import train
         self.model = train.load(folder)
         self.parameters = sum(p.numel() for p in self.model.parameters())
+        self.said = {}
 
     def start(self, prompt, answer):
+        text = (*prompt, *answer)
+        if text not in self.said:
+            self.said[text] = self.listen(text)
+        self.says = self.said[text]
+
+    def listen(self, text):
+        """What it says at each place of the text."""
         import torch
-        hidden = self.model(torch.tensor([prompt + answer]))[0]
-        self.says = [None] + (hidden @ self.model.embed_tokens.weight.T).argmax(-1).tolist()
+        hidden = self.model(torch.tensor([text]))[0]
+        return [None] + (hidden @ self.model.embed_tokens.weight.T).argmax(-1).tolist()
 
     def propose(self, tokens, k):
         return self.says[len(tokens):len(tokens) + k]
