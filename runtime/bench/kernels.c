@@ -163,12 +163,18 @@ static void describe(const struct bench_case *c, char *shape)
 {
     char more[MAX_MORE] = "";
     const char *what = "token";
+    const int32_t run_len = c->run_len > 0 ? c->run_len : 1;
+    int32_t count = c->count;
     if (c->out_features > 0) {
         snprintf(more, sizeof more, ", %lldx%lld%s", (long long)c->out_features, (long long)c->in_features,
                  c->same_experts ? ", same experts" : "");
     } else if (c->operation == BENCH_PAGED_ATTENTION || c->operation == BENCH_DECODE_ATTENTION) {
         what = "sequence";
-        snprintf(more, sizeof more, " of %d tokens", c->context);
+        count /= run_len;
+        if (run_len == 1)
+            snprintf(more, sizeof more, " of %d tokens", c->context);
+        else
+            snprintf(more, sizeof more, " of %d tokens, runs of %d", c->context, run_len);
     } else if (c->operation == BENCH_SAMPLE) {
         what = "sequence";
         snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
@@ -178,7 +184,7 @@ static void describe(const struct bench_case *c, char *shape)
         what = "block";
         snprintf(more, sizeof more, ", %s", c->swap_in ? "in" : "out");
     }
-    snprintf(shape, MAX_SHAPE, "%d %s%s%s", c->count, what, plural(c->count), more);
+    snprintf(shape, MAX_SHAPE, "%d %s%s%s", count, what, plural(count), more);
 }
 
 static void add_case(struct rows *rows, struct bench_case c)
@@ -231,6 +237,8 @@ static void add_attention(struct rows *rows, enum bench_operation operation)
     static const int32_t sequences[] = {1, 8, 32, 256};
     for (size_t i = 0; i < sizeof sequences / sizeof sequences[0]; i++)
         add_case(rows, (struct bench_case){operation, .count = sequences[i], .context = CONTEXT});
+    for (size_t i = 0; i < 3; i++)
+        add_case(rows, (struct bench_case){operation, .count = 4 * sequences[i], .context = CONTEXT, .run_len = 4});
 }
 
 /* Tokens go to experts evenly, or, in the last row, all to the same. A CPU would take seconds for the largest count. */

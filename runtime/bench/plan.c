@@ -348,16 +348,17 @@ static bool call_reshape(struct backend *b, const struct bench_call *call)
 
 /* ---- attention ---- */
 
-/* The sequences of a call, all of the same lengths. */
+/* The sequences of a call, all of the same lengths; of decodes, with run_len entries each. */
 struct sequences {
-    int32_t count, query_len, seq_len;
+    int32_t count, query_len, seq_len, run_len;
     int64_t blocks_each;
 };
 
 static struct sequences sequences_of(const struct bench_sizes *s, const struct bench_case *c)
 {
-    struct sequences q = {c->count, 1, c->context, 0};
-    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL) q = (struct sequences){1, c->count, c->count, 0};
+    const int32_t run_len = c->run_len > 0 ? c->run_len : 1;
+    struct sequences q = {c->count / run_len, 1, c->context, run_len, 0};
+    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL) q = (struct sequences){1, c->count, c->count, 1, 0};
     q.blocks_each = blocks_of(s, q.seq_len);
     return q;
 }
@@ -365,7 +366,8 @@ static struct sequences sequences_of(const struct bench_sizes *s, const struct b
 static void plan_attention(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
     const struct sequences q = sequences_of(s, c);
-    const int64_t tokens = (int64_t)q.count * q.query_len, element = dtype_size(s->activations);
+    const int64_t entries = (int64_t)q.count * q.run_len, tokens = entries * q.query_len;
+    const int64_t element = dtype_size(s->activations);
     const int64_t out = tokens * s->num_heads * s->head_size * element;
     const int64_t cache = cache_bytes(s, q.count * q.blocks_each);
     add_part(plan, tokens * qkv_width(s) * element);
@@ -373,11 +375,11 @@ static void plan_attention(const struct bench_sizes *s, const struct bench_case 
     add_part(plan, cache);
     add_part(plan, cache);
     add_fixed(plan, q.count * q.blocks_each * (int64_t)sizeof(int32_t)); /* block tables */
-    add_fixed(plan, (q.count + 1) * (int64_t)sizeof(int32_t));           /* query_start */
-    add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* seq_lens */
-    add_fixed(plan, q.count * (int64_t)sizeof(int32_t));                 /* state_indices */
+    add_fixed(plan, (entries + 1) * (int64_t)sizeof(int32_t));           /* query_start */
+    add_fixed(plan, entries * (int64_t)sizeof(int32_t));                 /* seq_lens */
+    add_fixed(plan, entries * (int64_t)sizeof(int32_t));                 /* state_indices */
     /* A query attends to itself and to the tokens before it. */
-    const double pairs = q.query_len == 1 ? (double)q.count * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
+    const double pairs = q.query_len == 1 ? (double)entries * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
     plan->operations = 4 * pairs * s->num_heads * s->head_size;
     plan->bytes =
         2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * dtype_size(s->cache);
@@ -391,10 +393,10 @@ static void write_attention(const struct bench_sizes *s, const struct bench_case
     int32_t *tables = (int32_t *)(data + plan->fixed[0]), *query_start = (int32_t *)(data + plan->fixed[1]);
     int32_t *seq_lens = (int32_t *)(data + plan->fixed[2]), *state_indices = (int32_t *)(data + plan->fixed[3]);
     for (int64_t i = 0; i < num_blocks; i++) tables[i] = (int32_t)scattered(i, num_blocks);
-    for (int32_t i = 0; i < q.count; i++) {
+    for (int32_t i = 0; i < q.count * q.run_len; i++) {
         query_start[i + 1] = (i + 1) * q.query_len;
-        seq_lens[i] = q.seq_len;
-        state_indices[i] = i;
+        seq_lens[i] = q.seq_len - q.run_len + 1 + i % q.run_len;
+        state_indices[i] = i / q.run_len;
     }
 }
 
@@ -412,7 +414,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .seq_lens = fixed(call, 2),
                                    .query_start = fixed(call, 1),
                                    .state_indices = fixed(call, 3),
-                                   .num_seqs = q.count,
+                                   .num_seqs = q.count * q.run_len,
                                    .num_heads = s->num_heads,
                                    .num_kv_heads = s->num_kv_heads,
                                    .head_size = s->head_size,
@@ -421,6 +423,7 @@ static struct attention_args attention_args(const struct bench_call *call, const
                                    .block_stride = (int64_t)s->num_kv_heads * s->head_size * s->block_size,
                                    .max_query_len = q.query_len,
                                    .max_seq_len = q.seq_len,
+                                   .max_run_len = q.run_len,
                                    .dtype = s->activations,
                                    .cache_dtype = s->cache,
                                    .params = params};
@@ -714,7 +717,7 @@ static bool call_gate_up(struct backend *b, const struct bench_call *call)
     return b->gate_up(b, &args);
 }
 
-/* The operands of attention, then positions, the table of one position, and each sequence's last slot. */
+/* The operands of attention, then positions, the table of one position, and the slot of each entry's token. */
 static void plan_decode_attention(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
     plan_attention(s, c, plan);
@@ -727,13 +730,15 @@ static void write_decode_attention(const struct bench_sizes *s, const struct ben
                                    const struct bench_plan *plan, uint8_t *data)
 {
     const struct sequences q = sequences_of(s, c);
-    const int32_t *tables = (const int32_t *)(data + plan->fixed[0]), last = c->context - 1;
+    const int32_t *tables = (const int32_t *)(data + plan->fixed[0]);
     float *angles = (float *)(data + plan->fixed[5]);
     int64_t *slots = (int64_t *)(data + plan->fixed[6]);
     write_attention(s, c, plan, data);
     write_angles(s, 1, angles);
-    for (int32_t i = 0; i < c->count; i++)
-        slots[i] = (int64_t)tables[i * q.blocks_each + last / s->block_size] * s->block_size + last % s->block_size;
+    for (int32_t i = 0; i < c->count; i++) {
+        const int32_t token = q.seq_len - q.run_len + i % q.run_len, block = token / s->block_size;
+        slots[i] = (int64_t)tables[i / q.run_len * q.blocks_each + block] * s->block_size + token % s->block_size;
+    }
 }
 
 static bool call_decode_attention(struct backend *b, const struct bench_call *call)

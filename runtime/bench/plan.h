@@ -49,8 +49,9 @@ const char *bench_operation_name(enum bench_operation operation); /* its name in
 /* One call of one operation. */
 struct bench_case {
     enum bench_operation operation;
-    int32_t count;   /* tokens; of decode and sample: sequences; of copy_blocks and swap_blocks: blocks */
+    int32_t count;   /* tokens; of decode and sample: entries of the batch; of copy_blocks and swap_blocks: blocks */
     int32_t context; /* decode: tokens of each sequence */
+    int32_t run_len; /* decode: entries of each sequence; 0: 1 */
     int64_t out_features, in_features; /* matmuls: the weight's, or each expert's. The output of linear is float32 if
                                           out_features is vocab_size */
     bool same_experts;                 /* experts_gate_up and experts_down: all tokens go to the same; else evenly */

@@ -20,15 +20,15 @@ struct pace {
     int32_t wait;      /* steps before the next draft */
     double acceptance; /* estimate: the probability that a draft is accepted if those before it are */
     /* The last run. */
-    int64_t step;
-    int32_t num_drafts; /* 0: there was none */
+    int64_t step; /* 0: there was none */
+    int32_t num_drafts;
     int32_t num_tokens; /* of the sequence, before it */
 };
 
 struct speculation {
     struct speculation_limits limits;
     struct drafter *drafter;
-    int64_t step;                 /* calls of speculation_propose */
+    int64_t step;                 /* of the last call of speculation_propose, from 2 */
     struct pace *paces;           /* [max_num_seqs] by state index */
     struct draftable *draftables; /* [max_num_seqs] scratch */
     struct draft_query *queries;  /* [max_num_seqs] scratch */
@@ -62,6 +62,7 @@ enum status speculation_create(const struct speculation_limits *limits, struct d
     if (s) {
         s->limits = *limits;
         s->drafter = drafter;
+        s->step = 1;
         s->paces = calloc(count, sizeof *s->paces);
         s->draftables = calloc(count, sizeof *s->draftables);
         s->queries = calloc(count, sizeof *s->queries);
@@ -96,7 +97,7 @@ static struct pace *pace_of(struct speculation *s, const struct sequence *seq)
 static void learn(const struct speculation *s, struct pace *pace, const struct sequence *seq)
 {
     const int32_t accepted = seq->num_tokens - pace->num_tokens - 1;
-    if (pace->num_drafts == 0 || pace->step != s->step - 1) return;
+    if (pace->step != s->step - 1) return;
     for (int32_t i = 0; i < accepted; i++) pace->acceptance += SHARE * (1 - pace->acceptance);
     if (accepted == pace->num_drafts) return;
     pace->acceptance -= SHARE * pace->acceptance;
