@@ -467,7 +467,6 @@ static double check_drafting(const struct models *m, const struct drafting *d, c
     run(r, m->params, m->count);
     assert_same(m->plain, r, m->count, what);
     assert_true(r->stats.runs > 0);
-    if (s->num_blocks > 0) assert_true(r->stats.preemptions_recompute + r->stats.preemptions_swap > 0);
     const double share = 100.0 * (double)r->stats.drafts_accepted / (double)r->stats.drafts;
     if (getenv("SHOW")) print_message("%s: %g of %d\n", what, share, (int)r->stats.drafts);
     engine_destroy(r->engine);
@@ -564,7 +563,7 @@ static void check_draft_model(const struct models *m, const char *folder, double
             const struct drafting d = {DRAFT_MODEL, folder, numbers[k].num_tokens, numbers[k].fixed};
             if (i > 0 && k != 2 && k != i % NUM_NUMBERS) continue;
             const double share = check_drafting(m, &d, &s);
-            if (share > most || (i == 0 && share < least))
+            if (share > most || (s.num_blocks == 0 && share < least))
                 fail_msg("%s: %g %% of the drafts were accepted", s.name, share);
         }
     }
@@ -581,7 +580,7 @@ static void check_draft_models(const char *checkpoint, const char *const *drafts
 {
     struct models m = {0};
     open_model(&m, checkpoint);
-    check_draft_model(&m, m.folder.path, 95, 100, num_groups);
+    check_draft_model(&m, m.folder.path, 100, 100, num_groups);
     for (; *drafts; drafts++) check_draft_model(&m, golden_folder(*drafts), 0, 50, num_groups);
     close_model(&m);
 }
@@ -613,7 +612,7 @@ static void test_guide(void **state)
     run_need_device();
     snprintf(m.folder.path, sizeof m.folder.path, "%s", QUIRE_GUIDE);
     make_answers(&m);
-    check_draft_model(&m, QUIRE_GUIDE "/draft", 5, 95, 1);
+    check_draft_model(&m, QUIRE_GUIDE "/draft", 1, 50, 1);
     free_answers(&m);
 }
 
