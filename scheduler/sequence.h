@@ -52,6 +52,8 @@ struct sequence {
 
     enum finish_reason finish_reason;
     int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
+
+    int32_t drafter_computed; /* a drafter's: the tokens whose K and V its model has, from the first on; 0 at first */
 };
 
 /* The log-probabilities of a prompt's tokens, of a request with params.prompt_logprobs >= 0. Row t is of token t; row 0

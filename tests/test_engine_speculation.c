@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "base/random.h"
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
@@ -468,7 +469,6 @@ static double check_drafting(const struct models *m, const struct drafting *d, c
     assert_same(m->plain, r, m->count, what);
     assert_true(r->stats.runs > 0);
     const double share = 100.0 * (double)r->stats.drafts_accepted / (double)r->stats.drafts;
-    if (getenv("SHOW")) print_message("%s: %g of %d\n", what, share, (int)r->stats.drafts);
     engine_destroy(r->engine);
     free_result(r);
     return share;
@@ -597,11 +597,36 @@ static void test_draft_models_of_two_groups(void **state)
     check_draft_models("gemma3", (const char *const[]){"gemma2", "mha", "sliding", NULL}, 2);
 }
 
+/* A checkpoint without longrope whose windows have another size than it was made for. */
+static void make_wide_windows(struct temp_folder *folder, const char *checkpoint, const char *window)
+{
+    char path[600];
+    struct text config = {0};
+    struct error err = {""};
+    static const char key[] = "\"sliding_window\": ";
+    temp_folder_make(folder);
+    temp_folder_copy(folder, golden_folder(checkpoint), "model.safetensors");
+    snprintf(path, sizeof path, "%s/config.json", golden_folder(checkpoint));
+    if (file_read(path, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+    char *at = strstr(config.data, key);
+    assert_non_null(at);
+    memcpy(at + strlen(key), window, strlen(window)); /* of as many digits */
+    temp_folder_write_string(folder, "config.json", config.data);
+    text_free(&config);
+}
+
 /* The target's positions jump where a sequence becomes long, and the draft model's do, or do not. */
 static void test_draft_models_of_longrope(void **state)
 {
     (void)state;
-    check_draft_models("phi3", (const char *const[]){"sliding", NULL}, 1);
+    struct models m = {0};
+    struct temp_folder other;
+    open_model(&m, "phi3");
+    make_wide_windows(&other, "sliding", "40");
+    check_draft_model(&m, m.folder.path, 100, 100, 1);
+    check_draft_model(&m, other.path, 0, 50, 1);
+    temp_folder_remove(&other);
+    close_model(&m);
 }
 
 /* With a draft model that was made for it. */

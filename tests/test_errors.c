@@ -213,7 +213,7 @@ static const struct row rows[] = {
      "\"n_positions\": 64}"},
     {DRAFTED "FOLDER --load-format dummy --kv-cache-dtype fp8", FAILED, "head size 20", CONFIG, DRAFT_CONFIG("20")},
     {"profile --model GOLDEN/sliding --device cpu --skip-tokenizer-init --speculative-model GOLDEN/mha", FAILED,
-     "golden/sliding, which keep no block of all tokens\n"},
+     "golden/sliding: no layer there reads all tokens, or"},
     {DRAFTED "GUIDE/draft --num-speculative-tokens 0", USAGE,
      "--num-speculative-tokens: expected a whole number from 1 to 7, got '0'"},
     /* other files */

@@ -14,8 +14,6 @@ struct draft_model {
     struct drafter drafter;
     struct draft_model_parts parts;
     struct batch pass;
-    int32_t *computed; /* [max_num_seqs] by state index: the tokens whose K and V the model has, from the first on; not
-                          of a head */
     struct found *found; /* [max_num_seqs] by state index; of a head */
     int32_t *rows;       /* [max_num_seqs] of each run, its sample in the last pass */
     int32_t *sources;    /* [max_num_drafts] of each draft of the batch, its pass * batch_max_entries + sample */
@@ -98,9 +96,9 @@ static void add_known(struct draft_model *d, const struct batch *batch, const st
 /* ---- pass 0 of a draft model ---- */
 
 /* Tokens before its newest that the model lacks of a run. */
-static int32_t num_lacking(const struct draft_model *d, const struct sequence *seq)
+static int32_t num_lacking(const struct sequence *seq)
 {
-    const int32_t lacking = seq->num_tokens - 1 - d->computed[seq->state_index];
+    const int32_t lacking = seq->num_tokens - 1 - seq->drafter_computed;
     return lacking > 0 ? lacking : 0;
 }
 
@@ -111,11 +109,12 @@ static void add_newest(struct draft_model *d, const struct batch *batch, const s
     struct batch *pass = &d->pass;
     for (int32_t r = 0; r < schedule->num_runs; r++) {
         const struct scheduled_run *run = &schedule->runs[r];
-        const struct sequence *seq = run->seq;
-        if (num_lacking(d, seq) == 1) {
+        struct sequence *seq = run->seq;
+        if (num_lacking(seq) == 1) {
             add_known(d, batch, seq, run->entry, seq->num_tokens - 2, seq->num_tokens - 1);
             end_entry(pass, seq->state_index, seq->num_tokens - 1);
             pass->num_drafts++;
+            seq->drafter_computed++;
         }
         add_tokens(d, batch, run->entry, 1);
         end_entry(pass, seq->state_index, seq->num_tokens);
@@ -124,28 +123,31 @@ static void add_newest(struct draft_model *d, const struct batch *batch, const s
     pass->num_decodes = pass->num_seqs;
 }
 
-/* Longer stretches that the model lacks, after steps without drafts. If the step has no room for one, the model goes on
- * without, and guesses badly. */
+/* Longer stretches that the model lacks, after steps without drafts, as far as the step has room for them. Without the
+ * rest the model guesses badly. */
 static void add_lacking(struct draft_model *d, const struct batch *batch, const struct schedule *schedule, int32_t room)
 {
     for (int32_t r = 0; r < schedule->num_runs; r++) {
-        const struct sequence *seq = schedule->runs[r].seq;
-        const int32_t lacking = num_lacking(d, seq);
-        if (lacking < 2 || lacking > room) continue;
-        add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 1 - lacking, seq->num_tokens - 1);
-        end_entry(&d->pass, seq->state_index, seq->num_tokens - 1);
-        room -= lacking;
+        struct sequence *seq = schedule->runs[r].seq;
+        const int32_t first = seq->drafter_computed, lacking = num_lacking(seq);
+        const int32_t count = lacking < room ? lacking : room;
+        if (count <= 0) continue;
+        add_known(d, batch, seq, schedule->runs[r].entry, first, first + count);
+        end_entry(&d->pass, seq->state_index, first + count);
+        seq->drafter_computed += count;
+        room -= count;
     }
 }
 
-static void add_prompts(struct draft_model *d, const struct batch *batch)
+static void add_prompts(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
 {
     for (int32_t i = batch->num_decodes; i < batch->num_seqs; i++) {
         const int32_t first = batch->query_start[i], count = batch->query_start[i + 1] - first;
-        const int32_t state_index = batch->state_indices[i], end = batch->seq_lens[i];
+        const int32_t end = batch->seq_lens[i];
+        struct sequence *seq = schedule->sequences[i];
         add_tokens(d, batch, first, count);
-        end_entry(&d->pass, state_index, end);
-        if (d->computed[state_index] >= end - count) d->computed[state_index] = end;
+        end_entry(&d->pass, seq->state_index, end);
+        if (seq->drafter_computed >= end - count) seq->drafter_computed = end;
     }
 }
 
@@ -254,7 +256,7 @@ static void lay_out_first(struct draft_model *d, const struct batch *batch, cons
     } else {
         add_newest(d, batch, schedule);
         add_lacking(d, batch, schedule, batch->limits.max_num_tokens - pass->num_tokens - prompts);
-        add_prompts(d, batch);
+        add_prompts(d, batch, schedule);
     }
     if (moves && pass->num_seqs == 0) { /* a step that moves blocks computes something */
         add_tokens(d, batch, 0, 1);
@@ -326,14 +328,19 @@ static int32_t most_drafts(const struct schedule *schedule)
     return most;
 }
 
-/* Of the tokens that the model computed, those behind the known ones were drafts that were rejected, and the newest one
- * was not among them. */
-static void forget_rejected(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+/* What the model has of a sequence that starts again: of one that was swapped no more than before, and of the first
+ * time what the prefix cache has. Of the tokens that it computed, those behind the known ones were drafts that were
+ * rejected, and the newest token was not among them. */
+static void note_computed(const struct batch *batch, const struct schedule *schedule)
 {
+    for (int32_t i = 0; i < schedule->num_admitted; i++) {
+        struct sequence *seq = schedule->admitted[i];
+        if (seq->drafter_computed == 0 || seq->drafter_computed > seq->num_computed)
+            seq->drafter_computed = seq->num_computed;
+    }
     for (int32_t i = 0; i < batch->num_seqs; i++) {
-        const struct sequence *seq = schedule->sequences[i];
-        int32_t *computed = &d->computed[seq->state_index];
-        if (*computed > seq->num_tokens - 1) *computed = seq->num_tokens - 1;
+        struct sequence *seq = schedule->sequences[i];
+        if (seq->drafter_computed > seq->num_tokens - 1) seq->drafter_computed = seq->num_tokens - 1;
     }
 }
 
@@ -356,9 +363,7 @@ static enum status draft(struct drafter *drafter, struct batch *batch, const str
     const int32_t most = most_drafts(schedule);
     enum status status = STATUS_OK;
     d->num_drafts = batch->num_drafts;
-    for (int32_t i = 0; i < schedule->num_admitted; i++)
-        d->computed[schedule->admitted[i]->state_index] = schedule->admitted[i]->num_computed;
-    forget_rejected(d, batch, schedule);
+    note_computed(batch, schedule);
     lay_out_first(d, batch, schedule);
     if (d->pass.num_seqs > 0) status = run_pass(d, batch, schedule, err);
     for (int32_t number = 1; number < most && status == STATUS_OK; number++) {
@@ -366,8 +371,8 @@ static enum status draft(struct drafter *drafter, struct batch *batch, const str
         status = run_pass(d, batch, schedule, err);
     }
     for (int32_t r = 0; r < schedule->num_runs; r++) {
-        const struct sequence *seq = schedule->runs[r].seq;
-        d->computed[seq->state_index] = seq->num_tokens - 1 + seq->num_drafts;
+        struct sequence *seq = schedule->runs[r].seq;
+        if (num_lacking(seq) == 0) seq->drafter_computed = seq->num_tokens - 1 + seq->num_drafts;
     }
     if (d->parts.is_head) note_found(d, batch, schedule);
     if (status != STATUS_OK) collect_passes(d, ignored, &unused);
@@ -390,7 +395,6 @@ static void destroy(struct drafter *drafter)
 {
     struct draft_model *d = (struct draft_model *)drafter;
     batch_free(&d->pass);
-    free(d->computed);
     free(d->found);
     free(d->rows);
     free(d->sources);
@@ -410,13 +414,12 @@ enum status draft_model_create(const struct draft_model_parts *parts, struct dra
                                   .draft = draft,
                                   .collect = collect,
                                   .destroy = destroy};
-    d->computed = calloc(seqs, sizeof *d->computed);
     d->found = calloc(seqs, sizeof *d->found);
     d->rows = calloc(seqs, sizeof *d->rows);
     d->sources = calloc(drafts + 1, sizeof *d->sources);
     d->draft_ids = calloc(drafts + 1, sizeof *d->draft_ids);
     enum status status = batch_init(&d->pass, &parts->limits, err);
-    if (status == STATUS_OK && (!d->computed || !d->found || !d->rows || !d->sources || !d->draft_ids))
+    if (status == STATUS_OK && (!d->found || !d->rows || !d->sources || !d->draft_ids))
         status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
     if (status == STATUS_OK)
         *out = &d->drafter;

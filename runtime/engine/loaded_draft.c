@@ -119,8 +119,8 @@ enum status loaded_draft_plan(const struct engine_options *o, struct loaded_mode
     if (status != STATUS_OK) return status;
     if (kv_groups_assign(&d->config.spec, &l->limits, &groups, &why) != STATUS_OK)
         return error_set(err, STATUS_UNSUPPORTED,
-                         "the draft model %s cannot keep its K and V in the blocks of %s, which keep no block of all "
-                         "tokens",
+                         "the draft model %s cannot keep its K and V in the blocks of %s: no layer there reads all "
+                         "tokens, or as many as a layer of the draft model",
                          o->speculative.model, o->model);
     const struct model_options options = options_of(o, l, target);
     status = model_plan(l->backend, &d->config.spec, &d->weights, &options, bytes, err);
