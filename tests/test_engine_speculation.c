@@ -552,8 +552,9 @@ static const struct {
 } numbers[] = {{1, true}, {3, true}, {7, true}, {1, false}, {3, false}, {7, false}};
 enum { NUM_NUMBERS = sizeof numbers / sizeof *numbers };
 
-/* All of them with plenty of memory, and some more where memory is short. The share of drafts that is accepted is from
- * `least` to `most`; where it was the target's own, with plenty of memory all are. */
+/* All of them where the model is the target's own, and a few otherwise. With plenty of memory the share of drafts that
+ * is accepted is at least `least`, and nowhere is it more than `most`. Where memory is short the model lacks tokens:
+ * those that were computed before it drafted, and those of no window any more. */
 static void check_draft_model(const struct models *m, const char *folder, double least, double most, int32_t num_groups)
 {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -561,9 +562,10 @@ static void check_draft_model(const struct models *m, const char *folder, double
         s.num_blocks *= num_groups;
         for (size_t k = 0; k < NUM_NUMBERS; k++) {
             const struct drafting d = {DRAFT_MODEL, folder, numbers[k].num_tokens, numbers[k].fixed};
-            if (i > 0 && k != 2 && k != i % NUM_NUMBERS) continue;
+            if (!thorough && k != 2) continue;
+            if (k != 2 && (most == 100 ? i > 0 && k != i % NUM_NUMBERS : i > 0 || k != 4)) continue;
             const double share = check_drafting(m, &d, &s);
-            if (share > most || (s.num_blocks == 0 && share < least))
+            if (share > most || share < (s.num_blocks == 0 ? least : 0.75 * least))
                 fail_msg("%s: %g %% of the drafts were accepted", s.name, share);
         }
     }
@@ -594,7 +596,7 @@ static void test_draft_models(void **state)
 static void test_draft_models_of_two_groups(void **state)
 {
     (void)state;
-    check_draft_models("gemma3", (const char *const[]){"gemma2", "mha", "sliding", NULL}, 2);
+    check_draft_models("gemma3", (const char *const[]){"gemma2", "mha", NULL}, 2);
 }
 
 /* A checkpoint without longrope whose windows have another size than it was made for. */
@@ -637,7 +639,9 @@ static void test_guide(void **state)
     run_need_device();
     snprintf(m.folder.path, sizeof m.folder.path, "%s", QUIRE_GUIDE);
     make_answers(&m);
-    check_draft_model(&m, QUIRE_GUIDE "/draft", 1, 50, 1);
+    const struct drafting d = {DRAFT_MODEL, QUIRE_GUIDE "/draft", MAX_DRAFTS, true};
+    assert_true(check_drafting(&m, &d, &settings[0]) > 1);
+    assert_true(check_drafting(&m, &d, &settings[6]) > 1);
     free_answers(&m);
 }
 
