@@ -19,7 +19,8 @@
 
 enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
 
-static const char *const heads[] = {"eagle3", "eagle3_layers"};
+/* Those of the last lie in the files of their target. */
+static const char *const heads[] = {"eagle3", "eagle3_layers", "mtp_glm4_moe"};
 enum { NUM_HEADS = sizeof heads / sizeof *heads };
 
 struct fixture {
@@ -37,14 +38,22 @@ static void folder_of(const char *name, char *folder, size_t size)
     snprintf(folder, size, "%s/heads/%s", QUIRE_TEST_DATA, name);
 }
 
+static const char *target_of(const char *name)
+{
+    return strncmp(name, "mtp", 3) == 0 ? name : "target";
+}
+
 static void load_configs(const char *name, struct model_config *target, struct model_config *head)
 {
     char folder[512], target_folder[512];
     struct error err;
     folder_of(name, folder, sizeof folder);
-    folder_of("target", target_folder, sizeof target_folder);
+    folder_of(target_of(name), target_folder, sizeof target_folder);
     must(model_config_load(target_folder, NULL, NULL, target, &err), &err);
-    must(model_config_load_drafter(folder, NULL, head, &err), &err);
+    if (strcmp(folder, target_folder) == 0)
+        must(model_config_load_mtp(folder, NULL, head, &err), &err);
+    else
+        must(model_config_load_drafter(folder, NULL, head, &err), &err);
 }
 
 static struct model *create(struct fixture *f, bool is_head, const struct model_options *usual)
@@ -86,7 +95,7 @@ static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
     options.copy_weights = copy_weights || f->backend->discrete;
     load_configs(name, &f->target_config, &f->head_config);
     folder_of(name, folder, sizeof folder);
-    folder_of("target", target_folder, sizeof target_folder);
+    folder_of(target_of(name), target_folder, sizeof target_folder);
     must(head_fit(&f->head_config.spec, &f->target_config.spec, &err), &err);
     must(model_weights_open(target_folder, &f->target_config.spec, NULL, &f->target_weights, &err), &err);
     must(model_weights_open(folder, &f->head_config.spec, NULL, &f->head_weights, &err), &err);
