@@ -369,6 +369,47 @@ static void test_fit(void **state)
     check_misfit(&head, &target, "48 elements a token, so it cannot use the embedding of the model, which has 32");
 }
 
+static void check_weights(const struct model_spec *spec, const char *what)
+{
+    struct model_weights weights;
+    struct error err;
+    char folder[512];
+    folder_of("eagle3", folder, sizeof folder);
+    assert_int_equal(model_weights_open(folder, spec, NULL, &weights, &err), STATUS_INVALID);
+    if (!strstr(err.text, what)) fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+}
+
+static void test_ids_of_the_target(void **state)
+{
+    (void)state;
+    static struct model_config target, head;
+    load_configs("eagle3", &target, &head);
+    struct model_spec *spec = &head.spec;
+    spec->vocab_size = 120;
+    check_weights(spec, "but the vocabulary has 120 tokens");
+    spec->names.target_ids = "t2d";
+    check_weights(spec, "no tensor \"t2d\" of 96 elements of type I64");
+    spec->names.target_ids = "d3t";
+    check_weights(spec, "no tensor \"d3t\" of 96 elements of type I64");
+}
+
+static void check_no_mtp(const char *folder, const char *what)
+{
+    static struct model_config head;
+    struct error err;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", QUIRE_TEST_DATA, folder);
+    assert_int_equal(model_config_load_mtp(path, NULL, &head, &err), STATUS_UNSUPPORTED);
+    if (!strstr(err.text, what)) fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+}
+
+static void test_no_next_layers(void **state)
+{
+    (void)state;
+    check_no_mtp("heads/target", "no layers of llama that predict further tokens");
+    check_no_mtp("golden/glm4_moe", "num_nextn_predict_layers is 0");
+}
+
 /* Dummy weights have ids that the target has, too. */
 static void test_dummy_weights(void **state)
 {
@@ -387,9 +428,14 @@ static void test_dummy_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),       cmocka_unit_test(test_logits_of_copied_weights),
-        cmocka_unit_test(test_mixed_states), cmocka_unit_test(test_head_is_no_model),
-        cmocka_unit_test(test_fit),          cmocka_unit_test(test_dummy_weights),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_logits_of_copied_weights),
+        cmocka_unit_test(test_mixed_states),
+        cmocka_unit_test(test_head_is_no_model),
+        cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_dummy_weights),
+        cmocka_unit_test(test_ids_of_the_target),
+        cmocka_unit_test(test_no_next_layers),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits),
