@@ -65,8 +65,9 @@ static struct model *create(struct fixture *f, bool is_head, const struct model_
     options.is_drafter = is_head;
     if (is_head)
         options.max_in_flight = PASSES;
-    else if (f->head_config.spec.head.kind)
-        options.head = &f->head_config.spec.head, options.num_passes = PASSES;
+    else
+        options.drafter_spec = &f->head_config.spec, options.drafter_weights = &f->head_weights,
+        options.num_passes = PASSES;
     must(model_create(f->backend, spec, is_head ? &f->head_weights : &f->target_weights, &options, &model, &err), &err);
     if (is_head) model_attach(model, f->target);
     must(model_warm_up(model, &err), &err);
@@ -410,6 +411,52 @@ static void test_no_next_layers(void **state)
     check_no_mtp("golden/glm4_moe", "num_nextn_predict_layers is 0");
 }
 
+/* What a model would allocate of a workspace. */
+static int64_t workspace(struct backend *b, const struct model_spec *spec, const struct model_weights *weights,
+                         const struct model_options *options)
+{
+    int64_t bytes[NUM_PURPOSES];
+    struct error err;
+    must(model_plan(b, spec, weights, options, bytes, &err), &err);
+    return bytes[PURPOSE_WORKSPACE];
+}
+
+/* A backend has one workspace: the target's has room for what its drafter computes, whichever is the larger. */
+static void test_workspace(void **state)
+{
+    (void)state;
+    static struct model_spec specs[2];
+    static struct model_config config;
+    struct model_weights weights[2];
+    struct backend *b;
+    struct error err;
+    char folder[512];
+    folder_of("target", folder, sizeof folder);
+    must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+    specs[0] = config.spec;
+    must(model_config_load(QUIRE_GUIDE, NULL, NULL, &config, &err), &err);
+    specs[1] = config.spec;
+    for (int i = 0; i < 2; i++) must(model_weights_sizes(&specs[i], &weights[i], &err), &err);
+    must(backend_open(run_need_device(), 0, &b, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        const int other = 1 - i;
+        struct model_options options = {.limits = {.max_num_tokens = 64,
+                                                   .max_num_seqs = 8,
+                                                   .max_model_len = 256,
+                                                   .block_size = BLOCK_SIZE,
+                                                   .num_groups = 1}};
+        const int64_t alone[2] = {workspace(b, &specs[i], &weights[i], &options),
+                                  workspace(b, &specs[other], &weights[other], &options)};
+        options.drafter_spec = &specs[other], options.drafter_weights = &weights[other];
+        const int64_t both = workspace(b, &specs[i], &weights[i], &options);
+        assert_true(alone[0] != alone[1] && both >= alone[0] && both >= alone[1]);
+        options.is_drafter = true;
+        assert_int_equal(workspace(b, &specs[i], &weights[i], &options), 0);
+    }
+    for (int i = 0; i < 2; i++) model_weights_close(&weights[i]);
+    b->destroy(b);
+}
+
 /* Dummy weights have ids that the target has, too. */
 static void test_dummy_weights(void **state)
 {
@@ -434,12 +481,14 @@ int main(void)
         cmocka_unit_test(test_head_is_no_model),
         cmocka_unit_test(test_fit),
         cmocka_unit_test(test_dummy_weights),
+        cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_ids_of_the_target),
         cmocka_unit_test(test_no_next_layers),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_mixed_states),
+        cmocka_unit_test(test_workspace),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
