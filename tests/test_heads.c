@@ -431,13 +431,13 @@ static void test_workspace(void **state)
     struct backend *b;
     struct error err;
     char folder[512];
+    must(backend_open(run_need_device(), 0, &b, &err), &err);
     folder_of("target", folder, sizeof folder);
     must(model_config_load(folder, NULL, NULL, &config, &err), &err);
     specs[0] = config.spec;
     must(model_config_load(QUIRE_GUIDE, NULL, NULL, &config, &err), &err);
     specs[1] = config.spec;
     for (int i = 0; i < 2; i++) must(model_weights_sizes(&specs[i], &weights[i], &err), &err);
-    must(backend_open(run_need_device(), 0, &b, &err), &err);
     for (int i = 0; i < 2; i++) {
         const int other = 1 - i;
         struct model_options options = {.limits = {.max_num_tokens = 64,
