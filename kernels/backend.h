@@ -480,11 +480,13 @@ struct embedding_args {
     enum dtype dtype;
 };
 
-/* out[i] = x[indices[i]]. Picks the tokens whose logits are wanted. */
+/* out[i] = x[indices[i]]: picks the tokens whose logits are wanted. Where an index is below 0, out[i] stays as it is.
+ */
 struct gather_rows_args {
-    void *out;     /* [num_indices, size] dtype */
-    const void *x; /* [tokens, size] dtype */
-    const int32_t *indices;
+    void *out;                    /* [num_indices, size] dtype */
+    const void *x;                /* [tokens, size] dtype */
+    int64_t out_stride, x_stride; /* elements from row to row; at least size */
+    const int32_t *indices;       /* NULL: 0, 1, 2, ... */
     int32_t num_indices, size;
     enum dtype dtype;
 };
@@ -495,6 +497,15 @@ struct scale_logits_args {
     int32_t num_samples, vocab_size;
     float multiplier;
     float soft_cap; /* 0: none */
+};
+
+/* out[i, ids[j]] = logits[i, j], and -infinity for all other ids: the logits of a vocabulary that is a part of another.
+ */
+struct scatter_logits_args {
+    float *out;          /* [num_samples, vocab_size] */
+    const float *logits; /* [num_samples, num_ids] */
+    const int32_t *ids;  /* [num_ids] distinct */
+    int32_t num_samples, num_ids, vocab_size;
 };
 
 /* ---- attention ---- */
@@ -771,6 +782,7 @@ typedef void experts_gate_up_function(struct backend *b, const struct experts_ga
 typedef void experts_down_function(struct backend *b, const struct experts_down_args *args);
 typedef void gather_rows_function(struct backend *b, const struct gather_rows_args *args);
 typedef void scale_logits_function(struct backend *b, const struct scale_logits_args *args);
+typedef void scatter_logits_function(struct backend *b, const struct scatter_logits_args *args);
 typedef void update_block_tables_function(struct backend *b, const struct update_block_tables_args *args);
 typedef void copy_blocks_function(struct backend *b, const struct copy_blocks_args *args);
 typedef void swap_blocks_function(struct backend *b, const struct swap_blocks_args *args, backend_stream stream);
@@ -865,6 +877,7 @@ struct backend {
     experts_down_function *experts_down;
     gather_rows_function *gather_rows;
     scale_logits_function *scale_logits;
+    scatter_logits_function *scatter_logits;
     update_block_tables_function *update_block_tables;
     copy_blocks_function *copy_blocks;
     swap_blocks_function *swap_blocks;

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "model/checkpoint/foreign_checkpoint.h"
 #include "model/families/families.h"
+#include "model/head.h"
 #include "model/quantization.h"
 
 static void add_eos(struct json_reader *r, const json_t *value, struct model_config *config)
@@ -136,13 +137,33 @@ static enum status load_generation(const char *folder, const char *generation, c
                      generation);
 }
 
-enum status model_config_load(const char *folder, const char *generation, const struct log *log,
-                              struct model_config *config, struct error *err)
+/* Of any model that quire computes, heads too. */
+static enum status load_any(const char *folder, const char *generation, const struct log *log,
+                            struct model_config *config, struct error *err)
 {
     *config = (struct model_config){.bos_token_id = -1, .generation = generation_config_none()};
     if (file_exists(folder)) return foreign_checkpoint_refuse(folder, "config.json", err);
     if (!folder_exists(folder))
         return error_set(err, STATUS_IO, "%s: no such folder; name one with config.json and *.safetensors", folder);
     enum status status = load_config(folder, log, config, err);
-    return status == STATUS_OK ? load_generation(folder, generation ? generation : "auto", log, config, err) : status;
+    return status == STATUS_OK ? load_generation(folder, generation, log, config, err) : status;
+}
+
+enum status model_config_load(const char *folder, const char *generation, const struct log *log,
+                              struct model_config *config, struct error *err)
+{
+    enum status status = load_any(folder, generation ? generation : "auto", log, config, err);
+    if (status != STATUS_OK || config->spec.head.kind == HEAD_NONE) return status;
+    return error_set(err, STATUS_INVALID,
+                     "%s: architectures names \"%s\", a head that drafts for another model and computes nothing "
+                     "alone; name that model, and this folder as what drafts for it",
+                     folder, config->architecture);
+}
+
+enum status model_config_load_drafter(const char *folder, const struct log *log, struct model_config *config,
+                                      struct error *err)
+{
+    enum status status = load_any(folder, "vllm", log, config, err);
+    if (status == STATUS_OK && config->spec.head.kind != HEAD_NONE) head_read_files(folder, &config->spec);
+    return status;
 }

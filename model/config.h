@@ -40,10 +40,15 @@ struct model_config {
  *
  * STATUS_UNSUPPORTED: another family; a key that changes the arithmetic and that the family does not read; an unknown
  * rope type, or an unknown key beside it. STATUS_INVALID: wrong types, and sizes that are absurd or contradict each
- * other (heads not a multiple of kv heads, odd head_dim). STATUS_IO: a file cannot be read; generation_config.json is a
- * folder, a named pipe or a broken symbolic link.
+ * other (heads not a multiple of kv heads, odd head_dim), and a head, which is no model of its own. STATUS_IO: a file
+ * cannot be read; generation_config.json is a folder, a named pipe or a broken symbolic link.
  */
 enum status model_config_load(const char *folder, const char *generation, const struct log *log,
                               struct model_config *config, struct error *err);
+
+/* model_config_load with "vllm" for `generation`, of a model that drafts for another. It may be a head (struct
+ * head_spec), which head_fit (head.h) then fits to its target. */
+enum status model_config_load_drafter(const char *folder, const struct log *log, struct model_config *config,
+                                      struct error *err);
 
 #endif

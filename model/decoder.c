@@ -3,15 +3,15 @@
 
 #include "model/layers/layers.h"
 
-static void embed(const struct residual_stream *s)
+void layer_embed(const struct residual_stream *s, void *out)
 {
     const struct decoder *d = s->d;
     const struct weight *positions = &d->weights->position_embedding;
-    const struct embedding_args args = {.out = s->residual,
+    const struct embedding_args args = {.out = out,
                                         .ids = d->inputs->token_ids,
                                         .last_sampled = d->last_sampled,
                                         .num_tokens = s->num_tokens,
-                                        .table = &d->weights->embedding,
+                                        .table = d->embedding,
                                         .multiplier = d->embedding_multiplier,
                                         .position_table = d->spec->names.position_embedding ? positions : NULL,
                                         .positions = d->inputs->positions,
@@ -19,28 +19,40 @@ static void embed(const struct residual_stream *s)
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
     if (d->spec->names.embedding_norm)
-        layer_norm_in_place(s, s->residual, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
+        layer_norm_in_place(s, out, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
 }
 
-static void gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
-                   int32_t size)
+void layer_gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
+                  int32_t size)
 {
-    const struct gather_rows_args args = {
-        .out = out, .x = x, .indices = indices, .num_indices = count, .size = size, .dtype = d->dtype};
+    const struct gather_rows_args args = {.out = out,
+                                          .x = x,
+                                          .out_stride = size,
+                                          .x_stride = size,
+                                          .indices = indices,
+                                          .num_indices = count,
+                                          .size = size,
+                                          .dtype = d->dtype};
     d->backend->gather_rows(d->backend, &args);
+}
+
+/* Whether the final norm is of all tokens: logits are wanted of more of them, or their states. */
+static bool keeps_all(const struct decoder *d, const struct step_shape *shape)
+{
+    return shape->num_targets > 0 || d->spec->head.kind != HEAD_NONE || serves_last_state(d);
 }
 
 /* After the attention of the last layer only the tokens that are sampled from matter, so the residual stream keeps only
  * those. Returns their attention. They are gathered in `hidden` and in the buffer of q, k and v, which are free by
- * then. With targets all tokens are kept: targets and samples together may be more rows than the buffers have. */
+ * then. Targets and samples together may be more rows than the buffers have. */
 static const void *keep_sampled(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
     const struct attention_spec *last = &d->spec->layers[d->spec->num_layers - 1].attention;
-    if (shape->all_sampled || shape->num_targets > 0) return d->act.attention;
+    if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
-    gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)attention_out_size(last));
-    gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
+    layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)attention_out_size(last));
+    layer_gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
     s->hidden = old;
@@ -49,26 +61,51 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     return d->act.qkv;
 }
 
-static void scale_logits(const struct decoder *d, int32_t num_rows)
+/* Where lm_head writes. */
+static float *own_logits(const struct decoder *d)
 {
-    const struct scale_logits_args args = {.logits = d->act.logits,
-                                           .num_samples = num_rows,
-                                           .vocab_size = d->spec->vocab_size,
-                                           .multiplier = (float)d->spec->logits_multiplier,
-                                           .soft_cap = (float)d->spec->logits_soft_cap};
-    if (args.multiplier != 1 || args.soft_cap != 0) d->backend->scale_logits(d->backend, &args);
+    return d->spec->head.maps_ids ? d->act.head_logits : d->act.logits;
+}
+
+/* What becomes of lm_head's output. */
+static void finish_logits(const struct decoder *d, int32_t num_rows)
+{
+    const int32_t num_logits = model_spec_num_logits(d->spec);
+    const struct scale_logits_args scale = {.logits = own_logits(d),
+                                            .num_samples = num_rows,
+                                            .vocab_size = num_logits,
+                                            .multiplier = (float)d->spec->logits_multiplier,
+                                            .soft_cap = (float)d->spec->logits_soft_cap};
+    const struct scatter_logits_args scatter = {.out = d->act.logits,
+                                                .logits = d->act.head_logits,
+                                                .ids = d->weights->target_ids.data,
+                                                .num_samples = num_rows,
+                                                .num_ids = num_logits,
+                                                .vocab_size = d->spec->vocab_size};
+    if (scale.multiplier != 1 || scale.soft_cap != 0) d->backend->scale_logits(d->backend, &scale);
+    if (d->spec->head.maps_ids) d->backend->scatter_logits(d->backend, &scatter);
 }
 
 static struct projection lm_head(const struct decoder *d)
 {
-    return (struct projection){.parts = {d->weights->lm_head}, .num_parts = 1};
+    return (struct projection){.parts = {*d->lm_head}, .num_parts = 1};
 }
 
 static void compute_logits(struct residual_stream *s)
 {
     const struct projection head = lm_head(s->d);
-    residual_project(s, s->d->act.logits, DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
-    scale_logits(s->d, s->num_tokens);
+    residual_project(s, own_logits(s->d), DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
+    finish_logits(s->d, s->num_tokens);
+}
+
+/* The logits of `count` tokens whose final norm is x. */
+static void compute_normed_logits(const struct decoder *d, const void *x, int32_t count)
+{
+    const struct projection head = lm_head(d);
+    const struct residual_stream rows = {.d = d, .num_tokens = count};
+    const struct matmul_input in = {.x = x};
+    layer_project(&rows, own_logits(d), DTYPE_FLOAT32, &head, &in, NULL);
+    finish_logits(d, count);
 }
 
 /* The logits of the tokens indices[count] of a pass that kept all. The final norm's output is in act.hidden, unless
@@ -76,18 +113,30 @@ static void compute_logits(struct residual_stream *s)
 static void compute_gathered_logits(const struct decoder *d, const int32_t *indices, int32_t count)
 {
     const bool normed = d->weights->final_norm.gain != NULL;
-    const struct projection head = lm_head(d);
-    const struct residual_stream rows = {.d = d, .num_tokens = count};
     void *gathered = normed ? d->act.residual : d->act.hidden;
-    gather(d, gathered, normed ? d->act.hidden : d->act.residual, indices, count, d->spec->hidden_size);
-    const struct matmul_input in = {.x = gathered};
-    layer_project(&rows, d->act.logits, DTYPE_FLOAT32, &head, &in, NULL);
-    scale_logits(d, count);
+    layer_gather(d, gathered, normed ? d->act.hidden : d->act.residual, indices, count, d->spec->hidden_size);
+    compute_normed_logits(d, gathered, count);
 }
 
 void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count)
 {
     compute_gathered_logits(d, d->inputs->target_indices + first, count);
+}
+
+/* The final norm and the logits. */
+static void finish(struct residual_stream *s, const struct step_shape *shape)
+{
+    const struct decoder *d = s->d;
+    if (!keeps_all(d, shape)) {
+        compute_logits(s);
+        return;
+    }
+    const struct matmul_input in = residual_input(s, &d->weights->final_norm, NULL);
+    head_keep_last(s, in.x);
+    if (shape->all_sampled && shape->num_targets == 0)
+        compute_normed_logits(d, in.x, shape->num_samples);
+    else if (shape->num_samples > 0)
+        compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
 }
 
 static bool cancelled(const struct decoder *d)
@@ -102,7 +151,10 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
                                 .residual = d->act.residual,
                                 .num_tokens = shape->num_tokens,
                                 .sum_multiplier = 1};
-    embed(&s);
+    if (d->spec->head.kind != HEAD_NONE)
+        head_begin(&s, shape);
+    else
+        layer_embed(&s, s.residual);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
         const bool parallel = norm_is_parallel(d->spec->layers[layer].norm_placement);
@@ -123,12 +175,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         s.sum_multiplier = d->weights->layers[layer].scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
-    if (shape->num_targets == 0) {
-        compute_logits(&s);
-    } else {
-        residual_input(&s, &d->weights->final_norm, NULL);
-        if (shape->num_samples > 0) compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
-    }
+    finish(&s, shape);
     return true;
 }
 
@@ -212,6 +259,28 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
     return allocate_host_experts(d, arena, num_tokens, err);
 }
 
+/* What a head has more than other models, and what its target keeps for it. */
+static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t num_tokens, int64_t num_entries,
+                                 struct error *err)
+{
+    const struct head_spec *own = &d->spec->head;
+    const int64_t hidden = d->spec->hidden_size, e = dtype_size(d->dtype);
+    const struct head_spec *head = d->served ? d->served : own;
+    const int64_t states = (int64_t)head->num_states * head->state_size;
+    const bool is_head = own->kind != HEAD_NONE;
+    const struct arena_request requests[] = {
+        {PURPOSE_ACTIVATIONS,
+         num_tokens * (d->served ? states
+                       : is_head ? hidden
+                                 : 0),
+         e, &d->states},
+        {PURPOSE_ACTIVATIONS, is_head ? num_tokens * (states > 2 * hidden ? states : 2 * hidden) : 0, e,
+         &d->act.head_input},
+        {PURPOSE_ACTIVATIONS, own->maps_ids ? num_entries * own->num_ids : 0, sizeof(float), &d->act.head_logits},
+    };
+    return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+}
+
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                                         struct error *err)
 {
@@ -234,6 +303,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, E * c->vocab_size, sizeof(float), &a->logits},
     };
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+    if (status == STATUS_OK) status = allocate_head(d, arena, T, E, err);
     return status == STATUS_OK ? allocate_experts(d, arena, T, err) : status;
 }
 

@@ -52,6 +52,10 @@ struct activations {
     void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
     float *logits;   /* [E, vocab_size] */
+    /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the
+     * logits of its own vocabulary [E, num_ids] */
+    void *head_input;
+    float *head_logits;
     struct expert_activations experts;
 };
 
@@ -67,7 +71,13 @@ struct decoder {
     int64_t block_table_stride, group_stride; /* from sequence to sequence, and from group to group */
     float *const *cos_sin;                    /* [num_ropes] tables of angles */
     const int32_t *last_sampled; /* [E] the last step's tokens, by sample: token id -(i + 1) stands for the i-th */
-    enum dtype dtype;            /* of activations */
+    const struct weight *embedding, *lm_head; /* of the weights, or those of a head's target */
+    const struct head_spec *served;           /* of the head that this model keeps states for; NULL: none */
+    /* Of the last step's tokens: what `served` reads, [T, num_states * state_size] dtype or, of a head, its residual
+     * stream, [T, hidden_size]; and, of a head, the target's states. */
+    void *states;
+    const void *target_states;
+    enum dtype dtype;                    /* of activations */
     const volatile sig_atomic_t *cancel; /* as in struct model_options */
     struct host_experts host_experts;    /* backend and num_layers */
     struct activations act;              /* this and the rest, also of host_experts, are set by decoder_allocate */
@@ -80,9 +90,10 @@ struct decoder {
 struct step_shape {
     int32_t num_tokens, num_seqs, num_decodes, num_drafts, num_samples, num_targets;
     int32_t max_query_len, max_seq_len;
-    bool all_sampled;             /* sample i is of token i: nothing has to be gathered */
-    bool measures_scales;         /* as in struct kv_cache */
-    const backend_event *swapped; /* as in struct swap_space; NULL: no swaps */
+    bool all_sampled;               /* sample i is of token i: nothing has to be gathered */
+    bool target_states, own_states; /* a head's tokens read these, or some the ones and some the others */
+    bool measures_scales;           /* as in struct kv_cache */
+    const backend_event *swapped;   /* as in struct swap_space; NULL: no swaps */
 };
 
 /* Allocates the activations and derives from the spec what does not change from step to step. */

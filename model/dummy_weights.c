@@ -184,7 +184,9 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, co
     if (!memory->at) return;
     if (order) fill_order(order, w.in_features);
     w.input_order = order;
-    if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
+    if (t->kind == TENSOR_IDS)
+        for (int32_t i = 0; i < t->out_features; i++) ((int32_t *)w.data)[i] = i;
+    else if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
         for (int64_t i = 0; i < t->out_features; i++)
             dtype_store((void *)w.data, weight_dtype(&w), i, t->kind != TENSOR_VECTOR);
     else

@@ -37,7 +37,8 @@ static void find_prefix(struct opening *o)
     o->prefix = tensor_prefixes[0];
     for (int i = NUM_TENSOR_PREFIXES - 1; i >= 0; i--) {
         const struct tensor_prefix *p = &tensor_prefixes[i];
-        if (is_stored(o, names->final_norm, p) && (is_stored(o, names->embedding, p) || is_stored(o, "lm_head", p)))
+        if (is_stored(o, names->final_norm, p) &&
+            (is_stored(o, names->embedding, p) || is_stored(o, "lm_head", p) || o->spec->head.kind != HEAD_NONE))
             o->prefix = *p;
     }
     if (!is_stored(o, "lm_head", &o->prefix)) o->prefix.lm_head = tensor_prefixes[0].lm_head;
@@ -134,11 +135,48 @@ static enum status make_ones(const struct opening *o, const struct tensor *t, st
     return STATUS_OK;
 }
 
+/* The target's ids, each of which the file has less its index. */
+static enum status read_ids(const struct opening *o, const struct tensor *t, const struct stored_tensor *found,
+                            const int64_t *stored, int32_t *ids)
+{
+    for (int64_t i = 0; i < t->out_features; i++) {
+        if (stored[i] < -i || stored[i] >= o->spec->vocab_size - i)
+            return error_set(o->finder.err, STATUS_INVALID,
+                             "%s: tensor \"%s\" maps id %lld to %lld, but the vocabulary has %d tokens", found->path,
+                             found->name, (long long)i, (long long)(i + stored[i]), o->spec->vocab_size);
+        ids[i] = (int32_t)(i + stored[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status find_ids(const struct opening *o, const struct tensor *t, struct weight_source *s)
+{
+    const struct finder *f = &o->finder;
+    const struct stored_tensor *found = finder_find(f, t->name);
+    if (!found || found->type != &element_types[ELEMENT_I64] || found->num_dims != 1 ||
+        found->shape[0] != t->out_features)
+        return error_set(f->err, STATUS_INVALID,
+                         "%s: there is no tensor \"%s\" of %lld elements of type I64 in the safetensors files, which "
+                         "maps the ids of the head to those of its target",
+                         f->folder, t->name, (long long)t->out_features);
+    int64_t *stored = malloc(found->bytes + 1);
+    int32_t *ids = s->owned = malloc((size_t)t->out_features * sizeof *ids);
+    enum status status = stored && ids ? STATUS_OK : out_of_memory(f);
+    if (status == STATUS_OK) status = tensor_file_read(f->file, found->data, found->bytes, stored, f->err);
+    if (status == STATUS_OK) status = read_ids(o, t, found, stored, ids);
+    free(stored);
+    s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
+    s->weight.data = ids;
+    if (status == STATUS_OK) model_weights_set(o->weights, t, &s->weight);
+    return status;
+}
+
 static enum status find_tensor(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
     const struct finder *f = &o->finder;
     if (t->kind == TENSOR_CACHE_SCALE) return find_cache_scale(o, t);
     if (t->kind == TENSOR_ONES) return make_ones(o, t, s);
+    if (t->kind == TENSOR_IDS) return find_ids(o, t, s);
     if (t->optional && !finder_find(f, t->name)) return STATUS_OK;
     enum status status = weight_source_find(f, t, s);
     if (status == STATUS_OK && t->kind == TENSOR_SCALAR) return set_scalar(o, t, s->data);
@@ -255,6 +293,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
     if (is_shared(o, t)) return true;
+    if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }
 

@@ -17,6 +17,7 @@ static enum status capture(const struct decoder *d, int32_t num_seqs, int32_t nu
                            backend_graph *out, struct error *err)
 {
     struct backend *b = d->backend;
+    const bool is_head = d->spec->head.kind != HEAD_NONE;
     const struct step_shape shape = {.num_tokens = num_seqs,
                                      .num_seqs = num_seqs,
                                      .num_decodes = num_seqs,
@@ -24,7 +25,9 @@ static enum status capture(const struct decoder *d, int32_t num_seqs, int32_t nu
                                      .num_samples = num_seqs,
                                      .max_query_len = 1,
                                      .max_seq_len = max_seq_len,
-                                     .all_sampled = true};
+                                     .all_sampled = true,
+                                     .target_states = is_head && num_drafts > 0,
+                                     .own_states = is_head && num_drafts == 0};
     enum status status = b->capture_begin(b, err);
     if (status != STATUS_OK) return status;
     decoder_forward(d, &shape);

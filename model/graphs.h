@@ -1,5 +1,7 @@
 /* Decode steps captured as graphs at start-up, so that a step costs one launch. A batch that is smaller than a captured
- * one is padded with sequences that store nothing and attend to nothing. */
+ * one is padded with sequences that store nothing and attend to nothing.
+ *
+ * A head's graphs of decodes without drafts read its own states, those of steps with drafts the target's. */
 #ifndef QUIRE_MODEL_GRAPHS_H
 #define QUIRE_MODEL_GRAPHS_H
 

@@ -57,6 +57,20 @@ static void pack_slot_mapping(struct packer *p, int64_t *destination, const stru
     }
 }
 
+/* Where each token finds its states. Padding reads row 0. */
+static void pack_state_rows(struct packer *p, const struct step_inputs *in, const struct batch *batch, int32_t padding)
+{
+    const int32_t count = batch->num_tokens, *rows = batch->state_rows;
+    const int64_t bytes = (int64_t)(count + padding) * (int64_t)sizeof *rows;
+    if (!in->target_rows || bytes == 0) return;
+    int32_t *of_target = pack_place(p, in->target_rows, bytes), *own = pack_place(p, in->own_rows, bytes);
+    for (int32_t i = 0; i < count; i++) {
+        of_target[i] = rows[i] >= 0 ? rows[i] : -1;
+        own[i] = rows[i] < 0 ? -(rows[i] + 1) : -1;
+    }
+    for (int32_t i = count; i < count + padding; i++) of_target[i] = own[i] = 0;
+}
+
 static void pack_deltas(const struct step_inputs *in, struct backend *b, struct packer *p, const struct batch *batch)
 {
     const int64_t bytes = batch->num_deltas * (int64_t)sizeof *batch->deltas;
@@ -84,6 +98,7 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
     if (batch->num_drafts > 0) pack_padded(&p, in->sampled_drafts, batch->sampled_drafts, samples, 0, 0);
     pack(&p, in->target_indices, batch->target_indices, batch->num_targets * (int64_t)sizeof *batch->target_indices);
     pack(&p, in->target_ids, batch->target_ids, batch->num_targets * (int64_t)sizeof *batch->target_ids);
+    pack_state_rows(&p, in, batch, padding);
     pack_deltas(in, b, &p, batch);
     pack(&p, in->copies, batch->copies, batch->num_copies * (int64_t)sizeof *batch->copies);
     const struct copy_many_args args = {.segments = p.segments, .count = p.count};
@@ -91,7 +106,7 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
 }
 
 enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, const struct batch_limits *limits,
-                                 int32_t num_steps, struct error *err)
+                                 int32_t num_steps, bool is_head, struct error *err)
 {
     const int64_t T = limits->max_num_tokens, S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits);
     const int64_t E = batch_max_entries(limits), groups = limits->num_groups;
@@ -109,6 +124,8 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
         {PURPOSE_STATE, limits->max_num_drafts > 0 ? E : 0, sizeof *in->sampled_drafts, &in->sampled_drafts},
         {PURPOSE_STATE, T, sizeof *in->target_indices, &in->target_indices},
         {PURPOSE_STATE, T, sizeof *in->target_ids, &in->target_ids},
+        {PURPOSE_STATE, is_head ? T : 0, sizeof *in->target_rows, &in->target_rows},
+        {PURPOSE_STATE, is_head ? T : 0, sizeof *in->own_rows, &in->own_rows},
         {PURPOSE_STATE, groups * S, sizeof *in->copies, &in->copies},
         {PURPOSE_STATE, groups * S * max_blocks, sizeof *in->deltas, &in->deltas},
     };

@@ -111,7 +111,8 @@ static enum status allocate_workspaces(struct model *m, const struct tensor_tabl
 static enum status allocate_step_memory(struct model *m, const struct tensor_table *table, struct error *err)
 {
     struct decoder *d = &m->decoder;
-    enum status status = step_inputs_allocate(&m->inputs, &m->arena, &m->options.limits, m->options.max_in_flight, err);
+    enum status status = step_inputs_allocate(&m->inputs, &m->arena, &m->options.limits, m->options.max_in_flight,
+                                              m->spec->head.kind != HEAD_NONE, err);
     if (status == STATUS_OK)
         status = kv_cache_allocate_scales(&m->cache, &m->arena, m->spec, m->options.cache_dtype, err);
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
@@ -127,13 +128,17 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
 static void init(struct model *m, struct backend *backend, const struct model_spec *spec,
                  const struct model_weights *weights, const struct model_options *options)
 {
+    const struct model_weights *used = options->copy_weights ? &m->device_weights : weights;
     *m = (struct model){.backend = backend, .spec = spec, .options = *options};
     if (m->options.max_in_flight == 0) m->options.max_in_flight = 2;
     m->decoder =
         (struct decoder){.backend = backend,
                          .cancel = options->cancel,
                          .spec = m->spec,
-                         .weights = options->copy_weights ? &m->device_weights : weights,
+                         .weights = used,
+                         .embedding = &used->embedding,
+                         .lm_head = &used->lm_head,
+                         .served = options->head,
                          .cache = &m->cache,
                          .inputs = &m->inputs,
                          .block_table_stride = batch_max_blocks(&options->limits),
@@ -256,6 +261,7 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     for (int32_t t = 0; t < tokens; t++) {
         batch->token_ids[t] = 0;
         batch->positions[t] = t;
+        batch->state_rows[t] = 0;
         for (int64_t g = 0; g < batch->limits.num_groups; g++)
             batch->slot_mapping[g * batch->limits.max_num_tokens + t] = -1;
     }
@@ -325,11 +331,16 @@ void model_destroy(struct model *m)
 void model_attach(struct model *drafter, const struct model *target)
 {
     struct device_state *s = &drafter->state;
+    const struct head_spec *head = &drafter->spec->head;
     s->block_tables = target->state.block_tables;
     s->sampling = target->state.sampling;
     s->history = target->state.history;
     drafter->sampling_needs = target->sampling_needs;
     drafter->decoder.block_tables = s->block_tables;
+    if (head->kind == HEAD_NONE) return;
+    drafter->decoder.target_states = target->decoder.states;
+    if (!head->own_embedding) drafter->decoder.embedding = target->decoder.embedding;
+    if (!head->own_lm_head) drafter->decoder.lm_head = target->decoder.lm_head;
 }
 
 /* ---- facts ---- */

@@ -102,6 +102,9 @@ enum tensor_role {
     TENSOR_EMBEDDING,
     TENSOR_POSITION_EMBEDDING,
     TENSOR_EMBEDDING_NORM,
+    TENSOR_HEAD_PROJECTION,
+    TENSOR_HEAD_STATE_NORM,
+    TENSOR_HEAD_EMBEDDING_NORM,
     TENSOR_PER_LAYER_EMBEDDING,
     TENSOR_PER_LAYER_PROJECTION,
     TENSOR_PER_LAYER_NORM,
@@ -142,6 +145,7 @@ enum tensor_role {
     TENSOR_LAYER_SCALAR,
     TENSOR_FINAL_NORM,
     TENSOR_LM_HEAD,
+    TENSOR_TARGET_IDS,
     TENSOR_K_SCALE,
     TENSOR_V_SCALE,
     NUM_TENSOR_ROLES
@@ -278,17 +282,20 @@ enum { HEAD_MAX_STATES = 3 };
 struct head_spec {
     enum head_kind kind;
     int32_t num_states, state_size;        /* of a token of the target: how many, and elements of one */
-    int32_t state_layers[HEAD_MAX_STATES]; /* EAGLE3: of the target, counted from 0 */
+    int32_t state_layers[HEAD_MAX_STATES]; /* EAGLE3: of the target, counted from 0; -1: head_fit chooses them */
     bool state_first;                      /* MTP */
     bool own_embedding, own_lm_head;       /* else the target's */
     bool maps_ids;                         /* EAGLE3: its vocabulary is a part of the target's: d2t */
+    int32_t num_ids;                       /* with maps_ids: of that part, the rows of lm_head */
 };
 
 /* What the file calls tensors, where families differ, without ".weight". `layers` is what comes before the number of a
- * layer: "model.layers". The names below it are what follows the number. In the module `attention` are q_proj, k_proj,
+ * layer: "model.layers", and the first is number first_layer; of an only_layer no number follows. The names below it
+ * are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
- * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm.
+ * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm. The names
+ * head_... are those of a head (struct head_spec); head_embedding_norm is MTP's.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
@@ -307,7 +314,10 @@ struct head_spec {
 struct tensor_names {
     const char *embedding, *final_norm, *lm_head;
     const char *position_embedding, *embedding_norm;
+    const char *head_projection, *head_state_norm, *head_embedding_norm, *target_ids;
     const char *layers;
+    int32_t first_layer;
+    bool only_layer;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
     const char *attention, *o, *q_norm, *k_norm, *output_gate, *sinks;
@@ -352,6 +362,18 @@ struct model_spec {
     struct head_spec head;                      /* HEAD_NONE: the model stands alone */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
+
+/* The vocabulary of lm_head. */
+static inline int32_t model_spec_num_logits(const struct model_spec *spec)
+{
+    return spec->head.maps_ids ? spec->head.num_ids : spec->vocab_size;
+}
+
+/* Whether q, k and v of the layer read [embedding, state]. */
+static inline bool layer_reads_embedding(const struct model_spec *spec, int32_t layer)
+{
+    return spec->head.kind == HEAD_EAGLE3 && layer == 0;
+}
 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {

@@ -29,6 +29,21 @@ static bool samples_first_tokens(const struct batch *batch)
     return true;
 }
 
+/* Which states the tokens of a head's batch read; of other models' none. */
+struct state_use {
+    bool target, own;
+};
+
+static struct state_use states_of(const struct model *m, const struct batch *batch)
+{
+    struct state_use use = {0};
+    for (int32_t i = 0; i < batch->num_tokens && m->spec->head.kind != HEAD_NONE; i++) {
+        use.target |= batch->state_rows[i] >= 0;
+        use.own |= batch->state_rows[i] < 0;
+    }
+    return use;
+}
+
 /* The graph that computes the batch, or NULL. It computes logits of all tokens. Graphs neither wait for swaps nor
  * measure scales. */
 static const struct decode_graph *find_graph(const struct model *m, const struct batch *batch)
@@ -36,11 +51,15 @@ static const struct decode_graph *find_graph(const struct model *m, const struct
     if (batch->num_decodes != batch->num_seqs || !samples_first_tokens(batch) || swap_is_needed(batch) ||
         m->cache.measure_scales)
         return NULL;
-    return decode_graphs_find(batch->num_drafts > 0 ? &m->draft_graphs : &m->graphs, batch->num_seqs);
+    const struct state_use use = states_of(m, batch);
+    if ((use.target && use.own) || (use.own && batch->num_drafts > 0)) return NULL;
+    const bool drafts = batch->num_drafts > 0 || use.target;
+    return decode_graphs_find(drafts ? &m->draft_graphs : &m->graphs, batch->num_seqs);
 }
 
 static struct step_shape shape_of(const struct model *m, const struct batch *batch)
 {
+    const struct state_use use = states_of(m, batch);
     return (struct step_shape){
         .num_tokens = batch->num_tokens,
         .num_seqs = batch->num_seqs,
@@ -51,6 +70,8 @@ static struct step_shape shape_of(const struct model *m, const struct batch *bat
         .max_query_len = batch->max_query_len,
         .max_seq_len = batch->max_seq_len,
         .all_sampled = batch->num_samples == batch->num_tokens && samples_first_tokens(batch),
+        .target_states = use.target,
+        .own_states = use.own,
         .measures_scales = m->cache.measure_scales,
         .swapped = swap_is_needed(batch) ? m->swap.swapped : NULL,
     };

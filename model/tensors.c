@@ -9,9 +9,9 @@
 /* A layer has 14 matrices and gains, each with a bias; or, with 4 scalars in place of a gate and its bias, 2 tensors
  * more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of its cache; and, with experts,
  * a router with two biases, scales and a shared gate, and 4 norms. An expert has 3 matrices and their biases.
- * Embedding, learned positions, 3 tensors of per-layer embeddings, and, with biases, embedding norm, final norm and
- * lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 11 };
+ * Embedding, learned positions, 3 tensors of per-layer embeddings, a head's projection and ids, and, with biases,
+ * embedding norm, final norm, a head's norms and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -65,6 +65,18 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
     va_end(args);
 }
 
+/* The name of a layer. */
+static struct tensor_name layer_name(const struct model_spec *spec, int32_t layer)
+{
+    const struct tensor_names *names = &spec->names;
+    struct tensor_name name;
+    if (names->only_layer)
+        snprintf(name.text, sizeof name.text, "%s", names->layers);
+    else
+        snprintf(name.text, sizeof name.text, "%s.%d", names->layers, names->first_layer + layer);
+    return name;
+}
+
 /* The name of a module in a layer's attention. */
 static struct tensor_name in_attention(const struct model_spec *spec, const char *name)
 {
@@ -78,15 +90,15 @@ static void add_gain(struct tensor_table *table, const struct model_spec *spec, 
                      const char *name, bool has_bias)
 {
     struct tensor t = *gain;
-    struct tensor_name module;
+    char module[2 * sizeof(struct tensor_name)];
     if (t.layer >= 0)
-        snprintf(module.text, sizeof module.text, "%s.%d.%s", spec->names.layers, t.layer, name);
+        snprintf(module, sizeof module, "%s.%s", layer_name(spec, t.layer).text, name);
     else
-        snprintf(module.text, sizeof module.text, "%s", name);
+        snprintf(module, sizeof module, "%s", name);
     t.kind = spec->no_gains || gain->kind == TENSOR_ONES ? TENSOR_ONES : TENSOR_GAIN;
-    add(table, &t, "%s.weight", module.text);
+    add(table, &t, "%s.weight", module);
     t.kind = TENSOR_BIAS;
-    if (has_bias) add(table, &t, "%s.bias", module.text);
+    if (has_bias) add(table, &t, "%s.bias", module);
 }
 
 /* A norm of the residual stream, or of what is added to it. */
@@ -100,15 +112,15 @@ static void add_norm(struct tensor_table *table, const struct model_spec *spec, 
 static void add_matrix(struct tensor_table *table, const struct model_spec *spec, const struct tensor *matrix,
                        const char *module, bool has_bias)
 {
-    const char *layers = spec->names.layers;
+    const struct tensor_name layer = layer_name(spec, matrix->layer);
     struct tensor t = *matrix;
     t.transposed = spec->transposed;
-    add(table, &t, "%s.%d.%s.weight", layers, matrix->layer, module);
+    add(table, &t, "%s.%s.weight", layer.text, module);
     if (!has_bias) return;
     struct tensor bias = *matrix;
     bias.kind = TENSOR_BIAS;
     bias.in_features = 0;
-    add(table, &bias, "%s.%d.%s.bias", layers, matrix->layer, module);
+    add(table, &bias, "%s.%s.bias", layer.text, module);
 }
 
 static void add_qk_norms(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -141,7 +153,7 @@ static void add_v_norm(struct tensor_table *table, const struct model_spec *spec
                                 .kind = TENSOR_ONES,
                                 .layer = layer,
                                 .out_features = attention_v_head_size(&spec->layers[layer].attention)};
-    add(table, &ones, "%s.%d.%s.weight", spec->names.layers, layer, in_attention(spec, "v_norm").text);
+    add(table, &ones, "%s.%s.weight", layer_name(spec, layer).text, in_attention(spec, "v_norm").text);
 }
 
 /* q, k and v; q alone where the layer reads another's K and V. */
@@ -150,7 +162,7 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     const struct attention_spec *a = &spec->layers[layer].attention;
     const int64_t q_size = attention_q_size(a), k_size = attention_k_size(a), v_size = attention_v_size(a);
     struct tensor qkv = {.layer = layer,
-                         .in_features = spec->hidden_size,
+                         .in_features = spec->hidden_size * (layer_reads_embedding(spec, layer) ? 2 : 1),
                          .merged = MERGED_QKV,
                          .num_parts = a->output_gate ? 4 : 3,
                          .merged_rows = attention_qkv_size(a)};
@@ -182,7 +194,7 @@ static void add_attention(struct tensor_table *table, const struct model_spec *s
     if (a->v_norm) add_v_norm(table, spec, layer);
     const struct tensor sinks = {
         .role = TENSOR_SINKS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = a->num_heads};
-    if (a->sinks) add(table, &sinks, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, spec->names.sinks).text);
+    if (a->sinks) add(table, &sinks, "%s.%s", layer_name(spec, layer).text, in_attention(spec, spec->names.sinks).text);
     const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = out_size};
     add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, a->o_bias);
 }
@@ -194,7 +206,7 @@ static void add_xielu(struct tensor_table *table, const struct model_spec *spec,
     for (int i = 0; i < 4; i++) {
         scalar.role = (enum tensor_role)(TENSOR_XIELU_BETA + i);
         scalar.optional = i < 2; /* no training changes these */
-        add(table, &scalar, "%s.%d.mlp.act_fn.%s", spec->names.layers, layer, names[i]);
+        add(table, &scalar, "%s.mlp.act_fn.%s", layer_name(spec, layer).text, names[i]);
     }
 }
 
@@ -254,11 +266,11 @@ static void add_expert_matrix(struct tensor_table *table, const struct model_spe
         add_matrix(table, spec, matrix, module, has_bias);
         return;
     }
-    add(table, matrix, "%s.%d.%s", spec->names.layers, matrix->layer, name);
+    add(table, matrix, "%s.%s", layer_name(spec, matrix->layer).text, name);
     if (!has_bias) return;
     bias.kind = TENSOR_BIAS;
     bias.in_features = 0;
-    add(table, &bias, "%s.%d.%s_bias", spec->names.layers, matrix->layer, name);
+    add(table, &bias, "%s.%s_bias", layer_name(spec, matrix->layer).text, name);
 }
 
 static void add_expert(struct tensor_table *table, const struct model_spec *spec, int32_t layer, int32_t expert)
@@ -303,7 +315,7 @@ static void add_own_norms(struct tensor_table *table, const struct model_spec *s
                                 .layer = layer,
                                 .out_features = spec->hidden_size,
                                 .multiplier = 1 / sqrtf((float)spec->hidden_size)};
-    add(table, &gain, "%s.%d.router.scale", spec->names.layers, layer);
+    add(table, &gain, "%s.router.scale", layer_name(spec, layer).text);
     add_norm(table, spec, layer, TENSOR_EXPERTS_NORM, "pre_feedforward_layernorm_2");
     add_norm(table, spec, layer, TENSOR_POST_EXPERTS_NORM, "post_feedforward_layernorm_2");
     add_norm(table, spec, layer, TENSOR_POST_SHARED_NORM, "post_feedforward_layernorm_1");
@@ -316,10 +328,10 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     struct tensor t = {.role = TENSOR_ROUTER, .layer = layer, .out_features = n, .in_features = spec->hidden_size};
     add_matrix(table, spec, &t, spec->names.router, e->router_bias);
     const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
-    if (e->choice_bias) add(table, &bias, "%s.%d.%s", spec->names.layers, layer, spec->names.choice_bias);
+    if (e->choice_bias) add(table, &bias, "%s.%s", layer_name(spec, layer).text, spec->names.choice_bias);
     const struct tensor scales = {
         .role = TENSOR_EXPERT_SCALES, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
-    if (e->expert_scales) add(table, &scales, "%s.%d.router.per_expert_scale", spec->names.layers, layer);
+    if (e->expert_scales) add(table, &scales, "%s.router.per_expert_scale", layer_name(spec, layer).text);
     if (e->own_norms) add_own_norms(table, spec, layer);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_SHARED_GATE, t.out_features = 1;
@@ -353,15 +365,15 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     if (spec->per_layer_size) add_per_layer(table, spec, layer);
     const struct tensor scalar = {
         .role = TENSOR_LAYER_SCALAR, .kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
-    if (spec->layer_scalars) add(table, &scalar, "%s.%d.layer_scalar", names->layers, layer);
+    if (spec->layer_scalars) add(table, &scalar, "%s.layer_scalar", layer_name(spec, layer).text);
 }
 
 static void add_cache_scales(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     struct tensor scale = {.role = TENSOR_K_SCALE, .kind = TENSOR_CACHE_SCALE, .layer = layer, .optional = true};
-    add(table, &scale, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "k_scale").text);
+    add(table, &scale, "%s.%s", layer_name(spec, layer).text, in_attention(spec, "k_scale").text);
     scale.role = TENSOR_V_SCALE;
-    add(table, &scale, "%s.%d.%s", spec->names.layers, layer, in_attention(spec, "v_scale").text);
+    add(table, &scale, "%s.%s", layer_name(spec, layer).text, in_attention(spec, "v_scale").text);
 }
 
 static void set_scheme(struct tensor *t, const struct model_spec *spec)
@@ -392,7 +404,7 @@ static void add_embeddings(struct tensor_table *table, const struct model_spec *
     const struct tensor_names *names = &spec->names;
     struct tensor t = {
         .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
-    add(table, &t, "%s.weight", names->embedding);
+    if (spec->head.kind == HEAD_NONE || spec->head.own_embedding) add(table, &t, "%s.weight", names->embedding);
     t.role = TENSOR_POSITION_EMBEDDING;
     t.out_features = spec->max_position_embeddings + spec->position_offset;
     if (names->position_embedding) add(table, &t, "%s.weight", names->position_embedding);
@@ -400,10 +412,26 @@ static void add_embeddings(struct tensor_table *table, const struct model_spec *
     if (spec->per_layer_size) add_per_layer_inputs(table, spec);
 }
 
+/* What makes a head's input. */
+static void add_head_input(struct tensor_table *table, const struct model_spec *spec)
+{
+    const struct head_spec *head = &spec->head;
+    const struct tensor_names *names = &spec->names;
+    const int64_t hidden = spec->hidden_size, states = (int64_t)head->num_states * head->state_size;
+    const struct tensor t = {.role = TENSOR_HEAD_PROJECTION,
+                             .layer = -1,
+                             .out_features = hidden,
+                             .in_features = head->kind == HEAD_MTP ? hidden + states : states};
+    if (head->kind == HEAD_NONE) return;
+    if (head->kind == HEAD_MTP) add_norm(table, spec, -1, TENSOR_HEAD_EMBEDDING_NORM, names->head_embedding_norm);
+    add_norm(table, spec, -1, TENSOR_HEAD_STATE_NORM, names->head_state_norm);
+    add(table, &t, "%s.weight", names->head_projection);
+}
+
 static void add_lm_head(struct tensor_table *table, const struct model_spec *spec)
 {
-    struct tensor t = {
-        .role = TENSOR_LM_HEAD, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
+    const int32_t rows = model_spec_num_logits(spec);
+    struct tensor t = {.role = TENSOR_LM_HEAD, .layer = -1, .out_features = rows, .in_features = spec->hidden_size};
     add(table, &t, "%s.weight", spec->names.lm_head);
     t.kind = TENSOR_BIAS;
     t.in_features = 0;
@@ -417,9 +445,13 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     add_embeddings(table, spec);
+    add_head_input(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
     add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
-    if (!tied) add_lm_head(table, spec);
+    if (!tied && (spec->head.kind == HEAD_NONE || spec->head.own_lm_head)) add_lm_head(table, spec);
+    const struct tensor ids = {
+        .role = TENSOR_TARGET_IDS, .kind = TENSOR_IDS, .layer = -1, .out_features = spec->head.num_ids};
+    if (spec->head.maps_ids) add(table, &ids, "%s", spec->names.target_ids);
     for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);
     for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);
     return STATUS_OK;

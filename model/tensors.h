@@ -11,14 +11,16 @@
 #include "model/model_spec.h"
 
 /* ONES is a gain that no file holds, since all of it is 1. A vector is float32 in memory, whatever the file has. A
- * scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache scale is the scalar of an fp8
- * KV cache: no weight, it has no elements here. */
+ * IDS are token ids of the target: int64 in the file, each less its index; int32 in memory, where their type is called
+ * float32, which has as many bytes. A scalar is one number, which the host reads: in the file its shape is [] or [1]. A
+ * cache scale is the scalar of an fp8 KV cache: no weight, it has no elements here. */
 enum tensor_kind {
     TENSOR_MATRIX,
     TENSOR_BIAS,
     TENSOR_GAIN,
     TENSOR_ONES,
     TENSOR_VECTOR,
+    TENSOR_IDS,
     TENSOR_SCALAR,
     TENSOR_CACHE_SCALE
 };

@@ -60,6 +60,9 @@ static const struct {
 } places[NUM_TENSOR_ROLES] = {
     [TENSOR_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, embedding)},
     [TENSOR_POSITION_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, position_embedding)},
+    [TENSOR_HEAD_PROJECTION] = {PLACE_MATRIX, offsetof(struct model_weights, head_projection)},
+    [TENSOR_HEAD_STATE_NORM] = {PLACE_NORM, offsetof(struct model_weights, head_state_norm)},
+    [TENSOR_HEAD_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, head_embedding_norm)},
     [TENSOR_EMBEDDING_NORM] = {PLACE_NORM, offsetof(struct model_weights, embedding_norm)},
     [TENSOR_PER_LAYER_EMBEDDING] = {PLACE_MATRIX, offsetof(struct model_weights, per_layer_embedding)},
     [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
@@ -96,6 +99,7 @@ static const struct {
     [TENSOR_POST_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_per_layer_norm)},
     [TENSOR_FINAL_NORM] = {PLACE_NORM, offsetof(struct model_weights, final_norm)},
     [TENSOR_LM_HEAD] = {PLACE_MATRIX, offsetof(struct model_weights, lm_head)},
+    [TENSOR_TARGET_IDS] = {PLACE_VECTOR, offsetof(struct model_weights, target_ids)},
 };
 
 /* `place` with the gain or bias of a norm, or another vector. */
@@ -220,7 +224,8 @@ bool model_weights_converts(const struct model_spec *spec, const struct tensor *
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    return t->kind == TENSOR_ONES || model_weights_converts(spec, t) ? DTYPE_FLOAT32 : spec->dtype;
+    return t->kind == TENSOR_ONES || t->kind == TENSOR_IDS || model_weights_converts(spec, t) ? DTYPE_FLOAT32
+                                                                                              : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)

@@ -68,15 +68,18 @@ struct model_weights {
     struct weight embedding;           /* [vocab_size, hidden_size] */
     struct weight position_embedding;  /* [max_position_embeddings + position_offset, hidden_size]; data NULL: none */
     struct norm_params embedding_norm; /* [hidden_size] */
-    struct weight per_layer_embedding; /* [per_layer_vocab_size, num_layers * per_layer_size] */
-    struct projection per_layer_projection; /* [num_layers * per_layer_size, hidden_size] */
-    struct norm_params per_layer_norm;      /* [per_layer_size] */
-    struct weight lm_head;                  /* [vocab_size, hidden_size]; the embedding where they are tied */
-    struct norm_params final_norm;          /* [hidden_size] */
-    struct layer_weights *layers;           /* [num_layers] */
-    struct weight *experts;                 /* those of all layers, three for each expert */
-    int64_t bytes;                          /* of all weights, a tied one counted once */
-    int64_t expert_bytes;                   /* of these, those of matrices and biases of experts */
+    struct weight head_projection; /* of a head, as the next two: [hidden_size, of states, or of state and embedding] */
+    struct norm_params head_state_norm, head_embedding_norm; /* [hidden_size] */
+    struct weight per_layer_embedding;                       /* [per_layer_vocab_size, num_layers * per_layer_size] */
+    struct projection per_layer_projection;                  /* [num_layers * per_layer_size, hidden_size] */
+    struct norm_params per_layer_norm;                       /* [per_layer_size] */
+    struct weight lm_head;           /* [vocab_size, hidden_size]; the embedding where they are tied */
+    struct norm_params final_norm;   /* [hidden_size] */
+    struct weight_vector target_ids; /* [head.num_ids] int32 (TENSOR_IDS) */
+    struct layer_weights *layers;    /* [num_layers] */
+    struct weight *experts;          /* those of all layers, three for each expert */
+    int64_t bytes;                   /* of all weights, a tied one counted once */
+    int64_t expert_bytes;            /* of these, those of matrices and biases of experts */
     int32_t host_expert_layers; /* the experts of the first so many layers stay in host memory when the rest is copied
                                    to a device (device_weights.h) */
     /* Tables of which a step reads a few rows, the embedding unless it is lm_head, too, and per-layer embeddings, are

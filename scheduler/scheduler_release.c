@@ -87,7 +87,6 @@ static void swap_out(struct scheduler *s, struct batch *batch, struct request *r
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
         release_state_index(s, seq);
-        seq->num_drafts = 0;
         seq->status = SEQUENCE_SWAPPED;
     }
     request->num_preemptions++;

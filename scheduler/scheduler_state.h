@@ -12,15 +12,15 @@
  * All of them may read every field. struct scheduler says which file writes which of its fields. In requests and
  * sequences, request_queue.c writes the places in queues, block_manager.c what follows from the blocks that a sequence
  * holds (tables, num_writable, num_hashed, prefix, num_uploaded, retry_gains; num_computed and num_cached where it
- * starts, forks or ends), and these files the rest:
+ * starts, forks, is rolled back or ends), and these files the rest:
  *
  *     scheduler.c           arrival, priority, cache_salt; num_drafts, and the drafts among the tokens; when it
  *                           collects: tokens, num_tokens, num_pending, stop_token, stalled, the rows of prompt_logprobs
- *     scheduler_choose.c    num_computed
+ *     scheduler_choose.c    num_computed; num_drafts, of a run
  *     scheduler_admit.c     when a request starts: leader, state_index, num_cached
  *     scheduler_request.c   cache_namespace; when a sequence starts: status, and leader at a fork
  *     scheduler_release.c   when something stops: status, leader, state_index, finish_reason, num_preemptions, stalled,
- *                           retry_gains
+ *                           retry_gains, num_drafts
  *     scheduler_beams.c     all that a beam takes over from another
  *     scheduler_layout.c    last_step, pending_sample, num_pending, num_uploaded, prompt_logprobs->num_submitted
  *
@@ -179,9 +179,8 @@ void scheduler_fork(struct scheduler *s, struct sequence *leader);
 
 /* ---- scheduler_choose.c ---- */
 
-/* Plans the next tokens of all running requests, by rank, with their drafts if there are blocks for
- * these, too. Returns the blocks that must be free for
- * them; if enough are, it may be a few more than that. */
+/* Plans the next tokens of all running requests, by rank, with their drafts if there are blocks for these, too. Returns
+ * the blocks that must be free for them; if enough are, it may be a few more than that. */
 int32_t scheduler_plan_running(struct scheduler *s);
 /* Preempts requests until the plan of the others fits into the free blocks. */
 void scheduler_make_room(struct scheduler *s, struct batch *batch, int32_t needed);

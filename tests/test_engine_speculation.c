@@ -15,7 +15,7 @@
 #include "tests/support/run.h"
 #include "tests/support/temp_folder.h"
 
-enum { VOCABULARY = 320, MAX_MODEL_LEN = 200, OUTPUT_TOKENS = 40, BEYOND = 12, MAX_ANSWERS = 3, MAX_REQUESTS = 24 };
+enum { VOCABULARY = 320, MAX_MODEL_LEN = 200, OUTPUT_TOKENS = 40, BEYOND = 12, MAX_ANSWERS = 3, MAX_REQUESTS = 26 };
 
 /* ---- the requests ---- */
 
@@ -107,7 +107,15 @@ static int32_t make_params(struct sampling_params params[MAX_REQUESTS])
     params[21].presence_penalty = 0.3;
     params[22] = greedy(); /* one token again and again, which every drafter foresees */
     assert_true(sampling_params_add_logit_bias(&params[22], (struct logit_bias){7, 100}));
-    return 23;
+    for (int32_t i = 23; i < 25; i++) { /* the same as text: "((((" */
+        assert_true(sampling_params_add_logit_bias(&params[i], (struct logit_bias){7, 100}));
+        params[i].best_of = 2;
+        params[i].max_tokens = 6;
+    }
+    stop_at(&params[23], "(((((", NULL);
+    stop_at(&params[24], "(", NULL);
+    params[24].min_tokens = 3;
+    return 25;
 }
 
 static void free_params(struct sampling_params *params, int32_t count)
@@ -235,34 +243,19 @@ static void finished(struct drafter *d, const struct sequence *seq)
 
 /* ---- a run ---- */
 
-struct setting {
-    const char *name;
-    int32_t block_size, max_num_seqs, max_num_batched_tokens, num_blocks;
-    bool caching;
-    enum preemption_mode preemption_mode;
-};
-
-static struct engine_options options_of(const char *folder, const struct setting *s)
+static struct engine_options options_of(const char *folder, const struct run_variant *v)
 {
     static char path[512];
-    struct engine_options o = run_options(folder, path, sizeof path);
+    struct engine_options o = run_variant_options(folder, MAX_MODEL_LEN, v, path, sizeof path);
     o.skip_tokenizer = false;
-    o.max_model_len = MAX_MODEL_LEN;
-    o.block_size = s->block_size;
-    o.max_num_seqs = s->max_num_seqs;
-    o.max_num_batched_tokens = s->max_num_batched_tokens;
-    o.num_gpu_blocks_override = s->num_blocks;
-    o.enable_prefix_caching = s->caching;
-    o.preemption_mode = s->preemption_mode;
-    o.speculative = speculative_config_default();
     return o;
 }
 
 /* Prompts 2 and 4 are the same, and 9 begins with the first 64 tokens of prompt 3. */
 static struct run_prompt *make_prompts(void)
 {
-    static const int32_t lengths[MAX_REQUESTS] = {1, 7, 33, 70, 33, 15, 16, 17, 64, 100, 2, 48,
-                                                  5, 9, 31, 32, 30, 8,  24, 12, 40, 3,   6, 11};
+    static const int32_t lengths[MAX_REQUESTS] = {1, 7,  33, 70, 33, 15, 16, 17, 64, 100, 2,  48, 5,
+                                                  9, 31, 32, 30, 8,  24, 12, 40, 3,  6,   11, 9,  4};
     struct run_prompt *prompts = run_random_prompts(lengths, MAX_REQUESTS, VOCABULARY, 7);
     memcpy((void *)prompts[4].ids, prompts[2].ids, 33 * sizeof(int32_t));
     memcpy((void *)prompts[9].ids, prompts[3].ids, 64 * sizeof(int32_t));
@@ -299,7 +292,7 @@ static struct result *result_create(struct engine *e)
 
 static struct result *run_plain(const char *folder, const struct sampling_params *params, int32_t count)
 {
-    const struct setting plain = {"plain", 16, 16, 512, 0, false, PREEMPTION_AUTO};
+    const struct run_variant plain = {"plain", 16, 16, 512, 0, false, 0, PREEMPTION_AUTO};
     struct engine_options o = options_of(folder, &plain);
     struct result *r = result_create(run_engine(&o));
     run(r, params, count);
@@ -378,6 +371,8 @@ static void open_model(struct models *m, const char *checkpoint)
     m->count = make_params(m->params);
     m->plain = run_plain(m->folder.path, m->params, m->count);
     m->longer = run_longer(m->folder.path, m->params, m->count);
+    assert_int_equal(m->plain->answers[23][0].num_tokens, 5);
+    assert_int_equal(m->plain->answers[24][0].num_tokens, 3);
 }
 
 static void close_model(struct models *m)
@@ -396,7 +391,7 @@ static int32_t num_sequences(const struct models *m)
     return count;
 }
 
-static void check_manner(const struct models *m, const struct setting *s, enum manner manner, bool fixed)
+static void check_manner(const struct models *m, const struct run_variant *s, enum manner manner, bool fixed)
 {
     static const char *const names[] = {"right", "wrong", "mixed"};
     struct engine_options o = options_of(m->folder.path, s);
@@ -427,18 +422,18 @@ static void check_manner(const struct models *m, const struct setting *s, enum m
     engine_destroy(e);
 }
 
-static const struct setting settings[] = {
-    {"batched", 16, 16, 512, 0, true, PREEMPTION_AUTO},
-    {"no cache", 32, 16, 512, 0, false, PREEMPTION_AUTO},
-    {"few sequences, chunks of 20", 8, 4, 20, 0, true, PREEMPTION_AUTO},
-    {"computed again", 8, 16, 512, 40, true, PREEMPTION_RECOMPUTE},
-    {"computed again, no cache, chunks of 40", 8, 16, 40, 40, false, PREEMPTION_RECOMPUTE},
-    {"swapped", 8, 16, 512, 40, true, PREEMPTION_SWAP},
-    {"swapped, no cache, chunks of 40", 8, 16, 40, 40, false, PREEMPTION_SWAP},
+static const struct run_variant settings[] = {
+    {"batched", 16, 16, 512, 0, true, 0, PREEMPTION_AUTO},
+    {"no cache", 32, 16, 512, 0, false, 1, PREEMPTION_AUTO},
+    {"few sequences, chunks of 20", 8, 4, 20, 0, true, 0, PREEMPTION_AUTO},
+    {"computed again", 8, 16, 512, 40, true, 0, PREEMPTION_RECOMPUTE},
+    {"computed again, no cache, chunks of 40", 8, 16, 40, 40, false, 0, PREEMPTION_RECOMPUTE},
+    {"swapped", 8, 16, 512, 40, true, 0, PREEMPTION_SWAP},
+    {"swapped, no cache, chunks of 40", 8, 16, 40, 40, false, 0, PREEMPTION_SWAP},
 };
 
 /* The drafters that the engine makes itself. The draft model is the target once more, so that it is right. */
-static void check_method(const struct models *m, enum draft_method method, const struct setting *s)
+static void check_method(const struct models *m, enum draft_method method, const struct run_variant *s)
 {
     struct engine_options o = options_of(m->folder.path, s);
     o.speculative.method = method;
@@ -457,13 +452,20 @@ static void check_method(const struct models *m, enum draft_method method, const
     free_result(r);
 }
 
+/* A sanitizer sees enough in the settings with little memory. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static const bool thorough = false;
+#else
+static const bool thorough = true;
+#endif
+
 /* Of the models that are not the first, those where most happens. */
 static void check_model(const char *checkpoint, bool all, int32_t num_groups)
 {
     struct models m = {0};
     open_model(&m, checkpoint);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        struct setting s = settings[i];
+        struct run_variant s = settings[i];
         if (!all && s.num_blocks == 0) continue;
         s.num_blocks *= num_groups;
         check_method(&m, DRAFT_MODEL, &s);
@@ -477,7 +479,7 @@ static void check_model(const char *checkpoint, bool all, int32_t num_groups)
 static void test_full_attention(void **state)
 {
     (void)state;
-    check_model("mha", true, 1);
+    check_model("mha", thorough, 1);
 }
 
 static void test_windows(void **state)
@@ -545,7 +547,7 @@ static void test_no_room(void **state)
 {
     (void)state;
     struct models m = {0};
-    const struct setting narrow = {"one token", 16, 1, 1, 0, false, PREEMPTION_AUTO};
+    const struct run_variant narrow = {"one token", 16, 1, 1, 0, false, 0, PREEMPTION_AUTO};
     open_model(&m, "mha");
     struct engine_options o = options_of(m.folder.path, &narrow);
     o.speculative.method = DRAFT_NGRAM;

@@ -736,8 +736,7 @@ static bool has_gated_mlp(const struct model_spec *spec)
     return false;
 }
 
-/* A backend with fused operations, in the layers that allow them: for decodes only, for prefills too, and for runs,
- * whose attention is not fused. */
+/* A backend with fused operations, in the layers that allow them: for decodes only, for prefills too, and for runs. */
 static void test_logits_of_fused_operations(void **state)
 {
     (void)state;

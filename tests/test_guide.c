@@ -1,5 +1,5 @@
 /* models/guide, the chat model that ships: its prompts and answers are those of transformers (and its logits, in
- * test_golden), and a conversation computes only what is new. */
+ * test_golden), a conversation computes only what is new, and its draft model knows its answers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,10 +36,16 @@ static void unload(struct questions *q)
     json_decref(q->root);
 }
 
-static struct engine *guide_engine(void)
+/* With the draft model that ships with it, or without drafts. */
+static struct engine *guide_engine(bool with_drafts)
 {
     char path[512];
     struct engine_options o = run_options(QUIRE_GUIDE, path, sizeof path);
+    if (with_drafts) {
+        o.speculative.method = DRAFT_MODEL;
+        snprintf(o.speculative.model, sizeof o.speculative.model, "%s/draft", QUIRE_GUIDE);
+        o.fixed_drafts = true;
+    }
     o.skip_tokenizer = false;
     o.kv_cache_space = 0.5;
     o.max_num_seqs = 64;
@@ -88,11 +94,9 @@ static void test_prompts(void **state)
 }
 
 /* The engine gives the greedy answers, token for token. */
-static void test_answers(void **state)
+static void check_answers(struct engine *e)
 {
-    (void)state;
     struct questions q;
-    struct engine *e = guide_engine();
     load(&q);
     const int32_t n = q.golden.num_cases;
     struct run_prompt *prompts = calloc((size_t)n, sizeof *prompts);
@@ -117,10 +121,29 @@ static void test_answers(void **state)
         assert_null(strstr(run.answers[i].text.data, "<|")); /* no special token is shown */
     }
     run_free(&run);
-    engine_destroy(e);
     free(prompts);
     free(expected);
     unload(&q);
+}
+
+static void test_answers(void **state)
+{
+    (void)state;
+    struct engine *e = guide_engine(false);
+    check_answers(e);
+    engine_destroy(e);
+}
+
+/* Its draft model says what it says. The drafts behind the end of an answer are wrong. */
+static void test_draft_model_agrees(void **state)
+{
+    (void)state;
+    struct engine *e = guide_engine(true);
+    struct scheduler_stats stats;
+    check_answers(e);
+    engine_stats(e, &stats);
+    assert_true(stats.runs > 0 && stats.drafts_accepted > 4 * stats.runs);
+    engine_destroy(e);
 }
 
 struct answer {
@@ -185,7 +208,7 @@ static void test_conversation_computes_what_is_new(void **state)
     (void)state;
     static const char *const questions[] = {"hello", "What is a block?", "tell me more", "what is 3 + 4?",
                                             "What is copy-on-write?"};
-    struct engine *e = guide_engine();
+    struct engine *e = guide_engine(false);
     struct token_list ids = {0};
     struct sampling_params params;
     json_t *messages = json_array();
@@ -208,7 +231,7 @@ static void test_conversation_computes_what_is_new(void **state)
 static void test_stop_strings(void **state)
 {
     (void)state;
-    struct engine *e = guide_engine();
+    struct engine *e = guide_engine(false);
     const struct tokenizer *t = engine_info(e)->tokenizer;
     static const char question[] = "What is a block table?";
     json_t *messages = json_array();
@@ -251,11 +274,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_draft_model_agrees),
         cmocka_unit_test(test_conversation_computes_what_is_new),
         cmocka_unit_test(test_stop_strings),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_draft_model_agrees),
         cmocka_unit_test(test_conversation_computes_what_is_new),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

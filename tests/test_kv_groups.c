@@ -428,7 +428,7 @@ static void slots_are_packed_by_group(void **state)
     struct batch batch;
     assert_int_equal(backend_open("cpu", 1, &b, &err), STATUS_OK);
     arena_init(&arena, b);
-    assert_int_equal(step_inputs_allocate(&in, &arena, &limits, 2, &err), STATUS_OK);
+    assert_int_equal(step_inputs_allocate(&in, &arena, &limits, 2, false, &err), STATUS_OK);
     assert_int_equal(batch_init(&batch, &limits, &err), STATUS_OK);
     batch.num_tokens = batch.num_seqs = batch.num_decodes = batch.num_samples = 3;
     for (int t = 0; t < 3; t++)

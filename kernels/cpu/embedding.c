@@ -1,4 +1,4 @@
-/* Embedding, gathering of tokens, and scaling of logits. */
+/* Embedding, gathering of tokens, and scaling and scattering of logits. */
 #include <math.h>
 #include <string.h>
 
@@ -50,8 +50,12 @@ void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args)
 {
     (void)b;
     const int64_t bytes = (int64_t)args->size * dtype_size(args->dtype);
-    for (int64_t i = 0; i < args->num_indices && bytes > 0; i++)
-        memcpy((uint8_t *)args->out + i * bytes, (const uint8_t *)args->x + args->indices[i] * bytes, (size_t)bytes);
+    for (int64_t i = 0; i < args->num_indices && bytes > 0; i++) {
+        const int64_t row = args->indices ? args->indices[i] : i;
+        if (row < 0) continue;
+        memcpy(cpu_element_out(args->out, args->dtype, i * args->out_stride),
+               cpu_element(args->x, args->dtype, row * args->x_stride), (size_t)bytes);
+    }
 }
 
 static void scale_piece(const struct cpu_state *s, const void *scale_args, int64_t piece, int thread)
@@ -72,4 +76,19 @@ void cpu_scale_logits(struct backend *b, const struct scale_logits_args *args)
     const int64_t count = (int64_t)args->num_samples * args->vocab_size;
     const int64_t work = args->soft_cap > 0 ? 16 * count : count; /* tanhf costs as much as 16 multiplications */
     cpu_for(cpu_state(b), work, divide_up(count, LOGITS_PIECE), scale_piece, args);
+}
+
+static void scatter_row(const struct cpu_state *s, const void *scatter_args, int64_t row, int thread)
+{
+    (void)s, (void)thread;
+    const struct scatter_logits_args *args = scatter_args;
+    const float *logits = args->logits + row * args->num_ids;
+    float *out = args->out + row * args->vocab_size;
+    for (int32_t i = 0; i < args->vocab_size; i++) out[i] = -INFINITY;
+    for (int32_t i = 0; i < args->num_ids; i++) out[args->ids[i]] = logits[i];
+}
+
+void cpu_scatter_logits(struct backend *b, const struct scatter_logits_args *args)
+{
+    cpu_for(cpu_state(b), (int64_t)args->num_samples * args->vocab_size, args->num_samples, scatter_row, args);
 }

@@ -198,6 +198,7 @@ static const struct backend operations = {
     .experts_down = cpu_experts_down,
     .gather_rows = cpu_gather_rows,
     .scale_logits = cpu_scale_logits,
+    .scatter_logits = cpu_scatter_logits,
     .update_block_tables = cpu_update_block_tables,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,

@@ -93,6 +93,7 @@ void cpu_stream_init(struct backend *b);
 embedding_function cpu_embedding;
 gather_rows_function cpu_gather_rows;
 scale_logits_function cpu_scale_logits;
+scatter_logits_function cpu_scatter_logits;
 
 /* norm.c */
 rms_norm_function cpu_rms_norm;

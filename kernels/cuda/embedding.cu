@@ -5,8 +5,9 @@
 
 enum { MAX_THREADS = 256 };
 
-/* Which rows: one block for each of num_ids. An id below 0 stands for last_sampled[-id - 1]. If that is -1, because no
- * token could be sampled, row 0 is read and the result is not used. */
+/* Which rows: one block for each of num_ids; ids NULL: 0, 1, 2, ... An id below 0 stands for last_sampled[-id - 1] or,
+ * if that is NULL, for no row. If no token could be sampled, and the last one is -1, row 0 is read and the result is
+ * not used. */
 struct row_ids {
     const int32_t *ids, *last_sampled;
     int32_t num_ids;
@@ -14,17 +15,24 @@ struct row_ids {
 
 static __device__ int64_t row_of(const row_ids &rows)
 {
-    const int32_t id = rows.ids[blockIdx.x];
-    return id >= 0 ? id : max(rows.last_sampled[-(int64_t)id - 1], 0);
+    const int32_t id = rows.ids ? rows.ids[blockIdx.x] : (int32_t)blockIdx.x;
+    return id >= 0 || !rows.last_sampled ? id : max(rows.last_sampled[-(int64_t)id - 1], 0);
 }
 
-/* A row is `units` U, where U is as wide as the rows' size and addresses allow. */
+/* Bytes of a row, and from row to row. */
+struct row_sizes {
+    int64_t row, out_stride, table_stride;
+};
+
+/* Sizes are in U, which is as wide as sizes and addresses allow. */
 template <class U>
-static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, row_ids rows, int64_t units)
+static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, row_ids rows, row_sizes sizes)
 {
     let_next_start();
-    const U *row = table + row_of(rows) * units;
-    for (int64_t i = threadIdx.x; i < units; i += blockDim.x) out[blockIdx.x * units + i] = row[i];
+    const int64_t from = row_of(rows);
+    if (from < 0) return;
+    for (int64_t i = threadIdx.x; i < sizes.row; i += blockDim.x)
+        out[blockIdx.x * sizes.out_stride + i] = table[from * sizes.table_stride + i];
 }
 
 /* Rows of a second table, by position, that are added; table NULL: none. */
@@ -47,15 +55,22 @@ static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ tab
     }
 }
 
-static void copy_rows(struct backend *b, void *out, const void *table, const row_ids &rows, int64_t row_bytes)
+template <class U>
+static void copy_units(struct backend *b, void *out, const void *table, const row_ids &rows, const row_sizes &bytes)
 {
-    cudaStream_t stream = cuda_stream(b, NULL);
-    if (row_bytes % 16 == 0 && cuda_is_aligned(out) && cuda_is_aligned(table)) {
-        copy_rows_kernel<<<rows.num_ids, cuda_threads_for(row_bytes / 16, MAX_THREADS), 0, stream>>>(
-            (uint4 *)out, (const uint4 *)table, rows, row_bytes / 16);
+    const int64_t size = sizeof(U);
+    const row_sizes units = {bytes.row / size, bytes.out_stride / size, bytes.table_stride / size};
+    copy_rows_kernel<<<rows.num_ids, cuda_threads_for(units.row, MAX_THREADS), 0, cuda_stream(b, NULL)>>>(
+        (U *)out, (const U *)table, rows, units);
+}
+
+static void copy_rows(struct backend *b, void *out, const void *table, const row_ids &rows, const row_sizes &bytes)
+{
+    const bool wide = (bytes.row | bytes.out_stride | bytes.table_stride) % 16 == 0;
+    if (wide && cuda_is_aligned(out) && cuda_is_aligned(table)) {
+        copy_units<uint4>(b, out, table, rows, bytes);
     } else { /* no type is smaller than 2 bytes */
-        copy_rows_kernel<<<rows.num_ids, cuda_threads_for(row_bytes / 2, MAX_THREADS), 0, stream>>>(
-            (uint16_t *)out, (const uint16_t *)table, rows, row_bytes / 2);
+        copy_units<uint16_t>(b, out, table, rows, bytes);
     }
 }
 
@@ -80,7 +95,8 @@ void cuda_embedding(struct backend *b, const struct embedding_args *args)
     const row_ids rows = {args->ids, args->last_sampled, args->num_tokens};
     if (args->num_tokens <= 0) return;
     if (weight_dtype(args->table) == args->dtype && args->multiplier == 1 && !args->position_table) {
-        copy_rows(b, args->out, args->table->data, rows, args->table->in_features * dtype_size(args->dtype));
+        const int64_t bytes = args->table->in_features * dtype_size(args->dtype);
+        copy_rows(b, args->out, args->table->data, rows, {bytes, bytes, bytes});
     } else {
         convert_rows(b, args, rows);
     }
@@ -91,6 +107,7 @@ void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args)
 {
     const row_ids rows = {args->indices, NULL, args->num_indices};
     if (args->num_indices <= 0) return;
-    copy_rows(b, args->out, args->x, rows, (int64_t)args->size * dtype_size(args->dtype));
+    const int64_t size = dtype_size(args->dtype);
+    copy_rows(b, args->out, args->x, rows, {args->size * size, args->out_stride * size, args->x_stride * size});
     cuda_check_launch(b, "gather_rows");
 }

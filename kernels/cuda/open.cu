@@ -87,6 +87,7 @@ static void fill_table(struct backend *b)
     b->quantize_rows = cuda_quantize_rows;
     b->gather_rows = cuda_gather_rows;
     b->scale_logits = cuda_scale_logits;
+    b->scatter_logits = cuda_scatter_logits;
     b->update_block_tables = cuda_update_block_tables;
     b->copy_blocks = cuda_copy_blocks;
     b->swap_blocks = cuda_swap_blocks;

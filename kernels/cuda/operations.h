@@ -47,6 +47,7 @@ clip_function cuda_clip;
 scale_queries_function cuda_scale_queries;
 output_gate_function cuda_output_gate;
 scale_logits_function cuda_scale_logits;
+scatter_logits_function cuda_scatter_logits;
 
 /* quantize.cu */
 quantize_rows_function cuda_quantize_rows;

@@ -56,6 +56,7 @@ static const struct family *const families[] = {
     &family_laguna,
     &family_llama,
     &family_llama4,
+    &family_llama_eagle3,
     &family_mellum,
     &family_mimo_v2_flash,
     &family_minimax_m2,
@@ -104,6 +105,7 @@ static struct family_names list_families(void)
 {
     struct family_names names = {""};
     for (int i = 0; i < NUM_FAMILIES; i++) {
+        if (families[i]->is_head) continue;
         const size_t n = strlen(names.text);
         const char *between = i == 0 ? "" : i == NUM_FAMILIES - 1 ? " and " : ", ";
         snprintf(names.text + n, sizeof names.text - n, "%s%s", between, families[i]->model_type);
@@ -116,7 +118,7 @@ static const struct family *find_model_type(struct json_reader *r)
     const char *name = json_reader_string(r, "model_type", NULL);
     if (!name) return NULL;
     for (int i = 0; i < NUM_FAMILIES; i++)
-        if (strcmp(name, families[i]->model_type) == 0) return families[i];
+        if (strcmp(name, families[i]->model_type) == 0 && !families[i]->is_head) return families[i];
     const struct missing_parts missing = family_missing_parts(name);
     if (*missing.text) {
         json_reader_fail(r, STATUS_UNSUPPORTED, "%smodel_type is \"%s\"; what quire lacks for it: %s", r->prefix, name,
@@ -160,7 +162,7 @@ static const struct family *find_architecture(struct json_reader *r, const struc
 static const struct family *find(struct json_reader *r)
 {
     const struct family *by_type = find_model_type(r), *by_architecture = find_architecture(r, by_type);
-    if (by_architecture && by_type && by_architecture != by_type)
+    if (by_architecture && by_type && strcmp(by_architecture->model_type, by_type->model_type) != 0)
         json_reader_fail(r, STATUS_INVALID, "model_type \"%s\" and architectures \"%s\" contradict each other",
                          by_type->model_type, by_architecture->architecture);
     if (by_architecture) return by_architecture;

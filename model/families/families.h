@@ -19,6 +19,7 @@ struct config_sizes {
 
 struct family {
     const char *model_type, *architecture; /* of config.json: "llama", "LlamaForCausalLM" */
+    bool is_head;        /* it drafts for another model (struct head_spec), whose model_type its files may have */
     bool is_llama_class; /* transformers computes it with Llama's class, so that its files name Llama's architecture */
     /* Fills what is this family's own: sizes, layers, multipliers, names. `spec` comes with Llama's names and OLMo 2's
      * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
@@ -49,12 +50,12 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_bl
     family_gpt_bigcode, family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4,
     family_granite4_vision, family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared,
     family_helium, family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
-    family_iquestcoder, family_jais2, family_laguna, family_llama, family_llama4, family_mellum, family_mimo_v2_flash,
-    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mixtral, family_mpt, family_nanochat,
-    family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi,
-    family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3,
-    family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
-    family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma;
+    family_iquestcoder, family_jais2, family_laguna, family_llama, family_llama4, family_llama_eagle3, family_mellum,
+    family_mimo_v2_flash, family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mixtral,
+    family_mpt, family_nanochat, family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt,
+    family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe,
+    family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss,
+    family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

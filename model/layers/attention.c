@@ -83,7 +83,7 @@ static struct attention_args attention_of(const struct decoder *d, const struct 
                                    .block_size = kv_cache_block_size(d->cache, layer),
                                    .block_stride = kv_cache_block_stride(d->cache),
                                    .max_query_len = shape->max_query_len,
-                                   .max_run_len = shape->num_drafts > 0 ? 1 + MAX_DRAFTS : 1,
+                                   .max_run_len = 1,
                                    .max_seq_len = shape->max_seq_len,
                                    .dtype = d->dtype,
                                    .cache_dtype = d->cache->dtype,
@@ -174,7 +174,11 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
         .attention = attention_of(d, &qkv, shape, layer),
     };
 
-    residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    if (layer_reads_embedding(d->spec, layer))
+        layer_project(s, d->act.qkv, d->dtype, &w->qkv, &(struct matmul_input){.x = d->act.head_input}, NULL);
+    else
+        residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    head_keep_before(s, layer);
     if (a->clip > 0) clip(s, a);
     if (a->qk_norm == QK_NORM_PROJECTION) {
         layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);

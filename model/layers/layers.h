@@ -42,10 +42,16 @@ static inline char *at_column(void *row, int64_t column, enum dtype dtype)
     return (char *)row + column * dtype_size(dtype);
 }
 
-/* Whether anything reads the output of this layer: of the last one, only logits do. */
+/* Whether a head reads the normed residual stream of all tokens after the last layer. */
+static inline bool serves_last_state(const struct decoder *d)
+{
+    return d->served && d->served->kind == HEAD_MTP;
+}
+
+/* Whether anything reads the output of this layer: of the last one, only logits and heads do. */
 static inline bool layer_is_read(const struct decoder *d, const struct step_shape *shape, int32_t layer)
 {
-    return layer < d->spec->num_layers - 1 || shape->num_samples > 0 || shape->num_targets > 0;
+    return layer < d->spec->num_layers - 1 || shape->num_samples > 0 || shape->num_targets > 0 || serves_last_state(d);
 }
 
 /* ---- residual.c: the residual stream, and all choices between fused and single operations, and between floats and
@@ -87,6 +93,12 @@ struct matmul_input layer_quantize_for(const struct residual_stream *s, const vo
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
                          const struct norm_params *norm);
 
+/* out[i] = x[indices[i]], rows of `size` elements one after the other. */
+void layer_gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
+                  int32_t size);
+/* out = the embedding of the tokens. */
+void layer_embed(const struct residual_stream *s, void *out);
+
 /* Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
  *
  * act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */
@@ -112,6 +124,12 @@ void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_
 void experts_inner(struct residual_stream *s, const struct norm_params *norm, int32_t layer);
 /* Adds down of the experts, and of the MLP beside them, whose input is `in`. */
 void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer);
+/* Of a head: makes the residual stream of the target's states, or of its own, and of the tokens' embedding. */
+void head_begin(struct residual_stream *s, const struct step_shape *shape);
+/* Keeps, in d->states, what heads read: before a layer adds its output, the residual stream that it reads; and of all
+ * tokens what comes after the last layer, where `normed` is the final norm's output. */
+void head_keep_before(const struct residual_stream *s, int32_t layer);
+void head_keep_last(const struct residual_stream *s, const void *normed);
 /* What all layers get from the tokens, in act.per_layer. The residual stream is that of the embedding. */
 void per_layer_inputs(const struct residual_stream *s);
 /* Adds the layer's part of them, behind its MLP. */

@@ -45,13 +45,8 @@ static const void *inputs_of(const struct residual_stream *s, const struct step_
 {
     const struct decoder *d = s->d;
     if (s->num_tokens == shape->num_tokens) return d->act.per_layer;
-    const struct gather_rows_args args = {.out = d->act.gate_up,
-                                          .x = d->act.per_layer,
-                                          .indices = d->inputs->logits_indices,
-                                          .num_indices = s->num_tokens,
-                                          .size = d->spec->num_layers * d->spec->per_layer_size,
-                                          .dtype = d->dtype};
-    d->backend->gather_rows(d->backend, &args);
+    layer_gather(d, d->act.gate_up, d->act.per_layer, d->inputs->logits_indices, s->num_tokens,
+                 d->spec->num_layers * d->spec->per_layer_size);
     return d->act.gate_up;
 }
 

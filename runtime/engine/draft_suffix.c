@@ -2,9 +2,9 @@
  * to the newest place behind such tokens, and each place to the one before it. There are chains for the last 8 tokens,
  * the last 4 and the last 2, because the newest places behind two common tokens are seldom those of the longest match.
  *
- *     position    begin                                        end
+ *     position    begin                                         end
  *     tokens      9  4  7  5  -1   9  4  6  -1   9  4  7  8  -1
- *     2 tokens          ^--------------^--------------^             the chain of places behind 9 4
+ *     2 tokens          ^----------------^-------------^             the chain of places behind 9 4
  *
  * A position counts all tokens that were ever added, modulo 2^32; its index in the ring is position & mask. -1 ends an
  * answer: it equals no token, so neither a match nor what follows it goes from one answer to another. There is always

@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 
-/* A draft is given if it, and those before it, are accepted with this probability at least. */
-static const double WORTH = 0.15;
+/* A draft is given if it, and those before it, are accepted with this probability at least: what it costs is another
+ * entry of the step and, where the device makes it, a pass of the drafter's model. */
+static const double WORTH_ON_HOST = 0.15, WORTH_ON_DEVICE = 0.3;
 /* The estimate of a sequence begins here, and each draft that was checked moves it by this share of the way to 1 or 0.
  * So it follows a text that begins or ceases to repeat within a few drafts. */
 static const double FIRST_ACCEPTANCE = 0.7, SHARE = 0.25;
@@ -20,15 +21,16 @@ struct pace {
     int32_t wait;      /* steps before the next draft */
     double acceptance; /* estimate: the probability that a draft is accepted if those before it are */
     /* The last run. */
-    int64_t step;
-    int32_t num_drafts; /* 0: there was none */
+    int64_t step; /* 0: there was none */
+    int32_t num_drafts;
     int32_t num_tokens; /* of the sequence, before it */
 };
 
 struct speculation {
     struct speculation_limits limits;
     struct drafter *drafter;
-    int64_t step;                 /* calls of speculation_propose */
+    double worth;
+    int64_t step;                 /* of the last call of speculation_propose, from 2 */
     struct pace *paces;           /* [max_num_seqs] by state index */
     struct draftable *draftables; /* [max_num_seqs] scratch */
     struct draft_query *queries;  /* [max_num_seqs] scratch */
@@ -62,6 +64,8 @@ enum status speculation_create(const struct speculation_limits *limits, struct d
     if (s) {
         s->limits = *limits;
         s->drafter = drafter;
+        s->worth = drafter->draft ? WORTH_ON_DEVICE : WORTH_ON_HOST;
+        s->step = 1;
         s->paces = calloc(count, sizeof *s->paces);
         s->draftables = calloc(count, sizeof *s->draftables);
         s->queries = calloc(count, sizeof *s->queries);
@@ -96,12 +100,12 @@ static struct pace *pace_of(struct speculation *s, const struct sequence *seq)
 static void learn(const struct speculation *s, struct pace *pace, const struct sequence *seq)
 {
     const int32_t accepted = seq->num_tokens - pace->num_tokens - 1;
-    if (pace->num_drafts == 0 || pace->step != s->step - 1) return;
+    if (pace->step != s->step - 1) return;
     for (int32_t i = 0; i < accepted; i++) pace->acceptance += SHARE * (1 - pace->acceptance);
     if (accepted == pace->num_drafts) return;
     pace->acceptance -= SHARE * pace->acceptance;
-    if (pace->acceptance < WORTH / LONGEST_WAIT) pace->acceptance = WORTH / LONGEST_WAIT;
-    pace->wait = (int32_t)(WORTH / pace->acceptance); /* 0 if drafts are worth it */
+    if (pace->acceptance < s->worth / LONGEST_WAIT) pace->acceptance = s->worth / LONGEST_WAIT;
+    pace->wait = (int32_t)(s->worth / pace->acceptance); /* 0 if drafts are worth it */
 }
 
 /* How many drafts are worth it: 0 while the sequence waits, then one to try it again. */
@@ -114,7 +118,7 @@ static int32_t num_wanted(const struct speculation *s, struct pace *pace)
         pace->wait--;
         return 0;
     }
-    for (double p = pace->acceptance; wanted < most && p >= WORTH; p *= pace->acceptance) wanted++;
+    for (double p = pace->acceptance; wanted < most && p >= s->worth; p *= pace->acceptance) wanted++;
     return wanted > 0 ? wanted : 1;
 }
 

@@ -103,6 +103,17 @@ static float *copy_rows(const void *data, int64_t stride, int64_t size, int64_t 
     return out;
 }
 
+/* Entries of one state index are a run, which the arguments speak of. */
+static void check_runs(const struct attention_args *args)
+{
+    for (int32_t i = 1; i < args->num_seqs; i++)
+        for (int32_t j = 0; j < i; j++) {
+            const bool follows = args->seq_lens[i] - args->seq_lens[j] == i - j;
+            if (args->state_indices[i] == args->state_indices[j] && (args->max_run_len < 1 + i - j || !follows))
+                abort();
+        }
+}
+
 /* query and key stay as they are: copies are rotated. */
 static bool decode_attention(struct backend *b, const struct decode_attention_args *args)
 {
@@ -114,8 +125,7 @@ static bool decode_attention(struct backend *b, const struct decode_attention_ar
     const int64_t q_size = (int64_t)rotary.num_heads * rotary.head_size;
     if (!is_taken(rotary.num_tokens, rotary.dtype, &counted->decode_attention)) return false;
     assert(attention.num_seqs == rotary.num_tokens && attention.max_query_len == 1);
-    for (int32_t i = 1; i < attention.num_seqs; i++) /* a run's entries follow one another */
-        if (attention.max_run_len <= 1 && attention.state_indices[i] == attention.state_indices[i - 1]) abort();
+    check_runs(&attention);
     float *q = copy_rows(rotary.query, rotary.query_stride, q_size, q_size, n);
     float *k = copy_rows(rotary.key, rotary.key_stride, k_size, kv_size, n);
     float *v = copy_rows(cache.value, cache.kv_stride, v_size, kv_size, n);

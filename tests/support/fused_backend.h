@@ -9,8 +9,8 @@ struct fused_calls {
     int norm_linear, linear_residual, gate_up, decode_attention; /* calls that were taken */
 };
 
-/* Steps of more than max_num_tokens tokens are not taken; decode_attention of a run aborts where the call
- * says that there is none. *calls counts from 0. One backend at a time. */
+/* Steps of more than max_num_tokens tokens are not taken; decode_attention aborts if entries of a state index are no
+ * run. *calls counts from 0. One backend at a time. */
 void fused_backend_wrap(struct backend *b, int32_t max_num_tokens, struct fused_calls *calls);
 
 #endif

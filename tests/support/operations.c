@@ -106,11 +106,14 @@ struct activate_args activate_of(const struct tensor *out, const struct tensor *
 struct gather_rows_args gather_rows_of(const struct tensor *out, const struct tensor *x, const struct tensor *indices)
 {
     const int32_t num_indices = (int32_t)(indices->bytes / (int64_t)sizeof(int32_t));
+    const int32_t size = (int32_t)(out->count / num_indices);
     return (struct gather_rows_args){.out = out->data,
                                      .x = x->data,
+                                     .out_stride = size,
+                                     .x_stride = size,
                                      .indices = indices->data,
                                      .num_indices = num_indices,
-                                     .size = (int32_t)(out->count / num_indices),
+                                     .size = size,
                                      .dtype = x->dtype};
 }
 

@@ -78,10 +78,10 @@ struct engine *run_engine(const struct engine_options *options)
     return e;
 }
 
-struct engine *run_variant_engine(const char *folder, int32_t max_model_len, const struct run_variant *v)
+struct engine_options run_variant_options(const char *folder, int32_t max_model_len, const struct run_variant *v,
+                                          char *path, size_t size)
 {
-    char path[512];
-    struct engine_options o = run_options(folder, path, sizeof path);
+    struct engine_options o = run_options(folder, path, size);
     o.max_model_len = max_model_len;
     o.block_size = v->block_size;
     o.max_num_seqs = v->max_num_seqs;
@@ -90,6 +90,13 @@ struct engine *run_variant_engine(const char *folder, int32_t max_model_len, con
     o.enable_prefix_caching = v->caching;
     o.async_scheduling = v->async;
     o.preemption_mode = v->preemption_mode;
+    return o;
+}
+
+struct engine *run_variant_engine(const char *folder, int32_t max_model_len, const struct run_variant *v)
+{
+    char path[512];
+    const struct engine_options o = run_variant_options(folder, max_model_len, v, path, sizeof path);
     return run_engine(&o);
 }
 

@@ -51,7 +51,9 @@ struct run_variant {
     int async;
     enum preemption_mode preemption_mode;
 };
-/* run_engine with run_options of this folder. */
+/* run_options of this folder with those of the variant, and run_engine with them. */
+struct engine_options run_variant_options(const char *folder, int32_t max_model_len, const struct run_variant *v,
+                                          char *path, size_t size);
 struct engine *run_variant_engine(const char *folder, int32_t max_model_len, const struct run_variant *v);
 
 /* A test that adds its requests itself uses these: open the answer, add each piece that belongs to it, check that it
