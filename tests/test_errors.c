@@ -110,7 +110,7 @@ static const struct row rows[] = {
      "--num-speculative-tokens: expected a whole number from 1 to 7, got '8'"},
     {"chat --draft-max 8", USAGE, "there is no flag --draft-max; did you mean --num-speculative-tokens?"},
     {"generate --speculative-config {}", USAGE, "--speculative-config: method or model must be given"},
-    {"profile -sc {\"method\":\"eagle3\"}", USAGE,
+    {"profile -sc {\"method\":\"medusa\"}", USAGE,
      "--speculative-config: method: expected ngram|suffix|draft_model|none"},
     {"chat --speculative-model ngran", FAILED, "the draft model: ngran: no such folder"},
     {"bench latency --synthetic-acceptance-rate 2", USAGE,

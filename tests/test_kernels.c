@@ -973,6 +973,67 @@ static void gathers_rows(struct test_backend *tb, struct random *random)
     tensor_free(&rows_on);
 }
 
+/* Rows that are parts of longer ones: columns [3, 3 + size) of x become columns [1, 1 + size) of out. Without indices
+ * they are taken in order, and a row of an index below 0 stays as it is. */
+static void gathers_parts_of_rows(struct test_backend *tb, struct random *random)
+{
+    enum { ROWS = 5, OUT_STRIDE = 64, X_STRIDE = 80 };
+    static const int32_t sizes[] = {33, 40, 56}, rows[ROWS] = {6, -1, 3, -7, 1}, in_order[ROWS] = {0, 1, 2, 3, 4};
+    struct tensor rows_on = tensor_bytes(tb->b, rows, sizeof rows);
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        const enum dtype dtype = types[i % 3];
+        const int64_t size = sizes[i / 3 % 3], element = dtype_size(dtype), first = i / 3 % 3 == 1 ? 8 : 1;
+        const int32_t *from = i < 9 ? rows : in_order;
+        struct tensor x = tensor_random(tb->b, dtype, 7 * X_STRIDE, 1, random),
+                      out = tensor_random(tb->b, dtype, ROWS * OUT_STRIDE, 1, random);
+        char *expected = malloc((size_t)out.bytes);
+        memcpy(expected, out.host, (size_t)out.bytes);
+        for (int64_t r = 0; r < ROWS; r++)
+            if (from[r] >= 0)
+                memcpy(expected + (r * OUT_STRIDE + first) * element,
+                       x.host + (from[r] * X_STRIDE + 2 * first) * element, (size_t)(size * element));
+        const struct gather_rows_args args = {.out = (char *)out.data + first * element,
+                                              .x = (char *)x.data + 2 * first * element,
+                                              .out_stride = OUT_STRIDE,
+                                              .x_stride = X_STRIDE,
+                                              .indices = from == rows ? rows_on.data : NULL,
+                                              .num_indices = ROWS,
+                                              .size = (int32_t)size,
+                                              .dtype = dtype};
+        tb->b->gather_rows(tb->b, &args);
+        tensor_download(&out);
+        assert_memory_equal(out.host, expected, (size_t)out.bytes);
+        free(expected);
+        tensor_free(&x), tensor_free(&out);
+    }
+    tensor_free(&rows_on);
+}
+
+static void scatters_logits(struct test_backend *tb, struct random *random)
+{
+    enum { SAMPLES = 3, VOCABULARY = 5001, IDS = 1700 };
+    int32_t ids[IDS];
+    for (int32_t i = 0; i < IDS; i++) ids[i] = (i * 1931 + 17) % VOCABULARY; /* 1931 and 5001 have no common divisor */
+    struct tensor ids_on = tensor_bytes(tb->b, ids, sizeof ids);
+    struct tensor logits = tensor_random(tb->b, DTYPE_FLOAT32, SAMPLES * IDS, 50, random);
+    struct tensor out = tensor_poison(tb->b, DTYPE_FLOAT32, SAMPLES * VOCABULARY);
+    float *expected = malloc((size_t)out.bytes);
+    for (int i = 0; i < SAMPLES * VOCABULARY; i++) expected[i] = -INFINITY;
+    for (int i = 0; i < SAMPLES * IDS; i++)
+        expected[i / IDS * VOCABULARY + ids[i % IDS]] = (float)tensor_get(&logits, i);
+    const struct scatter_logits_args args = {.out = out.data,
+                                             .logits = logits.data,
+                                             .ids = ids_on.data,
+                                             .num_samples = SAMPLES,
+                                             .num_ids = IDS,
+                                             .vocab_size = VOCABULARY};
+    tb->b->scatter_logits(tb->b, &args);
+    tensor_download(&out);
+    assert_memory_equal(out.host, expected, (size_t)out.bytes);
+    free(expected);
+    tensor_free(&ids_on), tensor_free(&logits), tensor_free(&out);
+}
+
 static void scales_logits(struct test_backend *tb, struct random *random)
 {
     enum { SAMPLES = 3, VOCABULARY = 1001, COUNT = SAMPLES * VOCABULARY };
@@ -1338,6 +1399,8 @@ static void empty_calls(struct test_backend *tb, struct random *random)
     tb->b->gather_rows(tb->b, &(struct gather_rows_args){.out = t.data, .x = t.data, .size = 8});
     tb->b->embedding(tb->b, &(struct embedding_args){.out = t.data, .table = &weight, .multiplier = 1});
     tb->b->scale_logits(tb->b, &(struct scale_logits_args){.logits = t.data, .vocab_size = 8, .multiplier = 2});
+    tb->b->scatter_logits(tb->b, &(struct scatter_logits_args){
+                                     .out = t.data, .logits = t.data, .ids = t.data, .num_ids = 1, .vocab_size = 8});
     tensor_download(&t);
     assert_memory_equal(t.host, same.host, (size_t)t.bytes);
     tensor_free(&t), tensor_free(&same);
@@ -1374,6 +1437,8 @@ EVERY_BACKEND_TEST(scales_queries)
 EVERY_BACKEND_TEST(output_gates)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
+EVERY_BACKEND_TEST(gathers_parts_of_rows)
+EVERY_BACKEND_TEST(scatters_logits)
 EVERY_BACKEND_TEST(scales_logits)
 EVERY_BACKEND_TEST(updates_block_tables)
 EVERY_BACKEND_TEST(stores_keys_and_values)
@@ -1412,6 +1477,8 @@ int main(void)
         cmocka_unit_test(test_output_gates),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),
+        cmocka_unit_test(test_gathers_parts_of_rows),
+        cmocka_unit_test(test_scatters_logits),
         cmocka_unit_test(test_scales_logits),
         cmocka_unit_test(test_updates_block_tables),
         cmocka_unit_test(test_stores_keys_and_values),

@@ -22,6 +22,7 @@ struct bench {
     struct drafter drafter;
     struct scheduler *scheduler;
     struct speculation *speculation;
+    struct speculation_limits limits;
     struct batch batch;
     int32_t draws[2 * MAX_SEQS * (MOST + 1)];
     struct request *requests[MAX_SEQS]; /* unfinished, by id - first_id */
@@ -65,7 +66,7 @@ static struct bench *bench_create(int32_t free_entries, bool fixed)
                                             .num_blocks = MAX_SEQS * MAX_LEN / 16,
                                             .enable_chunked_prefill = true,
                                             .check_invariants = true};
-    *b = (struct bench){.drafter = {.name = "test", .propose = propose}, .next_id = 1, .right = true};
+    *b = (struct bench){.drafter = {.name = "test", .propose = propose}, .limits = limits, .next_id = 1, .right = true};
     assert_int_equal(scheduler_create(&config, &b->scheduler, &err), STATUS_OK);
     assert_int_equal(batch_init(&b->batch, &config.limits, &err), STATUS_OK);
     assert_int_equal(speculation_create(&limits, &b->drafter, &b->speculation, &err), STATUS_OK);
@@ -216,6 +217,30 @@ static void test_no_drafts(void **state)
     bench_destroy(b);
 }
 
+static enum status never_called(struct drafter *d, struct batch *batch, const struct schedule *schedule,
+                                struct error *err)
+{
+    (void)d, (void)batch, (void)schedule;
+    return error_set(err, STATUS_INTERNAL, "the engine calls this");
+}
+
+/* Where each draft costs a pass of a model, fewer are tried. */
+static void test_costly_drafts(void **state)
+{
+    (void)state;
+    struct error err = {""};
+    struct bench *cheap = bench_with_one(true), *costly = bench_with_one(true);
+    speculation_destroy(costly->speculation);
+    costly->drafter.draft = never_called;
+    assert_int_equal(speculation_create(&costly->limits, &costly->drafter, &costly->speculation, &err), STATUS_OK);
+    speculation_propose(cheap->speculation, cheap->scheduler);
+    speculation_propose(costly->speculation, costly->scheduler);
+    assert_int_equal(cheap->num_given, MOST);
+    assert_in_range(costly->num_given, 1, MOST - 1);
+    bench_destroy(cheap);
+    bench_destroy(costly);
+}
+
 /* Another sequence at the same state index knows nothing of the one before. */
 static void test_next_sequence(void **state)
 {
@@ -316,10 +341,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_right_drafts),        cmocka_unit_test(test_wrong_drafts),
         cmocka_unit_test(test_drafts_become_right), cmocka_unit_test(test_drafts_become_wrong),
-        cmocka_unit_test(test_no_drafts),           cmocka_unit_test(test_next_sequence),
-        cmocka_unit_test(test_forgotten_run),       cmocka_unit_test(test_entries_of_a_step),
-        cmocka_unit_test(test_drafts_are_shared),   cmocka_unit_test(test_fixed_drafts),
-        cmocka_unit_test(test_most_drafts),
+        cmocka_unit_test(test_no_drafts),           cmocka_unit_test(test_costly_drafts),
+        cmocka_unit_test(test_next_sequence),       cmocka_unit_test(test_forgotten_run),
+        cmocka_unit_test(test_entries_of_a_step),   cmocka_unit_test(test_drafts_are_shared),
+        cmocka_unit_test(test_fixed_drafts),        cmocka_unit_test(test_most_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

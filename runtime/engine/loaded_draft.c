@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "model/head.h"
 #include "model/kv_groups.h"
 #include "model/kv_cache.h"
 #include "runtime/engine/draft_model.h"
@@ -12,6 +13,17 @@
 static bool is_wanted(const struct engine_options *o)
 {
     return !o->drafter && o->speculative.method == DRAFT_MODEL;
+}
+
+static bool is_head(const struct loaded_draft *d)
+{
+    return d->config.spec.head.kind != HEAD_NONE;
+}
+
+/* The ids that it knows: a head has its target's. */
+static int32_t vocab_size_of(const struct loaded_model *l)
+{
+    return is_head(&l->draft) ? l->config.spec.vocab_size : l->draft.config.spec.vocab_size;
 }
 
 /* Whether the two tokenizers have the same tokens under the same ids. */
@@ -61,10 +73,10 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
 {
     struct loaded_draft *d = &l->draft;
     if (!is_wanted(o)) return STATUS_OK;
-    enum status status = model_config_load(o->speculative.model, "vllm", o->log, &d->config, err);
+    enum status status = model_config_load_drafter(o->speculative.model, o->log, &d->config, err);
     if (status != STATUS_OK) return status;
     d->is_open = true;
-    status = check_vocabulary(o, l, err);
+    status = is_head(d) ? head_fit(&d->config.spec, &l->config.spec, err) : check_vocabulary(o, l, err);
     if (status == STATUS_OK) status = check_length(o, l, err);
     if (status != STATUS_OK) return status;
     if (o->load_format == LOAD_FORMAT_DUMMY)
@@ -76,15 +88,14 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
 
 const struct head_spec *loaded_draft_head(const struct loaded_draft *d)
 {
-    const struct head_spec *head = &d->config.spec.head;
-    return d->is_open && head->kind != HEAD_NONE ? head : NULL;
+    return d->is_open && is_head(d) ? &d->config.spec.head : NULL;
 }
 
 static struct model_options options_of(const struct engine_options *o, const struct loaded_model *l,
                                        const struct model_options *target)
 {
     struct model_options options = *target;
-    const int32_t vocab_size = l->draft.config.spec.vocab_size, num_ids = plan_num_ids(l);
+    const int32_t vocab_size = vocab_size_of(l), num_ids = plan_num_ids(l);
     options.max_in_flight = o->speculative.num_speculative_tokens;
     options.num_ids = num_ids < vocab_size ? num_ids : vocab_size;
     options.is_drafter = true;
@@ -146,7 +157,7 @@ enum status loaded_draft_drafter(const struct engine_options *o, struct loaded_m
                                             .limits = l->limits,
                                             .is_head = loaded_draft_head(&l->draft) != NULL,
                                             .num_passes = o->speculative.num_speculative_tokens,
-                                            .vocab_size = l->draft.config.spec.vocab_size,
+                                            .vocab_size = vocab_size_of(l),
                                             .position_shift = shifted ? length : 0};
     return draft_model_create(&parts, out, err);
 }

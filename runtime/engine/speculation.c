@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 
-/* A draft is given if it, and those before it, are accepted with this probability at least. */
-static const double WORTH = 0.15;
+/* A draft is given if it, and those before it, are accepted with this probability at least: what it costs is another
+ * entry of the step and, where the device makes it, a pass of the drafter's model. */
+static const double WORTH_ON_HOST = 0.15, WORTH_ON_DEVICE = 0.3;
 /* The estimate of a sequence begins here, and each draft that was checked moves it by this share of the way to 1 or 0.
  * So it follows a text that begins or ceases to repeat within a few drafts. */
 static const double FIRST_ACCEPTANCE = 0.7, SHARE = 0.25;
@@ -28,6 +29,7 @@ struct pace {
 struct speculation {
     struct speculation_limits limits;
     struct drafter *drafter;
+    double worth;
     int64_t step;                 /* of the last call of speculation_propose, from 2 */
     struct pace *paces;           /* [max_num_seqs] by state index */
     struct draftable *draftables; /* [max_num_seqs] scratch */
@@ -62,6 +64,7 @@ enum status speculation_create(const struct speculation_limits *limits, struct d
     if (s) {
         s->limits = *limits;
         s->drafter = drafter;
+        s->worth = drafter->draft ? WORTH_ON_DEVICE : WORTH_ON_HOST;
         s->step = 1;
         s->paces = calloc(count, sizeof *s->paces);
         s->draftables = calloc(count, sizeof *s->draftables);
@@ -101,8 +104,8 @@ static void learn(const struct speculation *s, struct pace *pace, const struct s
     for (int32_t i = 0; i < accepted; i++) pace->acceptance += SHARE * (1 - pace->acceptance);
     if (accepted == pace->num_drafts) return;
     pace->acceptance -= SHARE * pace->acceptance;
-    if (pace->acceptance < WORTH / LONGEST_WAIT) pace->acceptance = WORTH / LONGEST_WAIT;
-    pace->wait = (int32_t)(WORTH / pace->acceptance); /* 0 if drafts are worth it */
+    if (pace->acceptance < s->worth / LONGEST_WAIT) pace->acceptance = s->worth / LONGEST_WAIT;
+    pace->wait = (int32_t)(s->worth / pace->acceptance); /* 0 if drafts are worth it */
 }
 
 /* How many drafts are worth it: 0 while the sequence waits, then one to try it again. */
@@ -115,7 +118,7 @@ static int32_t num_wanted(const struct speculation *s, struct pace *pace)
         pace->wait--;
         return 0;
     }
-    for (double p = pace->acceptance; wanted < most && p >= WORTH; p *= pace->acceptance) wanted++;
+    for (double p = pace->acceptance; wanted < most && p >= s->worth; p *= pace->acceptance) wanted++;
     return wanted > 0 ? wanted : 1;
 }
 

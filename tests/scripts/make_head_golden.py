@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Makes tests/data/heads: a tiny random target, heads that draft from its hidden states, and the heads' logits.
+
+    python3 tests/scripts/make_head_golden.py       (needs torch, transformers and safetensors)
+
+The target is transformers' Llama. EAGLE-3 heads (Li et al., 2025) are computed here, in float32, from the paper and the
+names and norms of the published checkpoints:
+
+    x = fc([states before three layers])          or, of a draft, the head's own residual stream of the pass before
+    y = x + attention([input_layernorm(embedding of the next token), hidden_norm(x)])
+    z = y + mlp(post_attention_layernorm(y))      the residual stream; further layers are Llama's
+    logits = lm_head(norm(z)), of draft ids; target id = draft id + d2t[draft id]
+
+Each head's folder holds config.json, the weights, and
+
+    golden.json  {"vocab_size", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n, "greedy": 4 ids,
+                  "gaps": 4 numbers}]}
+    golden.bin   little-endian float32: case i's logits [len(positions), vocab_size] start at element logits_offset.
+                 They are those of a pass over the prompt, whose token i reads the target's states of token i and the
+                 embedding of token i + 1, and then of 3 passes of one token, which read the head's own states and the
+                 draft of the pass before. Ids that are no draft id have -infinity.
+
+"greedy" is the token that the target puts behind the prompt, and the drafts behind that; "gaps" is the difference
+between the two highest logits at each.
+"""
+
+import json
+import math
+import pathlib
+
+import numpy
+import torch
+import transformers
+from safetensors.torch import save_file
+
+FOLDER = pathlib.Path(__file__).parent.parent / "data" / "heads"
+VOCAB = 160
+LENGTHS = (1, 9, 40)
+PASSES = 3
+SMALLEST_GAP = 0.01
+TARGET = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=7, num_attention_heads=2,
+              num_key_value_heads=1, head_dim=64, tie_word_embeddings=False, max_position_embeddings=256,
+              bos_token_id=1, eos_token_id=None, torch_dtype="bfloat16")
+HEADS = {
+    # one layer, called midlayer; a part of the vocabulary; the target's embedding
+    "eagle3": dict(hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=2,
+                   num_key_value_heads=1, head_dim=64, draft_vocab_size=96, rms_norm_eps=1e-5, rope_theta=50000.0),
+    # two layers, numbered; the whole vocabulary, an embedding of its own, other sizes, and layers that the file names
+    "eagle3_layers": dict(hidden_size=48, target_hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+                          num_attention_heads=2, num_key_value_heads=2, head_dim=64, draft_vocab_size=VOCAB,
+                          attention_bias=True, rms_norm_eps=1e-5, rope_theta=10000.0,
+                          eagle_config=dict(eagle_aux_hidden_state_layer_ids=[0, 4, 6], use_aux_hidden_state=True)),
+}
+
+
+def rms_norm(x, gain, eps):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * gain
+
+
+def rotate(x, positions, theta):
+    """x [tokens, heads, head_size]"""
+    half = x.shape[-1] // 2
+    frequencies = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = positions.double()[:, None] * frequencies
+    cos, sin = angles.cos().float()[:, None], angles.sin().float()[:, None]
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+class Head:
+    def __init__(self, config, tensors, embedding):
+        self.config, self.tensors = config, {name: t.float() for name, t in tensors.items()}
+        self.embedding = self.tensors.get("embed_tokens.weight", embedding)
+        self.ids = torch.arange(config["draft_vocab_size"]) + tensors.get("d2t", torch.zeros(1, dtype=torch.long))
+        self.prefixes = layer_names(config)
+        self.cache = [(None, None)] * len(self.prefixes)
+
+    def linear(self, name, x):
+        y = x @ self.tensors[name + ".weight"].T
+        return y + self.tensors[name + ".bias"] if name + ".bias" in self.tensors else y
+
+    def norm(self, name, x):
+        return rms_norm(x, self.tensors[name + ".weight"], self.config["rms_norm_eps"])
+
+    def attention(self, layer, x, positions):
+        c, prefix, size = self.config, self.prefixes[layer] + ".self_attn.", self.config["head_dim"]
+        q = rotate(self.linear(prefix + "q_proj", x).view(len(x), -1, size), positions, c["rope_theta"])
+        k = rotate(self.linear(prefix + "k_proj", x).view(len(x), -1, size), positions, c["rope_theta"])
+        v = self.linear(prefix + "v_proj", x).view(len(x), -1, size)
+        if self.cache[layer][0] is not None:
+            k, v = torch.cat([self.cache[layer][0], k]), torch.cat([self.cache[layer][1], v])
+        self.cache[layer] = k, v
+        shared = c["num_attention_heads"] // c["num_key_value_heads"]
+        k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+        scores = torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(size)
+        hidden = torch.arange(len(k))[None, :] > positions[:, None]
+        weights = scores.masked_fill(hidden, -math.inf).softmax(-1)
+        return self.linear(prefix + "o_proj", torch.einsum("hqk,khd->qhd", weights, v).reshape(len(x), -1))
+
+    def mlp(self, layer, x):
+        prefix = self.prefixes[layer] + ".mlp."
+        gate = torch.nn.functional.silu(self.linear(prefix + "gate_proj", x))
+        return self.linear(prefix + "down_proj", gate * self.linear(prefix + "up_proj", x))
+
+    def forward(self, ids, x, positions):
+        """The logits of the target's vocabulary, and the residual stream."""
+        first = self.prefixes[0]
+        embedded = self.norm(first + ".input_layernorm", self.embedding[ids])
+        wide = torch.cat([embedded, self.norm(first + ".hidden_norm", x)], -1)
+        for layer, prefix in enumerate(self.prefixes):
+            inner = wide if layer == 0 else self.norm(prefix + ".input_layernorm", x)
+            x = x + self.attention(layer, inner, positions)
+            x = x + self.mlp(layer, self.norm(prefix + ".post_attention_layernorm", x))
+        logits = torch.full((len(x), VOCAB), -math.inf)
+        logits[:, self.ids] = self.linear("lm_head", self.norm("norm", x))
+        return logits, x
+
+
+def layer_names(config):
+    count = config["num_hidden_layers"]
+    return ["midlayer"] if count == 1 else [f"layers.{i}" for i in range(count)]
+
+
+def make_tensors(config):
+    hidden, inner, size = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, k = config["num_attention_heads"] * size, config["num_key_value_heads"] * size
+    tensors = {}
+
+    def matrix(name, rows, columns, bias=False):
+        tensors[name + ".weight"] = torch.randn(rows, columns) * columns ** -0.5
+        if bias:
+            tensors[name + ".bias"] = torch.randn(rows) * 0.1
+
+    def gain(name):
+        tensors[name + ".weight"] = 1 + 0.2 * torch.randn(hidden)
+
+    matrix("fc", hidden, 3 * config.get("target_hidden_size", hidden))
+    for layer, prefix in enumerate(layer_names(config)):
+        columns, bias = hidden * (2 if layer == 0 else 1), config.get("attention_bias", False)
+        if layer == 0:
+            gain(prefix + ".hidden_norm")
+        gain(prefix + ".input_layernorm")
+        gain(prefix + ".post_attention_layernorm")
+        for name, rows in ("q", q), ("k", k), ("v", k):
+            matrix(f"{prefix}.self_attn.{name}_proj", rows, columns, bias)
+        matrix(prefix + ".self_attn.o_proj", hidden, q, bias)
+        matrix(prefix + ".mlp.gate_proj", inner, hidden)
+        matrix(prefix + ".mlp.up_proj", inner, hidden)
+        matrix(prefix + ".mlp.down_proj", hidden, inner)
+    gain("norm")
+    matrix("lm_head", config["draft_vocab_size"], hidden)
+    if "target_hidden_size" in config:
+        tensors["embed_tokens.weight"] = torch.randn(VOCAB, hidden)
+    tensors = {name: t.to(torch.bfloat16) for name, t in tensors.items()}
+    if config["draft_vocab_size"] < VOCAB:
+        ids = torch.randperm(VOCAB)[:config["draft_vocab_size"]].sort().values
+        tensors["d2t"] = ids - torch.arange(len(ids))
+        tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)
+    return tensors
+
+
+def best(logits):
+    """The token with the highest logit, and how much higher that is than the next."""
+    values, ids = logits.topk(2)
+    return int(ids[0]), float(values[0] - values[1])
+
+
+def compute_case(head, target, prompt, layers):
+    out = target(torch.tensor([prompt]), output_hidden_states=True)
+    greedy = [best(out.logits[0, -1])]
+    states = torch.cat([out.hidden_states[layer][0] for layer in layers], -1)
+    head.cache = [(None, None)] * len(head.prefixes)
+    logits, x = head.forward(torch.tensor(prompt[1:] + [greedy[0][0]]), head.linear("fc", states),
+                             torch.arange(len(prompt)))
+    rows = [logits]
+    for i in range(PASSES):
+        greedy.append(best(rows[-1][-1]))
+        logits, x = head.forward(torch.tensor([greedy[-1][0]]), x[-1:], torch.tensor([len(prompt) + i]))
+        rows.append(logits)
+    return greedy, torch.cat(rows)
+
+
+def make_head(name, config, target, prompts):
+    layers = config.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
+    count = TARGET["num_hidden_layers"]
+    layers = layers or [2, count // 2, count - 3]
+    for seed in range(100):
+        torch.manual_seed(seed)
+        tensors = make_tensors(config)
+        head = Head(config, tensors, target.model.embed_tokens.weight)
+        found = [compute_case(head, target, prompt, layers) for prompt in prompts]
+        if min(gap for greedy, _ in found for _, gap in greedy) > SMALLEST_GAP:
+            break
+    folder = FOLDER / name
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / "model.safetensors")
+    full = dict(architectures=["LlamaForCausalLMEagle3"], model_type="llama", hidden_act="silu",
+                max_position_embeddings=256, tie_word_embeddings=False, torch_dtype="bfloat16", vocab_size=VOCAB)
+    (folder / "config.json").write_text(json.dumps(full | config, indent=1) + "\n")
+    write_golden(folder, prompts, found)
+
+
+def write_golden(folder, prompts, found):
+    cases, offset = [], 0
+    for prompt, (greedy, rows) in zip(prompts, found):
+        cases.append(dict(prompt=prompt, positions=list(range(len(rows))), logits_offset=offset,
+                          greedy=[token for token, _ in greedy], gaps=[round(gap, 6) for _, gap in greedy]))
+        offset += rows.numel()
+    (folder / "golden.json").write_text(json.dumps(dict(vocab_size=VOCAB, cases=cases)) + "\n")
+    numpy.concatenate([rows.numpy().astype("<f4").ravel() for _, rows in found]).tofile(folder / "golden.bin")
+
+
+def make_target():
+    torch.manual_seed(1)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TARGET))
+    for name, p in model.named_parameters():
+        p.data = 1 + 0.2 * torch.randn_like(p) if p.dim() == 1 else torch.randn_like(p) * p.shape[-1] ** -0.5
+    model.to(torch.bfloat16).save_pretrained(FOLDER / "target")
+    (FOLDER / "target" / "generation_config.json").unlink(missing_ok=True)
+    return transformers.LlamaForCausalLM.from_pretrained(FOLDER / "target", dtype=torch.float32).eval()
+
+
+def main():
+    with torch.no_grad():
+        target = make_target()
+        torch.manual_seed(2)
+        prompts = [torch.randint(VOCAB, (length,)).tolist() for length in LENGTHS]
+        for name, config in HEADS.items():
+            make_head(name, config, target, prompts)
+
+
+main()

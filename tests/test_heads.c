@@ -1,0 +1,393 @@
+/* Heads that draft from hidden states of their target, against tests/scripts/make_head_golden.py: the logits of a pass
+ * over a prompt, which reads the target's states, and of passes that read the head's own. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/config.h"
+#include "model/head.h"
+#include "model/model.h"
+#include "tests/support/golden.h"
+#include "tests/support/must.h"
+#include "tests/support/run.h"
+
+enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
+
+static const char *const heads[] = {"eagle3", "eagle3_layers"};
+enum { NUM_HEADS = sizeof heads / sizeof *heads };
+
+struct fixture {
+    struct backend *backend;
+    struct model_config target_config, head_config;
+    struct model_weights target_weights, head_weights;
+    struct model *target, *head;
+    struct batch batch;
+    struct golden golden;
+    float *logits; /* on the host */
+};
+
+static void folder_of(const char *name, char *folder, size_t size)
+{
+    snprintf(folder, size, "%s/heads/%s", QUIRE_TEST_DATA, name);
+}
+
+static void load_configs(const char *name, struct model_config *target, struct model_config *head)
+{
+    char folder[512], target_folder[512];
+    struct error err;
+    folder_of(name, folder, sizeof folder);
+    folder_of("target", target_folder, sizeof target_folder);
+    must(model_config_load(target_folder, NULL, NULL, target, &err), &err);
+    must(model_config_load_drafter(folder, NULL, head, &err), &err);
+}
+
+static struct model *create(struct fixture *f, bool is_head, const struct model_options *usual)
+{
+    struct model_options options = *usual;
+    struct model *model;
+    struct error err;
+    const struct model_spec *spec = is_head ? &f->head_config.spec : &f->target_config.spec;
+    options.is_drafter = is_head;
+    if (is_head)
+        options.max_in_flight = PASSES;
+    else if (f->head_config.spec.head.kind)
+        options.head = &f->head_config.spec.head, options.num_passes = PASSES;
+    must(model_create(f->backend, spec, is_head ? &f->head_weights : &f->target_weights, &options, &model, &err), &err);
+    if (is_head) model_attach(model, f->target);
+    must(model_warm_up(model, &err), &err);
+    must(model_allocate_cache(model, SEQUENCES * BLOCKS, &err), &err);
+    must(model_capture(model, &err), &err);
+    must(model_wait_for_weights(model, &err), &err);
+    return model;
+}
+
+static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
+{
+    char folder[512], target_folder[512];
+    struct error err;
+    const struct sampling_state greedy = {.num_logprobs = -1, .repetition_penalty = 1};
+    struct model_options options = {.limits = {.max_num_tokens = MOST_TOKENS,
+                                               .max_num_seqs = MOST_TOKENS,
+                                               .max_num_drafts = 8,
+                                               .max_model_len = BLOCKS * BLOCK_SIZE,
+                                               .block_size = BLOCK_SIZE,
+                                               .num_groups = 1},
+                                    .dtype = DTYPE_FLOAT32,
+                                    .cache_dtype = DTYPE_FLOAT32,
+                                    .keep_logits = true};
+    *f = (struct fixture){0};
+    must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
+    options.copy_weights = copy_weights || f->backend->discrete;
+    load_configs(name, &f->target_config, &f->head_config);
+    folder_of(name, folder, sizeof folder);
+    folder_of("target", target_folder, sizeof target_folder);
+    must(head_fit(&f->head_config.spec, &f->target_config.spec, &err), &err);
+    must(model_weights_open(target_folder, &f->target_config.spec, NULL, &f->target_weights, &err), &err);
+    must(model_weights_open(folder, &f->head_config.spec, NULL, &f->head_weights, &err), &err);
+    must(golden_load(folder, &f->golden, &err), &err);
+    f->target = create(f, false, &options);
+    f->head = create(f, true, &options);
+    must(batch_init(&f->batch, &options.limits, &err), &err);
+    for (int32_t s = 0; s < SEQUENCES; s++) model_set_sampling_state(f->target, s, &greedy, NULL, 0);
+    f->logits = malloc((size_t)MOST_TOKENS * (size_t)f->golden.vocab_size * sizeof *f->logits);
+    assert_non_null(f->logits);
+}
+
+static void fixture_close(struct fixture *f)
+{
+    free(f->logits);
+    golden_free(&f->golden);
+    batch_free(&f->batch);
+    model_destroy(f->head);
+    model_destroy(f->target);
+    model_weights_close(&f->head_weights);
+    model_weights_close(&f->target_weights);
+    f->backend->destroy(f->backend);
+}
+
+/* ---- batches ---- */
+
+static void begin(struct batch *b)
+{
+    batch_clear(b);
+    b->query_start[0] = 0;
+}
+
+/* Tokens [first, first + count) of a sequence, whose blocks follow one another. The states of token i are row
+ * state_row + i, or i of the head's own from -(state_row + 1) on. All of them are sampled from, or the last. */
+static void add(struct batch *b, int32_t sequence, const int32_t *ids, int32_t first, int32_t count, int32_t state_row,
+                bool all_sampled)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t at = b->num_tokens + i, position = first + i;
+        b->token_ids[at] = ids[i];
+        b->positions[at] = position;
+        b->slot_mapping[at] = (1 + sequence * BLOCKS) * BLOCK_SIZE + position;
+        b->state_rows[at] = state_row < 0 ? state_row - i : state_row + i;
+        if (!all_sampled && i + 1 < count) continue;
+        b->logits_indices[b->num_samples] = at;
+        b->sample_state_indices[b->num_samples] = sequence;
+        b->sampled_drafts[b->num_samples] = -1;
+        b->output_positions[b->num_samples++] = position;
+    }
+    b->num_tokens += count;
+    b->state_indices[b->num_seqs] = sequence;
+    b->seq_lens[b->num_seqs++] = first + count;
+    b->query_start[b->num_seqs] = b->num_tokens;
+    if (count == 1 && b->num_decodes == b->num_seqs - 1) b->num_decodes++;
+    if (count > b->max_query_len) b->max_query_len = count;
+    if (first + count > b->max_seq_len) b->max_seq_len = first + count;
+}
+
+/* The target's step changes the block tables, which the head shares. */
+static void add_blocks(struct batch *b, int32_t sequence)
+{
+    for (int32_t i = 0; i < BLOCKS; i++)
+        b->deltas[b->num_deltas++] =
+            (struct block_table_delta){.state_index = sequence, .index = i, .block = 1 + sequence * BLOCKS + i};
+}
+
+/* Runs the batch, and downloads the logits. */
+static struct sample_output run(struct fixture *f, struct model *model)
+{
+    struct sample_output out;
+    struct error err;
+    const int64_t bytes = (int64_t)f->batch.num_samples * f->golden.vocab_size * (int64_t)sizeof *f->logits;
+    must(model_submit(model, &f->batch, &err), &err);
+    must(model_collect(model, &out, &err), &err);
+    f->backend->copy(f->backend, f->logits, model_logits(model), bytes, NULL);
+    must(f->backend->stream_synchronize(f->backend, NULL, &err), &err);
+    return out;
+}
+
+/* ---- comparison ---- */
+
+struct squares {
+    double difference, size;
+};
+
+/* Compares a row of logits. What is no draft id has -infinity. */
+static void compare(struct squares *s, const float *found, const float *expected, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        assert_int_equal(found[i] == -INFINITY, expected[i] == -INFINITY);
+        if (found[i] == -INFINITY) continue;
+        const double difference = (double)found[i] - (double)expected[i];
+        s->difference += difference * difference;
+        s->size += (double)expected[i] * (double)expected[i];
+    }
+}
+
+static void compare_rows(struct squares *s, const struct fixture *f, int32_t first_row, const struct golden_case *c,
+                         int32_t first, int32_t count)
+{
+    const int64_t size = f->golden.vocab_size;
+    for (int64_t i = 0; i < count; i++)
+        compare(s, f->logits + (first_row + i) * size, c->logits + (first + i) * size, (int32_t)size);
+}
+
+static void check(const char *what, const struct squares *s)
+{
+    const double error = sqrt(s->difference / s->size);
+    const double bound = strcmp(run_need_device(), "cpu") == 0 ? 1e-5 : 1e-4;
+    print_message("%s: relative error %.2g\n", what, error);
+    if (!(error < bound)) fail_msg("%s: the logits are off by %g", what, error);
+}
+
+/* The token behind each of the prompt's. */
+static int32_t *next_tokens(const struct golden_case *c)
+{
+    int32_t *ids = malloc((size_t)c->num_prompt * sizeof *ids);
+    assert_non_null(ids);
+    memcpy(ids, c->prompt + 1, (size_t)(c->num_prompt - 1) * sizeof *ids);
+    ids[c->num_prompt - 1] = c->greedy[0];
+    return ids;
+}
+
+/* ---- a prompt, and its drafts ---- */
+
+/* Prompt and head's pass over it, `chunk` tokens at a time. Returns how many samples the last pass had. */
+static int32_t run_prompt(struct fixture *f, const struct golden_case *c, int32_t chunk, struct squares *s)
+{
+    int32_t *next = next_tokens(c), count = 0;
+    for (int32_t first = 0; first < c->num_prompt; first += count) {
+        count = c->num_prompt - first < chunk ? c->num_prompt - first : chunk;
+        begin(&f->batch);
+        add(&f->batch, 0, c->prompt + first, first, count, 0, false);
+        if (first == 0) add_blocks(&f->batch, 0);
+        const bool is_last = first + count == c->num_prompt;
+        if (!is_last) f->batch.num_samples = 0;
+        const struct sample_output out = run(f, f->target);
+        if (is_last) assert_int_equal(out.token_ids[0], c->greedy[0]);
+        begin(&f->batch);
+        add(&f->batch, 0, next + first, first, count, 0, true);
+        const struct sample_output drafts = run(f, f->head);
+        compare_rows(s, f, 0, c, first, count);
+        if (is_last) assert_int_equal(drafts.token_ids[count - 1], c->greedy[1]);
+    }
+    free(next);
+    return count;
+}
+
+/* Adds the pass of the draft that the last pass drew as its last sample, which is also its last token. */
+static void add_draft(struct fixture *f, const struct golden_case *c, int32_t number, int32_t num_samples)
+{
+    const int32_t id = -num_samples;
+    add(&f->batch, 0, &id, c->num_prompt + number, 1, -num_samples, true);
+}
+
+static void run_drafts(struct fixture *f, const struct golden_case *c, int32_t num_samples, struct squares *s)
+{
+    for (int32_t i = 0; i < PASSES; i++) {
+        begin(&f->batch);
+        add_draft(f, c, i, i == 0 ? num_samples : 1);
+        const struct sample_output out = run(f, f->head);
+        compare_rows(s, f, 0, c, c->num_prompt + i, 1);
+        if (i + 1 < PASSES) assert_int_equal(out.token_ids[0], c->greedy[i + 2]);
+    }
+}
+
+static void check_head(const char *name, bool copy_weights)
+{
+    static const int32_t chunks[] = {MOST_TOKENS, 7, 1};
+    struct fixture f;
+    char what[128];
+    fixture_open(&f, name, copy_weights);
+    for (int i = 0; i < 3; i++) {
+        struct squares s = {0};
+        for (int32_t j = 0; j < f.golden.num_cases; j++) {
+            const struct golden_case *c = &f.golden.cases[j];
+            run_drafts(&f, c, run_prompt(&f, c, chunks[i], &s), &s);
+        }
+        snprintf(what, sizeof what, "%s, chunks of %d", name, chunks[i]);
+        check(what, &s);
+    }
+    fixture_close(&f);
+}
+
+static void test_logits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_HEADS; i++) check_head(heads[i], false);
+}
+
+static void test_logits_of_copied_weights(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_HEADS; i++) check_head(heads[i], true);
+}
+
+/* A pass in which one token reads the head's own states, and others the target's. */
+static void test_mixed_states(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NUM_HEADS; i++) {
+        struct fixture f;
+        struct squares s = {0};
+        fixture_open(&f, heads[i], false);
+        const struct golden_case *a = &f.golden.cases[1], *b = &f.golden.cases[2];
+        int32_t *next_a = next_tokens(a), *next_b = next_tokens(b);
+        begin(&f.batch);
+        add(&f.batch, 0, a->prompt, 0, a->num_prompt, 0, false);
+        add(&f.batch, 1, b->prompt, 0, b->num_prompt, 0, false);
+        for (int32_t j = 0; j < SEQUENCES; j++) add_blocks(&f.batch, j);
+        run(&f, f.target);
+        begin(&f.batch);
+        add(&f.batch, 0, next_a, 0, a->num_prompt, 0, true);
+        run(&f, f.head);
+        begin(&f.batch);
+        add_draft(&f, a, 0, a->num_prompt);
+        add(&f.batch, 1, next_b, 0, b->num_prompt, a->num_prompt, true);
+        run(&f, f.head);
+        compare_rows(&s, &f, 0, a, a->num_prompt, 1);
+        compare_rows(&s, &f, 1, b, 0, b->num_prompt);
+        check(heads[i], &s);
+        free(next_a);
+        free(next_b);
+        fixture_close(&f);
+    }
+}
+
+/* ---- what is refused ---- */
+
+static void test_head_is_no_model(void **state)
+{
+    (void)state;
+    struct model_config config;
+    struct error err;
+    char folder[512];
+    folder_of("eagle3", folder, sizeof folder);
+    assert_int_equal(model_config_load(folder, NULL, NULL, &config, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "LlamaForCausalLMEagle3"));
+    folder_of("target", folder, sizeof folder);
+    must(model_config_load_drafter(folder, NULL, &config, &err), &err);
+    assert_int_equal(config.spec.head.kind, HEAD_NONE);
+}
+
+static void check_misfit(struct model_config *head, const struct model_config *target, const char *what)
+{
+    struct error err;
+    assert_int_equal(head_fit(&head->spec, &target->spec, &err), STATUS_INVALID);
+    if (!strstr(err.text, what)) fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+}
+
+static void test_fit(void **state)
+{
+    (void)state;
+    static struct model_config target, head, other;
+    struct error err;
+    load_configs("eagle3", &target, &head);
+    assert_int_equal(head.spec.head.state_layers[0], -1);
+    other = target, other.spec.hidden_size = 64;
+    check_misfit(&head, &other, "hidden states of 32 elements, but those of the model have 64");
+    other = target, other.spec.vocab_size = 161;
+    check_misfit(&head, &other, "160 tokens, but that of the model has 161");
+    other = target, other.spec.num_layers = 2;
+    check_misfit(&head, &other, "layer 2, but the model has 2 layers");
+    load_configs("eagle3", &target, &head);
+    must(head_fit(&head.spec, &target.spec, &err), &err);
+    const int32_t usual[HEAD_MAX_STATES] = {2, 3, 4};
+    assert_memory_equal(head.spec.head.state_layers, usual, sizeof usual);
+    load_configs("eagle3_layers", &target, &head);
+    assert_true(head.spec.head.own_embedding);
+    head.spec.head.own_embedding = false;
+    check_misfit(&head, &target, "48 elements a token, so it cannot use the embedding of the model, which has 32");
+}
+
+/* Dummy weights have ids that the target has, too. */
+static void test_dummy_weights(void **state)
+{
+    (void)state;
+    static struct model_config target, head;
+    struct model_weights weights;
+    struct error err;
+    load_configs("eagle3", &target, &head);
+    must(model_weights_dummy(&head.spec, 1, false, &weights, &err), &err);
+    const int32_t *ids = weights.target_ids.data;
+    for (int32_t i = 0; i < head.spec.head.num_ids; i++) assert_int_equal(ids[i], i);
+    assert_null(weights.embedding.data);
+    model_weights_close(&weights);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_logits),       cmocka_unit_test(test_logits_of_copied_weights),
+        cmocka_unit_test(test_mixed_states), cmocka_unit_test(test_head_is_no_model),
+        cmocka_unit_test(test_fit),          cmocka_unit_test(test_dummy_weights),
+    };
+    const struct CMUnitTest gpu_tests[] = {
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_mixed_states),
+    };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
+    const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);
+    run_set_device("cuda");
+    return failed + cmocka_run_group_tests_name("cuda", gpu_tests, NULL, NULL);
+}
