@@ -937,6 +937,16 @@ static void test_tokens_of_runs(void **state)
     golden_free(&golden);
 }
 
+/* On the CPU a piece of memory begins at a page and is zero at first: nothing was written behind its end. */
+static void check_page_ends(const struct fixture *f)
+{
+    for (size_t i = 0; i < f->model->arena.count && !f->backend->discrete; i++) {
+        const struct arena_piece *piece = &f->model->arena.pieces[i];
+        const uint8_t *end = (const uint8_t *)piece->data + piece->bytes;
+        for (; (uintptr_t)end % 4096 != 0; end++) assert_int_equal(*end, 0);
+    }
+}
+
 /* A run, and behind it a prompt of one token that three sequences begin with: more samples than tokens. */
 static void test_logits_of_a_run_and_forks(void **state)
 {
@@ -972,6 +982,7 @@ static void test_logits_of_a_run_and_forks(void **state)
         add_row(&sum, f.logits + run->positions[i] * size, run->logits + i * size, size);
     for (int32_t i = 0; i < 3; i++) add_row(&sum, f.logits + (MAX_DRAFTS + i) * size, one->logits, size);
     assert_true(sqrt(sum.difference / sum.size) < float32_bound());
+    check_page_ends(&f);
     fixture_close(&f);
     golden_free(&golden);
 }
