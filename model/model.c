@@ -158,6 +158,7 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                          .inputs = &m->inputs,
                          .block_table_stride = batch_max_blocks(&options->limits),
                          .group_stride = (int64_t)options->limits.max_num_seqs * batch_max_blocks(&options->limits),
+                         .scatters_runs = options->is_drafter,
                          .dtype = options->dtype};
     if (options->copy_weights && weights->host_expert_layers > 0)
         m->decoder.host_experts =

@@ -29,7 +29,8 @@
 struct model_options {
     struct batch_limits limits; /* those of the target, for a drafter */
     int32_t max_in_flight;      /* steps: 1 .. MODEL_MAX_STEPS; 0: 2 */
-    bool is_drafter;            /* model_attach gives it the target's state. It finds no log-probabilities */
+    bool is_drafter;            /* model_attach gives it the target's state. It finds no log-probabilities, and the
+                                     entries of a run need not follow one another */
     int32_t num_passes;         /* of a drafter, for each step of this model, whose drafts it takes; 0: it has none */
     /* Of a model with a drafter, which uses its workspace and, if it is a head, its states. NULL: it has none */
     const struct model_spec *drafter_spec;
