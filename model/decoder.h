@@ -77,7 +77,8 @@ struct decoder {
      * stream, [T, hidden_size]; and, of a head, the target's states. */
     void *states;
     const void *target_states;
-    enum dtype dtype;                    /* of activations */
+    enum dtype dtype;   /* of activations */
+    bool scatters_runs; /* the entries of a run need not follow one another, as decode_attention wants them to */
     const volatile sig_atomic_t *cancel; /* as in struct model_options */
     struct host_experts host_experts;    /* backend and num_layers */
     struct activations act;              /* this and the rest, also of host_experts, are set by decoder_allocate */

@@ -177,6 +177,9 @@ static const struct row rows[] = {
     {CHECK, FAILED, "model_type is \"deepseek_v3\"; what quire lacks for it: latent attention (MLA)", CONFIG,
      "{\"model_type\": \"deepseek_v3\"}"},
     {CHECK, FAILED, "model_type is \"nosuch\"", CONFIG, "{\"model_type\": \"nosuch\"}"},
+    {CHECK, FAILED, "architectures names \"LlamaForCausalLMEagle3\", a head that drafts for another model", CONFIG,
+     "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
+     "\"intermediate_size\": 96, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"vocab_size\": 320}"},
     {CHECK, FAILED, "config.json: the key hidden_size is missing; expected an integer", CONFIG,
      "{\"model_type\": \"llama\"}"},
     {CHECK, FAILED, "config.json: hidden_size must be ", CONFIG,
