@@ -553,8 +553,8 @@ static const struct {
 enum { NUM_NUMBERS = sizeof numbers / sizeof *numbers };
 
 /* All of them where the model is the target's own, and a few otherwise. With plenty of memory the share of drafts that
- * is accepted is at least `least`, and nowhere is it more than `most`. Where memory is short the model lacks tokens:
- * those that were computed before it drafted, and those of no window any more. */
+ * is accepted is at least `least`, and nowhere is it more than `most`. Where memory is short it is smaller: the prefix
+ * cache has blocks with tokens that the draft model lacks, and what has left a window it cannot compute any more. */
 static void check_draft_model(const struct models *m, const char *folder, double least, double most, int32_t num_groups)
 {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
