@@ -584,8 +584,7 @@ struct rotary_args {
  * not read.
  *
  * Sequences with one query token that follow one another, of the same state index and one token longer each, are a run
- * (base/batch.h). An operation may compute a run together: what it writes for a sequence is what it would write for
- * that sequence alone, but for the order of sums. */
+ * (base/batch.h). */
 struct attention_args {
     void *out;         /* [num_tokens, num_heads, v_head_size] dtype; the rows of those sequences' tokens are written */
     const void *query; /* [num_tokens, num_heads, head_size] dtype */

@@ -42,13 +42,17 @@ static void read_eos(struct json_reader *r, struct model_config *config)
     for (size_t i = 0; i < json_array_size(value); i++) add_eos(r, json_array_get(value, i), config);
 }
 
-static void read_text(struct json_reader *r, const struct multimodal *multimodal, struct model_config *config)
+/* family_read_spec, or family_read_mtp. */
+typedef void read_spec_function(struct json_reader *r, const struct family *family, struct model_spec *spec);
+
+static void read_text(struct json_reader *r, const struct multimodal *multimodal, read_spec_function *read_spec,
+                      struct model_config *config)
 {
     const struct family *family = family_find(r);
     snprintf(config->model_type, sizeof config->model_type, "%s", family->model_type);
     snprintf(config->architecture, sizeof config->architecture, "%s", family->architecture);
     if (multimodal->is_nested) multimodal_add_sizes(family, multimodal->text);
-    family_read_spec(r, family, &config->spec);
+    read_spec(r, family, &config->spec);
     config->spec.has_vision = multimodal->has_vision;
     config->spec.has_audio = multimodal->has_audio;
     quantization_read(r, &config->spec);
@@ -56,15 +60,25 @@ static void read_text(struct json_reader *r, const struct multimodal *multimodal
     read_eos(r, config);
 }
 
-static void read_config(struct json_reader *r, struct model_config *config)
+static void read_model(struct json_reader *r, read_spec_function *read_spec, struct model_config *config)
 {
     const struct multimodal multimodal = multimodal_read(r);
     struct json_reader text = *r;
     if (multimodal.text) text.object = multimodal.text;
     if (multimodal.is_nested) text.prefix = "text_config.";
-    read_text(&text, &multimodal, config);
+    read_text(&text, &multimodal, read_spec, config);
     r->status = text.status;
     json_decref(multimodal.text);
+}
+
+static void read_config(struct json_reader *r, struct model_config *config)
+{
+    read_model(r, family_read_spec, config);
+}
+
+static void read_mtp_config(struct json_reader *r, struct model_config *config)
+{
+    read_model(r, family_read_mtp, config);
 }
 
 /* The end-of-sequence ids of generation_config.json, which add to config.json's. */
@@ -112,10 +126,10 @@ static enum status load(const struct file *file, const struct log *log, struct m
 }
 
 /* Older versions of ModelOpt leave config.json without a quantization_config. */
-static enum status load_config(const char *folder, const struct log *log, struct model_config *config,
+static enum status load_config(const char *folder, bool mtp, const struct log *log, struct model_config *config,
                                struct error *err)
 {
-    const struct file file = {folder, "config.json", read_config};
+    const struct file file = {folder, "config.json", mtp ? read_mtp_config : read_config};
     const struct file modelopt = {folder, "hf_quant_config.json", read_modelopt};
     bool found;
     enum status status = load(&file, log, config, &found, err);
@@ -137,33 +151,39 @@ static enum status load_generation(const char *folder, const char *generation, c
                      generation);
 }
 
-/* Of any model that quire computes, heads too. */
-static enum status load_any(const char *folder, const char *generation, const struct log *log,
-                            struct model_config *config, struct error *err)
+/* Of a model, or with mtp of the head in its files. */
+static enum status load_folder(const char *folder, bool mtp, const struct log *log, struct model_config *config,
+                               struct error *err)
 {
     *config = (struct model_config){.bos_token_id = -1, .generation = generation_config_none()};
     if (file_exists(folder)) return foreign_checkpoint_refuse(folder, "config.json", err);
     if (!folder_exists(folder))
         return error_set(err, STATUS_IO, "%s: no such folder; name one with config.json and *.safetensors", folder);
-    enum status status = load_config(folder, log, config, err);
-    return status == STATUS_OK ? load_generation(folder, generation, log, config, err) : status;
+    return load_config(folder, mtp, log, config, err);
 }
 
 enum status model_config_load(const char *folder, const char *generation, const struct log *log,
                               struct model_config *config, struct error *err)
 {
-    enum status status = load_any(folder, generation ? generation : "auto", log, config, err);
-    if (status != STATUS_OK || config->spec.head.kind == HEAD_NONE) return status;
-    return error_set(err, STATUS_INVALID,
-                     "%s: architectures names \"%s\", a head that drafts for another model and computes nothing "
-                     "alone; name that model, and this folder as what drafts for it",
-                     folder, config->architecture);
+    enum status status = load_folder(folder, false, log, config, err);
+    if (status == STATUS_OK && config->spec.head.kind != HEAD_NONE)
+        return error_set(err, STATUS_INVALID,
+                         "%s: architectures names \"%s\", a head that drafts for another model and computes nothing "
+                         "alone; name that model, and this folder as what drafts for it",
+                         folder, config->architecture);
+    return status == STATUS_OK ? load_generation(folder, generation ? generation : "auto", log, config, err) : status;
 }
 
 enum status model_config_load_drafter(const char *folder, const struct log *log, struct model_config *config,
                                       struct error *err)
 {
-    enum status status = load_any(folder, "vllm", log, config, err);
+    enum status status = load_folder(folder, false, log, config, err);
     if (status == STATUS_OK && config->spec.head.kind != HEAD_NONE) head_read_files(folder, &config->spec);
     return status;
+}
+
+enum status model_config_load_mtp(const char *folder, const struct log *log, struct model_config *config,
+                                  struct error *err)
+{
+    return load_folder(folder, true, log, config, err);
 }

@@ -46,9 +46,14 @@ struct model_config {
 enum status model_config_load(const char *folder, const char *generation, const struct log *log,
                               struct model_config *config, struct error *err);
 
-/* model_config_load with "vllm" for `generation`, of a model that drafts for another. It may be a head (struct
+/* model_config_load without generation_config.json, of a model that drafts for another. It may be a head (struct
  * head_spec), which head_fit (head.h) then fits to its target. */
 enum status model_config_load_drafter(const char *folder, const struct log *log, struct model_config *config,
                                       struct error *err);
+/* The same of the head that a model's own files hold: its layers that predict further tokens
+ * (num_nextn_predict_layers), of which the first is used. UNSUPPORTED: there are none, or quire does not compute them.
+ */
+enum status model_config_load_mtp(const char *folder, const struct log *log, struct model_config *config,
+                                  struct error *err);
 
 #endif

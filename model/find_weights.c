@@ -25,7 +25,7 @@ static enum status out_of_memory(const struct finder *f)
 
 static bool is_stored(const struct opening *o, const char *module, const struct tensor_prefix *prefix)
 {
-    struct tensor_name name = tensor_name_with(module, prefix);
+    struct tensor_name name = tensor_name_with(tensor_module_name(o->spec, module).text, prefix);
     strncat(name.text, ".weight", sizeof name.text - strlen(name.text) - 1);
     return tensor_file_find(o->finder.file, name.text) != NULL;
 }
@@ -267,6 +267,17 @@ static bool is_shared(const struct opening *o, const struct stored_tensor *t)
     return false;
 }
 
+/* Of a layer that predicts further tokens. */
+static bool is_of_next_layer(const struct opening *o, const struct stored_tensor *t)
+{
+    const struct model_spec *spec = o->spec;
+    const struct tensor_name layers = tensor_name_with(spec->names.layers, &o->prefix);
+    const size_t n = strlen(layers.text);
+    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return false;
+    const long layer = strtol(t->name + n + 1, NULL, 10);
+    return layer >= spec->num_layers && layer < (long)spec->num_layers + spec->num_next_layers;
+}
+
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
  * the cache. */
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
@@ -292,7 +303,8 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o, t)) return true;
+    if (is_shared(o, t) || is_of_next_layer(o, t)) return true;
+    if (o->spec->head.kind == HEAD_MTP) return true;                                   /* the rest is its target's */
     if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }

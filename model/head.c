@@ -17,7 +17,6 @@ void head_read_files(const char *folder, struct model_spec *head)
     if (head->names.only_layer && is_stored(file, "model.layers.0.hidden_norm.weight")) {
         head->names.only_layer = false;
         head->names.layers = "model.layers";
-        head->names.head_state_norm = "model.layers.0.hidden_norm";
     }
     head->head.own_embedding = is_stored(file, "model.embed_tokens.weight");
     head->head.own_lm_head = head->head.maps_ids || tensor_file_find(file, "lm_head.weight");

@@ -81,27 +81,40 @@ static enum status allocate_workspace_of(struct model *m, struct backend *b, enu
     return status;
 }
 
-static enum status allocate_workspaces(struct model *m, const struct tensor_table *table, struct error *err)
+static void cover(int64_t *most, int64_t value)
 {
-    const struct model_spec *spec = m->spec;
+    if (value > *most) *most = value;
+}
+
+/* Makes the query cover the operations of a model, too. */
+static void widen_query(struct workspace_query *query, const struct model_spec *spec, const struct tensor_table *table)
+{
     const struct layer_sizes largest = model_spec_largest(spec);
-    const struct batch_limits *limits = &m->options.limits;
-    struct workspace_query query = {
-        .max_num_tokens = batch_max_rows(limits),
-        .max_num_seqs = batch_max_entries(limits),
-        .max_model_len = limits->max_model_len,
-        .num_heads = largest.num_heads,
-        .head_size = largest.head_size,
-        .block_size = batch_largest_block_size(limits),
-        .vocab_size = spec->vocab_size,
-    };
+    if (largest.num_heads > query->num_heads) query->num_heads = largest.num_heads;
+    if (largest.head_size > query->head_size) query->head_size = largest.head_size;
+    if (spec->vocab_size > query->vocab_size) query->vocab_size = spec->vocab_size;
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
-        const int64_t elements = t->scheme.is_quantized && t->num_experts == 0 ? t->merged_rows * t->in_features : 0;
-        if (t->in_features > query.max_in_features) query.max_in_features = t->in_features;
-        if (elements > query.max_quantized_elements) query.max_quantized_elements = elements;
+        const bool counts = t->scheme.is_quantized && t->num_experts == 0;
+        cover(&query->max_in_features, t->in_features);
+        cover(&query->max_quantized_elements, counts ? t->merged_rows * t->in_features : 0);
     }
+}
+
+/* A backend has one workspace, so a drafter's operations use its target's. */
+static enum status allocate_workspaces(struct model *m, const struct tensor_table *table, struct error *err)
+{
+    const struct model_options *o = &m->options;
+    struct workspace_query query = {
+        .max_num_tokens = batch_max_rows(&o->limits),
+        .max_num_seqs = batch_max_entries(&o->limits),
+        .max_model_len = o->limits.max_model_len,
+        .block_size = batch_largest_block_size(&o->limits),
+    };
     struct backend *host = m->decoder.host_experts.backend;
+    if (o->is_drafter) return STATUS_OK;
+    widen_query(&query, m->spec, table);
+    if (o->drafter_spec) widen_query(&query, o->drafter_spec, &o->drafter_weights->table);
     enum status status = allocate_workspace_of(m, m->backend, PURPOSE_WORKSPACE, &query, err);
     if (status != STATUS_OK || !host) return status;
     return allocate_workspace_of(m, host, PURPOSE_HOST_STAGING, &query, err);
@@ -129,6 +142,8 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                  const struct model_weights *weights, const struct model_options *options)
 {
     const struct model_weights *used = options->copy_weights ? &m->device_weights : weights;
+    const struct model_spec *drafter = options->drafter_spec;
+    const struct head_spec *served = drafter && drafter->head.kind != HEAD_NONE ? &drafter->head : NULL;
     *m = (struct model){.backend = backend, .spec = spec, .options = *options};
     if (m->options.max_in_flight == 0) m->options.max_in_flight = 2;
     m->decoder =
@@ -138,7 +153,7 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                          .weights = used,
                          .embedding = &used->embedding,
                          .lm_head = &used->lm_head,
-                         .served = options->head,
+                         .served = served,
                          .cache = &m->cache,
                          .inputs = &m->inputs,
                          .block_table_stride = batch_max_blocks(&options->limits),

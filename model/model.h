@@ -31,14 +31,15 @@ struct model_options {
     int32_t max_in_flight;      /* steps: 1 .. MODEL_MAX_STEPS; 0: 2 */
     bool is_drafter;            /* model_attach gives it the target's state. It finds no log-probabilities */
     int32_t num_passes;         /* of a drafter, for each step of this model, whose drafts it takes; 0: it has none */
-    const struct head_spec
-        *head;              /* of a head for this model, which keeps the states that it reads; NULL: it has none */
-    enum dtype dtype;       /* of activations */
-    enum dtype cache_dtype; /* of the KV cache */
-    int32_t num_ids;        /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
-    bool keep_logits;       /* model_logits() works; for tests */
-    bool copy_weights;      /* the device has memory of its own: weights are copied to it, projections merged */
-    bool enforce_eager;     /* no graphs */
+    /* Of a model with a drafter, which uses its workspace and, if it is a head, its states. NULL: it has none */
+    const struct model_spec *drafter_spec;
+    const struct model_weights *drafter_weights;
+    enum dtype dtype;             /* of activations */
+    enum dtype cache_dtype;       /* of the KV cache */
+    int32_t num_ids;              /* only ids 0 .. num_ids - 1 are sampled, at most vocab_size; 0: vocab_size */
+    bool keep_logits;             /* model_logits() works; for tests */
+    bool copy_weights;            /* the device has memory of its own: weights are copied to it, projections merged */
+    bool enforce_eager;           /* no graphs */
     struct backend *host_backend; /* the CPU's, where weights->host_expert_layers is above 0 and weights are copied;
                                      else not used. NULL in a plan: its workspace is not counted */
     const volatile sig_atomic_t *cancel; /* not 0: a step without graphs ends between two operations; NULL: none does */

@@ -294,6 +294,8 @@ struct head_spec {
  * are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
+ * A name that begins with a dot follows that of the first layer: ".shared_head.norm".
+ *
  * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm. The names
  * head_... are those of a head (struct head_spec); head_embedding_norm is MTP's.
  *
@@ -345,6 +347,7 @@ struct model_spec {
     double logits_multiplier;
     double logits_soft_cap; /* 0: none */
     bool tie_word_embeddings;
+    int32_t num_next_layers; /* that the file has behind the last one, to predict further tokens: a head (HEAD_MTP) */
     bool has_vision, has_audio; /* the checkpoint has parts for images or sound, which are not used */
     bool lm_head_bias;          /* not where the embedding is tied */
     int32_t position_offset;    /* position p of a sequence is row p + this of learned positions */

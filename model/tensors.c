@@ -77,6 +77,14 @@ static struct tensor_name layer_name(const struct model_spec *spec, int32_t laye
     return name;
 }
 
+struct tensor_name tensor_module_name(const struct model_spec *spec, const char *name)
+{
+    struct tensor_name module = {""};
+    if (name[0] == '.') module = layer_name(spec, 0);
+    strncat(module.text, name, sizeof module.text - strlen(module.text) - 1);
+    return module;
+}
+
 /* The name of a module in a layer's attention. */
 static struct tensor_name in_attention(const struct model_spec *spec, const char *name)
 {
@@ -94,7 +102,7 @@ static void add_gain(struct tensor_table *table, const struct model_spec *spec, 
     if (t.layer >= 0)
         snprintf(module, sizeof module, "%s.%s", layer_name(spec, t.layer).text, name);
     else
-        snprintf(module, sizeof module, "%s", name);
+        snprintf(module, sizeof module, "%s", tensor_module_name(spec, name).text);
     t.kind = spec->no_gains || gain->kind == TENSOR_ONES ? TENSOR_ONES : TENSOR_GAIN;
     add(table, &t, "%s.weight", module);
     t.kind = TENSOR_BIAS;
@@ -425,7 +433,7 @@ static void add_head_input(struct tensor_table *table, const struct model_spec *
     if (head->kind == HEAD_NONE) return;
     if (head->kind == HEAD_MTP) add_norm(table, spec, -1, TENSOR_HEAD_EMBEDDING_NORM, names->head_embedding_norm);
     add_norm(table, spec, -1, TENSOR_HEAD_STATE_NORM, names->head_state_norm);
-    add(table, &t, "%s.weight", names->head_projection);
+    add(table, &t, "%s.weight", tensor_module_name(spec, names->head_projection).text);
 }
 
 static void add_lm_head(struct tensor_table *table, const struct model_spec *spec)

@@ -99,6 +99,8 @@ struct tensor_prefix {
 enum { NUM_TENSOR_PREFIXES = 6 };
 extern const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES]; /* the first is the table's own */
 
+/* The name of a module of no layer that spec->names calls so. */
+struct tensor_name tensor_module_name(const struct model_spec *spec, const char *name);
 /* The name of the table with another prefix. */
 struct tensor_name tensor_name_with(const char *name, const struct tensor_prefix *prefix);
 /* Gives all tensors the names that they have with this prefix. */

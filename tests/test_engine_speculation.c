@@ -303,7 +303,7 @@ static struct result *run_plain(const char *folder, const struct sampling_params
 /* The same requests without stop strings, each sequence in its own place, and longer: what drafters know. */
 static struct result *run_longer(const char *folder, const struct sampling_params *params, int32_t count)
 {
-    struct sampling_params longer[MAX_REQUESTS];
+    struct sampling_params longer[MAX_REQUESTS] = {0};
     for (int32_t i = 0; i < count; i++) {
         assert_true(sampling_params_copy(&params[i], &longer[i]));
         longer[i].num_stop = 0;
@@ -357,6 +357,20 @@ struct models {
     struct result *plain, *longer;
 };
 
+static void make_answers(struct models *m)
+{
+    m->count = make_params(m->params);
+    m->plain = run_plain(m->folder.path, m->params, m->count);
+    m->longer = run_longer(m->folder.path, m->params, m->count);
+}
+
+static void free_answers(struct models *m)
+{
+    free_result(m->plain);
+    free_result(m->longer);
+    free_params(m->params, m->count);
+}
+
 /* The checkpoint with a tokenizer, for stop strings; the words of its ids are those of another model. */
 static void open_model(struct models *m, const char *checkpoint)
 {
@@ -368,18 +382,14 @@ static void open_model(struct models *m, const char *checkpoint)
     temp_folder_copy(&m->folder, from, "model.safetensors");
     temp_folder_copy(&m->folder, QUIRE_TEST_DATA "/tokenizers/gpt2", "tokenizer.json");
     temp_folder_copy(&m->folder, QUIRE_TEST_DATA "/tokenizers/gpt2", "tokenizer_config.json");
-    m->count = make_params(m->params);
-    m->plain = run_plain(m->folder.path, m->params, m->count);
-    m->longer = run_longer(m->folder.path, m->params, m->count);
+    make_answers(m);
     assert_int_equal(m->plain->answers[23][0].num_tokens, 5);
     assert_int_equal(m->plain->answers[24][0].num_tokens, 3);
 }
 
 static void close_model(struct models *m)
 {
-    free_result(m->plain);
-    free_result(m->longer);
-    free_params(m->params, m->count);
+    free_answers(m);
     temp_folder_remove(&m->folder);
 }
 
@@ -432,24 +442,45 @@ static const struct run_variant settings[] = {
     {"swapped, no cache, chunks of 40", 8, 16, 40, 40, false, 0, PREEMPTION_SWAP},
 };
 
-/* The drafters that the engine makes itself. The draft model is the target once more, so that it is right. */
-static void check_method(const struct models *m, enum draft_method method, const struct run_variant *s)
+/* How the engine drafts itself. */
+struct drafting {
+    enum draft_method method;
+    const char *folder; /* of draft_model */
+    int32_t num_tokens;
+    bool fixed;
+};
+
+/* Returns how many drafts of a hundred were accepted. */
+static double check_drafting(const struct models *m, const struct drafting *d, const struct run_variant *s)
 {
     struct engine_options o = options_of(m->folder.path, s);
-    o.speculative.method = method;
+    char what[100];
+    o.speculative.method = d->method;
     o.speculative.prompt_lookup_min = 1;
-    snprintf(o.speculative.model, sizeof o.speculative.model, "%s", m->folder.path); /* of draft_model */
-    o.speculative.num_speculative_tokens = 4;
+    if (d->folder) snprintf(o.speculative.model, sizeof o.speculative.model, "%s", d->folder);
+    o.speculative.num_speculative_tokens = d->num_tokens;
+    o.fixed_drafts = d->fixed;
+    snprintf(what, sizeof what, "%s, %s, %d%s tokens", s->name, draft_method_name(d->method), d->num_tokens,
+             d->fixed ? " fixed" : "");
     struct result *r = result_create(run_engine(&o));
-    assert_string_equal(engine_info(r->engine)->drafter, draft_method_name(method));
+    assert_string_equal(engine_info(r->engine)->drafter, draft_method_name(d->method));
     run(r, m->params, m->count);
-    assert_same(m->plain, r, m->count, draft_method_name(method));
-    assert_true(r->stats.runs > 0 && r->stats.drafts_accepted > 0);
-    /* With little memory or small chunks it lacks tokens now and then, and guesses badly. */
-    if (method == DRAFT_MODEL)
-        assert_true(r->stats.drafts_accepted * 100 > r->stats.drafts * (s->num_blocks > 0 ? 50 : 95));
+    assert_same(m->plain, r, m->count, what);
+    assert_true(r->stats.runs > 0);
+    const double share = 100.0 * (double)r->stats.drafts_accepted / (double)r->stats.drafts;
+    if (getenv("SHOW")) print_message("%s: %g of %d\n", what, share, (int)r->stats.drafts);
     engine_destroy(r->engine);
     free_result(r);
+    return share;
+}
+
+/* The draft model is the target once more, so that it is right. */
+static void check_method(const struct models *m, enum draft_method method, const struct run_variant *s)
+{
+    const struct drafting d = {method, m->folder.path, 4, false};
+    const double share = check_drafting(m, &d, s);
+    /* With little memory or small chunks it lacks tokens now and then, and guesses badly. */
+    assert_true(share > (method != DRAFT_MODEL ? 0 : s->num_blocks > 0 ? 50 : 95));
 }
 
 /* A sanitizer sees enough in the settings with little memory. */
@@ -513,6 +544,78 @@ static void test_methods(void **state)
     close_model(&m);
 }
 
+/* ---- draft models ---- */
+
+static const struct {
+    int32_t num_tokens;
+    bool fixed;
+} numbers[] = {{1, true}, {3, true}, {7, true}, {1, false}, {3, false}, {7, false}};
+enum { NUM_NUMBERS = sizeof numbers / sizeof *numbers };
+
+/* All of them with plenty of memory, and some more where memory is short. The share of drafts that is accepted is from
+ * `least` to `most`; where it was the target's own, with plenty of memory all are. */
+static void check_draft_model(const struct models *m, const char *folder, double least, double most, int32_t num_groups)
+{
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        struct run_variant s = settings[i];
+        s.num_blocks *= num_groups;
+        for (size_t k = 0; k < NUM_NUMBERS; k++) {
+            const struct drafting d = {DRAFT_MODEL, folder, numbers[k].num_tokens, numbers[k].fixed};
+            if (i > 0 && k != 2 && k != i % NUM_NUMBERS) continue;
+            const double share = check_drafting(m, &d, &s);
+            if (share > most || (s.num_blocks == 0 && share < least))
+                fail_msg("%s: %g %% of the drafts were accepted", s.name, share);
+        }
+    }
+}
+
+static const char *golden_folder(const char *checkpoint)
+{
+    static char folder[512];
+    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, checkpoint);
+    return folder;
+}
+
+static void check_draft_models(const char *checkpoint, const char *const *drafts, int32_t num_groups)
+{
+    struct models m = {0};
+    open_model(&m, checkpoint);
+    check_draft_model(&m, m.folder.path, 100, 100, num_groups);
+    for (; *drafts; drafts++) check_draft_model(&m, golden_folder(*drafts), 0, 50, num_groups);
+    close_model(&m);
+}
+
+static void test_draft_models(void **state)
+{
+    (void)state;
+    check_draft_models("mha", (const char *const[]){"gqa", "gemma3", "phi3", NULL}, 1);
+}
+
+static void test_draft_models_of_two_groups(void **state)
+{
+    (void)state;
+    check_draft_models("gemma3", (const char *const[]){"gemma2", "mha", "sliding", NULL}, 2);
+}
+
+/* The target's positions jump where a sequence becomes long, and the draft model's do, or do not. */
+static void test_draft_models_of_longrope(void **state)
+{
+    (void)state;
+    check_draft_models("phi3", (const char *const[]){"sliding", NULL}, 1);
+}
+
+/* With a draft model that was made for it. */
+static void test_guide(void **state)
+{
+    (void)state;
+    struct models m = {0};
+    run_need_device();
+    snprintf(m.folder.path, sizeof m.folder.path, "%s", QUIRE_GUIDE);
+    make_answers(&m);
+    check_draft_model(&m, QUIRE_GUIDE "/draft", 1, 50, 1);
+    free_answers(&m);
+}
+
 /* A request is aborted while a run is delivered: what the run yielded comes before the end. */
 static void test_abort_inside_a_run(void **state)
 {
@@ -563,10 +666,18 @@ static void test_no_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_attention), cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_two_groups),     cmocka_unit_test(test_longrope),
-        cmocka_unit_test(test_methods),        cmocka_unit_test(test_abort_inside_a_run),
+        cmocka_unit_test(test_full_attention),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_two_groups),
+        cmocka_unit_test(test_longrope),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_abort_inside_a_run),
         cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_draft_models),
+        cmocka_unit_test(test_draft_models_of_two_groups),
+        cmocka_unit_test(test_draft_models_of_longrope),
+        cmocka_unit_test(test_guide),
     };
+    cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,8 +21,8 @@
 enum { USAGE = EXIT_STATUS_USAGE, FAILED = EXIT_STATUS_FAILURE, MAX_WORDS = 24 };
 
 struct row {
-    /* Words between blanks; '_' is a word of one blank, EMPTY one of none. GUIDE is the guide's folder, FILE the file
-     * below, FOLDER the folder that it lies in. */
+    /* Words between blanks; '_' is a word of one blank, EMPTY one of none. GUIDE is the guide's folder, GOLDEN the
+     * folder of the golden checkpoints, FILE the file below, FOLDER the folder that it lies in. */
     const char *arguments;
     int exit_status;
     const char *sentence;    /* a part of it, without "quire COMMAND: " */
@@ -37,6 +37,10 @@ struct row {
     "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 1,"            \
     "\"num_attention_heads\": 4, \"vocab_size\": 320, \"quantization_config\": {" keys "}}"
 #define CHECK "inspect --model FOLDER --device cpu"
+#define DRAFT_CONFIG(head_size)                                                                                        \
+    "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 96, \"num_hidden_layers\": 1,"            \
+    "\"num_attention_heads\": 4, \"vocab_size\": 4096, \"head_dim\": " head_size "}"
+#define DRAFTED "profile --model GUIDE --device cpu --kv-cache-space 0.1 --speculative-model "
 /* What every line of generate below has. */
 #define GENERATE "generate --model GUIDE --device cpu --max-num-seqs 4 --quiet --no-chat --max-tokens 4 --input FILE"
 
@@ -110,7 +114,7 @@ static const struct row rows[] = {
      "--num-speculative-tokens: expected a whole number from 1 to 7, got '8'"},
     {"chat --draft-max 8", USAGE, "there is no flag --draft-max; did you mean --num-speculative-tokens?"},
     {"generate --speculative-config {}", USAGE, "--speculative-config: method or model must be given"},
-    {"profile -sc {\"method\":\"eagle3\"}", USAGE,
+    {"profile -sc {\"method\":\"medusa\"}", USAGE,
      "--speculative-config: method: expected ngram|suffix|draft_model|none"},
     {"chat --speculative-model ngran", FAILED, "the draft model: ngran: no such folder"},
     {"bench latency --synthetic-acceptance-rate 2", USAGE,
@@ -173,6 +177,9 @@ static const struct row rows[] = {
     {CHECK, FAILED, "model_type is \"deepseek_v3\"; what quire lacks for it: latent attention (MLA)", CONFIG,
      "{\"model_type\": \"deepseek_v3\"}"},
     {CHECK, FAILED, "model_type is \"nosuch\"", CONFIG, "{\"model_type\": \"nosuch\"}"},
+    {CHECK, FAILED, "architectures names \"LlamaForCausalLMEagle3\", a head that drafts for another model", CONFIG,
+     "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"hidden_size\": 64,"
+     "\"intermediate_size\": 96, \"num_hidden_layers\": 1, \"num_attention_heads\": 4, \"vocab_size\": 320}"},
     {CHECK, FAILED, "config.json: the key hidden_size is missing; expected an integer", CONFIG,
      "{\"model_type\": \"llama\"}"},
     {CHECK, FAILED, "config.json: hidden_size must be ", CONFIG,
@@ -197,6 +204,21 @@ static const struct row rows[] = {
     {"chat --model GUIDE --device cpu --chat-template FILE -p x", FAILED,
      "file: the file is empty; expected a chat template", .file = ""},
     {"chat --model GUIDE --device cpu --skip-tokenizer-init -p x", USAGE, "there is no flag --skip-tokenizer-init"},
+    /* draft models */
+    {DRAFTED "GOLDEN/mha", FAILED, "golden/mha has a vocabulary of 320 tokens, and "},
+    {DRAFTED "GOLDEN/mha", FAILED, "guide one of 4096: a draft model must have the same tokens under the same ids\n"},
+    {DRAFTED "FOLDER/none", FAILED, "none: no such folder; name one with config.json and *.safetensors"},
+    {DRAFTED "FOLDER", FAILED, ": there is no config.json; a checkpoint folder holds config.json", .file = ""},
+    {DRAFTED "FOLDER", FAILED, "safetensors", CONFIG, DRAFT_CONFIG("16")},
+    {DRAFTED "FOLDER", FAILED,
+     " has positions for 64 tokens, but sequences may have 2048: lower --max-model-len to 64\n", CONFIG,
+     "{\"model_type\": \"gpt2\", \"n_embd\": 64, \"n_layer\": 1, \"n_head\": 4, \"vocab_size\": 4096,"
+     "\"n_positions\": 64}"},
+    {DRAFTED "FOLDER --load-format dummy --kv-cache-dtype fp8", FAILED, "head size 20", CONFIG, DRAFT_CONFIG("20")},
+    {"profile --model GOLDEN/sliding --device cpu --skip-tokenizer-init --speculative-model GOLDEN/mha", FAILED,
+     "golden/sliding, which keep no block of all tokens\n"},
+    {DRAFTED "GUIDE/draft --num-speculative-tokens 0", USAGE,
+     "--num-speculative-tokens: expected a whole number from 1 to 7, got '0'"},
     /* other files */
     {"generate --model GUIDE --input FOLDER/none", FAILED, "cannot open the input "},
     {"generate --model GUIDE --input FOLDER", FAILED, " is a folder; name a file of prompts"},
@@ -289,6 +311,7 @@ static void run(const struct row *row, struct program *p)
         if (strcmp(copy, "EMPTY") == 0) copy[0] = '\0';
         if (strcmp(copy, "_") == 0) copy[0] = ' ';
         replace(copy, sizeof words[0], "GUIDE", QUIRE_GUIDE);
+        replace(copy, sizeof words[0], "GOLDEN", QUIRE_TEST_DATA "/golden");
         replace(copy, sizeof words[0], "FILE", file);
         replace(copy, sizeof words[0], "FOLDER", folder.path);
         argv[count++] = copy;

@@ -561,6 +561,12 @@ static double float32_bound(void)
     return strcmp(run_need_device(), "cpu") == 0 ? 1e-5 : 1e-4;
 }
 
+/* Matmuls of a run's few tokens add in yet another order: 1.34e-5 for granite4_moe with AVX-512. */
+static double run_bound(void)
+{
+    return 2 * float32_bound();
+}
+
 /* Three pieces of swap space. */
 static void take_swap_space(struct fixture *f)
 {
@@ -756,7 +762,8 @@ static void test_logits_of_fused_operations(void **state)
                                             .runs = way == 2,
                                             .calls = &calls};
             const double error = largest_error(name, &variant);
-            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
+            if (!(error < (variant.runs ? run_bound() : float32_bound())))
+                fail_msg("%s: the logits are off by %g", name, error);
             assert_int_equal(calls.gate_up > 0, has_gated_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
@@ -846,7 +853,7 @@ static void test_logits_of_runs(void **state)
             const double rounded = errors_of(chosen.names[i], &variant).together;
             print_message("%s, runs of %d%s: relative error %.2g; in bfloat16 %.2g\n", chosen.names[i], variant.chunk,
                           variant.grouped ? " in groups" : "", error, rounded);
-            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
+            if (!(error < run_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
             if (!(rounded < 1.5 * bfloat16_error(chosen.names[i])))
                 fail_msg("%s: in bfloat16 the logits are off by %g", chosen.names[i], rounded);
         }
@@ -930,6 +937,16 @@ static void test_tokens_of_runs(void **state)
     golden_free(&golden);
 }
 
+/* On the CPU a piece of memory begins at a page and is zero at first: nothing was written behind its end. */
+static void check_page_ends(const struct fixture *f)
+{
+    for (size_t i = 0; i < f->model->arena.count && !f->backend->discrete; i++) {
+        const struct arena_piece *piece = &f->model->arena.pieces[i];
+        const uint8_t *end = (const uint8_t *)piece->data + piece->bytes;
+        for (; (uintptr_t)end % 4096 != 0; end++) assert_int_equal(*end, 0);
+    }
+}
+
 /* A run, and behind it a prompt of one token that three sequences begin with: more samples than tokens. */
 static void test_logits_of_a_run_and_forks(void **state)
 {
@@ -965,6 +982,7 @@ static void test_logits_of_a_run_and_forks(void **state)
         add_row(&sum, f.logits + run->positions[i] * size, run->logits + i * size, size);
     for (int32_t i = 0; i < 3; i++) add_row(&sum, f.logits + (MAX_DRAFTS + i) * size, one->logits, size);
     assert_true(sqrt(sum.difference / sum.size) < float32_bound());
+    check_page_ends(&f);
     fixture_close(&f);
     golden_free(&golden);
 }

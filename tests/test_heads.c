@@ -19,7 +19,8 @@
 
 enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
 
-static const char *const heads[] = {"eagle3", "eagle3_layers"};
+/* Those of the last lie in the files of their target. */
+static const char *const heads[] = {"eagle3", "eagle3_layers", "mtp_glm4_moe"};
 enum { NUM_HEADS = sizeof heads / sizeof *heads };
 
 struct fixture {
@@ -37,14 +38,22 @@ static void folder_of(const char *name, char *folder, size_t size)
     snprintf(folder, size, "%s/heads/%s", QUIRE_TEST_DATA, name);
 }
 
+static const char *target_of(const char *name)
+{
+    return strncmp(name, "mtp", 3) == 0 ? name : "target";
+}
+
 static void load_configs(const char *name, struct model_config *target, struct model_config *head)
 {
     char folder[512], target_folder[512];
     struct error err;
     folder_of(name, folder, sizeof folder);
-    folder_of("target", target_folder, sizeof target_folder);
+    folder_of(target_of(name), target_folder, sizeof target_folder);
     must(model_config_load(target_folder, NULL, NULL, target, &err), &err);
-    must(model_config_load_drafter(folder, NULL, head, &err), &err);
+    if (strcmp(folder, target_folder) == 0)
+        must(model_config_load_mtp(folder, NULL, head, &err), &err);
+    else
+        must(model_config_load_drafter(folder, NULL, head, &err), &err);
 }
 
 static struct model *create(struct fixture *f, bool is_head, const struct model_options *usual)
@@ -56,8 +65,9 @@ static struct model *create(struct fixture *f, bool is_head, const struct model_
     options.is_drafter = is_head;
     if (is_head)
         options.max_in_flight = PASSES;
-    else if (f->head_config.spec.head.kind)
-        options.head = &f->head_config.spec.head, options.num_passes = PASSES;
+    else
+        options.drafter_spec = &f->head_config.spec, options.drafter_weights = &f->head_weights,
+        options.num_passes = PASSES;
     must(model_create(f->backend, spec, is_head ? &f->head_weights : &f->target_weights, &options, &model, &err), &err);
     if (is_head) model_attach(model, f->target);
     must(model_warm_up(model, &err), &err);
@@ -86,7 +96,7 @@ static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
     options.copy_weights = copy_weights || f->backend->discrete;
     load_configs(name, &f->target_config, &f->head_config);
     folder_of(name, folder, sizeof folder);
-    folder_of("target", target_folder, sizeof target_folder);
+    folder_of(target_of(name), target_folder, sizeof target_folder);
     must(head_fit(&f->head_config.spec, &f->target_config.spec, &err), &err);
     must(model_weights_open(target_folder, &f->target_config.spec, NULL, &f->target_weights, &err), &err);
     must(model_weights_open(folder, &f->head_config.spec, NULL, &f->head_weights, &err), &err);
@@ -360,6 +370,93 @@ static void test_fit(void **state)
     check_misfit(&head, &target, "48 elements a token, so it cannot use the embedding of the model, which has 32");
 }
 
+static void check_weights(const struct model_spec *spec, const char *what)
+{
+    struct model_weights weights;
+    struct error err;
+    char folder[512];
+    folder_of("eagle3", folder, sizeof folder);
+    assert_int_equal(model_weights_open(folder, spec, NULL, &weights, &err), STATUS_INVALID);
+    if (!strstr(err.text, what)) fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+}
+
+static void test_ids_of_the_target(void **state)
+{
+    (void)state;
+    static struct model_config target, head;
+    load_configs("eagle3", &target, &head);
+    struct model_spec *spec = &head.spec;
+    spec->vocab_size = 120;
+    check_weights(spec, "but the vocabulary has 120 tokens");
+    spec->names.target_ids = "t2d";
+    check_weights(spec, "no tensor \"t2d\" of 96 elements of type I64");
+    spec->names.target_ids = "d3t";
+    check_weights(spec, "no tensor \"d3t\" of 96 elements of type I64");
+}
+
+static void check_no_mtp(const char *folder, const char *what)
+{
+    static struct model_config head;
+    struct error err;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", QUIRE_TEST_DATA, folder);
+    assert_int_equal(model_config_load_mtp(path, NULL, &head, &err), STATUS_UNSUPPORTED);
+    if (!strstr(err.text, what)) fail_msg("\"%s\" does not say \"%s\"", err.text, what);
+}
+
+static void test_no_next_layers(void **state)
+{
+    (void)state;
+    check_no_mtp("heads/target", "no layers of llama that predict further tokens");
+    check_no_mtp("golden/glm4_moe", "num_nextn_predict_layers is 0");
+}
+
+/* What a model would allocate of a workspace. */
+static int64_t workspace(struct backend *b, const struct model_spec *spec, const struct model_weights *weights,
+                         const struct model_options *options)
+{
+    int64_t bytes[NUM_PURPOSES];
+    struct error err;
+    must(model_plan(b, spec, weights, options, bytes, &err), &err);
+    return bytes[PURPOSE_WORKSPACE];
+}
+
+/* A backend has one workspace: the target's has room for what its drafter computes, whichever is the larger. */
+static void test_workspace(void **state)
+{
+    (void)state;
+    static struct model_spec specs[2];
+    static struct model_config config;
+    struct model_weights weights[2];
+    struct backend *b;
+    struct error err;
+    char folder[512];
+    must(backend_open(run_need_device(), 0, &b, &err), &err);
+    folder_of("target", folder, sizeof folder);
+    must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+    specs[0] = config.spec;
+    must(model_config_load(QUIRE_GUIDE, NULL, NULL, &config, &err), &err);
+    specs[1] = config.spec;
+    for (int i = 0; i < 2; i++) must(model_weights_sizes(&specs[i], &weights[i], &err), &err);
+    for (int i = 0; i < 2; i++) {
+        const int other = 1 - i;
+        struct model_options options = {.limits = {.max_num_tokens = 64,
+                                                   .max_num_seqs = 8,
+                                                   .max_model_len = 256,
+                                                   .block_size = BLOCK_SIZE,
+                                                   .num_groups = 1}};
+        const int64_t alone[2] = {workspace(b, &specs[i], &weights[i], &options),
+                                  workspace(b, &specs[other], &weights[other], &options)};
+        options.drafter_spec = &specs[other], options.drafter_weights = &weights[other];
+        const int64_t both = workspace(b, &specs[i], &weights[i], &options);
+        assert_true(alone[0] != alone[1] && both >= alone[0] && both >= alone[1]);
+        options.is_drafter = true;
+        assert_int_equal(workspace(b, &specs[i], &weights[i], &options), 0);
+    }
+    for (int i = 0; i < 2; i++) model_weights_close(&weights[i]);
+    b->destroy(b);
+}
+
 /* Dummy weights have ids that the target has, too. */
 static void test_dummy_weights(void **state)
 {
@@ -378,13 +475,20 @@ static void test_dummy_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_logits),       cmocka_unit_test(test_logits_of_copied_weights),
-        cmocka_unit_test(test_mixed_states), cmocka_unit_test(test_head_is_no_model),
-        cmocka_unit_test(test_fit),          cmocka_unit_test(test_dummy_weights),
+        cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_logits_of_copied_weights),
+        cmocka_unit_test(test_mixed_states),
+        cmocka_unit_test(test_head_is_no_model),
+        cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_dummy_weights),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_ids_of_the_target),
+        cmocka_unit_test(test_no_next_layers),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_mixed_states),
+        cmocka_unit_test(test_workspace),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

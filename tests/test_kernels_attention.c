@@ -1,7 +1,6 @@
 /* Paged attention against float64, on caches whose unused slots are all NaN: decode (v1 and v2), prefill, chunks and
  * mixed batches, every head size, block size and element type, ALiBi, block-sparse attention, sliding windows, soft
- * caps, sinks, chunks; runs also against their entries as sequences of their own. decode_attention, where a backend has
- * it, against the operations that it replaces. */
+ * caps, sinks, chunks, runs. decode_attention, where a backend has it, against the operations that it replaces. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -348,19 +347,6 @@ static void call_route(const struct fixture *f, enum route route, const struct a
     if (route == ROUTE_MIXED) paged_attention(b, args, f->num_decodes, f->c->num_seqs);
 }
 
-/* Compares what runs gave with what their entries give as sequences of their own. Sums may be in another order. */
-static void check_alone(struct fixture *f, enum route route, const char *what, const struct tensor *together)
-{
-    struct tensor alone = tensor_poison(f->tb->b, f->c->dtype, together->count);
-    struct attention_args args = arguments(f, alone.data);
-    args.max_run_len = 1;
-    call_route(f, route, &args);
-    tensor_download(&alone);
-    double *expected = tensor_doubles(&alone);
-    check_within(f->tb, what, together, expected, alone.count, f->c->dtype == DTYPE_FLOAT32 ? 1e-6 : 4e-3);
-    free(expected), tensor_free(&alone);
-}
-
 static void run_route(struct fixture *f, enum route route, const char *name)
 {
     struct backend *b = f->tb->b;
@@ -376,7 +362,6 @@ static void run_route(struct fixture *f, enum route route, const char *name)
              name, c->num_seqs, c->max_run_len, f->max_query_len, f->max_seq_len, c->num_heads, c->num_kv_heads,
              c->head_size, v_size(c), c->block_size, dtype_name(c->dtype), dtype_name(c->cache_dtype));
     check_close(f->tb, what, &out, f->expected, count, c->dtype);
-    if (c->max_run_len > 1) check_alone(f, route, what, &out);
     tensor_free(&out);
 }
 
@@ -541,8 +526,9 @@ static void assert_same(const struct tensor *a, const struct tensor *b)
 static bool is_for_fused(const struct attention_case *c)
 {
     const bool fp8 = dtype_size(c->cache_dtype) == 1 && c->block_size >= 16 && c->head_size % 16 == 0;
+    const bool modifies_runs = c->max_run_len > 1 && (c->alibi || c->params.soft_cap > 0);
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1 &&
-           v_size(c) == c->head_size;
+           v_size(c) == c->head_size && !modifies_runs;
 }
 
 /* Gives both the same inputs: copies what is random from one to the other. */
@@ -571,7 +557,7 @@ static bool call_without_slots(struct fixture *f, struct fused *fused, const str
     return taken;
 }
 
-/* decode_attention against the operations that it replaces, which compute every entry of a run on its own. */
+/* decode_attention against the operations that it replaces, which store K and V of a whole run first. */
 static void check_fused(struct fixture *f, const struct preparation *preparation, struct random *random)
 {
     struct backend *b = f->tb->b;
@@ -582,7 +568,6 @@ static void check_fused(struct fixture *f, const struct preparation *preparation
     copy_inputs(&plain, &fused);
     prepare(&plain, preparation), prepare(&fused, preparation);
     forget_newest(f, &plain), forget_newest(f, &fused);
-    plain.attention.max_run_len = 1;
     if (call_without_slots(f, &fused, &plain)) {
         b->rotary_embedding(b, &plain.rotary);
         b->reshape_and_cache(b, &plain.cache);
@@ -592,6 +577,7 @@ static void check_fused(struct fixture *f, const struct preparation *preparation
         check_close(f->tb, "decode_attention, nothing stored", &fused.out, expected, fused.out.count, c->dtype);
         call_fused(f, &fused);
         check_close(f->tb, "decode_attention", &fused.out, expected, fused.out.count, c->dtype);
+        if (c->max_run_len > 1) check_within(f->tb, "runs", &fused.out, expected, fused.out.count, 1e-3);
         tensor_download(&fused.k_cache), tensor_download(&fused.v_cache);
         assert_same(&fused.k_cache, &plain.k_cache), assert_same(&fused.v_cache, &plain.v_cache);
         free(expected);
@@ -870,7 +856,7 @@ static void runs_of_few_sequences(void **state)
         }
 }
 
-/* More groups than a grid is made for, long and short: calls that might have runs but have none, or short ones. */
+/* Many sequences, long and short: calls that might have runs but have none, or short ones. */
 static void runs_among_many_decodes(void **state)
 {
     struct kernel_test *test = *state;

@@ -561,8 +561,8 @@ static void test_speculation_flags(void **state)
         {"-sc {\"method\":\"ngram\",\"quantization\":null}",
          "quantization does not apply: quire loads a draft model as its checkpoint is"},
         {"-sc {\"method\":7}", "--speculative-config: method must be a string"},
-        {"-sc {\"method\":\"eagle3\"}",
-         "--speculative-config: method: expected ngram|suffix|draft_model|none, got 'eagle3': quire does not have this "
+        {"-sc {\"method\":\"medusa\"}",
+         "--speculative-config: method: expected ngram|suffix|draft_model|none, got 'medusa': quire does not have this "
          "method yet"},
         {"-sc {\"method\":\"ngran\"}", "method: expected ngram|suffix|draft_model|none, got 'ngran'"},
         {"-sc {\"method\":\"draft_model\"}", "model must be given: the folder of the draft model"},

@@ -91,6 +91,39 @@ static void report_is_a_sum(void **state)
     program_free(&p);
 }
 
+/* The tiny model is its own draft model, so that each block has twice the bytes, on the host, too. */
+static void a_draft_model_is_part_of_the_sum(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct program p;
+    profile(&p, folder, NULL, "--json", NULL);
+    json_t *alone = program_json(&p);
+    program_free(&p);
+    profile(&p, folder, NULL, "--json", "--plan", "--speculative-model", folder->path, "--swap-space", "0.01", NULL);
+    json_t *json = program_json(&p);
+    const int64_t space = (int64_t)(0.01 * 1024 * 1024 * 1024), blocks = json_require_integer(json, "num_gpu_blocks");
+    const int64_t draft = json_require_integer(json, "draft_model_memory");
+    assert_int_equal(json_require_integer(json, "budget_memory"),
+                     json_require_integer(json, "weights_memory") + json_require_integer(json, "activation_memory") +
+                         json_require_integer(json, "workspace_memory") + json_require_integer(json, "state_memory") +
+                         json_require_integer(json, "kv_cache_memory") + draft);
+    assert_int_equal(json_require_integer(json, "weights_memory"), json_require_integer(alone, "weights_memory"));
+    assert_true(draft > json_require_integer(json, "weights_memory")); /* and what it computes with */
+    assert_int_equal(json_require_integer(json, "block_bytes"), 2 * BLOCK_BYTES);
+    assert_int_equal(json_require_integer(json, "kv_cache_memory"), blocks * 2 * BLOCK_BYTES);
+    assert_int_equal(json_require_integer(json, "draft_model_kv_cache_memory"), blocks * BLOCK_BYTES);
+    assert_int_equal(json_require_integer(json, "num_cpu_blocks"), space / (2 * BLOCK_BYTES));
+    assert_int_equal(json_require_integer(json, "swap_space_memory"), space / (2 * BLOCK_BYTES) * (2 * BLOCK_BYTES));
+    assert_int_equal(json_require_integer(alone, "draft_model_memory"), 0);
+    assert_int_equal(json_require_integer(alone, "draft_model_kv_cache_memory"), 0);
+    json_decref(json);
+    json_decref(alone);
+    program_free(&p);
+    profile(&p, folder, NULL, "--plan", "--speculative-model", folder->path, NULL);
+    assert_non_null(strstr(p.out.data, "  draft model "));
+    program_free(&p);
+}
+
 /* floor(bytes for the cache / bytes of a block). */
 static void blocks_are_what_the_space_holds(void **state)
 {
@@ -911,6 +944,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_of_a_second_on_a_cpu),
         cmocka_unit_test(report_is_a_sum),
+        cmocka_unit_test(a_draft_model_is_part_of_the_sum),
         cmocka_unit_test(blocks_are_what_the_space_holds),
         cmocka_unit_test(host_blocks_are_what_the_swap_space_holds),
         cmocka_unit_test(override_wins),

@@ -878,7 +878,7 @@ static void test_dtypes(void **state)
 static void test_unused(void **state)
 {
     const struct temp_folder *folder = *state;
-    const struct model_spec spec = small();
+    struct model_spec spec = small();
     struct checkpoint c = {0};
     add_model(&c, &spec, true);
     add(&c, "model.layers.0.self_attn.rotary_emb.inv_freq", 3, 0);
@@ -896,6 +896,11 @@ static void test_unused(void **state)
     warnings = warnings_of(folder, &spec);
     assert_non_null(strstr(warnings.data, "tensor \"model.layers.2.input_layernorm.weight\" is not used"));
     assert_non_null(strstr(warnings.data, "10 more tensors are not used"));
+    text_free(&warnings);
+    spec.num_next_layers = 1; /* which a head is made of */
+    warnings = warnings_of(folder, &spec);
+    assert_null(strstr(warnings.data, "model.layers.2."));
+    assert_non_null(strstr(warnings.data, "tensor \"model.layers.3.input_layernorm.weight\" is not used"));
     text_free(&warnings);
 }
 

@@ -201,7 +201,22 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     family->read(r, spec);
     family_read_rope(r, family, spec);
     read_dtype(r, family->dtype, spec);
+    spec->num_next_layers = json_reader_int(r, "num_nextn_predict_layers", 0, 0, MODEL_MAX_LAYERS);
     known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
     if (!words_have(family->reads, "layer_types") && !words_have(family->ignores, "layer_types"))
         family_check_layer_types(r, spec);
+}
+
+void family_read_mtp(struct json_reader *r, const struct family *family, struct model_spec *spec)
+{
+    family_read_spec(r, family, spec);
+    if (!family->make_mtp)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "quire computes no layers of %s that predict further tokens",
+                         family->model_type);
+    else if (spec->num_next_layers == 0)
+        json_reader_fail(r, STATUS_UNSUPPORTED,
+                         "num_nextn_predict_layers is 0: the model has no layers that predict further tokens");
+    if (r->status != STATUS_OK) return;
+    family->make_mtp(spec);
+    spec->num_next_layers = 0;
 }

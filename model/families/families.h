@@ -25,6 +25,9 @@ struct family {
      * for post norms, with one rope, and with everything else off. Ropes and dtype are read for all families alike,
      * after this. */
     void (*read)(struct json_reader *r, struct model_spec *spec);
+    /* Turns a model's spec into that of the head that is its first next layer; NULL: quire computes none. Embedding and
+     * lm_head are the target's, of which published files hold copies for the head. */
+    void (*make_mtp)(struct model_spec *spec);
     enum dtype dtype;               /* where the file gives none; 0: float32 */
     double rope_theta;              /* where the file gives none; 0: 10000 */
     double rope_local_theta;        /* theta of the second rope, of families with two */
@@ -83,6 +86,9 @@ void multimodal_add_sizes(const struct family *family, json_t *text);
 
 /* Fills *spec from config.json, which is of this family. */
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec);
+
+/* The same, and then turns it into the spec of the head that the file's next layers are. UNSUPPORTED: there is none. */
+void family_read_mtp(struct json_reader *r, const struct family *family, struct model_spec *spec);
 
 /* Parts of family_read_spec, the same for all families, after read(). The first fills spec->ropes, and narrows the
  * rotary_dim of layers that rotate if the family reads partial_rotary_factor. The second is for families that do not

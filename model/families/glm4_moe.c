@@ -25,6 +25,21 @@ static void read_glm4_moe(struct json_reader *r, struct model_spec *spec)
     for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.qk_norm = QK_NORM_HEAD;
 }
 
+/* The layer behind the last one, with what makes its input. */
+static void make_mtp(struct model_spec *spec)
+{
+    struct tensor_names *names = &spec->names;
+    spec->head = (struct head_spec){.kind = HEAD_MTP, .num_states = 1, .state_size = spec->hidden_size};
+    spec->layers[0] = spec->layers[spec->num_layers - 1];
+    names->first_layer = spec->num_layers;
+    spec->num_layers = 1;
+    spec->tie_word_embeddings = false;
+    names->head_embedding_norm = ".enorm";
+    names->head_state_norm = ".hnorm";
+    names->head_projection = ".eh_proj";
+    names->final_norm = ".shared_head.norm";
+}
+
 /* The text part of GLM-4.5V and GLM-4.6V */
 static void read_glm4v_moe(struct json_reader *r, struct model_spec *spec)
 {
@@ -73,6 +88,7 @@ const struct family family_glm4_moe = {
     .model_type = "glm4_moe",
     .architecture = "Glm4MoeForCausalLM",
     .read = read_glm4_moe,
+    .make_mtp = make_mtp,
     .partial_rotary_factor = 0.5,
     .reads = "attention_bias partial_rotary_factor use_qk_norm n_routed_experts num_local_experts"};
 const struct family family_glm4v_moe = {.model_type = "glm4v_moe_text",

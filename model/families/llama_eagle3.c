@@ -39,7 +39,7 @@ static void set_names(struct model_spec *spec)
     struct tensor_names *names = &spec->names;
     names->only_layer = spec->num_layers == 1;
     names->layers = names->only_layer ? "model.midlayer" : "model.layers";
-    names->head_state_norm = names->only_layer ? "model.midlayer.hidden_norm" : "model.layers.0.hidden_norm";
+    names->head_state_norm = ".hidden_norm";
     names->head_projection = "model.fc";
     names->target_ids = "d2t";
 }

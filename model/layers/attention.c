@@ -83,7 +83,7 @@ static struct attention_args attention_of(const struct decoder *d, const struct 
                                    .block_size = kv_cache_block_size(d->cache, layer),
                                    .block_stride = kv_cache_block_stride(d->cache),
                                    .max_query_len = shape->max_query_len,
-                                   .max_run_len = 1,
+                                   .max_run_len = shape->num_drafts > 0 ? 1 + MAX_DRAFTS : 1,
                                    .max_seq_len = shape->max_seq_len,
                                    .dtype = d->dtype,
                                    .cache_dtype = d->cache->dtype,

@@ -100,8 +100,7 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
                             const struct decode_attention_args *args)
 {
     struct backend *b = d->backend;
-    return b->decode_attention && shape->num_drafts == 0 && shape->num_decodes == shape->num_seqs &&
-           b->decode_attention(b, args);
+    return b->decode_attention && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
 }
 
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,

@@ -104,23 +104,22 @@ static int32_t num_lacking(const struct draft_model *d, const struct sequence *s
     return lacking > 0 ? lacking : 0;
 }
 
-/* The newest tokens, from which the first drafts are drawn; then single tokens that the model lacks. Decode entries
- * that read what others of the pass write are drafts to the model. */
+/* The newest tokens, from which the first drafts are drawn. Behind a single token that the model lacks, the two are a
+ * run. */
 static void add_newest(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
 {
     struct batch *pass = &d->pass;
     for (int32_t r = 0; r < schedule->num_runs; r++) {
         const struct scheduled_run *run = &schedule->runs[r];
+        const struct sequence *seq = run->seq;
+        if (num_lacking(d, seq) == 1) {
+            add_known(d, batch, seq, run->entry, seq->num_tokens - 2, seq->num_tokens - 1);
+            end_entry(pass, seq->state_index, seq->num_tokens - 1);
+            pass->num_drafts++;
+        }
         add_tokens(d, batch, run->entry, 1);
-        end_entry(pass, run->seq->state_index, run->seq->num_tokens);
-        d->rows[r] = add_sample(pass, run->seq, run->seq->num_tokens - run->seq->prompt_len);
-    }
-    for (int32_t r = 0; r < schedule->num_runs; r++) {
-        const struct sequence *seq = schedule->runs[r].seq;
-        if (num_lacking(d, seq) != 1) continue;
-        add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 2, seq->num_tokens - 1);
-        end_entry(pass, seq->state_index, seq->num_tokens - 1);
-        pass->num_drafts++;
+        end_entry(pass, seq->state_index, seq->num_tokens);
+        d->rows[r] = add_sample(pass, seq, seq->num_tokens - seq->prompt_len);
     }
     pass->num_decodes = pass->num_seqs;
 }
@@ -327,6 +326,17 @@ static int32_t most_drafts(const struct schedule *schedule)
     return most;
 }
 
+/* Of the tokens that the model computed, those behind the known ones were drafts that were rejected, and the newest one
+ * was not among them. */
+static void forget_rejected(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
+{
+    for (int32_t i = 0; i < batch->num_seqs; i++) {
+        const struct sequence *seq = schedule->sequences[i];
+        int32_t *computed = &d->computed[seq->state_index];
+        if (*computed > seq->num_tokens - 1) *computed = seq->num_tokens - 1;
+    }
+}
+
 /* Forgets the passes in flight, as far as there are any. */
 static enum status collect_passes(struct draft_model *d, struct sample_output outputs[MAX_DRAFTS], struct error *err)
 {
@@ -348,6 +358,7 @@ static enum status draft(struct drafter *drafter, struct batch *batch, const str
     d->num_drafts = batch->num_drafts;
     for (int32_t i = 0; i < schedule->num_admitted; i++)
         d->computed[schedule->admitted[i]->state_index] = schedule->admitted[i]->num_computed;
+    forget_rejected(d, batch, schedule);
     lay_out_first(d, batch, schedule);
     if (d->pass.num_seqs > 0) status = run_pass(d, batch, schedule, err);
     for (int32_t number = 1; number < most && status == STATUS_OK; number++) {

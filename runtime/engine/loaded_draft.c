@@ -86,11 +86,6 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
 
 /* ---- memory ---- */
 
-const struct head_spec *loaded_draft_head(const struct loaded_draft *d)
-{
-    return d->is_open && is_head(d) ? &d->config.spec.head : NULL;
-}
-
 static struct model_options options_of(const struct engine_options *o, const struct loaded_model *l,
                                        const struct model_options *target)
 {
@@ -99,7 +94,7 @@ static struct model_options options_of(const struct engine_options *o, const str
     options.max_in_flight = o->speculative.num_speculative_tokens;
     options.num_ids = num_ids < vocab_size ? num_ids : vocab_size;
     options.is_drafter = true;
-    options.head = NULL;
+    options.drafter_spec = NULL;
     options.num_passes = 0;
     options.keep_logits = false;
     options.host_backend = NULL;
@@ -128,7 +123,7 @@ enum status loaded_draft_plan(const struct engine_options *o, struct loaded_mode
     p->draft_block_bytes = kv_cache_block_bytes(&d->config.spec, &groups, &l->limits, target->cache_dtype);
     p->block_bytes += p->draft_block_bytes;
     p->draft_weights = bytes[PURPOSE_WEIGHTS];
-    p->draft_step = bytes[PURPOSE_ACTIVATIONS] + bytes[PURPOSE_WORKSPACE] + bytes[PURPOSE_STATE] +
+    p->draft_step = bytes[PURPOSE_ACTIVATIONS] + bytes[PURPOSE_STATE] +
                     (p->discrete ? 0 : bytes[PURPOSE_HOST_STAGING] + batch_bytes(&l->limits));
     return STATUS_OK;
 }
@@ -155,7 +150,7 @@ enum status loaded_draft_drafter(const struct engine_options *o, struct loaded_m
     const struct draft_model_parts parts = {.target = l->model,
                                             .model = l->draft.model,
                                             .limits = l->limits,
-                                            .is_head = loaded_draft_head(&l->draft) != NULL,
+                                            .is_head = is_head(&l->draft),
                                             .num_passes = o->speculative.num_speculative_tokens,
                                             .vocab_size = vocab_size_of(l),
                                             .position_shift = shifted ? length : 0};

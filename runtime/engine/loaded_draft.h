@@ -9,8 +9,6 @@
 /* Opens the checkpoint of options->speculative, if its method is a draft model, and refuses one of another vocabulary.
  * The target's config and tokenizer, if any, are known. */
 enum status loaded_draft_open(const struct engine_options *o, struct loaded_model *l, struct error *err);
-/* What the draft model reads of its target, if it is a head; else NULL. */
-const struct head_spec *loaded_draft_head(const struct loaded_draft *d);
 /* Sets the draft model's terms of l->profile, and adds to block_bytes the K and V that it keeps of a block. `target`
  * has the target's limits and types. */
 enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l,

@@ -199,7 +199,8 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     if (status != STATUS_OK) return status;
     w->model_options->limits = l->limits;
     w->model_options->num_passes = l->draft.is_open ? w->asked->speculative.num_speculative_tokens : 0;
-    w->model_options->head = loaded_draft_head(&l->draft);
+    w->model_options->drafter_spec = l->draft.is_open ? &l->draft.config.spec : NULL;
+    w->model_options->drafter_weights = &l->draft.weights;
     status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];

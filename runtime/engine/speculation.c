@@ -5,9 +5,11 @@
 /* A draft is given if it, and those before it, are accepted with this probability at least: what it costs is another
  * entry of the step and, where the device makes it, a pass of the drafter's model. */
 static const double WORTH_ON_HOST = 0.15, WORTH_ON_DEVICE = 0.3;
-/* The estimate of a sequence begins here, and each draft that was checked moves it by this share of the way to 1 or 0.
- * So it follows a text that begins or ceases to repeat within a few drafts. */
-static const double FIRST_ACCEPTANCE = 0.7, SHARE = 0.25;
+/* Each draft that was checked moves its sequence's estimate by this share of the way to 1 or 0. So it follows a text
+ * that begins or ceases to repeat within a few drafts. The estimate begins with what is usual, which begins here and
+ * follows the drafts of all sequences slowly: a drafter that was never right is not given the benefit of the doubt for
+ * each new sequence again. */
+static const double FIRST_ACCEPTANCE = 0.7, SHARE = 0.25, USUAL_SHARE = 0.02;
 /* Steps between two tries of a sequence whose drafts were never right. */
 enum { LONGEST_WAIT = 64 };
 
@@ -29,7 +31,7 @@ struct pace {
 struct speculation {
     struct speculation_limits limits;
     struct drafter *drafter;
-    double worth;
+    double worth, usual;
     int64_t step;                 /* of the last call of speculation_propose, from 2 */
     struct pace *paces;           /* [max_num_seqs] by state index */
     struct draftable *draftables; /* [max_num_seqs] scratch */
@@ -65,6 +67,7 @@ enum status speculation_create(const struct speculation_limits *limits, struct d
         s->limits = *limits;
         s->drafter = drafter;
         s->worth = drafter->draft ? WORTH_ON_DEVICE : WORTH_ON_HOST;
+        s->usual = FIRST_ACCEPTANCE;
         s->step = 1;
         s->paces = calloc(count, sizeof *s->paces);
         s->draftables = calloc(count, sizeof *s->draftables);
@@ -88,24 +91,42 @@ void speculation_destroy(struct speculation *s)
 
 /* ---- how many drafts ---- */
 
+/* Steps before the next draft: 0 if drafts are worth it. A pass of a drafter's model costs as much for one sequence as
+ * for many, so those that wait about as long are tried in the same step. */
+static int32_t wait_of(const struct speculation *s, double acceptance)
+{
+    const int32_t wait = (int32_t)(s->worth / acceptance);
+    int32_t grid = 1;
+    if (wait == 0 || !s->drafter->draft) return wait;
+    while (2 * grid <= wait) grid *= 2;
+    return (int32_t)((s->step + wait) / grid * grid - s->step);
+}
+
 static struct pace *pace_of(struct speculation *s, const struct sequence *seq)
 {
     struct pace *pace = &s->paces[seq->state_index];
-    if (pace->request != seq->request->id || pace->index != seq->index)
-        *pace = (struct pace){.request = seq->request->id, .index = seq->index, .acceptance = FIRST_ACCEPTANCE};
+    if (pace->request == seq->request->id && pace->index == seq->index) return pace;
+    *pace = (struct pace){.request = seq->request->id, .index = seq->index, .acceptance = s->usual};
+    pace->wait = wait_of(s, pace->acceptance);
     return pace;
 }
 
-/* Learns what became of the drafts of the last step. */
-static void learn(const struct speculation *s, struct pace *pace, const struct sequence *seq)
+static void move(const struct speculation *s, double *estimate, double share, bool accepted)
+{
+    *estimate += share * (accepted - *estimate);
+    if (*estimate < s->worth / LONGEST_WAIT) *estimate = s->worth / LONGEST_WAIT;
+}
+
+/* Learns what became of the drafts of the last step. Those behind one that is rejected tell nothing. */
+static void learn(struct speculation *s, struct pace *pace, const struct sequence *seq)
 {
     const int32_t accepted = seq->num_tokens - pace->num_tokens - 1;
     if (pace->step != s->step - 1) return;
-    for (int32_t i = 0; i < accepted; i++) pace->acceptance += SHARE * (1 - pace->acceptance);
-    if (accepted == pace->num_drafts) return;
-    pace->acceptance -= SHARE * pace->acceptance;
-    if (pace->acceptance < s->worth / LONGEST_WAIT) pace->acceptance = s->worth / LONGEST_WAIT;
-    pace->wait = (int32_t)(s->worth / pace->acceptance); /* 0 if drafts are worth it */
+    for (int32_t i = 0; i < pace->num_drafts && i <= accepted; i++) {
+        move(s, &pace->acceptance, SHARE, i < accepted);
+        move(s, &s->usual, USUAL_SHARE, i < accepted);
+    }
+    if (accepted < pace->num_drafts) pace->wait = wait_of(s, pace->acceptance);
 }
 
 /* How many drafts are worth it: 0 while the sequence waits, then one to try it again. */

@@ -29,7 +29,7 @@ enum { NUM_FIELDS = sizeof fields / sizeof *fields };
 /* vLLM's fields and methods that quire has nothing for. */
 static const char *const fields_of_models[] = {
     "draft_tensor_parallel_size", "quantization", "max_model_len", "revision", "code_revision", NULL};
-static const char *const methods_of_models[] = {"eagle", "eagle3", "medusa", "mlp_speculator", "mtp", NULL};
+static const char *const methods_of_models[] = {"eagle", "medusa", "mlp_speculator", "mtp", NULL};
 
 static bool is_one_of(const char *const *words, const char *word)
 {
@@ -37,9 +37,12 @@ static bool is_one_of(const char *const *words, const char *word)
     return *words != NULL;
 }
 
-/* "ngram"; or, as vLLM's users know it as the name of a model, "[ngram]". */
+/* "ngram"; or, as vLLM's users know it as the name of a model, "[ngram]". An EAGLE-3 head is a draft model whose files
+ * say that it is one. */
 static bool find_method(const char *word, enum draft_method *out)
 {
+    *out = DRAFT_MODEL;
+    if (strcmp(word, "eagle3") == 0) return true;
     const size_t length = strlen(word);
     const bool brackets = length > 2 && word[0] == '[' && word[length - 1] == ']';
     for (int i = 0; i < NUM_DRAFT_METHODS; i++) {

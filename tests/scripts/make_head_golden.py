@@ -11,6 +11,13 @@ names and norms of the published checkpoints:
     z = y + mlp(post_attention_layernorm(y))      the residual stream; further layers are Llama's
     logits = lm_head(norm(z)), of draft ids; target id = draft id + d2t[draft id]
 
+MTP heads (DeepSeek-AI, 2024, section 2.2) lie in their target's own files: "mtp_glm4_moe" is a Glm4MoeForCausalLM whose
+last layer is said to be the next one. The layer itself is transformers'; around it is computed here
+
+    x = eh_proj([enorm(embedding of the next token), hnorm(state)])   the state is the target's after its final norm or,
+                                                                      of a draft, the head's own residual stream
+    logits = lm_head(shared_head.norm(layer(x)))                      with the target's lm_head
+
 Each head's folder holds config.json, the weights, and
 
     golden.json  {"vocab_size", "cases": [{"prompt": ids, "positions": [...], "logits_offset": n, "greedy": 4 ids,
@@ -31,7 +38,7 @@ import pathlib
 import numpy
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 FOLDER = pathlib.Path(__file__).parent.parent / "data" / "heads"
 VOCAB = 160
@@ -53,6 +60,13 @@ HEADS = {
 }
 
 
+GLM4_MOE = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=2,
+                num_attention_heads=2, num_key_value_heads=1, head_dim=64, attention_bias=True, use_qk_norm=True,
+                n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
+                routed_scaling_factor=1.5, first_k_dense_replace=1, rms_norm_eps=1e-5, partial_rotary_factor=0.5,
+                tie_word_embeddings=False, max_position_embeddings=256, bos_token_id=1, eos_token_id=None)
+
+
 def rms_norm(x, gain, eps):
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * gain
 
@@ -69,11 +83,19 @@ def rotate(x, positions, theta):
 
 class Head:
     def __init__(self, config, tensors, embedding):
-        self.config, self.tensors = config, {name: t.float() for name, t in tensors.items()}
+        self.config, self.stored = config, tensors
+        self.tensors = {name: t.float() for name, t in tensors.items()}
         self.embedding = self.tensors.get("embed_tokens.weight", embedding)
         self.ids = torch.arange(config["draft_vocab_size"]) + tensors.get("d2t", torch.zeros(1, dtype=torch.long))
         self.prefixes = layer_names(config)
+        layers = config.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
+        count = TARGET["num_hidden_layers"]
+        self.state_layers = layers or [2, count // 2, count - 3]
+
+    def begin(self, hidden_states):
+        """What the first pass reads; hidden_states[i] is the residual stream before layer i."""
         self.cache = [(None, None)] * len(self.prefixes)
+        return self.linear("fc", torch.cat([hidden_states[layer][0] for layer in self.state_layers], -1))
 
     def linear(self, name, x):
         y = x @ self.tensors[name + ".weight"].T
@@ -165,12 +187,10 @@ def best(logits):
     return int(ids[0]), float(values[0] - values[1])
 
 
-def compute_case(head, target, prompt, layers):
+def compute_case(head, target, prompt):
     out = target(torch.tensor([prompt]), output_hidden_states=True)
     greedy = [best(out.logits[0, -1])]
-    states = torch.cat([out.hidden_states[layer][0] for layer in layers], -1)
-    head.cache = [(None, None)] * len(head.prefixes)
-    logits, x = head.forward(torch.tensor(prompt[1:] + [greedy[0][0]]), head.linear("fc", states),
+    logits, x = head.forward(torch.tensor(prompt[1:] + [greedy[0][0]]), head.begin(out.hidden_states),
                              torch.arange(len(prompt)))
     rows = [logits]
     for i in range(PASSES):
@@ -180,23 +200,90 @@ def compute_case(head, target, prompt, layers):
     return greedy, torch.cat(rows)
 
 
-def make_head(name, config, target, prompts):
-    layers = config.get("eagle_config", {}).get("eagle_aux_hidden_state_layer_ids")
-    count = TARGET["num_hidden_layers"]
-    layers = layers or [2, count // 2, count - 3]
+def make_cases(prompts, make):
+    """The first of make(seed), a head and its target, with which no token is nearly a tie."""
     for seed in range(100):
         torch.manual_seed(seed)
-        tensors = make_tensors(config)
-        head = Head(config, tensors, target.model.embed_tokens.weight)
-        found = [compute_case(head, target, prompt, layers) for prompt in prompts]
+        head, target = make()
+        found = [compute_case(head, target, prompt) for prompt in prompts]
         if min(gap for greedy, _ in found for _, gap in greedy) > SMALLEST_GAP:
-            break
+            return head, found
+    raise SystemExit("no seed has clear tokens")
+
+
+def make_eagle3(name, config, target, prompts):
+    def make():
+        return Head(config, make_tensors(config), target.model.embed_tokens.weight), target
+
+    head, found = make_cases(prompts, make)
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / "model.safetensors")
+    save_file(head.stored, folder / "model.safetensors")
     full = dict(architectures=["LlamaForCausalLMEagle3"], model_type="llama", hidden_act="silu",
                 max_position_embeddings=256, tie_word_embeddings=False, torch_dtype="bfloat16", vocab_size=VOCAB)
     (folder / "config.json").write_text(json.dumps(full | config, indent=1) + "\n")
+    write_golden(folder, prompts, found)
+
+
+class MtpHead:
+    """The last of a model's layers, with what makes its input."""
+
+    def __init__(self, model, tensors):
+        self.model, self.layer = model.model, model.model.layers[-1]
+        self.lm_head, self.stored = model.lm_head, tensors
+        self.tensors = {name: t.float() for name, t in tensors.items()}
+
+    def begin(self, hidden_states):
+        self.inputs = torch.zeros(0, self.model.config.hidden_size)
+        return hidden_states[-1][0]
+
+    def norm(self, name, x):
+        return rms_norm(x, self.tensors[name + ".weight"], self.model.config.rms_norm_eps)
+
+    def forward(self, ids, state, positions):
+        """Computes the layer of all tokens so far anew."""
+        e = self.norm("enorm", self.model.embed_tokens.weight[ids])
+        x = torch.cat([e, self.norm("hnorm", state)], -1) @ self.tensors["eh_proj.weight"].T
+        self.inputs = torch.cat([self.inputs, x])
+        count = len(self.inputs)
+        every = torch.arange(count)[None]
+        mask = torch.full((count, count), -math.inf).triu(1)[None, None]
+        x = self.layer(self.inputs[None], attention_mask=mask, position_ids=every,
+                       position_embeddings=self.model.rotary_emb(self.inputs[None], every))
+        x = (x[0] if isinstance(x, tuple) else x)[0, -len(ids):]
+        return self.lm_head(self.norm("shared_head.norm", x)), x
+
+
+def randomize(model):
+    for name, p in model.named_parameters():
+        p.data = 1 + 0.2 * torch.randn_like(p) if p.dim() == 1 else torch.randn_like(p) * p.shape[-1] ** -0.5
+
+
+def make_mtp(prompts):
+    folder, count, hidden = FOLDER / "mtp_glm4_moe", GLM4_MOE["num_hidden_layers"], GLM4_MOE["hidden_size"]
+
+    def make():
+        config = transformers.Glm4MoeConfig(**GLM4_MOE | dict(num_hidden_layers=count + 1))
+        model = transformers.Glm4MoeForCausalLM(config)
+        randomize(model)
+        model.to(torch.bfloat16).save_pretrained(folder)
+        model, target = (transformers.Glm4MoeForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+                         for _ in range(2))
+        target.model.layers = target.model.layers[:count]
+        target.config.num_hidden_layers = target.model.config.num_hidden_layers = count
+        tensors = {"eh_proj.weight": torch.randn(hidden, 2 * hidden) * (2 * hidden) ** -0.5}
+        for name in "enorm", "hnorm", "shared_head.norm":
+            tensors[name + ".weight"] = 1 + 0.2 * torch.randn(hidden)
+        return MtpHead(model, {name: t.to(torch.bfloat16) for name, t in tensors.items()}), target
+
+    head, found = make_cases(prompts, make)
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {f"model.layers.{count}.{name}": t for name, t in head.stored.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= dict(num_hidden_layers=count, num_nextn_predict_layers=1)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (folder / "generation_config.json").unlink(missing_ok=True)
     write_golden(folder, prompts, found)
 
 
@@ -213,8 +300,7 @@ def write_golden(folder, prompts, found):
 def make_target():
     torch.manual_seed(1)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TARGET))
-    for name, p in model.named_parameters():
-        p.data = 1 + 0.2 * torch.randn_like(p) if p.dim() == 1 else torch.randn_like(p) * p.shape[-1] ** -0.5
+    randomize(model)
     model.to(torch.bfloat16).save_pretrained(FOLDER / "target")
     (FOLDER / "target" / "generation_config.json").unlink(missing_ok=True)
     return transformers.LlamaForCausalLM.from_pretrained(FOLDER / "target", dtype=torch.float32).eval()
@@ -226,7 +312,8 @@ def main():
         torch.manual_seed(2)
         prompts = [torch.randint(VOCAB, (length,)).tolist() for length in LENGTHS]
         for name, config in HEADS.items():
-            make_head(name, config, target, prompts)
+            make_eagle3(name, config, target, prompts)
+        make_mtp(prompts)
 
 
 main()

@@ -7,9 +7,6 @@
  *
  *     S [16 tokens x 8 heads] = K Q^T,    O [v_head_size x 8 heads] += V^T P.
  *
- * Kernels for runs have the heads of several entries as columns, in two tiles of 8 where registers suffice, so that a
- * tile of K or V is loaded, and converted from fp8, once for both. Their columns have ends of their own.
- *
  * So K and V are the A operands, in rows of 16 bytes as they are in the cache, and a lane has the same heads in the
  * layouts of S and of O: neither the maximum nor rescaling needs an exchange between lanes of different heads. P is
  * brought from the C layout to the B layout by transposing 8x8 matrices.
@@ -31,10 +28,10 @@
  *
  * cuda_decode_attention also does the work of rotary_embedding and reshape_and_cache in this kernel: a block norms and
  * rotates its heads of the query when it loads them, and the warp that has a sequence's last chunk writes the newest
- * token's K and V into that chunk and into the cache. Of a run, every unit writes K and V of all entries up to its last
- * into its chunks, and those of its own entries into the cache: K is rotated again by each unit, and no unit waits for
- * another. Everything else that the kernel reads was there before the step. So it finds its work and fills its rings
- * while the matmul that makes query, K and V still runs. */
+ * token's K and V into that chunk and into the cache. An entry of a run also writes K and V of the entries before it
+ * into its chunks, because those write them into the cache meanwhile: K of a run is rotated again for each entry, and
+ * no entry waits for another. Everything else that the kernel reads was there before the step. So it finds its work and
+ * fills its rings while the matmul that makes query, K and V still runs. */
 #include <type_traits>
 
 #include "kernels/cuda/attention/decode.cuh"
@@ -52,11 +49,9 @@ struct decode_traits {
     using Element = std::conditional_t<is_fp8, uint8_t, Type>;      /* of the cache */
     static constexpr bool FP8 = is_fp8, VARIANT = has_variant;      /* soft cap or ALiBi */
     static constexpr bool TWO_SIZES = has_two_sizes;                /* v_head_size */
-    static constexpr bool RUNS = has_runs;                          /* several entries of a run in a unit */
-    static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
-    static constexpr int TILES = RUNS && HEAD < 256 ? 2 : 1;        /* of columns */
-    static constexpr int COLUMNS = TILES * TILE_COLUMNS;            /* heads of a unit, of all of its entries */
+    static constexpr bool RUNS = has_runs;                          /* sequences may be entries of runs */
     static constexpr int FRESH = RUNS ? 1 + MAX_DRAFTS : 1;         /* tokens whose K and V are not in the cache yet */
+    static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
     static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
     static constexpr int STAGE_BYTES = 2 * PART_BYTES;
@@ -64,10 +59,10 @@ struct decode_traits {
      * that more blocks fit on a multiprocessor. */
     static constexpr int STAGES = 16384 / STAGE_BYTES > 2 ? 16384 / STAGE_BYTES : 2;
     static constexpr int LEAST_STAGES = HEAD == 64 ? STAGES / 2 : STAGES;
-    static constexpr int BLOCKS_PER_SM = RUNS ? HEAD == 64 ? 3 : 2 : HEAD == 64 ? 5 : HEAD == 256 && !FP8 ? 1 : 3;
+    static constexpr int BLOCKS_PER_SM = HEAD == 64 ? 5 : HEAD == 256 && !FP8 ? 1 : 3;
     static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head, without bank conflicts */
     static constexpr int ROW_STRIDE = HEAD + 8;   /* elements from row to row of decode_rows, the same */
-    static_assert(COLUMNS * MERGE_STRIDE * sizeof(float) <= LEAST_STAGES * STAGE_BYTES,
+    static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= LEAST_STAGES * STAGE_BYTES,
                   "the ring holds a warp's results at the end");
 };
 
@@ -77,24 +72,21 @@ struct chunk_source {
     int64_t block_bytes;          /* from a block to the next */
     const int32_t *block_table;
     int32_t head_size, v_head_size, block_size, log_block_size;
-    int32_t first, end;         /* tokens that the query attends to; with runs, any query */
-    int32_t all_first, all_end; /* with runs: tokens that all queries attend to */
-    int32_t chunk;              /* the warp's first; each of the others is DECODE_WARPS after the one before it */
+    int32_t first, end; /* tokens that the query attends to */
+    int32_t chunk;      /* the warp's first; each of the others is DECODE_WARPS after the one before it */
     int32_t count;
 };
 
-/* Rows of the unit's query tokens: the unit's columns of the query, then K and V of the tokens that are not in the
- * cache yet, first all of K, if this block has chunks that they belong to. */
+/* Rows of the sequence's query token: the unit's heads of the query, then K and V of the tokens of its run up to its
+ * own, first all of K, if this block has a chunk that they belong to and they are not in the cache yet. */
 template <class D> struct decode_rows {
-    alignas(16) typename D::T values[D::COLUMNS + 2 * D::FRESH][D::ROW_STRIDE];
+    alignas(16) typename D::T values[UNIT_HEADS + 2 * D::FRESH][D::ROW_STRIDE];
 };
 
-/* A lane's part of the softmax: columns 2j and 2j + 1 of each tile, over the rows of S that this lane has. */
+/* A lane's part of the softmax: heads 2j and 2j + 1, over the rows of S that this lane has. */
 template <class D> struct decode_state {
-    uint32_t query[D::TILES][D::HEAD / 16][2]; /* B operands */
-    float max[D::TILES][2], sum[D::TILES][2], out[D::TILES][D::HEAD / 16][4];
-    float slopes[D::TILES][2];
-    int32_t end[D::TILES][2]; /* with runs: of the tokens that the query attends to */
+    uint32_t query[D::HEAD / 16][2]; /* B operands */
+    float max[2], sum[2], out[D::HEAD / 16][4];
 };
 
 /* The token of row m of S, and the inverse. */
@@ -213,31 +205,25 @@ template <bool E5M2> static __device__ __forceinline__ void convert_matrices(con
 
 /* S = K Q^T. */
 template <class D, bool E5M2>
-static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage,
-                                                     float scores[D::TILES][4])
+static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, float scores[4])
 {
-    using Operand = typename D::Operand;
     const uint32_t address = stage + threadIdx.x % LANES * 16;
-    float sums[D::TILES][2][4] = {};
+    float sums[2][4] = {};
 #pragma unroll
     for (int p = 0; p < D::PART_BYTES / 512; p++) {
-        uint32_t r[4], a[2][4];
+        uint32_t r[4];
         load_matrices(r, address + p * 512);
-        if constexpr (D::FP8) convert_matrices<E5M2>(r, a);
-#pragma unroll
-        for (int t = 0; t < D::TILES; t++) {
-            const auto &query = state.query[t];
-            if constexpr (D::FP8) {
-                multiply_add<Operand>(sums[t][0], a[0], query[2 * p][0], query[2 * p][1]);
-                multiply_add<Operand>(sums[t][1], a[1], query[2 * p + 1][0], query[2 * p + 1][1]);
-            } else {
-                multiply_add<Operand>(sums[t][p % 2], r, query[p][0], query[p][1]);
-            }
+        if constexpr (D::FP8) {
+            uint32_t a[2][4];
+            convert_matrices<E5M2>(r, a);
+            multiply_add<typename D::Operand>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
+            multiply_add<typename D::Operand>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
+        } else {
+            multiply_add<typename D::Operand>(sums[p % 2], r, state.query[p][0], state.query[p][1]);
         }
     }
 #pragma unroll
-    for (int t = 0; t < D::TILES; t++)
-        for (int e = 0; e < 4; e++) scores[t][e] = sums[t][0][e] + sums[t][1][e];
+    for (int e = 0; e < 4; e++) scores[e] = sums[0][e] + sums[1][e];
 }
 
 /* A mask with `bits` bits for each of the tokens from + 0, 1, ... 32 / bits - 1: ones if the query attends to it. */
@@ -250,13 +236,12 @@ template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const c
     return mask;
 }
 
-/* O += V^T P. `partial`: not every query attends to all tokens of the chunk. */
+/* O += V^T P. `partial`: the query does not attend to all tokens of the chunk. */
 template <class D, bool E5M2>
 static __device__ __forceinline__ void multiply_values(decode_state<D> &state, const chunk_source &source,
-                                                       uint32_t stage, int32_t start, bool partial,
-                                                       const uint32_t b[D::TILES][2])
+                                                       uint32_t stage, int32_t start, bool partial, uint32_t b0,
+                                                       uint32_t b1)
 {
-    using Operand = typename D::Operand;
     const int32_t lane = threadIdx.x % LANES, j = lane % 4;
     const uint32_t values = stage + D::PART_BYTES;
     uint32_t low = ~0u, high = ~0u; /* masks of A's columns 2j.. and 2j + 8..; fp8: of 4 tokens */
@@ -266,126 +251,84 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
     }
 #pragma unroll
     for (int p = 0; p < D::PART_BYTES / 512; p++) {
-        uint32_t r[4], a[2][4];
+        uint32_t r[4];
         if constexpr (D::FP8) {
             load_matrices(r, values + p * 512 + lane * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= low, r[3] &= low;
+            uint32_t a[2][4];
             convert_matrices<E5M2>(r, a);
+            multiply_add<typename D::Operand>(state.out[2 * p], a[0], b0, b1);
+            multiply_add<typename D::Operand>(state.out[2 * p + 1], a[1], b0, b1);
         } else {
             const int32_t row = lane % 16, half = lane / 16 ^ row / 4 % 2;
             load_matrices(r, values + p * 512 + (row * 2 + half) * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= high, r[3] &= high;
+            multiply_add<typename D::Operand>(state.out[p], r, b0, b1);
         }
-#pragma unroll
-        for (int t = 0; t < D::TILES; t++) {
-            if constexpr (D::FP8) {
-                multiply_add<Operand>(state.out[t][2 * p], a[0], b[t][0], b[t][1]);
-                multiply_add<Operand>(state.out[t][2 * p + 1], a[1], b[t][0], b[t][1]);
-            } else {
-                multiply_add<Operand>(state.out[t][p], r, b[t][0], b[t][1]);
-            }
-        }
-    }
-}
-
-/* Whether the scores of this call have a soft cap or ALiBi: kernels for runs find out as they run. */
-template <class D> static __device__ __forceinline__ bool modifies_scores(const struct attention_call &call)
-{
-    return D::RUNS ? call.params.alibi_slopes || call.params.soft_cap > 0 : D::VARIANT;
-}
-
-/* Scores as powers of 2, which are minus infinity where the query does not attend to the token. */
-template <class D>
-static __device__ __forceinline__ void scale_scores(float s[4], const decode_state<D> &state, int32_t tile,
-                                                    const chunk_source &source, const struct attention_call &call,
-                                                    float scale, int32_t start, bool partial)
-{
-    const int32_t row = threadIdx.x % LANES / 4;
-#pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
-        const int32_t end = D::RUNS ? state.end[tile][e % 2] : source.end;
-        if (modifies_scores<D>(call)) {
-            s[e] = attention_modify_fast(&call.params, s[e] * scale, state.slopes[tile][e % 2], token - end + 1) *
-                   ATTENTION_LOG2E;
-        } else {
-            s[e] *= scale * ATTENTION_LOG2E;
-        }
-        if (!partial) continue;
-        const int32_t first = D::RUNS ? attention_first(&call.params, end - 1) : source.first;
-        if (token < first || token >= end) s[e] = -INFINITY;
     }
 }
 
 /* Adds a chunk, which is in `stage`, to the softmax. */
 template <class D, bool E5M2>
 static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, const chunk_source &source,
-                                                    const struct attention_call &call, float k_scale, uint32_t stage,
-                                                    int32_t start)
+                                                    const struct attention_call &call, float k_scale,
+                                                    const float slopes[2], uint32_t stage, int32_t start)
 {
-    const bool partial = D::RUNS ? start < source.all_first || start + CHUNK > source.all_end
-                                 : start < source.first || start + CHUNK > source.end;
-    float scores[D::TILES][4];
-    uint32_t b[D::TILES][2];
-    multiply_keys<D, E5M2>(state, stage, scores);
+    const int32_t row = threadIdx.x % LANES / 4;
+    const bool partial = start < source.first || start + CHUNK > source.end;
+    const float scale = call.params.scale * k_scale;
+    float s[4], factor[2], p[4];
+    multiply_keys<D, E5M2>(state, stage, s);
 #pragma unroll
-    for (int t = 0; t < D::TILES; t++) {
-        float *s = scores[t], factor[2], p[4];
-        scale_scores<D>(s, state, t, source, call, call.params.scale * k_scale, start, partial);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float max = fmaxf(s[h], s[h + 2]);
-            for (int step = 4; step < LANES; step *= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
-            max = fmaxf(max, state.max[t][h]);
-            const float base = max == -INFINITY ? 0 : max;
-            factor[h] = exp2_fast(state.max[t][h] - base);
-            state.max[t][h] = max;
-            p[h] = exp2_fast(s[h] - base);
-            p[h + 2] = exp2_fast(s[h + 2] - base);
-            state.sum[t][h] = state.sum[t][h] * factor[h] + p[h] + p[h + 2];
+    for (int e = 0; e < 4; e++) {
+        const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
+        if constexpr (D::VARIANT) {
+            s[e] = attention_modify_fast(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) *
+                   ATTENTION_LOG2E;
+        } else {
+            s[e] *= scale * ATTENTION_LOG2E;
         }
-#pragma unroll
-        for (int m = 0; m < D::HEAD / 16; m++)
-            for (int e = 0; e < 4; e++) state.out[t][m][e] *= factor[e % 2];
-        b[t][0] = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
-        b[t][1] = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
+        if (partial && (token < source.first || token >= source.end)) s[e] = -INFINITY;
     }
-    multiply_values<D, E5M2>(state, source, stage, start, partial, b);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float max = fmaxf(s[h], s[h + 2]);
+        for (int step = 4; step < LANES; step *= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
+        max = fmaxf(max, state.max[h]);
+        const float base = max == -INFINITY ? 0 : max;
+        factor[h] = exp2_fast(state.max[h] - base);
+        state.max[h] = max;
+        p[h] = exp2_fast(s[h] - base);
+        p[h + 2] = exp2_fast(s[h + 2] - base);
+        state.sum[h] = state.sum[h] * factor[h] + p[h] + p[h + 2];
+    }
+#pragma unroll
+    for (int m = 0; m < D::HEAD / 16; m++)
+        for (int e = 0; e < 4; e++) state.out[m][e] *= factor[e % 2];
+    const uint32_t b0 = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
+    const uint32_t b1 = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
+    multiply_values<D, E5M2>(state, source, stage, start, partial, b0, b1);
 }
 
-/* A unit's heads and the tokens that it belongs to: `entries` from `token` on, which are the last of `run`. Column c is
- * head c % heads of entry c / heads. */
+/* A unit's heads and the token that it belongs to. */
 struct decode_unit {
     int64_t token;
     int32_t kv_head, head, heads; /* heads [head, head + heads) */
-    int32_t entries, run;         /* 1 without runs */
-
-    template <class D> __device__ __forceinline__ int32_t columns() const { return D::RUNS ? entries * heads : heads; }
-    template <class D> __device__ __forceinline__ int32_t entry(int32_t column) const
-    {
-        return D::RUNS ? column / heads : 0;
-    }
-    template <class D> __device__ __forceinline__ int32_t head_of(int32_t column) const
-    {
-        return head + (D::RUNS ? column % heads : column);
-    }
+    int32_t run;                  /* tokens of its run up to its own, which are neighbours; 1 without runs */
 };
 
 /* A lane's share of a row: 4 elements from `left` on, and the 4 from `right` on, which rotation pairs them with. */
 struct row_share {
     int32_t left, right;
     bool there;   /* the row has such elements */
-    bool rotated; /* they are rotated */
-};
-
-/* By which angles. */
-struct row_angles {
+    bool rotated; /* they are rotated, and by which angles */
     piece<float, 4> cos, sin;
 };
 
 /* HEAD / 8 lanes share a row. */
 template <class D, bool ANY>
-static __device__ __forceinline__ row_share share_row(const struct decode_fresh &fresh, int32_t head_size)
+static __device__ __forceinline__ row_share share_row(const struct decode_fresh &fresh, int64_t token,
+                                                      int32_t head_size)
 {
     const int32_t i = threadIdx.x % (D::HEAD / 8), half = head_size / 2;
     const int32_t rotary_dim = ANY ? fresh.rotary_dim : head_size;
@@ -396,21 +339,13 @@ static __device__ __forceinline__ row_share share_row(const struct decode_fresh 
         share.right = 4 * split.right(i);
     }
     share.rotated = !ANY || 4 * i < rotary_dim / 2;
-    return share;
-}
-
-template <class D, bool ANY>
-static __device__ __forceinline__ row_angles load_angles(const struct decode_fresh &fresh, const row_share &share,
-                                                         int64_t token, int32_t head_size)
-{
-    const int32_t i = threadIdx.x % (D::HEAD / 8), rotary_dim = ANY ? fresh.rotary_dim : head_size;
-    row_angles out = {};
+    share.cos = share.sin = {};
     if (fresh.cos_sin && share.there && share.rotated) {
         const float *angles = fresh.cos_sin + (int64_t)fresh.positions[token] * rotary_dim + 4 * i;
-        out.cos = *(const piece<float, 4> *)angles;
-        out.sin = *(const piece<float, 4> *)(angles + rotary_dim / 2);
+        share.cos = *(const piece<float, 4> *)angles;
+        share.sin = *(const piece<float, 4> *)(angles + rotary_dim / 2);
     }
-    return out;
+    return share;
 }
 
 /* The lane's gains of a row. */
@@ -431,153 +366,79 @@ static __device__ __forceinline__ void apply_row_gains(piece<T, 4> &left, piece<
     apply_gains(right, factor, gains.right, gain_dtype);
 }
 
-/* What all rows of a block are prepared with. The gains, which no kernel writes, are read before the wait. */
-struct row_preparation {
-    row_share share;
-    row_gains query_gains, key_gains;
-    int32_t head_size;
-    bool normed;
-};
-
-template <class D, bool ANY>
-static __device__ __forceinline__ row_preparation prepare_rows(const struct attention_call &call,
-                                                               const struct decode_fresh &fresh)
+/* The token of row r. */
+template <class D> static __device__ __forceinline__ int64_t row_token(const struct decode_unit &unit, int32_t r)
 {
-    const struct decode_norms &norms = fresh.norms;
-    row_preparation p;
-    p.head_size = call.args.head_size;
-    p.share = share_row<D, ANY>(fresh, p.head_size);
-    p.normed = ANY && norms.query_gain;
-    if (p.normed && p.share.there) {
-        p.query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, p.share);
-        p.key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, p.share);
-    }
-    return p;
+    if (!D::RUNS || r < unit.heads) return unit.token;
+    return unit.token + 1 - unit.run + (r - unit.heads) % unit.run;
 }
 
-/* A row of the query, of K or of V: the lane's share of it. */
-template <class T> struct row_pieces {
-    piece<T, 4> left, right;
-    bool is_query, is_key;
-    bool there; /* this lane has a share of a row */
-};
-
-/* Norms and rotates rows of query and key, and stores them. */
-template <class D, bool ANY>
-static __device__ __forceinline__ void finish_row(typename D::T *to, row_pieces<typename D::T> &row,
-                                                  const row_preparation &p, const row_angles &angles,
-                                                  const struct decode_fresh &fresh)
-{
-    const struct decode_norms &norms = fresh.norms;
-    if (p.normed) {
-        const float eps = row.is_query ? norms.query_eps : norms.key_eps;
-        const float squares = add_squares(add_squares(0, row.left), row.right);
-        const float factor = head_norm_factor(squares, D::HEAD / 8, p.head_size, eps);
-        if (row.is_query) apply_row_gains(row.left, row.right, factor, p.query_gains, norms.gain_dtype);
-        if (row.is_key) apply_row_gains(row.left, row.right, factor, p.key_gains, norms.gain_dtype);
-    }
-    if (fresh.cos_sin && p.share.rotated && (row.is_query || row.is_key))
-        rotate_pieces(row.left, row.right, angles.cos.values, angles.sin.values, ANY && fresh.interleaved);
-    if (!row.there) return;
-    *(piece<typename D::T, 4> *)(to + p.share.left) = row.left;
-    *(piece<typename D::T, 4> *)(to + p.share.right) = row.right;
-}
-
-/* Loads the rows of the block's token when the previous kernels have ended: `heads` of the query, then K and V if
- * has_fresh. */
+/* Loads the `count` rows of the block when the previous kernels have ended: `heads` of the query, then K and V. Query
+ * and key are normed and rotated. The gains and the first angles, which no kernel writes, are read before the wait. */
 template <class D, bool ANY>
 static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const struct attention_call &call,
                                                  const struct decode_fresh &fresh, const struct decode_unit &unit,
-                                                 bool has_fresh)
+                                                 int32_t count)
 {
     using T = typename D::T;
     constexpr int ROW_LANES = D::HEAD / 8, ROWS_AT_ONCE = DECODE_THREADS / ROW_LANES;
-    const int32_t head_size = call.args.head_size, heads = unit.heads, count = has_fresh ? heads + 2 : heads;
+    const int32_t head_size = call.args.head_size, heads = unit.heads;
+    const struct decode_norms &norms = fresh.norms;
     const T *query = (const T *)call.args.query + unit.token * call.args.query_stride + (int64_t)unit.head * head_size;
     const T *key = (const T *)fresh.key + unit.token * fresh.key_stride + (int64_t)unit.kv_head * head_size;
     const T *value = (const T *)fresh.value + unit.token * fresh.value_stride + (int64_t)unit.kv_head * head_size;
-    const row_preparation p = prepare_rows<D, ANY>(call, fresh);
-    const row_angles angles = load_angles<D, ANY>(fresh, p.share, unit.token, head_size);
+    const int32_t row = threadIdx.x / ROW_LANES, values = heads + unit.run;
+    row_share share = share_row<D, ANY>(fresh, row_token<D>(unit, row), head_size);
+    const bool normed = ANY && norms.query_gain;
+    row_gains query_gains, key_gains;
+    if (normed && share.there) {
+        query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, share);
+        key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, share);
+    }
     wait_for_previous();
     /* With ANY all lanes of a warp make the same number of rounds, because they may exchange sums. */
-    const int32_t row = threadIdx.x / ROW_LANES;
-    for (int32_t first = 0; first + (ANY ? 0 : row) < count && (ANY || p.share.there); first += ROWS_AT_ONCE) {
+    for (int32_t first = 0; first + (ANY ? 0 : row) < count && (ANY || share.there); first += ROWS_AT_ONCE) {
         const int32_t r = first + row;
-        row_pieces<T> x = {{}, {}, r < heads, r == heads, !ANY || (r < count && p.share.there)};
-        const T *from = r < heads ? query + r * head_size : r == heads ? key : value;
-        if (x.there)
-            x.left = *(const piece<T, 4> *)(from + p.share.left),
-            x.right = *(const piece<T, 4> *)(from + p.share.right);
-        finish_row<D, ANY>(rows->values[r], x, p, angles, fresh);
-    }
-}
-
-/* The same for a unit of several tokens: its columns of the query, then K of the run's tokens, then V, if has_fresh.
- * Everything is loaded before the first row is prepared. */
-template <class D>
-static __device__ __forceinline__ void load_run_rows(decode_rows<D> *rows, const struct attention_call &call,
-                                                     const struct decode_fresh &fresh, const struct decode_unit &unit,
-                                                     bool has_fresh)
-{
-    using T = typename D::T;
-    constexpr int ROW_LANES = D::HEAD / 8, ROWS_AT_ONCE = DECODE_THREADS / ROW_LANES;
-    constexpr int ROUNDS = (D::COLUMNS + 2 * D::FRESH + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
-    const int32_t head_size = call.args.head_size, columns = unit.columns<D>();
-    const int32_t values = columns + unit.run, count = has_fresh ? values + unit.run : columns;
-    const int64_t first_token = unit.token + unit.entries - unit.run, kv_offset = (int64_t)unit.kv_head * head_size;
-    const row_preparation p = prepare_rows<D, true>(call, fresh);
-    row_angles angles[ROUNDS];
-    row_pieces<T> pieces[ROUNDS];
-    const T *from[ROUNDS];
-#pragma unroll
-    for (int n = 0; n < ROUNDS; n++) {
-        const int32_t r = n * ROWS_AT_ONCE + (int32_t)threadIdx.x / ROW_LANES;
-        const bool is_query = r < columns, is_key = !is_query && r < values;
-        const int64_t token = is_query ? unit.token + unit.entry<D>(r) : first_token + r - (is_key ? columns : values);
-        pieces[n] = {{}, {}, is_query, is_key, r < count && p.share.there};
-        if (is_query)
-            from[n] =
-                (const T *)call.args.query + token * call.args.query_stride + (int64_t)unit.head_of<D>(r) * head_size;
-        else
-            from[n] = is_key ? (const T *)fresh.key + token * fresh.key_stride + kv_offset
-                             : (const T *)fresh.value + token * fresh.value_stride + kv_offset;
-        angles[n] = {};
-        if (r < count && (is_query || is_key)) angles[n] = load_angles<D, true>(fresh, p.share, token, head_size);
-    }
-    wait_for_previous();
-#pragma unroll
-    for (int n = 0; n < ROUNDS; n++)
-        if (pieces[n].there) {
-            pieces[n].left = *(const piece<T, 4> *)(from[n] + p.share.left);
-            pieces[n].right = *(const piece<T, 4> *)(from[n] + p.share.right);
+        const bool there = !ANY || (r < count && share.there);
+        const bool is_key = D::RUNS ? r >= heads && r < values : r == heads;
+        const T *from = r < heads ? query + r * head_size : is_key ? key : value;
+        if constexpr (D::RUNS) {
+            const int64_t token = row_token<D>(unit, r), before = unit.token - token;
+            if (r >= heads) from -= before * (is_key ? fresh.key_stride : fresh.value_stride);
+            if (first > 0) share = share_row<D, ANY>(fresh, token, head_size);
         }
-#pragma unroll
-    for (int n = 0; n < ROUNDS; n++)
-        if (n * ROWS_AT_ONCE < count)
-            finish_row<D, true>(rows->values[n * ROWS_AT_ONCE + (int32_t)threadIdx.x / ROW_LANES], pieces[n], p,
-                                angles[n], fresh);
+        piece<T, 4> left = {}, right = {};
+        if (there) left = *(const piece<T, 4> *)(from + share.left), right = *(const piece<T, 4> *)(from + share.right);
+        if (normed) {
+            const float eps = r < heads ? norms.query_eps : norms.key_eps;
+            const float factor = head_norm_factor(add_squares(add_squares(0, left), right), ROW_LANES, head_size, eps);
+            if (r < heads) apply_row_gains(left, right, factor, query_gains, norms.gain_dtype);
+            if (is_key) apply_row_gains(left, right, factor, key_gains, norms.gain_dtype);
+        }
+        if (fresh.cos_sin && share.rotated && (r < heads || is_key))
+            rotate_pieces(left, right, share.cos.values, share.sin.values, ANY && fresh.interleaved);
+        if (!there) continue;
+        *(piece<T, 4> *)&rows->values[r][share.left] = left;
+        *(piece<T, 4> *)&rows->values[r][share.right] = right;
+    }
 }
 
-/* The unit's columns of the query as B operands, with zeros after the last one and after head_size. */
+/* The unit's heads of the query as B operands: column n is head n, with zeros after the last head and after head_size.
+ */
 template <class D>
-static __device__ __forceinline__ void load_query(decode_state<D> &state, const decode_rows<D> *rows, int32_t columns,
+static __device__ __forceinline__ void load_query(decode_state<D> &state, const decode_rows<D> *rows, int32_t heads,
                                                   int32_t head_size)
 {
-    const int32_t j = threadIdx.x % 4;
+    const int32_t head = threadIdx.x % LANES / 4, j = threadIdx.x % 4;
 #pragma unroll
-    for (int t = 0; t < D::TILES; t++) {
-        const int32_t column = t * TILE_COLUMNS + threadIdx.x % LANES / 4;
+    for (int k = 0; k < D::HEAD / 16; k++)
 #pragma unroll
-        for (int k = 0; k < D::HEAD / 16; k++)
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const int32_t d = k * 16 + (D::FP8 ? 4 * j + 2 * e : 2 * j + 8 * e);
-                const bool there = column < columns && d < head_size;
-                const uint32_t pair = there ? *(const uint32_t *)&rows->values[column][d] : 0;
-                state.query[t][k][e] =
-                    std::is_same_v<typename D::T, typename D::Operand> ? pair : bfloat16_to_float16(pair);
-            }
-    }
+        for (int e = 0; e < 2; e++) {
+            const int32_t d = k * 16 + (D::FP8 ? 4 * j + 2 * e : 2 * j + 8 * e);
+            const bool there = head < heads && d < head_size;
+            const uint32_t pair = there ? *(const uint32_t *)&rows->values[head][d] : 0;
+            state.query[k][e] = std::is_same_v<typename D::T, typename D::Operand> ? pair : bfloat16_to_float16(pair);
+        }
 }
 
 template <class D>
@@ -592,10 +453,10 @@ static __device__ __forceinline__ typename D::Element cache_element(typename D::
         return to_cache<__nv_fp8_e4m3>(to_float(x), inverse_scale).__x;
 }
 
-/* Writes K and V of a token that is not in the cache yet into its chunk, which is in `stage`, and into the cache,
- * unless slot is negative. */
+/* Writes K and V of the token at `position` into its chunk, which is in `stage`, and into the cache, unless slot is
+ * negative. */
 template <class D>
-static __device__ __forceinline__ void place_token(const chunk_source &source, const struct attention_call &call,
+static __device__ __forceinline__ void place_fresh(const chunk_source &source, const struct attention_call &call,
                                                    struct kv_scales scales, const typename D::T *key,
                                                    const typename D::T *value, int32_t position, int64_t slot,
                                                    uint8_t *stage)
@@ -623,69 +484,56 @@ static __device__ __forceinline__ void place_token(const chunk_source &source, c
     }
 }
 
-/* What of the last tokens is not in the cache yet: rows of K, then as many of V. `slot`: where to store the last one;
- * with runs, lane k has that of token k. */
-template <class D> struct fresh_rows {
-    const typename D::T (*rows)[D::ROW_STRIDE]; /* NULL: all is in the cache */
-    int32_t count;
-    int64_t slot;
-};
-
-/* Places those that are in the chunk of tokens from `start` on. */
+/* Places the tokens of the run that are in the chunk of tokens from `start` on; only the newest is stored in the cache.
+ */
 template <class D>
-static __device__ __forceinline__ void place_fresh(const chunk_source &source, const struct attention_call &call,
-                                                   struct kv_scales scales, const fresh_rows<D> &fresh, int32_t start,
-                                                   uint8_t *stage)
+static __device__ __forceinline__ void place_run(const chunk_source &source, const struct attention_call &call,
+                                                 struct kv_scales scales, const struct decode_unit &unit,
+                                                 const typename D::T *rows, int64_t slot, int32_t start, uint8_t *stage)
 {
-    const int32_t count = D::RUNS ? fresh.count : 1, first = source.end - count; /* position of the first of them */
-    if (!fresh.rows || start + CHUNK <= first) return;
-    if constexpr (D::RUNS) {
-        const int32_t end = min(source.end, start + CHUNK);
-        for (int32_t k = max(start - first, 0); first + k < end; k++)
-            place_token<D>(source, call, scales, fresh.rows[k], fresh.rows[count + k], first + k,
-                           __shfl_sync(~0u, fresh.slot, k), stage);
-    } else {
-        place_token<D>(source, call, scales, fresh.rows[0], fresh.rows[1], first, fresh.slot, stage);
-    }
-    __syncwarp();
-}
-
-template <class D>
-static __device__ __forceinline__ void begin_state(decode_state<D> &state, const chunk_source &source,
-                                                   const struct attention_call &call, const struct decode_unit &unit)
-{
-    const int32_t j = threadIdx.x % 4, columns = unit.columns<D>();
-#pragma unroll
-    for (int t = 0; t < D::TILES; t++) {
-        for (int h = 0; h < 2; h++) {
-            const int32_t column = t * TILE_COLUMNS + 2 * j + h;
-            state.max[t][h] = -INFINITY, state.sum[t][h] = 0, state.slopes[t][h] = 0;
-            if (D::RUNS) state.end[t][h] = min(source.all_end + unit.entry<D>(column), source.end);
-            if (modifies_scores<D>(call) && call.params.alibi_slopes && column < columns)
-                state.slopes[t][h] = call.params.alibi_slopes[unit.head_of<D>(column)];
-        }
-#pragma unroll
-        for (int m = 0; m < D::HEAD / 16; m++)
-            for (int e = 0; e < 4; e++) state.out[t][m][e] = 0;
+    const int32_t first = source.end - unit.run, end = min(source.end, start + CHUNK);
+    for (int32_t position = max(start, first); position < end; position++) {
+        const typename D::T *key = rows + (position - first) * D::ROW_STRIDE, *value = key + unit.run * D::ROW_STRIDE;
+        place_fresh<D>(source, call, scales, key, value, position, position == source.end - 1 ? slot : -1, stage);
     }
 }
 
-/* All chunks of the warp. */
+/* All chunks of the warp. fresh_rows: the rows of K of the run's tokens, followed by those of V; NULL if the cache has
+ * them. */
 template <class D>
 static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
                                                      chunk_copies &copies, const struct attention_call &call,
-                                                     struct kv_scales scales, const fresh_rows<D> &fresh)
+                                                     struct kv_scales scales, const struct decode_unit &unit,
+                                                     const typename D::T *fresh_rows, int64_t slot)
 {
+    const int32_t j = threadIdx.x % 4;
+    float slopes[2] = {};
+    for (int h = 0; h < 2; h++) {
+        state.max[h] = -INFINITY, state.sum[h] = 0;
+        if (D::VARIANT && call.params.alibi_slopes && 2 * j + h < unit.heads)
+            slopes[h] = call.params.alibi_slopes[unit.head + 2 * j + h];
+    }
+#pragma unroll
+    for (int m = 0; m < D::HEAD / 16; m++)
+        for (int e = 0; e < 4; e++) state.out[m][e] = 0;
+
     for (int32_t i = 0; i < source.count; i++) {
         const int32_t start = (source.chunk + i * DECODE_WARPS) * CHUNK;
         uint8_t *stage = chunk_stage<D>(copies, i);
         wait_for_oldest(copies.stages);
         __syncwarp();
-        place_fresh<D>(source, call, scales, fresh, start, stage);
+        if (fresh_rows && start + CHUNK >= source.end - (unit.run - 1)) {
+            if constexpr (D::RUNS)
+                place_run<D>(source, call, scales, unit, fresh_rows, slot, start, stage);
+            else
+                place_fresh<D>(source, call, scales, fresh_rows, fresh_rows + D::ROW_STRIDE, source.end - 1, slot,
+                               stage);
+            __syncwarp();
+        }
         if (D::FP8 && call.args.cache_dtype == DTYPE_FP8_E5M2)
-            attend_chunk<D, true>(state, source, call, scales.k, shared_address(stage), start);
+            attend_chunk<D, true>(state, source, call, scales.k, slopes, shared_address(stage), start);
         else
-            attend_chunk<D, false>(state, source, call, scales.k, shared_address(stage), start);
+            attend_chunk<D, false>(state, source, call, scales.k, slopes, shared_address(stage), start);
         __syncwarp();
         copy_next<D>(copies, source); /* into the stage that was read just now */
     }
@@ -698,29 +546,24 @@ enum {
 };
 
 /* What the block's warps combine their results with; their outputs are in their rings. */
-template <class D> struct decode_merge {
-    float max[DECODE_WARPS][D::COLUMNS], sum[DECODE_WARPS][D::COLUMNS];
-    float2 stats[D::COLUMNS]; /* of the block: maximum and sum; its output takes the place of warp 0's */
+struct decode_merge {
+    float max[DECODE_WARPS][UNIT_HEADS], sum[DECODE_WARPS][UNIT_HEADS];
+    float2 stats[UNIT_HEADS]; /* of the block: maximum and sum; its output takes the place of warp 0's */
     bool is_last;
 };
 
-template <class D> static __device__ void leave_warp_sums(decode_state<D> &state, decode_merge<D> *merge, float *out)
+template <class D>
+static __device__ void leave_warp_sums(decode_state<D> &state, struct decode_merge *merge, float *out)
 {
     const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, i = lane / 4, j = lane % 4;
 #pragma unroll
-    for (int t = 0; t < D::TILES; t++) {
-        const int32_t column = t * TILE_COLUMNS + 2 * j;
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float &sum = state.sum[t][h];
-            for (int step = 4; step < LANES; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
-            if (i == 0) merge->max[warp][column + h] = state.max[t][h], merge->sum[warp][column + h] = sum;
-        }
-#pragma unroll
-        for (int m = 0; m < D::HEAD / 16; m++)
-            for (int e = 0; e < 4; e++)
-                out[(column + e % 2) * D::MERGE_STRIDE + m * 16 + e / 2 * 8 + i] = state.out[t][m][e];
+    for (int h = 0; h < 2; h++) {
+        for (int step = 4; step < LANES; step *= 2) state.sum[h] += __shfl_xor_sync(~0u, state.sum[h], step);
+        if (i == 0) merge->max[warp][2 * j + h] = state.max[h], merge->sum[warp][2 * j + h] = state.sum[h];
     }
+#pragma unroll
+    for (int m = 0; m < D::HEAD / 16; m++)
+        for (int e = 0; e < 4; e++) out[(2 * j + e % 2) * D::MERGE_STRIDE + m * 16 + e / 2 * 8 + i] = state.out[m][e];
 }
 
 static __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 x)
@@ -752,31 +595,33 @@ static __device__ __forceinline__ void store_result(const struct attention_call 
                                pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
 }
 
-/* Combines the warps' results for 4 elements of a column. */
+/* Combines the warps' results for 4 elements of a head. */
 template <class D>
 static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, int32_t ring_bytes,
-                                                                const decode_merge<D> *merge, int32_t column, int32_t d)
+                                                                const struct decode_merge *merge, int32_t head,
+                                                                int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
-    for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][column]);
+    for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][head]);
     for (int w = 0; w < DECODE_WARPS; w++)
-        join_add(&join, merge->max[w][column], merge->sum[w][column],
-                 *(const float4 *)((const float *)(rings + w * ring_bytes) + column * D::MERGE_STRIDE + d));
+        join_add(&join, merge->max[w][head], merge->sum[w][head],
+                 *(const float4 *)((const float *)(rings + w * ring_bytes) + head * D::MERGE_STRIDE + d));
     return join;
 }
 
 /* Combines the results of the cluster's blocks, each of which has called join_block. */
 template <class D>
-static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings, const decode_merge<D> *merge,
-                                                                  int32_t cluster, int32_t column, int32_t d)
+static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings,
+                                                                  const struct decode_merge *merge, int32_t cluster,
+                                                                  int32_t head, int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
-    const float *from = (const float *)rings + column * D::MERGE_STRIDE + d;
+    const float *from = (const float *)rings + head * D::MERGE_STRIDE + d;
     float2 stats[MAX_CLUSTER];
     float4 out[MAX_CLUSTER];
 #pragma unroll
     for (int r = 0; r < MAX_CLUSTER; r++) { /* all loads are started before the first result is used */
-        stats[r] = r < cluster ? cluster_load_2(cluster_address(&merge->stats[column], r)) : make_float2(-INFINITY, 0);
+        stats[r] = r < cluster ? cluster_load_2(cluster_address(&merge->stats[head], r)) : make_float2(-INFINITY, 0);
         out[r] = r < cluster ? cluster_load_4(cluster_address(from, r)) : make_float4(0, 0, 0, 0);
         join.max = fmaxf(join.max, stats[r].x);
     }
@@ -786,78 +631,67 @@ static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t 
 }
 
 template <class D>
-static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_bytes, decode_merge<D> *merge,
-                                                  int32_t columns)
+static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_bytes, struct decode_merge *merge,
+                                                  int32_t heads)
 {
-    for (int32_t index = threadIdx.x * 4; index < columns * D::HEAD; index += DECODE_THREADS * 4) {
-        const int32_t column = index / D::HEAD, d = index % D::HEAD;
-        const struct decode_join join = join_warps<D>(rings, ring_bytes, merge, column, d);
-        *(float4 *)((float *)rings + column * D::MERGE_STRIDE + d) = join.out;
-        if (d == 0) merge->stats[column] = make_float2(join.max, join.sum);
+    for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
+        const int32_t head = index / D::HEAD, d = index % D::HEAD;
+        const struct decode_join join = join_warps<D>(rings, ring_bytes, merge, head, d);
+        *(float4 *)((float *)rings + head * D::MERGE_STRIDE + d) = join.out;
+        if (d == 0) merge->stats[head] = make_float2(join.max, join.sum);
     }
 }
 
-template <class D>
-static __device__ __forceinline__ typename D::T *result_row(const struct attention_call &call,
-                                                            const struct decode_unit &unit, typename D::T *out,
-                                                            int32_t column)
-{
-    const int32_t row =
-        D::RUNS ? unit.entry<D>(column) * call.args.num_heads + unit.head_of<D>(column) - unit.head : column;
-    return out + row * v_head_size<D>(call.args);
-}
-
-/* Combines a unit's parts, from the workspace, and writes the unit's result. */
+/* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, v_head_size]. */
 template <class D>
 static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
                                                   const struct attention_call &call, float v_scale,
                                                   const struct decode_unit &unit, typename D::T *out)
 {
     const int32_t head_size = v_head_size<D>(call.args);
-    for (int32_t index = threadIdx.x * 4; index < unit.columns<D>() * D::HEAD; index += DECODE_THREADS * 4) {
-        const int32_t column = index / D::HEAD, d = index % D::HEAD;
+    for (int32_t index = threadIdx.x * 4; index < unit.heads * D::HEAD; index += DECODE_THREADS * 4) {
+        const int32_t head = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
         struct decode_join join = {-INFINITY, 0, {}};
 #pragma unroll 4
         for (int p = 0; p < work.parts; p++)
             join.max =
-                fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_partial + p) * D::COLUMNS + column) * 2));
+                fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_partial + p) * UNIT_HEADS + head) * 2));
 #pragma unroll 4
         for (int p = 0; p < work.parts; p++) {
-            const int64_t place = (int64_t)(work.first_partial + p) * D::COLUMNS + column;
+            const int64_t place = (int64_t)(work.first_partial + p) * UNIT_HEADS + head;
             const float2 stats = __ldcg((const float2 *)(plan.stats + place * 2));
             join_add(&join, stats.x, stats.y, __ldcg((const float4 *)(plan.partials + place * D::HEAD + d)));
         }
-        store_result<D>(call, v_scale, unit.head_of<D>(column), join, result_row<D>(call, unit, out, column) + d);
+        store_result<D>(call, v_scale, unit.head + head, join, out + head * head_size + d);
     }
 }
 
 /* Combines the results of the warps and of the cluster's blocks, each of which does a slice of the output, and writes
- * the unit's result, or the part's partial. `out`: where the result of column 0 goes. */
+ * the unit's result, or the part's partial. `out` [heads, v_head_size]. */
 template <class D>
 static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
                                    const struct attention_call &call, float v_scale, const struct decode_unit &unit,
-                                   uint8_t *rings, decode_merge<D> *merge, typename D::T *out)
+                                   uint8_t *rings, struct decode_merge *merge, typename D::T *out)
 {
-    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster,
-                  slice = unit.columns<D>() * D::HEAD / cluster;
+    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster, slice = unit.heads * D::HEAD / cluster;
     const int32_t ring_bytes = plan.stages * D::STAGE_BYTES;
     const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
     if (cluster > 1) {
-        join_block<D>(rings, ring_bytes, merge, unit.columns<D>());
+        join_block<D>(rings, ring_bytes, merge, unit.heads);
         cluster_arrive();
         cluster_wait();
     }
     for (int32_t index = first + threadIdx.x * 4; index < first + slice; index += DECODE_THREADS * 4) {
-        const int32_t column = index / D::HEAD, d = index % D::HEAD;
+        const int32_t head = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
-        const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, column, d)
-                                                    : join_warps<D>(rings, ring_bytes, merge, column, d);
+        const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d)
+                                                    : join_warps<D>(rings, ring_bytes, merge, head, d);
         if (work.parts == 1) {
-            store_result<D>(call, v_scale, unit.head_of<D>(column), join, result_row<D>(call, unit, out, column) + d);
+            store_result<D>(call, v_scale, unit.head + head, join, out + head * head_size + d);
             continue;
         }
-        const int64_t place = (int64_t)(work.first_partial + work.part) * D::COLUMNS + column;
+        const int64_t place = (int64_t)(work.first_partial + work.part) * UNIT_HEADS + head;
         *(float4 *)(plan.partials + place * D::HEAD + d) = join.out;
         if (d == 0) *(float2 *)(plan.stats + place * 2) = make_float2(join.max, join.sum);
     }
@@ -877,27 +711,17 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
     if (cluster > 1) cluster_wait();
 }
 
-/* The slot of the unit's token; with runs, lane k has that of token k of the run, and those before the unit's are not
- * stored by it. */
-template <class D>
-static __device__ __forceinline__ int64_t fresh_slot(const struct decode_fresh &fresh, const struct decode_unit &unit)
-{
-    if constexpr (!D::RUNS) return fresh.slots[unit.token];
-    const int32_t k = (int32_t)(threadIdx.x % LANES) - (unit.run - unit.entries);
-    return k >= 0 && k < unit.entries ? fresh.slots[unit.token + k] : -1;
-}
-
 template <class D, bool ANY>
 static __device__ __forceinline__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
                                                const struct attention_call &call, const struct decode_fresh &fresh,
-                                               uint8_t *rings, decode_rows<D> *rows, decode_merge<D> *merge)
+                                               uint8_t *rings, decode_rows<D> *rows, struct decode_merge *merge)
 {
     const struct attention_args &args = call.args;
-    const struct decode_range range = decode_range_of<D::RUNS>(&call, &plan, work.seq);
-    const int64_t last_token = args.query_start[args.first_seq + work.seq], token = last_token - (range.entries - 1);
+    const int64_t token = args.query_start[args.first_seq + work.seq];
+    const struct decode_range range = decode_range_of(&call, work.seq);
     const int32_t kv_head = work.unit / plan.units_per_head, group = args.num_heads / args.num_kv_heads;
-    const int32_t in_group = work.unit % plan.units_per_head * D::COLUMNS, head = kv_head * group + in_group;
-    const int32_t heads = min(group - in_group, (int32_t)D::COLUMNS), warp = threadIdx.x / LANES;
+    const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
+    const int32_t heads = min(group - in_group, (int32_t)UNIT_HEADS), warp = threadIdx.x / LANES;
     constexpr int64_t SIZE = D::FP8 ? 1 : 2;
     const int64_t k_bytes = SIZE * args.head_size * args.block_size; /* of a head in a block */
     const int64_t v_bytes = SIZE * v_head_size<D>(args) * args.block_size;
@@ -912,29 +736,22 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
                                         plan.log_block_size,
                                         range.first,
                                         range.end,
-                                        attention_first(&call.params, range.end - 1),
-                                        range.end - (range.entries - 1),
                                         range.chunk + begin,
                                         max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS};
     uint8_t *ring = rings + warp * plan.stages * D::STAGE_BYTES;
     chunk_copies copies = begin_copies<D>(source, ring, plan.stages);
     const struct kv_scales scales = kv_scales_load(&call.params, D::FP8);
-    const bool has_last = D::RUNS ? (range.chunk + work.end) * CHUNK > range.end - range.run : work.end == range.count;
+    const int32_t run = D::RUNS ? decode_run(&call, work.seq) : 1;
+    const bool has_last = D::RUNS ? (range.chunk + work.end) * CHUNK > range.end - run : work.end == range.count;
     const bool has_fresh = fresh.key && work.begin < work.end && has_last;
-    const struct decode_unit unit = {token, kv_head, head, heads, range.entries, range.run};
-    const int64_t slot = has_fresh && in_group == 0 /* only one unit of a KV head writes to the cache */
-                             ? fresh_slot<D>(fresh, unit)
-                             : -1;
-    if constexpr (D::RUNS)
-        load_run_rows<D>(rows, call, fresh, unit, has_fresh);
-    else
-        load_rows<D, ANY>(rows, call, fresh, unit, has_fresh);
+    const int64_t slot =
+        has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* only one unit of a KV head writes to the cache */
+    const struct decode_unit unit = {token, kv_head, head, heads, run};
+    load_rows<D, ANY>(rows, call, fresh, unit, has_fresh ? heads + 2 * run : heads);
     __syncthreads();
     decode_state<D> state;
-    load_query<D>(state, rows, unit.columns<D>(), args.head_size);
-    begin_state<D>(state, source, call, unit);
-    attend_chunks<D>(state, source, copies, call, scales,
-                     {has_fresh ? rows->values + unit.columns<D>() : NULL, unit.run, slot});
+    load_query<D>(state, rows, heads, args.head_size);
+    attend_chunks<D>(state, source, copies, call, scales, unit, has_fresh ? rows->values[heads] : NULL, slot);
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
     finish_work<D>(work, plan, call, scales.v, unit, rings, merge,
@@ -949,20 +766,15 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
                   const __grid_constant__ struct decode_fresh fresh)
 {
     extern __shared__ __align__(128) uint8_t rings[];
-    __shared__ decode_merge<D> merge;
+    __shared__ struct decode_merge merge;
     __shared__ decode_rows<D> rows;
     struct decode_work work;
-    const int32_t first = (int32_t)blockIdx.x / plan.cluster, clusters = (int32_t)gridDim.x / plan.cluster;
     let_next_start();
     if (!fresh.key) wait_for_previous(); /* the previous kernel may have written the cache */
-    for (int32_t index = first;; index += clusters) {
-        if (decode_work_of<D::RUNS>(&work, &call, &plan, index))
-            do_work<D, ANY>(work, plan, call, fresh, rings, &rows, &merge);
-        else if (blockIdx.x == 0) /* at least one block has to wait (dependent.cuh), and perhaps none has work */
-            wait_for_previous();
-        if (!D::RUNS || index + clusters >= work.all) break;
-        __syncthreads(); /* the results in shared memory have been read */
-    }
+    if (decode_work_of(&work, &call, &plan))
+        do_work<D, ANY>(work, plan, call, fresh, rings, &rows, &merge);
+    else if (blockIdx.x == 0) /* at least one block has to wait (dependent.cuh), and perhaps none has work */
+        wait_for_previous();
 }
 
 /* How many parts a call is cut into: two for each multiprocessor. */
@@ -973,7 +785,7 @@ static int32_t target_parts(const struct cuda_state *s)
 
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
-    const int64_t floats = TILE_COLUMNS * (2 + padded_head_size(query->head_size));
+    const int64_t floats = UNIT_HEADS * (2 + padded_head_size(query->head_size));
     return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
 }
 
@@ -995,12 +807,6 @@ static bool is_for_tensor_cores(const struct attention_args *args)
            cuda_is_aligned(args->v_cache);
 }
 
-/* The units of a call, all of whose groups are full. */
-static int64_t num_units(const struct attention_args *args, const struct decode_plan *plan)
-{
-    return cuda_div_up(args->num_seqs, plan->unit_entries) * args->num_kv_heads * plan->units_per_head;
-}
-
 /* A cluster has as many blocks as the GPU has room for, until its rings hold LARGE_CLUSTER chunks, or twice as many of
  * fp8, which take as long to convert. What fits into the rings is copied while the previous kernel still runs, so more
  * blocks would gain nothing. */
@@ -1008,29 +814,25 @@ template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {
     const struct cuda_region *region = &s->regions[CUDA_USER_ATTENTION];
-    const int64_t counters = 2 * target_parts(s), partials = counters / D::TILES;
-    const int64_t group = args->num_heads / args->num_kv_heads;
+    const int64_t partials = 2 * target_parts(s), group = args->num_heads / args->num_kv_heads;
     struct decode_plan plan = {};
     plan.cluster = 1;
-    plan.units_per_head = (int32_t)cuda_div_up(group, D::COLUMNS);
-    plan.unit_entries = 1;
-    while (D::RUNS && (plan.unit_entries + 1) * group <= D::COLUMNS && plan.unit_entries < args->max_run_len)
-        plan.unit_entries++;
+    plan.units_per_head = (int32_t)cuda_div_up(group, UNIT_HEADS);
     while (1 << plan.log_block_size < args->block_size) plan.log_block_size++;
     plan.counters = (uint32_t *)region->data;
-    plan.stats = (float *)(plan.counters + counters);
-    plan.partials = plan.stats + partials * D::COLUMNS * 2;
-    const int64_t units = num_units(args, &plan);
+    plan.stats = (float *)(plan.counters + partials);
+    plan.partials = plan.stats + partials * UNIT_HEADS * 2;
+    const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
     plan.stages = units <= target_parts(s) ? D::STAGES : D::LEAST_STAGES;
     if (!rings_fit(s, plan.stages, D::STAGE_BYTES)) plan.stages = 1;
-    const float *end = plan.partials + partials * D::COLUMNS * D::HEAD;
+    const float *end = plan.partials + partials * UNIT_HEADS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
     constexpr int32_t large = (D::FP8 ? 2 : 1) * LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
     constexpr int32_t most = large < MAX_CLUSTER ? large : MAX_CLUSTER;
     while (s->compute_capability >= 90 && plan.cluster < most && 2 * units * plan.cluster <= target_parts(s))
         plan.cluster *= 2;
-    plan.target = target_parts(s) / (plan.cluster > D::TILES ? plan.cluster : D::TILES);
+    plan.target = target_parts(s) / plan.cluster;
     return plan;
 }
 
@@ -1045,9 +847,10 @@ struct decode_launch {
 template <class D, bool ANY> static void launch(const struct decode_launch *l)
 {
     const struct cuda_state *s = cuda_use(l->b);
-    const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split || D::RUNS);
+    const struct decode_plan plan = make_plan<D>(s, l->args, l->may_split);
     const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
-    const dim3 grid((unsigned)((num_units(l->args, &plan) + plan.target) * plan.cluster));
+    const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
+    const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
     if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D, ANY>, shared_bytes)) return;
     cuda_launch_dependent(s, decode_kernel<D, ANY>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
                           attention_call_make(l->args), plan, l->fresh);
@@ -1061,8 +864,8 @@ static void launch_variant(attention_types<T, FP8, HEAD>, const struct decode_la
     const bool whole = f->rotary_dim == 0 || f->rotary_dim == l->args->head_size;
     if (attention_has_two_sizes(l->args))
         launch<decode_traits<T, FP8, 256, true, true>, false>(l);
-    else if (l->args->max_run_len > 1)
-        launch<decode_traits<T, FP8, HEAD, true, false, true>, true>(l);
+    else if (f->key && l->args->max_run_len > 1)
+        launch<decode_traits<T, FP8, HEAD, false, false, true>, true>(l);
     else if (attention_modifies_scores(l->args->params))
         launch<decode_traits<T, FP8, HEAD, true>, true>(l);
     else if (f->norms.query_gain || f->interleaved || !whole)
@@ -1124,7 +927,8 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  rotary->interleaved};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) ||
+    const bool modifies_run = attention->max_run_len > 1 && attention_modifies_scores(attention->params);
+    if (!aligned || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) || modifies_run ||
         !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);

@@ -1,39 +1,32 @@
 /* How attention of a decode step is split between blocks.
  *
- * A unit of work is one sequence and up to COLUMNS query heads of one KV head. It reads the context in chunks of CHUNK
- * tokens. Where a call may have runs (base/batch.h), a unit is a group of up to unit_entries consecutive entries of a
- * run, as many as COLUMNS has room for with all heads of a KV head: K and V, which they share, are read once. Each has
- * its own end. A group is found from its last entry, whose number stands for it. Long units are cut into parts, and
- * each part is computed by a cluster of blocks (of one block if there are many units). The blocks of a cluster combine
- * their results through shared memory. With few sequences every unit is one part, which saves writing results to global
- * memory and reading them back. Otherwise the parts of a unit leave their results in the workspace ("partials"), and
- * the block that finishes last combines them.
+ * A unit of work is one sequence and up to UNIT_HEADS query heads of one KV head. It reads the context in chunks of
+ * CHUNK tokens. Long units are cut into parts, and each part is computed by a cluster of blocks (of one block if there
+ * are many units). The blocks of a cluster combine their results through shared memory. With few sequences every unit
+ * is one part, which saves writing results to global memory and reading them back. Otherwise the parts of a unit leave
+ * their results in the workspace ("partials"), and the block that finishes last combines them.
  *
  * The length of a part is computed on the device: about 1 / `target` of all chunks of the call. So there are at most
  * `target` more parts than units, and a grid of units + target clusters is large enough for any lengths. This has three
  * effects: a graph that was captured for long contexts costs nothing extra on short ones, few sequences fill the GPU,
- * and one long sequence among many does not delay the others.
- *
- * How many groups there are is known on the device only. A grid with runs is large enough for full groups, and where
- * groups are more and smaller, a cluster computes one part after another. */
+ * and one long sequence among many does not delay the others. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_DECODE_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_DECODE_CUH
 
 #include "kernels/cuda/attention/attention.cuh"
 
-enum { CHUNK = 16, TILE_COLUMNS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS = DECODE_WARPS * LANES };
+enum { CHUNK = 16, UNIT_HEADS = 8, DECODE_WARPS = 4, LANES = 32, DECODE_THREADS = DECODE_WARPS * LANES };
 
 struct decode_plan {
     int32_t cluster;        /* blocks of a part: 1, 2, 4 or 8 */
     int32_t target;         /* 0: every unit is one part */
     int32_t stages;         /* of a warp's ring: 1, 2, 4 or 8 */
     int32_t units_per_head; /* of a KV head */
-    int32_t unit_entries;   /* most entries of a unit */
     int32_t log_block_size;
     /* The workspace. Only parts of units with several parts have a partial; there are at most 2 target of them. */
     uint32_t *counters; /* [2 target] at a unit's first partial: blocks that are finished; 0 between calls */
-    float *partials;    /* [2 target][COLUMNS][HEAD] */
-    float *stats;       /* [2 target][COLUMNS][2] maximum, sum */
+    float *partials;    /* [2 target][UNIT_HEADS][HEAD] */
+    float *stats;       /* [2 target][UNIT_HEADS][2] maximum, sum */
 };
 
 /* Norms over the heads of query and key; gains NULL: none. */
@@ -58,51 +51,42 @@ struct decode_fresh {
 
 /* What a block computes: chunks [begin, end) of a unit. A block may have none while others of its cluster have some. */
 struct decode_work {
-    int32_t seq;         /* of the call; of a group: its last entry */
+    int32_t seq;         /* of the call */
     int32_t unit;        /* of the sequence */
     int32_t state_index; /* of the sequence */
     int32_t begin, end;
     int32_t part, parts;
     int32_t first_partial; /* that of the unit's part 0 */
-    int32_t all;           /* with runs: as in decode_owner; target 0: entries that are not the last of a group count */
 };
 
-/* The tokens [first, end) that the queries of a group attend to, each up to its own, which are in chunks [chunk, chunk
- * + count). count is 0 if the sequence has no query token or is not the last of a group, and 1 if it has one that
- * attends to nothing. */
+/* The tokens [first, end) that a decode query attends to, which are in chunks [chunk, chunk + count). count is 0 if the
+ * sequence has no query token, and 1 if it has one that attends to nothing. */
 struct decode_range {
     int32_t first, end;
     int32_t chunk, count;
-    int32_t entries; /* of the group: 1 without runs */
-    int32_t run;     /* entries of the run up to the end of the group */
 };
 
-/* Whether entry i of the call is longer by one token than the entry before it, of the same sequence. */
-static __device__ __forceinline__ bool decode_continues(const struct attention_call *call, int32_t i)
-{
-    if (i <= 0 || i >= call->args.num_seqs) return false;
-    const int32_t *lens = call->args.seq_lens + call->args.first_seq + i;
-    const int32_t *state_indices = call->args.state_indices + call->args.first_seq + i;
-    return state_indices[0] == state_indices[-1] && lens[0] == lens[-1] + 1;
-}
-
-template <bool RUNS>
-static __device__ __forceinline__ struct decode_range decode_range_of(const struct attention_call *call,
-                                                                      const struct decode_plan *plan, int32_t i)
+static __device__ __forceinline__ struct decode_range decode_range_of(const struct attention_call *call, int32_t i)
 {
     const int32_t seq = call->args.first_seq + i, end = call->args.seq_lens[seq];
     const int32_t query_len = call->args.query_start[seq + 1] - call->args.query_start[seq];
-    int32_t run = 1, entries = 1;
-    bool is_last = true;
-    if constexpr (RUNS) {
+    const int32_t first = attention_first(&call->params, end - 1), chunk = first / CHUNK;
+    return {first, end, chunk, query_len > 0 ? max((end + CHUNK - 1) / CHUNK - chunk, 1) : 0};
+}
+
+/* Entries of the run of sequence i, up to i itself. */
+static __device__ __forceinline__ int32_t decode_run(const struct attention_call *call, int32_t i)
+{
+    const int32_t *seq_lens = call->args.seq_lens + call->args.first_seq;
+    const int32_t *state_indices = call->args.state_indices + call->args.first_seq;
+    int32_t run = 1;
 #pragma unroll
-        for (int k = MAX_DRAFTS - 1; k >= 0; k--) run = decode_continues(call, i - k) ? run + 1 : 1;
-        entries = (run - 1) % plan->unit_entries + 1;
-        is_last = entries == plan->unit_entries || !decode_continues(call, i + 1);
+    for (int k = MAX_DRAFTS - 1; k >= 0; k--) {
+        const int32_t j = max(i - k, 0), before = max(j - 1, 0);
+        const bool follows = state_indices[j] == state_indices[before] && seq_lens[j] == seq_lens[before] + 1;
+        run = i - k > 0 && follows ? run + 1 : 1;
     }
-    const int32_t first = attention_first(&call->params, end - entries), chunk = first / CHUNK;
-    const bool counts = query_len > 0 && is_last;
-    return {first, end, chunk, counts ? max((end + CHUNK - 1) / CHUNK - chunk, 1) : 0, entries, run};
+    return run;
 }
 
 static __device__ __forceinline__ int64_t warp_inclusive_sum(int64_t x)
@@ -152,25 +136,21 @@ static __device__ __forceinline__ int32_t part_chunks(const struct decode_plan *
  * LANES-th sequence. */
 struct decode_owner {
     int32_t lane, seq, count; /* count: the sequence's chunks */
-    int32_t all;              /* with runs: parts of the call, or 0: no more than there are clusters */
     int64_t before;           /* count_parts of all sequences before it */
 };
 
 /* False: the call has no such part. The warp adds up what its lanes count, and then goes through the sequences of the
  * lane that has part `index`. */
-template <bool RUNS>
 static __device__ __forceinline__ bool find_owner(struct decode_owner *owner, const struct attention_call *call,
-                                                  const struct decode_plan *plan, int32_t index, int32_t share,
-                                                  int32_t chunks, int32_t units)
+                                                  int32_t index, int32_t share, int32_t chunks, int32_t units)
 {
     const int32_t num_seqs = call->args.num_seqs;
-    *owner = {0, 0, 0, 0, 0};
+    *owner = {0, 0, 0, 0};
     if (num_seqs > 1) {
         int64_t sum = 0;
         for (int32_t i = threadIdx.x % LANES; i < num_seqs; i += LANES)
-            sum += count_parts(decode_range_of<RUNS>(call, plan, i).count, share, units);
+            sum += count_parts(decode_range_of(call, i).count, share, units);
         const int64_t through = warp_inclusive_sum(sum);
-        if (RUNS) owner->all = (int32_t)(__shfl_sync(~0u, through, LANES - 1) >> PARTIALS_BITS);
         owner->lane = __popc(__ballot_sync(~0u, through >> PARTIALS_BITS <= index));
         if (owner->lane == LANES) return false;
         owner->before = __shfl_sync(~0u, through - sum, owner->lane);
@@ -178,35 +158,32 @@ static __device__ __forceinline__ bool find_owner(struct decode_owner *owner, co
         return false;
     }
     for (owner->seq = owner->lane;; owner->seq += LANES) {
-        owner->count = decode_range_of<RUNS>(call, plan, owner->seq).count;
+        owner->count = decode_range_of(call, owner->seq).count;
         const int64_t next = owner->before + count_parts(owner->count, share, units);
         if (next >> PARTIALS_BITS > index) return true;
         owner->before = next;
     }
 }
 
-/* The block's share of part `index`; false: there is no such part. Every warp finds it for itself. */
-template <bool RUNS>
+/* The block's work; false: the whole cluster has none. Every warp finds it for itself. */
 static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, const struct attention_call *call,
-                                                      const struct decode_plan *plan, int32_t index)
+                                                      const struct decode_plan *plan)
 {
     const int32_t lane = threadIdx.x % LANES, num_seqs = call->args.num_seqs;
     const int32_t units = call->args.num_kv_heads * plan->units_per_head;
     const int32_t *state_indices = call->args.state_indices + call->args.first_seq;
+    const int32_t index = (int32_t)blockIdx.x / plan->cluster;
     if (plan->target == 0) {
         const int32_t seq = index / units;
-        const int32_t count = decode_range_of<RUNS>(call, plan, seq).count;
-        *work = {seq, index % units, state_indices[seq], 0, count, 0, 1, 0, num_seqs * units};
+        *work = {seq, index % units, state_indices[seq], 0, decode_range_of(call, seq).count, 0, 1, 0};
         return work->end > 0;
     }
     const int32_t lane_state_index = lane < num_seqs ? state_indices[lane] : 0; /* read together with the lengths */
     int32_t lane_chunks = 0;
-    for (int32_t i = lane; i < num_seqs; i += LANES) lane_chunks += decode_range_of<RUNS>(call, plan, i).count;
+    for (int32_t i = lane; i < num_seqs; i += LANES) lane_chunks += decode_range_of(call, i).count;
     const int32_t chunks = __reduce_add_sync(~0u, lane_chunks), share = part_chunks(plan, chunks, units);
     struct decode_owner owner;
-    const bool found = find_owner<RUNS>(&owner, call, plan, index, share, chunks, units);
-    work->all = owner.all;
-    if (!found) return false;
+    if (!find_owner(&owner, call, index, share, chunks, units)) return false;
     const int32_t parts = (owner.count + share - 1) / share, place = (int32_t)(index - (owner.before >> PARTIALS_BITS));
     const int32_t unit = place / parts, part = place % parts;
     const int32_t state_index = __shfl_sync(~0u, lane_state_index, owner.lane);
@@ -217,8 +194,7 @@ static __device__ __forceinline__ bool decode_work_of(struct decode_work *work, 
              min(owner.count, (part + 1) * share),
              part,
              parts,
-             (int32_t)owner.before + unit * parts,
-             owner.all};
+             (int32_t)owner.before + unit * parts};
     decode_share_part(work, plan->cluster);
     return true;
 }
