@@ -329,8 +329,9 @@ static void assert_same_answer(const struct kept_answer *a, const struct kept_an
             p->stopped != q->stopped || p->text_end != q->text_end || p->prompt_logprobs != q->prompt_logprobs)
             fail_msg("%s, piece %d: token %d, finish %d, stop %d, text %zu; plainly: %d, %d, %d, %zu", what, i,
                      q->token, q->finish, q->stop_token, q->text_end, p->token, p->finish, p->stop_token, p->text_end);
-        if (fabsf(p->logprob - q->logprob) > 1e-3f || p->rank != q->rank || p->tops[0] != q->tops[0] ||
-            p->tops[1] != q->tops[1])
+        /* Far down, neighbours may change places. */
+        if (fabsf(p->logprob - q->logprob) > 1e-3f || abs(p->rank - q->rank) > p->rank / 500 ||
+            p->tops[0] != q->tops[0] || p->tops[1] != q->tops[1])
             fail_msg("%s, piece %d: logprob %g of rank %d; plainly: %g, %d", what, i, q->logprob, q->rank, p->logprob,
                      p->rank);
     }

@@ -8,6 +8,7 @@ struct found {
     const struct sequence *seq; /* NULL: nothing. It may be gone, and is only compared */
     int32_t first, count;       /* its tokens */
     int32_t row;                /* the first of them in the batch */
+    bool decodes;               /* each was an entry of its own */
 };
 
 struct draft_model {
@@ -203,20 +204,21 @@ static struct found others_of(const struct draft_model *d, const struct schedule
     return f;
 }
 
-/* Few places are decodes, so that a graph computes them. */
+/* What were decodes are decodes again, so that a graph computes them. There are no more entries than in the target's
+ * last step. */
 static void add_found(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
 {
     struct batch *pass = &d->pass;
     for (int32_t i = 0; i < batch->num_seqs; i++) {
         const struct found f = others_of(d, schedule, i);
-        if (!is_first(schedule, i) || f.count > MAX_DRAFTS) continue;
+        if (!is_first(schedule, i) || !f.decodes) continue;
         for (int32_t t = 0; t < f.count; t++) add_places(d, batch, schedule, i, f.first + t, 1);
         pass->num_drafts += f.count;
     }
     pass->num_decodes = pass->num_seqs;
     for (int32_t i = 0; i < batch->num_seqs; i++) {
         const struct found f = others_of(d, schedule, i);
-        if (is_first(schedule, i) && f.count > MAX_DRAFTS) add_places(d, batch, schedule, i, f.first, f.count);
+        if (is_first(schedule, i) && !f.decodes && f.count > 0) add_places(d, batch, schedule, i, f.first, f.count);
     }
 }
 
@@ -237,7 +239,10 @@ static void note_found(struct draft_model *d, const struct batch *batch, const s
         struct found *f = &d->found[batch->state_indices[i]];
         const int32_t row = batch->query_start[i], count = batch->query_start[i + 1] - row;
         if (is_first(schedule, i))
-            *f = (struct found){.seq = schedule->sequences[i], .first = batch->seq_lens[i] - count, .row = row};
+            *f = (struct found){.seq = schedule->sequences[i],
+                                .first = batch->seq_lens[i] - count,
+                                .row = row,
+                                .decodes = i < batch->num_decodes};
         f->count += count;
     }
 }
