@@ -103,23 +103,24 @@ static int32_t num_lacking(const struct sequence *seq)
     return lacking > 0 ? lacking : 0;
 }
 
-/* The newest tokens, from which the first drafts are drawn. Behind a single token that the model lacks, the two are a
- * run. */
+/* The newest tokens, from which the first drafts are drawn, so that sample i is of token i, as graphs want it; then
+ * single tokens that the model lacks. The two of a sequence are a run whose entries are scattered. */
 static void add_newest(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
 {
     struct batch *pass = &d->pass;
     for (int32_t r = 0; r < schedule->num_runs; r++) {
-        const struct scheduled_run *run = &schedule->runs[r];
-        struct sequence *seq = run->seq;
-        if (num_lacking(seq) == 1) {
-            add_known(d, batch, seq, run->entry, seq->num_tokens - 2, seq->num_tokens - 1);
-            end_entry(pass, seq->state_index, seq->num_tokens - 1);
-            pass->num_drafts++;
-            seq->drafter_computed++;
-        }
-        add_tokens(d, batch, run->entry, 1);
+        const struct sequence *seq = schedule->runs[r].seq;
+        add_tokens(d, batch, schedule->runs[r].entry, 1);
         end_entry(pass, seq->state_index, seq->num_tokens);
         d->rows[r] = add_sample(pass, seq, seq->num_tokens - seq->prompt_len);
+    }
+    for (int32_t r = 0; r < schedule->num_runs; r++) {
+        struct sequence *seq = schedule->runs[r].seq;
+        if (num_lacking(seq) != 1) continue;
+        add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 2, seq->num_tokens - 1);
+        end_entry(pass, seq->state_index, seq->num_tokens - 1);
+        pass->num_drafts++;
+        seq->drafter_computed++;
     }
     pass->num_decodes = pass->num_seqs;
 }
