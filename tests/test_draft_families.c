@@ -1,5 +1,5 @@
 /* Every family with every drafter gives the tokens of plain decoding: the golden checkpoints with n-grams, with
- * suffixes and with themselves as draft models. */
+ * suffixes and with themselves as draft models, and a target with its heads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,12 +32,12 @@ struct drafted {
     struct scheduler_stats stats;
 };
 
-static void draft(const char *checkpoint, enum draft_method method, const struct run_prompt *prompts,
+/* `model` is the draft model's folder; NULL: the target's. */
+static void draft(const char *folder, enum draft_method method, const char *model, const struct run_prompt *prompts,
                   struct drafted *out)
 {
-    char folder[256], path[512];
+    char path[512];
     struct sampling_params params = sampling_params_default();
-    snprintf(folder, sizeof folder, "golden/%s", checkpoint);
     struct engine_options o = run_options(folder, path, sizeof path);
     params.temperature = 0;
     params.logprobs = 2;
@@ -48,7 +48,10 @@ static void draft(const char *checkpoint, enum draft_method method, const struct
     o.speculative.method = method;
     o.speculative.prompt_lookup_min = 1;
     o.speculative.num_speculative_tokens = 5;
-    snprintf(o.speculative.model, sizeof o.speculative.model, "%s", method == DRAFT_MODEL ? o.model : "");
+    snprintf(o.speculative.model, sizeof o.speculative.model, "%s",
+             method != DRAFT_MODEL ? ""
+             : model               ? model
+                                   : o.model);
     struct engine *e = run_engine(&o);
     run_prompts(e, prompts, NUM_PROMPTS, &params, &out->run);
     engine_stats(e, &out->stats);
@@ -59,12 +62,14 @@ static void draft(const char *checkpoint, enum draft_method method, const struct
 static void check(const char *checkpoint, const struct run_prompt *prompts, int64_t drafts[NUM_DRAFT_METHODS])
 {
     struct drafted plain, drafted;
-    draft(checkpoint, DRAFT_NONE, prompts, &plain);
+    char folder[256];
+    snprintf(folder, sizeof folder, "golden/%s", checkpoint);
+    draft(folder, DRAFT_NONE, NULL, prompts, &plain);
     assert_int_equal(plain.stats.drafts, 0);
     for (enum draft_method method = DRAFT_NONE + 1; method < NUM_DRAFT_METHODS; method++) {
         char what[200];
         snprintf(what, sizeof what, "%s, %s", checkpoint, draft_method_name(method));
-        draft(checkpoint, method, prompts, &drafted);
+        draft(folder, method, NULL, prompts, &drafted);
         drafts[method] += drafted.stats.drafts;
         if (run_assert_same(&plain.run, &drafted.run, what) > 1) fail_msg("%s: too many near ties", what);
         if (method == DRAFT_MODEL && drafted.stats.drafts_accepted * 10 < drafted.stats.drafts * 9)
@@ -87,8 +92,28 @@ static void test_families(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* EAGLE-3 heads of one layer and of several. Their weights are random, and so are their drafts. */
+static void test_heads(void **state)
+{
+    (void)state;
+    static const char target[] = QUIRE_TEST_DATA "/heads/target";
+    static const char *const heads[] = {QUIRE_TEST_DATA "/heads/eagle3", QUIRE_TEST_DATA "/heads/eagle3_layers"};
+    struct run_prompt *prompts = make_prompts();
+    struct drafted plain, drafted;
+    run_need_device();
+    draft(target, DRAFT_NONE, NULL, prompts, &plain);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        draft(target, DRAFT_MODEL, heads[i], prompts, &drafted);
+        if (run_assert_same(&plain.run, &drafted.run, heads[i]) > 1) fail_msg("%s: too many near ties", heads[i]);
+        assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS);
+        run_free(&drafted.run);
+    }
+    run_free(&plain.run);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
