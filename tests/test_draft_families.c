@@ -66,7 +66,7 @@ static void check(const char *checkpoint, const struct run_prompt *prompts, int6
     snprintf(folder, sizeof folder, "golden/%s", checkpoint);
     draft(folder, DRAFT_NONE, NULL, prompts, &plain);
     assert_int_equal(plain.stats.drafts, 0);
-    for (enum draft_method method = DRAFT_NONE + 1; method < NUM_DRAFT_METHODS; method++) {
+    for (enum draft_method method = DRAFT_NONE + 1; method <= DRAFT_MODEL; method++) {
         char what[200];
         snprintf(what, sizeof what, "%s, %s", checkpoint, draft_method_name(method));
         draft(folder, method, NULL, prompts, &drafted);
@@ -87,20 +87,27 @@ static void test_families(void **state)
     struct run_prompt *prompts = make_prompts();
     int64_t drafts[NUM_DRAFT_METHODS] = {0};
     for (int i = 0; i < choice.count; i++) check(choice.names[i], prompts, drafts);
-    for (enum draft_method method = DRAFT_NONE + 1; method < NUM_DRAFT_METHODS; method++)
+    for (enum draft_method method = DRAFT_NONE + 1; method <= DRAFT_MODEL; method++)
         assert_true(drafts[method] > 10 * choice.count);
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
-/* EAGLE-3 heads of one layer and of several. Their weights are random, and so are their drafts. */
+/* EAGLE-3 heads of one layer and of several, and a target's own head. Their weights are random, and so are their
+ * drafts. */
 static void test_heads(void **state)
 {
     (void)state;
-    static const char target[] = QUIRE_TEST_DATA "/heads/target";
+    static const char target[] = QUIRE_TEST_DATA "/heads/target", mtp[] = QUIRE_TEST_DATA "/heads/mtp_glm4_moe";
     static const char *const heads[] = {QUIRE_TEST_DATA "/heads/eagle3", QUIRE_TEST_DATA "/heads/eagle3_layers"};
     struct run_prompt *prompts = make_prompts();
     struct drafted plain, drafted;
     run_need_device();
+    draft(mtp, DRAFT_NONE, NULL, prompts, &plain);
+    draft(mtp, DRAFT_MTP, NULL, prompts, &drafted);
+    if (run_assert_same(&plain.run, &drafted.run, mtp) > 1) fail_msg("%s: too many near ties", mtp);
+    assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS);
+    run_free(&plain.run);
+    run_free(&drafted.run);
     draft(target, DRAFT_NONE, NULL, prompts, &plain);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         draft(target, DRAFT_MODEL, heads[i], prompts, &drafted);

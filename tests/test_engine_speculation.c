@@ -538,7 +538,7 @@ static void test_methods(void **state)
     (void)state;
     struct models m = {0};
     open_model(&m, "mha");
-    for (enum draft_method method = DRAFT_NONE + 1; method < NUM_DRAFT_METHODS; method++) {
+    for (enum draft_method method = DRAFT_NONE + 1; method <= DRAFT_MODEL; method++) {
         check_method(&m, method, &settings[0]);
         check_method(&m, method, &settings[4]);
     }

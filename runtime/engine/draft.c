@@ -2,8 +2,11 @@
 
 const char *draft_method_name(enum draft_method method)
 {
-    static const char *const names[NUM_DRAFT_METHODS] = {
-        [DRAFT_NONE] = "none", [DRAFT_NGRAM] = "ngram", [DRAFT_SUFFIX] = "suffix", [DRAFT_MODEL] = "draft_model"};
+    static const char *const names[NUM_DRAFT_METHODS] = {[DRAFT_NONE] = "none",
+                                                         [DRAFT_NGRAM] = "ngram",
+                                                         [DRAFT_SUFFIX] = "suffix",
+                                                         [DRAFT_MODEL] = "draft_model",
+                                                         [DRAFT_MTP] = "mtp"};
     return names[method];
 }
 
@@ -54,7 +57,7 @@ enum status speculative_config_check(const struct speculative_config *config, st
                          config->num_speculative_tokens, MAX_DRAFTS);
     if (config->method == DRAFT_MODEL && !config->model[0])
         return error_set(err, STATUS_INVALID, "model must be given: the folder of the draft model");
-    if (config->method == DRAFT_MODEL) return STATUS_OK;
+    if (config->method == DRAFT_MODEL || config->method == DRAFT_MTP) return STATUS_OK;
     return config->method == DRAFT_NGRAM ? check_ngram(config, err) : check_suffix(config, err);
 }
 

@@ -12,8 +12,9 @@
 #include "base/status.h"
 #include "scheduler/scheduler.h"
 
-enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_MODEL, NUM_DRAFT_METHODS };
-const char *draft_method_name(enum draft_method method); /* "none", "ngram", "suffix", "draft_model" */
+enum draft_method { DRAFT_NONE, DRAFT_NGRAM, DRAFT_SUFFIX, DRAFT_MODEL, DRAFT_MTP, NUM_DRAFT_METHODS };
+/* "none", "ngram", "suffix", "draft_model", "mtp" */
+const char *draft_method_name(enum draft_method method);
 
 #define SPECULATIVE_MODEL_SIZE 4096 /* PATH_MAX */
 
@@ -22,6 +23,9 @@ const char *draft_method_name(enum draft_method method); /* "none", "ngram", "su
  * ngram (Saxena, 2023): the longest of the sequence's last n tokens, n from prompt_lookup_max down to
  * prompt_lookup_min, that occur earlier in it. What followed their first occurrence there is the draft. (vLLM takes the
  * first, too. What follows the last is often cut short by the end of the sequence.)
+ *
+ * draft_model: a second model, or an EAGLE-3 head (draft_model.h). mtp: the head for multi-token prediction in the
+ * target's own files (struct head_spec).
  *
  * suffix (SuffixDecoding: Oliaro et al., 2024): looks for the longest suffix of the sequence, of at most
  * suffix_decoding_max_tree_depth tokens, that occurs earlier in it, and drafts what came next most often. The places

@@ -12,7 +12,19 @@
 
 static bool is_wanted(const struct engine_options *o)
 {
-    return !o->drafter && o->speculative.method == DRAFT_MODEL;
+    return !o->drafter && (o->speculative.method == DRAFT_MODEL || o->speculative.method == DRAFT_MTP);
+}
+
+/* Where its files are. */
+static const char *folder_of(const struct engine_options *o)
+{
+    return o->speculative.method == DRAFT_MTP ? o->model : o->speculative.model;
+}
+
+static enum status load_config(const struct engine_options *o, struct model_config *config, struct error *err)
+{
+    if (o->speculative.method == DRAFT_MTP) return model_config_load_mtp(o->model, o->log, config, err);
+    return model_config_load_drafter(o->speculative.model, o->log, config, err);
 }
 
 static bool is_head(const struct loaded_draft *d)
@@ -73,7 +85,7 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
 {
     struct loaded_draft *d = &l->draft;
     if (!is_wanted(o)) return STATUS_OK;
-    enum status status = model_config_load_drafter(o->speculative.model, o->log, &d->config, err);
+    enum status status = load_config(o, &d->config, err);
     if (status != STATUS_OK) return status;
     d->is_open = true;
     status = is_head(d) ? head_fit(&d->config.spec, &l->config.spec, err) : check_vocabulary(o, l, err);
@@ -81,7 +93,7 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
     if (status != STATUS_OK) return status;
     if (o->load_format == LOAD_FORMAT_DUMMY)
         return model_weights_dummy(&d->config.spec, o->seed, l->backend->fill_dummy != NULL, &d->weights, err);
-    return model_weights_open(o->speculative.model, &d->config.spec, o->log, &d->weights, err);
+    return model_weights_open(folder_of(o), &d->config.spec, o->log, &d->weights, err);
 }
 
 /* ---- memory ---- */
