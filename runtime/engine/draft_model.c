@@ -205,21 +205,28 @@ static struct found others_of(const struct draft_model *d, const struct schedule
     return f;
 }
 
-/* What were decodes are decodes again, so that a graph computes them. There are no more entries than in the target's
- * last step. */
+/* A sequence that the last step did not compute takes a place that another may lack. */
+static bool has_room(const struct batch *pass, int32_t entries, int32_t tokens)
+{
+    return pass->num_seqs + entries <= batch_max_entries(&pass->limits) &&
+           pass->num_tokens + tokens <= pass->limits.max_num_tokens;
+}
+
+/* What were decodes are decodes again, so that a graph computes them. */
 static void add_found(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
 {
     struct batch *pass = &d->pass;
     for (int32_t i = 0; i < batch->num_seqs; i++) {
         const struct found f = others_of(d, schedule, i);
-        if (!is_first(schedule, i) || !f.decodes) continue;
+        if (!is_first(schedule, i) || !f.decodes || !has_room(pass, f.count, f.count)) continue;
         for (int32_t t = 0; t < f.count; t++) add_places(d, batch, schedule, i, f.first + t, 1);
         pass->num_drafts += f.count;
     }
     pass->num_decodes = pass->num_seqs;
     for (int32_t i = 0; i < batch->num_seqs; i++) {
         const struct found f = others_of(d, schedule, i);
-        if (is_first(schedule, i) && !f.decodes && f.count > 0) add_places(d, batch, schedule, i, f.first, f.count);
+        if (is_first(schedule, i) && !f.decodes && f.count > 0 && has_room(pass, 1, f.count))
+            add_places(d, batch, schedule, i, f.first, f.count);
     }
 }
 
