@@ -89,9 +89,9 @@ struct batch {
     int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block size of the group + offset; -1: do not store.
                                The first num_tokens of each group are used */
 
-    int32_t
-        *state_rows; /* [num_tokens] of a head's pass (model_spec.h): the token of the target's last batch whose states
-                        this token reads, >= 0; -(i + 1): token i of the head's own last batch. Otherwise unused */
+    /* [num_tokens] of a head's pass (model_spec.h): the token of the target's last batch whose states this token reads,
+     * >= 0; -(i + 1): token i of the head's own last batch. Otherwise unused. */
+    int32_t *state_rows;
 
     int32_t num_deltas;
     struct block_table_delta *deltas; /* [num_deltas] at most max_deltas; an entry of a table is changed once at most,
@@ -231,8 +231,7 @@ struct sample_output {
     const int32_t *top_ids;    /* [num_samples, top_stride] the most probable tokens, best first; same validity; the
                                   first num_logprobs of each sample are filled */
     const float *top_logprobs; /* [num_samples, top_stride] */
-    const int32_t
-        *draft_ids; /* [num_drafts of the batch] the drafts, in order, of a drafter on the device; else NULL */
+    const int32_t *draft_ids;  /* [num_drafts of the batch] in order, of a drafter on the device; else NULL */
     /* What the step found for the batch's targets, in their order: num_samples is num_targets, token_ids are
      * target_ids, or -1 where the logits are damaged, and all log-probabilities are valid. NULL: the batch had none. */
     const struct sample_output *targets;

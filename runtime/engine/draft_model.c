@@ -68,8 +68,8 @@ static int32_t add_sample(struct batch *pass, const struct sequence *seq, int32_
     return sample;
 }
 
-/* What is added to the positions of an entry's sequence, if its tokens have the target's positions. */
-static int32_t first_position(const struct batch *batch, int32_t entry)
+/* What the target's positions of an entry's sequence are shifted by. */
+static int32_t position_shift_of(const struct batch *batch, int32_t entry)
 {
     const int32_t row = batch->query_start[entry], count = batch->query_start[entry + 1] - row;
     return batch->positions[row] - (batch->seq_lens[entry] - count);
@@ -81,7 +81,7 @@ static void add_known(struct draft_model *d, const struct batch *batch, const st
                       int32_t first, int32_t end)
 {
     struct batch *pass = &d->pass;
-    const int32_t shift = d->parts.position_shift > 0 ? 0 : first_position(batch, entry);
+    const int32_t shift = d->parts.position_shift > 0 ? 0 : position_shift_of(batch, entry);
     for (int32_t t = first; t < end; t++) {
         const int32_t at = pass->num_tokens++;
         pass->token_ids[at] = known_id(d, seq->tokens[t + d->parts.is_head]);
@@ -103,6 +103,17 @@ static int32_t num_lacking(const struct sequence *seq)
     return lacking > 0 ? lacking : 0;
 }
 
+/* The next `count` tokens that the model lacks of a run, as an entry. */
+static void add_stretch(struct draft_model *d, const struct batch *batch, const struct scheduled_run *run,
+                        int32_t count)
+{
+    struct sequence *seq = run->seq;
+    const int32_t first = seq->drafter_computed, end = first + count;
+    add_known(d, batch, seq, run->entry, first, end);
+    end_entry(&d->pass, seq->state_index, end);
+    seq->drafter_computed = end;
+}
+
 /* The newest tokens, from which the first drafts are drawn, so that sample i is of token i, as graphs want it; then
  * single tokens that the model lacks. The two of a sequence are a run whose entries are scattered. */
 static void add_newest(struct draft_model *d, const struct batch *batch, const struct schedule *schedule)
@@ -115,12 +126,9 @@ static void add_newest(struct draft_model *d, const struct batch *batch, const s
         d->rows[r] = add_sample(pass, seq, seq->num_tokens - seq->prompt_len);
     }
     for (int32_t r = 0; r < schedule->num_runs; r++) {
-        struct sequence *seq = schedule->runs[r].seq;
-        if (num_lacking(seq) != 1) continue;
-        add_known(d, batch, seq, schedule->runs[r].entry, seq->num_tokens - 2, seq->num_tokens - 1);
-        end_entry(pass, seq->state_index, seq->num_tokens - 1);
+        if (num_lacking(schedule->runs[r].seq) != 1) continue;
+        add_stretch(d, batch, &schedule->runs[r], 1);
         pass->num_drafts++;
-        seq->drafter_computed++;
     }
     pass->num_decodes = pass->num_seqs;
 }
@@ -130,13 +138,9 @@ static void add_newest(struct draft_model *d, const struct batch *batch, const s
 static void add_lacking(struct draft_model *d, const struct batch *batch, const struct schedule *schedule, int32_t room)
 {
     for (int32_t r = 0; r < schedule->num_runs; r++) {
-        struct sequence *seq = schedule->runs[r].seq;
-        const int32_t first = seq->drafter_computed, lacking = num_lacking(seq);
-        const int32_t count = lacking < room ? lacking : room;
+        const int32_t lacking = num_lacking(schedule->runs[r].seq), count = lacking < room ? lacking : room;
         if (count <= 0) continue;
-        add_known(d, batch, seq, schedule->runs[r].entry, first, first + count);
-        end_entry(&d->pass, seq->state_index, first + count);
-        seq->drafter_computed += count;
+        add_stretch(d, batch, &schedule->runs[r], count);
         room -= count;
     }
 }

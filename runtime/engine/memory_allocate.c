@@ -17,6 +17,14 @@ static enum status allocate_cache(const struct engine_options *o, struct loaded_
     return status;
 }
 
+/* Of the model and, if there is one, of its draft model. */
+static enum status for_both(const struct loaded_model *l, enum status (*function)(struct model *m, struct error *err),
+                            struct error *err)
+{
+    const enum status status = function(l->model, err);
+    return status == STATUS_OK && l->draft.model ? function(l->draft.model, err) : status;
+}
+
 /* Runs a small step of each kind, so that everything that a GPU loads on first use (kernels, cuBLAS) is loaded, and
  * counts the blocks again with what the device then says it holds. If there are fewer than planned, max_model_len may
  * become shorter than the tables that were allocated for it. */
@@ -24,8 +32,7 @@ static enum status measure_context(const struct engine_options *o, struct loaded
 {
     struct memory_profile *p = &l->profile;
     int64_t available;
-    enum status status = model_warm_up(l->model, err);
-    if (status == STATUS_OK && l->draft.model) status = model_warm_up(l->draft.model, err);
+    enum status status = for_both(l, model_warm_up, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     /* The null block is a part of the cache, which is not allocated yet. */
@@ -48,10 +55,8 @@ static enum status allocate_gpu(const struct engine_options *o, struct loaded_mo
     enum status status = measure_context(o, l, err);
     if (status == STATUS_OK) status = allocate_cache(o, l, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
-    if (status == STATUS_OK) status = model_capture(l->model, err);
-    if (status == STATUS_OK && l->draft.model) status = model_capture(l->draft.model, err);
-    if (status == STATUS_OK) status = model_wait_for_weights(l->model, err);
-    if (status == STATUS_OK && l->draft.model) status = model_wait_for_weights(l->draft.model, err);
+    if (status == STATUS_OK) status = for_both(l, model_capture, err);
+    if (status == STATUS_OK) status = for_both(l, model_wait_for_weights, err);
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
     if (status != STATUS_OK) return status;
     p->graphs = before > after ? before - after : 0;
