@@ -268,12 +268,9 @@ static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t
     const struct head_spec *head = d->served ? d->served : own;
     const int64_t states = (int64_t)head->num_states * head->state_size;
     const bool is_head = own->kind != HEAD_NONE;
+    const int64_t kept = d->served ? states : hidden * is_head;
     const struct arena_request requests[] = {
-        {PURPOSE_ACTIVATIONS,
-         num_tokens * (d->served ? states
-                       : is_head ? hidden
-                                 : 0),
-         e, &d->states},
+        {PURPOSE_ACTIVATIONS, num_tokens * kept, e, &d->states},
         {PURPOSE_ACTIVATIONS, is_head ? num_tokens * (states > 2 * hidden ? states : 2 * hidden) : 0, e,
          &d->act.head_input},
         {PURPOSE_ACTIVATIONS, own->maps_ids ? num_entries * own->num_ids : 0, sizeof(float), &d->act.head_logits},
