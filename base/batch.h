@@ -44,6 +44,12 @@
 
 #define MAX_DRAFTS 7 /* draft tokens of a sequence in a step */
 
+/* Recurrent layers keep a state of fixed size in place of K and V. A *state slot* has room for the states of all
+ * recurrent layers of one sequence. Slots are numbered from 1; slot 0 is the null slot, which stands for the state of a
+ * sequence without tokens, all zero, and for none. */
+#define STATE_SLOT_NONE 0
+#define STATE_CONTINUES (-1) /* in batch.state_sources */
+
 /* The largest step. Everything that is allocated at start-up is sized by it. */
 struct batch_limits {
     int32_t max_num_tokens;              /* max_num_batched_tokens */
@@ -53,6 +59,7 @@ struct batch_limits {
     int32_t block_size;                  /* tokens of a block, of the group with the most bytes for each token */
     int32_t num_groups;                  /* KV cache groups, 1 .. KV_MAX_GROUPS */
     int32_t block_shifts[KV_MAX_GROUPS]; /* [num_groups] a block of the group has block_size << shift tokens */
+    int32_t num_state_slots;             /* 1 .. num_state_slots can be taken; 0: no layer has a state */
     int32_t windows[KV_MAX_GROUPS]; /* [num_groups] a query reads its own token and those before it, so many in all; 0:
                                        it reads all */
     bool chunked[KV_MAX_GROUPS]; /* [num_groups] of those it reads only the tokens of its own chunk: a sequence is cut
@@ -88,6 +95,12 @@ struct batch {
                                for the entries of a run */
     int64_t *slot_mapping;  /* [num_groups, max_num_tokens] block * block size of the group + offset; -1: do not store.
                                The first num_tokens of each group are used */
+
+    /* [num_seqs] each, used if limits.num_state_slots > 0. An entry's tokens go on from the state in slot
+     * state_sources[i], or from that after the entry before it, STATE_CONTINUES: in a run, all entries but the first.
+     * The state after its last token goes to slot state_slots[i]; STATE_SLOT_NONE: nobody reads it. The slots that a
+     * step writes are distinct, and no other sequence of the step reads one of them. */
+    int32_t *state_sources, *state_slots;
 
     /* [num_tokens] of a head's pass (model_spec.h): the token of the target's last batch whose states this token reads,
      * >= 0; -(i + 1): token i of the head's own last batch. Otherwise unused. */

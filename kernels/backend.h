@@ -28,6 +28,8 @@
 #include "base/batch.h"
 #include "base/status.h"
 #include "kernels/dtype.h"
+#include "kernels/latent.h"
+#include "kernels/recurrence.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -863,6 +865,12 @@ struct backend {
     /* v1: the whole context in one partition; v2: partitions of 512 tokens and a reduction. Both take one query token a
      * sequence. prefill takes any query length. */
     paged_attention_function *paged_attention_v1, *paged_attention_v2, *paged_attention_prefill;
+    short_conv_function *short_conv;
+    recurrence_function *recurrence;
+    gated_norm_function *gated_norm;
+    latent_cache_function *latent_cache;
+    latent_attention_function *latent_attention;
+    heads_linear_function *heads_linear;
     act_and_mul_function *act_and_mul;
     activate_function *activate;
     clip_function *clip;
@@ -900,6 +908,7 @@ struct backend {
     linear_residual_function *linear_residual; /* out += linear(x); out has dtype */
     gate_up_function *gate_up;
     decode_attention_function *decode_attention;
+    decode_recurrence_function *decode_recurrence;
 
     destroy_function *destroy;
 };
