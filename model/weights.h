@@ -42,10 +42,20 @@ struct expert_weights {
     struct weight shared_gate; /* [1, hidden_size] */
 };
 
+/* Of a recurrent layer, or of a convolution: `conv` is [channels, width]. What is float32 on every device: a_log,
+ * dt_bias and skip, [num_v_heads] (struct recurrence_params). */
+struct recurrent_weights {
+    struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
+    struct norm_params norm; /* of what the recurrence computes, [norm_size] */
+};
+
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
-    struct projection qkv;             /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates */
+    /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer
+     * [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size, hidden_size] */
+    struct projection qkv;
+    struct recurrent_weights recurrent;
     struct norm_params v_norm;         /* [attention_v_head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight_vector sinks;        /* [num_heads] */

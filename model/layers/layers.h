@@ -110,6 +110,11 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
 
 /* ---- The sublayers ---- */
 
+/* What a layer's mixer computes, in act.attention, of all tokens: attention_inner, recurrent_inner or conv_inner. Of
+ * MIXER_NONE there is nothing. Elements of a token: layer_mixer_out_size. */
+void recurrent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
+void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
+
 /* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from, whose
  * attention is left out. */
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
