@@ -117,11 +117,14 @@ enum tensor_role {
     TENSOR_K_NORM,
     TENSOR_V_NORM,
     TENSOR_SINKS,
-    TENSOR_MIX,
+    TENSOR_MIX_Q, /* of a convolution all three parts, as they lie in the file */
+    TENSOR_MIX_K,
+    TENSOR_MIX_V,
     TENSOR_MIX_GATE,
     TENSOR_MIX_A,
     TENSOR_MIX_B,
     TENSOR_CONV,
+    TENSOR_CONV_BIAS,
     TENSOR_A_LOG,
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
@@ -339,8 +342,15 @@ struct layer_spec {
     float residual_multiplier;
 };
 
-/* Elements of a token of what the mixer computes, which o reads. */
+/* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. */
+int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size);
 int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size);
+
+/* Whether it has an MLP or experts; otherwise it is a mixer alone. */
+static inline bool layer_has_mlp(const struct layer_spec *layer)
+{
+    return layer->mlp.intermediate_size > 0 || layer->experts.router.num_experts > 0;
+}
 
 /* A head drafts from hidden states of its target: it is a small model whose input at position i is made of the target's
  * states of token i and of the embedding e of token i + 1, and whose logits are those of token i + 2. Behind that input

@@ -118,7 +118,7 @@ void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32
 /* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from, whose
  * attention is left out. */
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
-/* Adds o of x [num_tokens, attention_out_size]: act.attention, or some of its rows. */
+/* Adds o of x [num_tokens, layer_mixer_out_size]: act.attention, or some of its rows. Of any mixer. */
 void attention_output(struct residual_stream *s, const void *x, int32_t layer);
 
 /* All of the MLP but down, whose input it returns; and, of a layer with experts, experts_inner. */
