@@ -170,6 +170,7 @@ struct attention_spec {
     bool qkv_bias, o_bias;
     enum output_gate output_gate;
     bool head_gates; /* an output gate for each head, not for each of its elements */
+    bool gate_in_q;  /* the file has the gates in q_proj: of each head its q, then its gates */
     bool sinks;      /* each head has a learnt sink (struct attention_params) */
     float clip;      /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;

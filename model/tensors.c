@@ -155,6 +155,22 @@ static void set_runs(struct tensor *t, const struct attention_spec *a, int64_t f
     t->step = (int64_t)(a->num_heads / a->num_kv_heads + 2) * a->head_size;
 }
 
+/* Of a q_proj that has the gates, too: the rows of q, or of the gates, of each head. */
+static void set_gate_runs(struct tensor *t, const struct attention_spec *a, int64_t second)
+{
+    t->file_row = second * a->head_size;
+    t->run = a->head_size;
+    t->step = 2 * (int64_t)a->head_size;
+    t->file_rows = 2 * attention_q_size(a);
+    t->merged_in_file = true;
+}
+
+static void clear_runs(struct tensor *t)
+{
+    t->file_row = t->run = t->step = t->file_rows = 0;
+    t->merged_in_file = false;
+}
+
 static void add_v_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct tensor ones = {.role = TENSOR_V_NORM,
@@ -180,7 +196,9 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
     if (a->shares_kv) qkv.merged = MERGED_NONE;
     if (spec->qkv_by_head) set_runs(&qkv, a, 0, shared);
+    if (a->gate_in_q) set_gate_runs(&qkv, a, 0);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
+    if (a->gate_in_q) clear_runs(&qkv);
     if (a->shares_kv) return;
     qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = k_size, qkv.first_row = q_size;
     if (spec->qkv_by_head) set_runs(&qkv, a, shared, 1);
@@ -190,7 +208,10 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
                a->qkv_bias);
     qkv.role = TENSOR_OUTPUT_GATE, qkv.part = 3, qkv.out_features = attention_gate_size(a), qkv.first_row += v_size;
-    if (a->output_gate) add_matrix(table, spec, &qkv, in_attention(spec, spec->names.output_gate).text, false);
+    if (a->gate_in_q) set_gate_runs(&qkv, a, 1);
+    if (a->output_gate)
+        add_matrix(table, spec, &qkv, in_attention(spec, a->gate_in_q ? "q_proj" : spec->names.output_gate).text,
+                   false);
 }
 
 /* The name of a module of a layer that is recurrent or a convolution. */
