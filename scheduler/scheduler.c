@@ -153,16 +153,28 @@ static void change_namespaces(struct scheduler *s)
 
 /* ---- drafts ---- */
 
-int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out)
+static int32_t list_draftables(const struct scheduler *s,
+                               int32_t (*room_of)(const struct scheduler *, const struct sequence *),
+                               struct draftable *out)
 {
     int32_t count = 0;
     for (const struct request *r = s->running.head; r; r = r->next)
         for (int32_t i = 0; i < r->num_sequences; i++) {
             struct sequence *seq = &r->sequences[i];
-            const int32_t room = scheduler_draft_room(s, seq);
+            const int32_t room = room_of(s, seq);
             if (room > 0) out[count++] = (struct draftable){seq, room};
         }
     return count;
+}
+
+int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out)
+{
+    return list_draftables(s, scheduler_draft_room, out);
+}
+
+int32_t scheduler_draftables_later(const struct scheduler *s, struct draftable *out)
+{
+    return list_draftables(s, scheduler_draft_room_later, out);
 }
 
 void scheduler_set_drafts(struct scheduler *s, struct sequence *seq, const int32_t *drafts, int32_t count)

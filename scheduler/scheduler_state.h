@@ -169,6 +169,8 @@ static inline int32_t scheduler_num_computable(const struct scheduler *s, const 
 }
 /* Drafts that the sequence has room for in the step that is scheduled next. */
 int32_t scheduler_draft_room(const struct scheduler *s, const struct sequence *seq);
+/* The same for the step after those in flight, if their tokens do not end the sequence. */
+int32_t scheduler_draft_room_later(const struct scheduler *s, const struct sequence *seq);
 /* Whether a sequence of the request has a token whose K and V may be computed now. */
 bool scheduler_can_go_on(const struct scheduler *s, const struct request *request);
 /* The step starts the sequence. */
