@@ -184,6 +184,12 @@ static int32_t num_draftables(struct world *w)
     return scheduler_draftables(w->scheduler, draftables);
 }
 
+static int32_t num_draftables_later(struct world *w)
+{
+    struct draftable draftables[MAX_SEQS];
+    return scheduler_draftables_later(w->scheduler, draftables);
+}
+
 /* ---- the layout ---- */
 
 static void assert_array(const int32_t *is, const int32_t *expected, int32_t count)
@@ -284,6 +290,7 @@ static void test_samples_after_a_run(void **state)
     assert_int_equal(w.batch.state_indices[0], two->state_index);
     assert_int_equal(w.batch.token_ids[0], -6); /* sample 5: behind the five of the run */
     assert_int_equal(num_draftables(&w), 0);
+    assert_int_equal(num_draftables_later(&w), 1); /* the other */
     collect(&w);
     assert_int_equal(w.num_events, 3 + 1);
     assert_ptr_equal(w.events[3].seq, two);
@@ -489,6 +496,39 @@ static void test_who_may_have_drafts(void **state)
     assert_int_equal(two->sequences[1].num_tokens, 32 + 2);
     scheduler_abort(w.scheduler, beams);
     run_out(&w);
+}
+
+/* After two plain steps in flight a run goes on behind the pending tokens, once these are collected. */
+static void test_drafts_after_two_steps_in_flight(void **state)
+{
+    (void)state;
+    for (int32_t right = 0; right <= 3; right++) {
+        struct world w;
+        struct draftable draftables[MAX_SEQS];
+        world_open(&w, config_of(40));
+        struct sequence *one = add(&w, 0, 6, 8)->sequences, *two = add(&w, 9, 5, 3)->sequences;
+        step(&w);
+        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(num_draftables_later(&w), 1); /* the other has its last token but one */
+        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(num_draftables(&w), 0);
+        assert_int_equal(scheduler_draftables_later(w.scheduler, draftables), 1);
+        assert_ptr_equal(draftables[0].seq, one);
+        assert_int_equal(draftables[0].most, 8 - 3 - 1);
+        draft(&w, one, 3, 3); /* too early */
+        assert_int_equal(one->num_drafts, 0);
+        collect(&w);
+        assert_int_equal(num_draftables(&w), 0);
+        collect(&w);
+        assert_int_equal(two->status, SEQUENCE_FINISHED);
+        assert_int_equal(room_of(&w, one), 8 - 3 - 1);
+        draft(&w, one, 3, right);
+        step(&w);
+        assert_int_equal(w.batch.num_drafts, 3);
+        assert_int_equal(w.num_events, right + 1);
+        for (int32_t i = 0; i <= right; i++) assert_int_equal(w.events[i].token, true_output(&w, one, 3 + i));
+        run_out(&w);
+    }
 }
 
 /* The leader of answers that wait computes the prompt; only when they have all drawn a token do they get drafts, also
@@ -780,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_damaged_logits_in_a_run),
         cmocka_unit_test(test_ends_while_a_run_is_in_flight),
         cmocka_unit_test(test_who_may_have_drafts),
+        cmocka_unit_test(test_drafts_after_two_steps_in_flight),
         cmocka_unit_test(test_answers_that_are_computed_again),
         cmocka_unit_test(test_drafts_of_a_step_are_bounded),
         cmocka_unit_test(test_the_budget_counts_drafts),

@@ -312,7 +312,7 @@ static void test_next_sequence(void **state)
     abort_request(b, 0);
     add_request(b, 0);
     assert_int_equal(step(b), 0);
-    assert_int_equal(step(b), 1);
+    assert_int_equal(steps(b, 2), 1);
     for (int32_t i = 0; i < 40; i++) {
         steps(b, 100);
         abort_request(b, 0);

@@ -12,7 +12,7 @@ static const double SHARE = 0.25;
  * and of a few that are taken for granted before there are others. So a drafter that was never right is not given the
  * benefit of the doubt for each new sequence again. */
 static const double FIRST_ACCEPTANCE = 0.7, USUAL_SHARE = 0.02;
-enum { NUM_GRANTED = 4 };
+enum { NUM_GRANTED = 2 };
 /* Steps between two tries of a sequence whose drafts were never right. Where tries are costly and drafts are seldom
  * right in any sequence, it is up to so many times as long, but one sequence is tried after LONGEST_WAIT steps. */
 enum { LONGEST_WAIT = 64, LONGEST_OF_ALL = 8 };
