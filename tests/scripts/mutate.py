@@ -201,6 +201,7 @@ MUTATIONS = [
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
 ]
 
+WORLD_SOURCES = ["slot_device", "scheduler_world"]
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
                  "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
 UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
@@ -231,10 +232,10 @@ class Tree:
         self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lutf8proc", "-lm"]
         self.scheduler = {os.path.basename(p): self.compile(p) for p in glob.glob(folder + "/scheduler/*.c")}
         self.base = [self.compile(p) for p in glob.glob(folder + "/base/*.c")]
-        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES}
+        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in {*WORLD_SOURCES, *MODEL_SOURCES}}
         self.programs = {"test_scheduler_model": [support[name] for name in MODEL_SOURCES]}
         for test in UNIT_TESTS:
-            self.programs[test] = [support["slot_device"]]
+            self.programs[test] = [support[name] for name in WORLD_SOURCES]
         for test in self.programs:
             self.programs[test].append(self.compile(f"{folder}/tests/{test}.c"))
 
