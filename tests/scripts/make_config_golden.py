@@ -16,8 +16,8 @@ its weights, and what is written is what its modules are, not what its config sa
 Of models with experts "experts" are the MLPs, and their tensors, which transformers has under other names than files,
 are not among the others; other models have no such key.
 
-A file of a family that transformers does not have is built as the Llama or Qwen2 that it is (llama_names.py). The frequencies
-of dynamic ropes are those of the longest context.
+A file of a family that transformers does not have is built as the Llama or Qwen2 that it is (llama_names.py). The
+frequencies of dynamic ropes are those of the longest context.
 
 A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
