@@ -360,19 +360,21 @@ static inline bool layer_has_mlp(const struct layer_spec *layer)
  * EAGLE3 (Li et al., 2025; vLLM's LlamaForCausalLMEagle3): the states are the residual stream before three of the
  * target's layers, side by side. x = projection(states) is the residual stream. q, k and v of layer 0 read
  * [attention_norm(e), head_state_norm(x)], twice hidden_size elements.
- * MTP (DeepSeek-AI, 2024, section 2.2): the state is the target's residual stream after all layers and its final norm.
- * The residual stream is projection([head_embedding_norm(e), head_state_norm(state)]), or with state_first of the two
- * in the other order.
+ * MTP (DeepSeek-AI, 2024, section 2.2): the state is the target's residual stream after all layers and its final norm,
+ * or with state_before_norm before that norm. The residual stream is projection([head_embedding_norm(e),
+ * head_state_norm(state)]), or with state_first of the two in the other order.
  *
  * A draft's token has no states of the target yet. In their place is the head's own residual stream of the pass before,
- * after all its layers and before its final norm: as x (EAGLE3), or as the state (MTP). */
+ * after all its layers and before its final norm: as x (EAGLE3), or as the state (MTP). With own_state_normed it is the
+ * output of that norm. */
 enum head_kind { HEAD_NONE, HEAD_EAGLE3, HEAD_MTP };
 enum { HEAD_MAX_STATES = 3 };
 struct head_spec {
     enum head_kind kind;
     int32_t num_states, state_size;        /* of a token of the target: how many, and elements of one */
     int32_t state_layers[HEAD_MAX_STATES]; /* EAGLE3: of the target, counted from 0; -1: head_fit chooses them */
-    bool state_first;                      /* MTP */
+    bool state_first, state_before_norm;   /* MTP */
+    bool own_state_normed;                 /* MTP */
     bool own_embedding, own_lm_head;       /* else the target's */
     bool maps_ids;                         /* EAGLE3: its vocabulary is a part of the target's: d2t */
     int32_t num_ids;                       /* with maps_ids: of that part, the rows of lm_head */
@@ -389,7 +391,8 @@ struct head_spec {
  * A name that begins with a dot follows that of the first layer: ".shared_head.norm".
  *
  * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm. The names
- * head_... are those of a head (struct head_spec); head_embedding_norm is MTP's.
+ * head_... are those of a head (struct head_spec); head_embedding_norm is MTP's. next_layers is what the names of the
+ * tensors of num_next_layers begin with; NULL: these layers are numbered behind the last one.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
@@ -409,7 +412,7 @@ struct tensor_names {
     const char *embedding, *final_norm, *lm_head;
     const char *position_embedding, *embedding_norm;
     const char *head_projection, *head_state_norm, *head_embedding_norm, *target_ids;
-    const char *layers;
+    const char *layers, *next_layers;
     int32_t first_layer;
     bool only_layer;
     const char *attention_norm, *post_attention_norm;

@@ -169,6 +169,9 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
 /* Fills out[max_num_seqs] with the running sequences that may compute drafts in the next step, by rank: those that have
  * one token to compute, no token pending, and room for another token behind it. Returns how many. */
 int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out);
+/* The same for the step after those in flight, once they are collected: with a token that is pending counted as known,
+ * as if it did not end the sequence. A sequence whose run is in flight is not among them. */
+int32_t scheduler_draftables_later(const struct scheduler *s, struct draftable *out);
 /* Gives such a sequence drafts[count], of which there may be more than it has room for, for the next call of
  * scheduler_schedule, which must follow. NULL: a drafter on the device makes them once the step is scheduled, and puts
  * what names them into the batch; then all drafts of the step are of this kind. */

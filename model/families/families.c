@@ -58,6 +58,7 @@ static const struct family *const families[] = {
     &family_llama4,
     &family_llama_eagle3,
     &family_mellum,
+    &family_mimo,
     &family_mimo_v2_flash,
     &family_minimax_m2,
     &family_ministral,
@@ -220,6 +221,6 @@ void family_read_mtp(struct json_reader *r, const struct family *family, struct 
         json_reader_fail(r, STATUS_UNSUPPORTED,
                          "num_nextn_predict_layers is 0: the model has no layers that predict further tokens");
     if (r->status != STATUS_OK) return;
-    family->make_mtp(spec);
+    family->make_mtp(r, spec);
     spec->num_next_layers = 0;
 }

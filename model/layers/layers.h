@@ -42,7 +42,7 @@ static inline char *at_column(void *row, int64_t column, enum dtype dtype)
     return (char *)row + column * dtype_size(dtype);
 }
 
-/* Whether a head reads the normed residual stream of all tokens after the last layer. */
+/* Whether a head reads the residual stream of all tokens after the last layer, or its final norm. */
 static inline bool serves_last_state(const struct decoder *d)
 {
     return d->served && d->served->kind == HEAD_MTP;

@@ -19,7 +19,8 @@ may part. rope.json holds the rotation tables of every rope type for small confi
 Checkpoints of several modalities (MULTIMODAL) are saved by transformers' own classes, with a vision tower as small as
 these allow; the prompts are text.
 
-Families that transformers does not have are Llama under other names (llama_names.py): a Llama is saved under them.
+Families that transformers does not have are Llama or Qwen2 under other names (llama_names.py): such a model is saved
+under them.
 
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens. Where
 rounding makes a router choose another expert the logits jump: of mixtures of experts only seeds are taken whose logits
@@ -182,6 +183,9 @@ CHECKPOINTS = {
     "iquestcoder": ("iquestcoder", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False)),
+    "mimo": ("mimo", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=True, rope_theta=640000.0)),
     # windows in all layers but the first
     "cwm": ("cwm", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -510,6 +514,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "mimo_v2_flash": "MiMoV2Flash", "qwen3_next": "Qwen3Next",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
+    "mimo": "Qwen2",
 }
 # where the name is not CLASSES' + "Config"
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}
