@@ -80,6 +80,39 @@ void cpu_reshape_and_cache(struct backend *b, const struct reshape_and_cache_arg
     cpu_for(cpu_state(b), args->num_tokens * args->kv_stride, args->num_tokens, cache_token, args);
 }
 
+/* Copies `size` elements of a token to the cache. */
+static void store_latent(const struct cpu_kernels *kernels, const struct latent_cache_args *args, int64_t index,
+                         const void *in, int64_t size, float scale)
+{
+    uint8_t stored[MAX_ELEMENTS * sizeof(float)];
+    for (int64_t i = 0; i < size; i += MAX_ELEMENTS) {
+        const int64_t n = min_i64(MAX_ELEMENTS, size - i);
+        const void *from =
+            convert(kernels, stored, cpu_element(in, args->dtype, i), args->dtype, args->cache_dtype, scale, n);
+        memcpy(cpu_element_out(args->cache, args->cache_dtype, index + i), from,
+               (size_t)(n * dtype_size(args->cache_dtype)));
+    }
+}
+
+static void latent_token(const struct cpu_state *s, const void *cache_args, int64_t t, int thread)
+{
+    (void)thread;
+    const struct latent_cache_args *args = cache_args;
+    const int64_t slot = args->slot_mapping[t], size = args->rank + args->rope;
+    if (slot < 0) return;
+    const int64_t index = slot / args->block_size * args->block_stride + slot % args->block_size * size;
+    const float scale = dtype_size(args->cache_dtype) == 1 ? args->kv_scales[0] : 1;
+    store_latent(s->kernels, args, index, cpu_element(args->latent, args->dtype, t * args->latent_stride), args->rank,
+                 scale);
+    store_latent(s->kernels, args, index + args->rank,
+                 cpu_element(args->rotated, args->dtype, t * args->rotated_stride), args->rope, scale);
+}
+
+void cpu_latent_cache(struct backend *b, const struct latent_cache_args *args)
+{
+    cpu_for(cpu_state(b), (int64_t)args->num_tokens * (args->rank + args->rope), args->num_tokens, latent_token, args);
+}
+
 /* The largest magnitude of the count finite elements at in[index]. */
 static float largest_of(const struct cpu_kernels *kernels, const void *in, enum dtype dtype, int64_t index,
                         int64_t count)

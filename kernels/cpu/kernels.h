@@ -40,6 +40,35 @@ struct cpu_values_args {
     int num_rows, num_blocks, head_size, block_size;
 };
 
+/* out[t][o] += sum over i of x[t][i] * weights[i][o]. */
+struct cpu_columns_args {
+    float *out; /* [num_tokens, out_features] */
+    int64_t out_stride;
+    const float *x; /* [num_tokens, in_features] */
+    int64_t x_stride;
+    const void *weights; /* [in_features, out_features] dtype: float32, float16 or bfloat16 */
+    int64_t weight_stride;
+    enum dtype dtype;
+    int num_tokens;
+    int64_t in_features, out_features;
+};
+
+/* A token of some rows of a head's state (kernels/recurrence.h):
+ *
+ *     S = decay * source;  S += (beta * (v - S k)) k^T, or without `delta` S += (beta * v) k^T;  state = S;  out = S q
+ */
+struct cpu_recurrence_args {
+    float *out;          /* [num_rows] */
+    const float *source; /* [num_rows, k_size] */
+    float *state;        /* [num_rows, k_size]; may be source */
+    const float *q, *k;  /* [k_size] */
+    const float *v;      /* [num_rows] */
+    const float *decays; /* [k_size] of each column; NULL: `decay` of all */
+    float decay, beta;
+    bool delta;
+    int num_rows, k_size; /* multiples of 16 */
+};
+
 struct cpu_kernels {
     /* Conversion; fp8 values are taken as they are stored, without a scale. from_float rounds to nearest even. */
     void (*to_float)(float *out, const void *in, enum dtype dtype, int64_t count);
@@ -48,7 +77,7 @@ struct cpu_kernels {
     float (*sum_squares)(const float *x, int64_t count);
     /* out = x * factor * gain. out may be x. */
     void (*scale)(float *out, const float *x, const float *gain, float factor, int64_t count);
-    /* out = silu(gate) * up. out may be gate. */
+    /* out = silu(gate) * up. out may be gate or up. */
     void (*silu_and_mul)(float *out, const float *gate, const float *up, int64_t count);
     /* out = gelu_tanh(gate) * up. out may be gate. */
     void (*gelu_tanh_and_mul)(float *out, const float *gate, const float *up, int64_t count);
@@ -58,9 +87,15 @@ struct cpu_kernels {
     float (*maximum)(const float *x, int64_t count);
     /* x = exp(x - shift); returns the sum. exp(-INFINITY) is exactly 0. */
     float (*exponentials)(float *x, float shift, int64_t count);
+    /* x = log(1 + exp(x)) */
+    void (*softplus)(float *x, int64_t count);
 
     /* The matmul of few tokens: each weight is read once. */
     void (*dot)(const struct cpu_dot_args *args);
+    /* The same with a matrix that is stored by columns. */
+    void (*columns)(const struct cpu_columns_args *args);
+
+    void (*recurrence)(const struct cpu_recurrence_args *args);
 
     /* Attention. */
     void (*scores)(const struct cpu_scores_args *args);

@@ -118,6 +118,11 @@ static float exponentials(float *x, float shift, int64_t count)
     return sum;
 }
 
+static void softplus(float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) x[i] = (x[i] < 0 ? 0 : x[i]) + log1pf(expf(-fabsf(x[i])));
+}
+
 static void dot_all(const struct cpu_dot_args *args)
 {
     const int64_t in_features = args->in_features;
@@ -131,6 +136,36 @@ static void dot_all(const struct cpu_dot_args *args)
             for (int t = 0; t < args->num_tokens; t++)
                 args->out[t * args->out_stride + o] += dot(args->x + t * args->x_stride + i, piece, count);
         }
+    }
+}
+
+static void columns(const struct cpu_columns_args *args)
+{
+    const uint8_t *weights = args->weights;
+    float piece[PIECE];
+    for (int64_t o = 0; o < args->out_features; o += PIECE) {
+        const int64_t count = args->out_features - o < PIECE ? args->out_features - o : PIECE;
+        for (int64_t i = 0; i < args->in_features; i++) {
+            to_float(piece, weights + (i * args->weight_stride + o) * dtype_size(args->dtype), args->dtype, count);
+            for (int t = 0; t < args->num_tokens; t++) {
+                const float x = args->x[t * args->x_stride + i];
+                float *out = args->out + t * args->out_stride + o;
+                for (int64_t j = 0; j < count; j++) out[j] += x * piece[j];
+            }
+        }
+    }
+}
+
+static void recurrence(const struct cpu_recurrence_args *args)
+{
+    const int64_t k_size = args->k_size;
+    for (int64_t r = 0; r < args->num_rows; r++) {
+        const float *source = args->source + r * k_size;
+        float *state = args->state + r * k_size;
+        for (int64_t i = 0; i < k_size; i++) state[i] = source[i] * (args->decays ? args->decays[i] : args->decay);
+        const float read = args->delta ? dot(state, args->k, k_size) : 0, factor = args->beta * (args->v[r] - read);
+        for (int64_t i = 0; i < k_size; i++) state[i] += factor * args->k[i];
+        args->out[r] = dot(state, args->q, k_size);
     }
 }
 
@@ -171,7 +206,10 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,
+    .softplus = softplus,
     .dot = dot_all,
+    .columns = columns,
+    .recurrence = recurrence,
     .scores = scores,
     .weighted_values = weighted_values,
 };

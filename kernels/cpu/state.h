@@ -120,6 +120,7 @@ output_gate_function cpu_output_gate;
 
 /* cache.c */
 reshape_and_cache_function cpu_reshape_and_cache;
+latent_cache_function cpu_latent_cache;
 calculate_kv_scales_function cpu_calculate_kv_scales;
 update_block_tables_function cpu_update_block_tables;
 copy_blocks_function cpu_copy_blocks;
@@ -128,6 +129,15 @@ swap_blocks_function cpu_swap_blocks;
 /* attention.c */
 paged_attention_function cpu_paged_attention, cpu_paged_attention_v2; /* the first: v1, and prefill */
 int64_t cpu_attention_workspace(const struct cpu_state *s, const struct workspace_query *query);
+
+/* recurrence.c, short_conv.c, gated_norm.c */
+short_conv_function cpu_short_conv;
+recurrence_function cpu_recurrence;
+gated_norm_function cpu_gated_norm;
+
+/* latent.c */
+latent_attention_function cpu_latent_attention;
+heads_linear_function cpu_heads_linear;
 
 /* linear.c */
 linear_function cpu_linear;

@@ -1,6 +1,7 @@
 /* The table of inner loops on floats, for the instruction set that the including file is compiled for. */
 #include "kernels/cpu/vector_attention.h"
 #include "kernels/cpu/vector_linear.h"
+#include "kernels/cpu/vector_recurrence.h"
 
 const struct cpu_kernels ISA(cpu_kernels) = {
     .to_float = to_float,
@@ -12,7 +13,10 @@ const struct cpu_kernels ISA(cpu_kernels) = {
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,
+    .softplus = softplus,
     .dot = dot_all,
+    .columns = columns,
+    .recurrence = recurrence,
     .scores = scores,
     .weighted_values = weighted_values,
 };

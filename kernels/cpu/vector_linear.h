@@ -9,6 +9,7 @@
 
 enum {
     DOT_W = 4,           /* output features at once */
+    COLUMN_VECTORS = 4,  /* vectors of output features at once, of a matrix that is stored by columns */
     DOT_DEPTH = 1024,    /* input features at once of several tokens, so that x and the weights stay in the L1 cache */
     PACK_BYTES = 512,    /* how far ahead to prefetch rows that are packed, a few columns at a time */
     LINE_FEATURES = 6144 /* a longer x does not stay in the L1 cache while weights pass through it */
@@ -182,6 +183,64 @@ static void dot_all(const struct cpu_dot_args *args)
     if (args->dtype == DTYPE_FLOAT32) dot_as(*args, DTYPE_FLOAT32);
     if (args->dtype == DTYPE_FLOAT16) dot_as(*args, DTYPE_FLOAT16);
     if (args->dtype == DTYPE_BFLOAT16) dot_as(*args, DTYPE_BFLOAT16);
+}
+
+/* COLUMN_VECTORS * LANES output features, or LANES, from o on, of num_tokens tokens from t on; num_tokens and
+ * num_vectors are constants. */
+VECTOR void columns_block(const struct cpu_columns_args *args, enum dtype dtype, int t, const int num_tokens, int64_t o,
+                          const int num_vectors)
+{
+    const float *x = args->x + t * args->x_stride;
+    float *out = args->out + t * args->out_stride + o;
+    const uint8_t *weights = (const uint8_t *)args->weights + o * dtype_size(dtype);
+    vec sums[DOT_X][COLUMN_VECTORS];
+#pragma GCC unroll 4
+    for (int j = 0; j < num_tokens; j++)
+#pragma GCC unroll 4
+        for (int n = 0; n < num_vectors; n++) sums[j][n] = vec_load(out + j * args->out_stride + n * LANES);
+    for (int64_t i = 0; i < args->in_features; i++) {
+        vec w[COLUMN_VECTORS];
+#pragma GCC unroll 4
+        for (int n = 0; n < num_vectors; n++) w[n] = vec_load_as(weights, dtype, n * LANES);
+#pragma GCC unroll 4
+        for (int j = 0; j < num_tokens; j++) {
+            const vec xj = vec_set(x[j * args->x_stride + i]);
+#pragma GCC unroll 4
+            for (int n = 0; n < num_vectors; n++) sums[j][n] = vec_fma(xj, w[n], sums[j][n]);
+        }
+        weights += args->weight_stride * dtype_size(dtype);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < num_tokens; j++)
+#pragma GCC unroll 4
+        for (int n = 0; n < num_vectors; n++) vec_store(out + j * args->out_stride + n * LANES, sums[j][n]);
+}
+
+VECTOR void columns_tokens(const struct cpu_columns_args *args, enum dtype dtype, int64_t o, const int num_vectors)
+{
+    int t = 0;
+    for (; t + DOT_X <= args->num_tokens; t += DOT_X) columns_block(args, dtype, t, DOT_X, o, num_vectors);
+    for (; t < args->num_tokens; t++) columns_block(args, dtype, t, 1, o, num_vectors);
+}
+
+VECTOR void columns_as(const struct cpu_columns_args args, enum dtype dtype)
+{
+    const int64_t all = args.out_features;
+    int64_t o = 0;
+    for (; o + COLUMN_VECTORS * LANES <= all; o += COLUMN_VECTORS * LANES)
+        columns_tokens(&args, dtype, o, COLUMN_VECTORS);
+    for (; o + LANES <= all; o += LANES) columns_tokens(&args, dtype, o, 1);
+    struct cpu_columns_args rest = args;
+    rest.out += o, rest.out_features -= o;
+    rest.weights = (const uint8_t *)args.weights + o * dtype_size(dtype);
+    if (rest.out_features > 0) cpu_kernels_scalar.columns(&rest);
+}
+
+static void columns(const struct cpu_columns_args *args)
+{
+    if (args->dtype == DTYPE_FLOAT32) columns_as(*args, DTYPE_FLOAT32);
+    if (args->dtype == DTYPE_FLOAT16) columns_as(*args, DTYPE_FLOAT16);
+    if (args->dtype == DTYPE_BFLOAT16) columns_as(*args, DTYPE_BFLOAT16);
 }
 
 /* Transposes LANES elements from k on of up to LANES rows. */
