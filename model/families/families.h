@@ -129,7 +129,6 @@ const char *family_either_key(struct json_reader *r, const char *key, const char
 /* Fails unless the key is absent or of this value. `what` is said of the other: "norms after sublayers". */
 void family_require_bool(struct json_reader *r, const char *key, bool expected, const char *what);
 
-<<<<<<< HEAD
 /* Checks the sizes of a recurrent layer, and sets what follows from them where it is 0: the scale, 1 / sqrt of
  * k_head_size, and a norm of each head with one gain for all. */
 void family_finish_recurrent(struct json_reader *r, struct recurrent_spec *recurrent);
@@ -137,10 +136,8 @@ void family_finish_recurrent(struct json_reader *r, struct recurrent_spec *recur
  * the key is absent, every full_every-th layer is `attention`. */
 void family_set_mixed_layers(struct json_reader *r, const char *word, const struct layer_spec *attention,
                              const struct layer_spec *other, int32_t full_every, struct model_spec *spec);
-=======
 /* Makes a head (HEAD_MTP) of one layer, whose tensors are in the module `layers`.first_layer. */
 void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer);
->>>>>>> main
 
 /* Every full_every-th layer attends to all tokens, the others to the last `window` ones. */
 void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every);
