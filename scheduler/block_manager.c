@@ -507,9 +507,9 @@ static int32_t insert_prefix(struct block_manager *m, int32_t parent, const int3
 }
 
 /* A cache without room ends the loop: the blocks enter it at a later call, or never. */
-static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t known)
+void block_manager_enter_blocks(struct block_manager *m, struct sequence *seq)
 {
-    const int32_t size = m->limits.block_size;
+    const int32_t size = m->limits.block_size, known = least(seq->num_computed, seq->num_tokens);
     const struct request *request = seq->request;
     if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->cache_namespace, request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
@@ -520,12 +520,6 @@ static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t 
         attach_blocks(m, seq, length, prefix);
     }
     if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
-}
-
-void block_manager_hash(struct block_manager *m, struct sequence *seq)
-{
-    const int32_t known = least(seq->num_computed, seq->num_tokens);
-    if (m->caching && (seq->num_hashed + 1) * m->limits.block_size <= known) enter_blocks(m, seq, known);
 }
 
 void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token)

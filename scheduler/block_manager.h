@@ -108,7 +108,13 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 /* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. If all its numbers are in
  * use, by many salts or by prefixes that have lost their blocks, the oldest cached block is forgotten, provided that
  * its number is free then. */
-void block_manager_hash(struct block_manager *m, struct sequence *seq);
+void block_manager_enter_blocks(struct block_manager *m, struct sequence *seq);
+/* The same, of a sequence that most often has no such block. */
+static inline void block_manager_hash(struct block_manager *m, struct sequence *seq)
+{
+    const bool is_full = (seq->num_hashed + 1) * m->limits.block_size <= seq->num_computed;
+    if (is_full && m->caching) block_manager_enter_blocks(m, seq);
+}
 /* The tokens from this one on are not computed after all: the prefix cache forgets the sequence's blocks that hold one.
  * The sequence is released next. */
 void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token);

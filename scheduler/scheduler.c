@@ -46,7 +46,8 @@ static bool allocate_arrays(struct scheduler *s)
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
         ok = (s->steps[i].sampled = calloc(rows, sizeof *s->steps[i].sampled)) &&
              (s->steps[i].drafts = calloc(rows, sizeof *s->steps[i].drafts)) &&
-             (s->steps[i].runs = calloc(seqs, sizeof *s->steps[i].runs));
+             (s->steps[i].runs = calloc(seqs, sizeof *s->steps[i].runs)) &&
+             (s->steps[i].target_runs = calloc(seqs, sizeof *s->steps[i].target_runs));
     return ok;
 }
 
@@ -84,6 +85,7 @@ void scheduler_destroy(struct scheduler *s)
         free(s->steps[i].sampled);
         free(s->steps[i].drafts);
         free(s->steps[i].runs);
+        free(s->steps[i].target_runs);
     }
     free(s->free_state_indices);
     free(s->plan);
@@ -267,6 +269,7 @@ static void accept_token(struct scheduler *s, struct sequence *seq, int32_t toke
     }
     seq->request->stalled = false;
     if (seq->request->beams) return;
+    seq->num_pending--;
     seq->tokens[seq->num_tokens++] = token;
     block_manager_hash(&s->blocks, seq);
     if (stops(seq, token)) {
@@ -299,72 +302,47 @@ static bool keep_run(const struct target_run *run, const struct sample_output *t
 
 /* Takes the step's log-probabilities of prompts. A request whose logits are damaged ends, with an event like that of a
  * sample without a token. Returns the number of events. */
-static int32_t collect_targets(struct scheduler *s, struct step *step, const struct sample_output *targets)
+static int32_t collect_targets(struct scheduler *s, const struct step *step, const struct sample_output *targets)
 {
     int32_t num_events = 0, from = 0;
-    for (int32_t i = 0; i < step->num_runs; from += step->runs[i++].count) {
-        struct sequence *seq = step->runs[i].seq;
-        if (keep_run(&step->runs[i], targets, from) || request_finished(seq->request)) continue;
+    for (int32_t i = 0; i < step->num_target_runs; from += step->target_runs[i++].count) {
+        struct sequence *seq = step->target_runs[i].seq;
+        if (keep_run(&step->target_runs[i], targets, from) || request_finished(seq->request)) continue;
         s->events[num_events++] =
             (struct token_event){.seq = seq, .token = -1, .sample = -1, .finish_reason = FINISH_ERROR};
         scheduler_end_request(s, seq->request, FINISH_ERROR);
     }
-    step->num_runs = 0;
     return num_events;
 }
 
-/* Of a run's drafts, those that are the tokens drawn in their places. The others are rolled back. */
-static int32_t accept_drafts(struct scheduler *s, const struct step *step, const struct sample_output *samples,
-                             int32_t first)
+/* Compares a run's drafts with the tokens drawn in their places. Those that are the same are accepted, and as many
+ * tokens more are pending; the others are rolled back. */
+static void accept_drafts(struct scheduler *s, const struct step *step, const struct drafted_run *run,
+                          const struct sample_output *samples)
 {
-    struct sequence *seq = step->sampled[first];
-    const int32_t *drawn = samples->token_ids + first, *drafts = step->drafts + first, count = seq->num_drafts;
+    struct sequence *seq = run->seq;
+    if (seq->status == SEQUENCE_FINISHED) return;
+    const int32_t *drawn = samples->token_ids + run->sample;
+    const int32_t *drafts = (step->on_device ? samples->draft_ids : step->drafts) + run->draft;
+    const int32_t count = seq->num_drafts;
     int32_t accepted = 0;
     struct error err;
-    while (accepted < count && drawn[accepted] >= 0 &&
-           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))
-        accepted++;
+    while (accepted < count && drawn[accepted] >= 0 && drawn[accepted] == drafts[accepted]) accepted++;
     seq->num_drafts = 0;
+    seq->num_pending += accepted;
     s->runs++;
     s->drafts += count;
     s->drafts_accepted += accepted;
     if (accepted < count &&
         block_manager_rollback(&s->blocks, seq, seq->num_computed - (count - accepted), &err) != STATUS_OK)
         scheduler_set_unsound(s, &err);
-    return accepted;
 }
 
-/* Takes what the step drew for a sequence: its samples from `first` on. K and V of rejected drafts are rolled back
- * before tokens are added, so that no block with some of them is taken for one of these tokens. Adds the events. */
-static int32_t collect_sequence(struct scheduler *s, const struct step *step, const struct sample_output *samples,
-                                int32_t first, struct token_event *events)
+/* Takes a token for each sample, and adds the events to num_events others. A sample is dropped if its sequence has
+ * ended, or if no token is pending any more, because it follows the first rejected draft of a run. */
+static int32_t collect_samples(struct scheduler *s, const struct step *step, const struct sample_output *samples,
+                               int32_t num_events)
 {
-    struct sequence *seq = step->sampled[first];
-    if (seq->status == SEQUENCE_FINISHED) return 0;
-    const int32_t *drawn = samples->token_ids + first;
-    const int32_t accepted = seq->num_drafts == 0 ? 0 : accept_drafts(s, step, samples, first);
-    int32_t count = 0;
-    if (!seq->request->beams) seq->num_pending--;
-    while (count <= accepted && seq->status != SEQUENCE_FINISHED) {
-        accept_token(s, seq, drawn[count]);
-        events[count] = (struct token_event){.seq = seq,
-                                             .token = drawn[count],
-                                             .sample = first + count,
-                                             .num_outputs = seq->num_tokens - seq->prompt_len,
-                                             .finish_reason = seq->finish_reason};
-        count++;
-    }
-    return count;
-}
-
-/* Takes the oldest step's samples. Returns the number of events. */
-static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
-{
-    int32_t num_events = 0;
-    struct step *step = &s->steps[s->oldest];
-    s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
-    s->in_flight--;
-    if (step->num_runs > 0) num_events = collect_targets(s, step, samples->targets);
     for (int32_t i = 0; i < step->num_sampled; i++) {
         if (i + 16 < step->num_sampled) __builtin_prefetch(step->sampled[i + 16]);
         if (i + 8 < step->num_sampled) {
@@ -372,10 +350,30 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
             __builtin_prefetch(soon->request);
             __builtin_prefetch(&soon->tokens[soon->num_tokens], 1);
         }
-        num_events += collect_sequence(s, step, samples, i, s->events + num_events);
-        while (step->drafts[i] >= 0) i++;
+        struct sequence *seq = step->sampled[i];
+        if (seq->status == SEQUENCE_FINISHED || seq->num_pending == 0) continue;
+        accept_token(s, seq, samples->token_ids[i]);
+        s->events[num_events++] = (struct token_event){.seq = seq,
+                                                       .token = samples->token_ids[i],
+                                                       .sample = i,
+                                                       .num_outputs = seq->num_tokens - seq->prompt_len,
+                                                       .finish_reason = seq->finish_reason};
     }
-    step->num_sampled = 0;
+    return num_events;
+}
+
+/* Takes the oldest step's samples. K and V of rejected drafts are rolled back before tokens are added, so that no block
+ * with some of them is taken for one of these tokens. Returns the number of events. */
+static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
+{
+    int32_t num_events = 0;
+    struct step *step = &s->steps[s->oldest];
+    s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
+    s->in_flight--;
+    if (step->num_target_runs > 0) num_events = collect_targets(s, step, samples->targets);
+    for (int32_t i = 0; i < step->num_runs; i++) accept_drafts(s, step, &step->runs[i], samples);
+    num_events = collect_samples(s, step, samples, num_events);
+    step->num_sampled = step->num_runs = step->num_target_runs = 0;
     scheduler_check_after(s);
     return num_events;
 }
@@ -423,7 +421,7 @@ void scheduler_cancel(struct scheduler *s)
     }
     s->in_flight--;
     struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
-    step->num_sampled = step->num_runs = 0;
+    step->num_sampled = step->num_runs = step->num_target_runs = 0;
     scheduler_check_after(s);
 }
 

@@ -8,9 +8,9 @@ static int32_t tokens_to_compute(const struct scheduler *s, const struct sequenc
     if (seq->status != SEQUENCE_RUNNING) return 0;
     const int32_t remaining = scheduler_num_computable(s, seq) - seq->num_computed;
     if (remaining <= 0) return 0; /* less than 0: its run is in flight */
-    if (remaining > budget) return s->config.enable_chunked_prefill ? budget : 0;
-    if (seq->num_drafts == 0) return remaining;
-    return remaining + seq->num_drafts < budget ? remaining + seq->num_drafts : budget;
+    const int32_t wanted = remaining + seq->num_drafts;
+    if (wanted <= budget) return wanted;
+    return remaining <= budget || s->config.enable_chunked_prefill ? budget : 0;
 }
 
 /* ---- the plan ---- */
@@ -72,10 +72,9 @@ static int32_t plan_running(struct scheduler *s)
 
 int32_t scheduler_plan_running(struct scheduler *s)
 {
-    const int32_t needed = plan_running(s);
-    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;
-    scheduler_drop_drafts(s);
-    return plan_running(s);
+    int32_t needed;
+    while ((needed = plan_running(s)) > s->blocks.pool.num_free && s->num_drafted > 0) scheduler_drop_drafts(s);
+    return needed;
 }
 
 /* The only running request holds all blocks that are in use. */

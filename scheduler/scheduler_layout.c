@@ -59,9 +59,7 @@ static void add_row(struct scheduler *s, struct batch *batch, struct sequence *s
     batch->sample_state_indices[sample] = seq->state_index;
     batch->output_positions[sample] = output;
     batch->sampled_drafts[sample] = -1;
-    step->drafts[sample] = -1;
     step->sampled[sample] = seq;
-    step->num_sampled = batch->num_samples;
     seq->pending_sample = sample;
 }
 
@@ -86,7 +84,8 @@ static void add_targets(struct scheduler *s, struct batch *batch, const struct c
         batch->target_ids[batch->num_targets++] = c->seq->tokens[t];
     }
     if (p->num_top > batch->num_target_tops) batch->num_target_tops = p->num_top;
-    step->runs[step->num_runs++] = (struct target_run){.seq = c->seq, .first = first, .count = end - first};
+    step->target_runs[step->num_target_runs++] =
+        (struct target_run){.seq = c->seq, .first = first, .count = end - first};
     p->num_submitted = end;
 }
 
@@ -122,12 +121,11 @@ static void add_drafts(struct scheduler *s, struct batch *batch, const struct ch
 {
     struct step *step = step_of(s);
     const int32_t row = batch->num_tokens - c->num_drafts, sample = batch->num_samples - c->num_drafts;
-    step->on_device = s->on_device;
+    step->runs[step->num_runs++] = (struct drafted_run){c->seq, sample - 1, batch->num_drafts};
     for (int32_t i = 0; i < c->num_drafts; i++) {
-        const int32_t index = batch->num_drafts + i;
         if (s->on_device) batch->token_ids[row + i] = 0;
         batch->sampled_drafts[sample + i] = s->on_device ? -1 : batch->token_ids[row + i];
-        step->drafts[sample + i - 1] = s->on_device ? index : batch->token_ids[row + i];
+        step->drafts[batch->num_drafts + i] = batch->token_ids[row + i];
     }
     batch->num_drafts += c->num_drafts;
 }
@@ -140,7 +138,6 @@ static void add_run(struct scheduler *s, struct batch *batch, const struct choic
     s->scheduled_runs[s->num_scheduled_runs++] = (struct scheduled_run){seq, batch->num_seqs};
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
-    if (batch->max_query_len == 0) batch->max_query_len = 1;
     for (int32_t i = 0; i < c->count; i++) {
         add_entry(s, batch, seq, c->start + i + 1, row + i + 1);
         add_row(s, batch, seq, row + i, output + i);
@@ -173,17 +170,20 @@ void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct seq
     batch->seq_lens[row] = end;
     batch->state_indices[row] = seq->state_index;
     batch->query_start[row + 1] = row + 1;
-    if (batch->max_query_len == 0) batch->max_query_len = 1;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
     add_sample(s, batch, seq, end - seq->prompt_len);
 }
 
 void scheduler_finish_layout(struct scheduler *s, struct batch *batch)
 {
+    struct step *step = step_of(s);
     batch->num_decodes = batch->num_seqs;
+    if (batch->num_decodes > 0) batch->max_query_len = 1;
     for (int32_t i = 0; i < s->num_choices; i++) add_choice(s, batch, &s->choices[i]);
     if (batch->num_seqs == 0) return;
-    step_of(s)->number = s->num_steps++;
+    step->num_sampled = batch->num_samples;
+    step->on_device = s->on_device;
+    step->number = s->num_steps++;
     s->in_flight++;
     s->num_tokens += batch->num_tokens;
     s->blocks_swapped_out += batch->num_swap_out;

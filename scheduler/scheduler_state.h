@@ -40,16 +40,24 @@ struct target_run {
     int32_t first, count;
 };
 
-/* A submitted step: the sequence that each of its samples belongs to, and whose targets it has. */
+/* A sequence with num_drafts drafts in a step: the first of its samples, and the first of its drafts among the step's.
+ */
+struct drafted_run {
+    struct sequence *seq;
+    int32_t sample, draft;
+};
+
+/* A submitted step: the sequence that each of its samples belongs to, and whose drafts and targets it has. */
 struct step {
     struct sequence **sampled; /* [num_sampled] those of a run follow one another */
-    int32_t *drafts; /* [num_sampled] the draft that this sample's token makes true, or which it is of the step's, if
-                                  on_device; -1: none, or the run ends */
-    bool on_device;  /* a drafter on the device makes the drafts */
     int32_t num_sampled;
     int32_t num_runs;
-    struct target_run *runs; /* [num_runs] in the order of the batch's targets */
-    int64_t number;          /* counted from 0, cancelled steps included */
+    struct drafted_run *runs; /* [num_runs] */
+    int32_t *drafts;          /* [drafts of all runs], unless on_device */
+    bool on_device;           /* a drafter on the device makes the drafts */
+    int32_t num_target_runs;
+    struct target_run *target_runs; /* [num_target_runs] in the order of the batch's targets */
+    int64_t number;                 /* counted from 0, cancelled steps included */
 };
 
 /* What the step being scheduled computes of one sequence. */

@@ -99,11 +99,11 @@ uint64_t scheduler_model_state(const struct scheduler_model *m)
             put(&d, model_of(m, step->sampled[k]->request)->number);
             put(&d, step->sampled[k]->index);
         }
-        put(&d, step->num_runs);
-        for (int32_t k = 0; k < step->num_runs; k++) {
-            put(&d, model_of(m, step->runs[k].seq->request)->number);
-            put(&d, step->runs[k].first);
-            put(&d, step->runs[k].count);
+        put(&d, step->num_target_runs);
+        for (int32_t k = 0; k < step->num_target_runs; k++) {
+            put(&d, model_of(m, step->target_runs[k].seq->request)->number);
+            put(&d, step->target_runs[k].first);
+            put(&d, step->target_runs[k].count);
         }
     }
     put_pool(&d, &s->blocks.pool);
