@@ -413,7 +413,7 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
     for (int32_t i = 0; i < step->num_runs; i++) accept_drafts(s, step, &step->runs[i], samples);
     drop_draft_states(s, step);
     num_events = collect_samples(s, step, samples, num_events);
-    step->num_sampled = step->num_runs = step->num_target_runs = 0;
+    step->num_runs = step->num_target_runs = 0;
     check_states(s);
     scheduler_check_after(s);
     return num_events;
@@ -463,7 +463,7 @@ void scheduler_cancel(struct scheduler *s)
     }
     s->in_flight--;
     struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
-    step->num_sampled = step->num_runs = step->num_target_runs = 0;
+    step->num_runs = step->num_target_runs = 0;
     drop_draft_states(s, step);
     scheduler_check_after(s);
 }

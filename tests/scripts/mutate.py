@@ -145,12 +145,11 @@ MUTATIONS = [
     ("a cancelled decode's block is kept", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - 1 - seq->num_drafts;", "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - seq->num_drafts;"),
     ("a cancelled chunk is forgotten from its last token", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n", ""),
     ("a cancelled step stays in flight", SCHEDULER, "    s->in_flight--;\n    struct step *step = &s->steps", "    struct step *step = &s->steps"),
-    ("a cancelled step's samples stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n"),
-    ("a cancelled step's targets stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_runs = 0;\n"),
-    ("a cancelled step's runs stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_target_runs = 0;\n"),
+    ("a cancelled step's targets stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_runs = 0;\n"),
+    ("a cancelled step's runs stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_target_runs = 0;\n"),
     ("a request of a cancelled step goes on", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) && r != s->running.head) scheduler_end_request"),
     ("a request that is not in a cancelled step ends, too", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) || s->in_flight == 2) scheduler_end_request"),
-    ("the step before a cancelled one is taken for collected", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_sampled = step->num_runs = step->num_target_runs = 0;\n    s->steps[s->oldest].number += s->in_flight;\n"),
+    ("the step before a cancelled one is taken for collected", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n    s->steps[s->oldest].number += s->in_flight;\n"),
     # Runs
     ("a draft is accepted after one that is wrong", SCHEDULER, "drawn[accepted] == drafts[accepted]) accepted++;", "drawn[accepted] == drafts[accepted]) accepted++;\n    for (int32_t i = accepted + 1; i < count; i++) accepted += drawn[i] == drafts[i];"),
     ("the last draft of a run is never accepted", SCHEDULER, "while (accepted < count && drawn", "while (accepted < count - 1 && drawn"),
@@ -201,6 +200,7 @@ MUTATIONS = [
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
 ]
 
+WORLD_SOURCES = ["slot_device", "scheduler_world"]
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
                  "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
 UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
@@ -231,10 +231,10 @@ class Tree:
         self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lutf8proc", "-lm"]
         self.scheduler = {os.path.basename(p): self.compile(p) for p in glob.glob(folder + "/scheduler/*.c")}
         self.base = [self.compile(p) for p in glob.glob(folder + "/base/*.c")]
-        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES}
+        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in {*WORLD_SOURCES, *MODEL_SOURCES}}
         self.programs = {"test_scheduler_model": [support[name] for name in MODEL_SOURCES]}
         for test in UNIT_TESTS:
-            self.programs[test] = [support["slot_device"]]
+            self.programs[test] = [support[name] for name in WORLD_SOURCES]
         for test in self.programs:
             self.programs[test].append(self.compile(f"{folder}/tests/{test}.c"))
 
