@@ -30,6 +30,8 @@ static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
         {entries + 1, sizeof *b->query_start, &b->query_start},
         {entries, sizeof *b->seq_lens, &b->seq_lens},
         {entries, sizeof *b->state_indices, &b->state_indices},
+        {entries, sizeof *b->state_sources, &b->state_sources},
+        {entries, sizeof *b->state_slots, &b->state_slots},
         {groups * tokens, sizeof *b->slot_mapping, &b->slot_mapping},
         {states, sizeof *b->state_sources, &b->state_sources},
         {states, sizeof *b->state_slots, &b->state_slots},
