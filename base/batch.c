@@ -21,7 +21,7 @@ static int32_t max_deltas(const struct batch_limits *limits)
 static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
 {
     const size_t tokens = (size_t)b->limits.max_num_tokens, seqs = (size_t)b->limits.max_num_seqs;
-    const size_t entries = (size_t)batch_max_entries(&b->limits), states = b->limits.num_state_slots > 0 ? entries : 0;
+    const size_t entries = (size_t)batch_max_entries(&b->limits);
     const size_t groups = (size_t)b->limits.num_groups, deltas = (size_t)b->max_deltas;
     const struct array arrays[NUM_ARRAYS] = {
         {tokens, sizeof *b->token_ids, &b->token_ids},
@@ -33,8 +33,6 @@ static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
         {entries, sizeof *b->state_sources, &b->state_sources},
         {entries, sizeof *b->state_slots, &b->state_slots},
         {groups * tokens, sizeof *b->slot_mapping, &b->slot_mapping},
-        {states, sizeof *b->state_sources, &b->state_sources},
-        {states, sizeof *b->state_slots, &b->state_slots},
         {deltas, sizeof *b->deltas, &b->deltas},
         {entries, sizeof *b->logits_indices, &b->logits_indices},
         {entries, sizeof *b->sample_state_indices, &b->sample_state_indices},
@@ -70,7 +68,6 @@ enum status batch_init(struct batch *batch, const struct batch_limits *limits, s
     struct array arrays[NUM_ARRAYS];
     prepare(batch, limits, arrays);
     for (int i = 0; i < NUM_ARRAYS; i++) {
-        if (arrays[i].count == 0) continue;
         void *data = calloc(arrays[i].count, arrays[i].element_size);
         memcpy(arrays[i].pointer, &data, sizeof data);
         if (data) continue;
