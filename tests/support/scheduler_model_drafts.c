@@ -155,6 +155,7 @@ static enum status check_run(struct scheduler_model *m, struct model_request *r,
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d: draft %d is %d instead of %d", r->number,
                              index, i, m->device.resolved[run.first + 1 + i], d->tokens[i]);
     m->totals.device_runs += m->on_device;
+    m->totals.state_runs += m->config.limits.num_state_slots > 0;
     d->count = count;
     d->sample = sample;
     d->step = m->device.num_submitted - 1;
@@ -178,6 +179,7 @@ enum status model_check_drafts_give_way(const struct scheduler_model *m, const s
         return error_set(err, STATUS_INTERNAL, "a step waits for another, but %lld blocks are free and it takes %lld",
                          (long long)m->free_before, (long long)m->most_cost);
     if (schedule->result != SCHEDULE_BATCH || m->batch.num_tokens == m->config.limits.max_num_tokens) return STATUS_OK;
+    if (!model_has_ample_states(m)) return STATUS_OK;
     if (m->free_before < m->most_cost + m->most_cost_of_drafts || m->batch.num_drafts == m->num_given) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "a step has %d drafts of %d, but %lld blocks are free and it takes %lld",
                      m->batch.num_drafts, m->num_given, (long long)m->free_before,
