@@ -11,14 +11,15 @@
  *
  * A *boundary* is a number of tokens that ends a block of every KV cache group: a multiple of the largest block. A
  * *snapshot* is a slot that a prefix of the prefix cache holds, for the state after exactly this prefix, which ends at
- * a boundary. A prompt with states finds of a cached prefix no more than the deepest snapshot that has its blocks. Who
- * makes snapshots:
+ * a boundary. A prompt with states finds of a cached prefix no more than the deepest snapshot that has its blocks. Two
+ * make snapshots.
  *
- *     prompts     a chunk that ends where scheduler_choose.c cuts it. The slot is found from the next step on, because
- * a step reads and writes its slots side by side; until then the prefix is SNAPSHOT_PENDING decodes     a sequence
- * keeps its state after the last boundary that it has passed, beside its newest one. When it ends, or is preempted,
- * that becomes a snapshot. Its newest is not at a boundary, and may have a token too many, because a second step is in
- * flight
+ * A prompt: a chunk ends where scheduler_choose.c cuts it. The slot is found from the next step on, because a step
+ * reads and writes its slots side by side; until then the prefix is SNAPSHOT_PENDING.
+ *
+ * A decode: the sequence keeps its state after the last boundary that it has passed, beside its newest one. When it
+ * ends, or is preempted, that becomes a snapshot. Its newest is not at a boundary, and may have a token too many,
+ * because a second step is in flight.
  *
  * What a sequence needs comes first. A slot is taken from those that are free, then from the oldest snapshot that no
  * sequence reads, then from the boundaries that running sequences keep. Then state_pool_min_slots suffice: at the start

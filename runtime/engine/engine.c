@@ -34,6 +34,9 @@ struct job {
     struct trace_request trace;
 };
 
+/* Snapshots of a long prompt's states are so many tokens apart. */
+enum { STATE_INTERVAL = 8192 };
+
 struct engine {
     struct engine_options options;
     struct loaded_model *loaded;
@@ -75,6 +78,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         /* longrope: the rows of long sequences follow those of short ones (rope_table_rows) */
         .first_namespace_len = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
         .namespace_position_shift = e->loaded->limits.max_model_len,
+        .state_interval = STATE_INTERVAL,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG

@@ -7,6 +7,7 @@
 #include "model/kv_cache.h"
 #include "model/state_cache.h"
 #include "runtime/engine/loaded_draft.h"
+#include "scheduler/state_pool.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -143,7 +144,7 @@ struct speculation_limits memory_plan_speculation(const struct engine_options *o
 static int32_t choose_state_slots(const struct model_spec *spec, const struct batch_limits *limits)
 {
     if (state_cache_slot_bytes(spec) == 0) return 0;
-    return 3 * limits->max_num_seqs + limits->max_num_drafts + 1;
+    return state_pool_min_slots(limits) + limits->max_num_seqs;
 }
 
 static enum status choose_limits(const struct planner *w, struct error *err)

@@ -612,6 +612,21 @@ def save(folder, family, model, layout, shard_size):
         llama_names.rename(folder, family)
     if family == "qwen3_vl_moe":
         transpose_experts(folder)
+    if family == "qwen3_5_moe":
+        stack_experts(folder)
+
+
+def stack_experts(folder):
+    """As they are published; transformers 5 saves each expert's, and reads both."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for module in {name.split(".experts.")[0] + ".experts" for name in tensors if ".experts." in name}:
+        count = len([name for name in tensors if name.startswith(module) and name.endswith(".down_proj.weight")])
+        part = lambda name: torch.stack([tensors.pop(f"{module}.{i}.{name}.weight") for i in range(count)])
+        gate, up, down = part("gate_proj"), part("up_proj"), part("down_proj")
+        tensors[f"{module}.gate_up_proj"] = torch.cat([gate, up], dim=1).contiguous()
+        tensors[f"{module}.down_proj"] = down.contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def transpose_experts(folder):
