@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -303,6 +304,31 @@ static void test_ends_with_two_steps_in_flight(void **state)
         }
 }
 
+/* The step that computes a boundary is cancelled: what was said up to the boundary before it is found. */
+static void test_a_cancelled_step_leaves_the_boundary_before(void **state)
+{
+    (void)state;
+    for (int32_t depth = 1; depth <= 2; depth++) {
+        struct world w;
+        int32_t text[100];
+        fill(text, 37, 1);
+        world_open(&w, config_of(2, 6));
+        struct request *r = add(&w, text, 37, 1, -1);
+        struct sequence *seq = &r->sequences[0];
+        while (seq->num_computed < 64) go_on(&w, depth);
+        scheduler_cancel(w.scheduler);
+        slot_device_cancel(&w.device, &w.batch, 0);
+        while (scheduler_in_flight(w.scheduler) > 0) world_collect(&w);
+        memcpy(text, seq->tokens, (size_t)seq->num_tokens * sizeof *text);
+        const int32_t known = seq->num_tokens;
+        take_finished(&w);
+        fill(text + known, 20, 2);
+        add(&w, text, known + 20, 1, 1);
+        assert_int_equal(run_out(&w, depth), known + 20 - 48);
+        close_world(&w);
+    }
+}
+
 /* A preempted request is never swapped, and goes on from the last boundary that it had passed. */
 static void test_a_preempted_request_goes_on_from_a_snapshot(void **state)
 {
@@ -356,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_a_long_prompt_has_a_snapshot_every_interval),
         cmocka_unit_test(test_n_answers_go_on_from_one_state),
         cmocka_unit_test(test_ends_with_two_steps_in_flight),
+        cmocka_unit_test(test_a_cancelled_step_leaves_the_boundary_before),
         cmocka_unit_test(test_a_preempted_request_goes_on_from_a_snapshot),
         cmocka_unit_test(test_too_few_slots_are_refused),
     };
