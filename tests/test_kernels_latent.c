@@ -326,6 +326,23 @@ static void mixed_batches(void **state)
     }
 }
 
+/* The padding of a captured graph, behind decodes of long contexts. */
+static void padding(void **state)
+{
+    for (int i = 0; i < 3; i++) {
+        const struct latent_case c = {.num_seqs = 6,
+                                      .query_lens = {1, 1, 0, 1, 0, 0},
+                                      .seq_lens = {700, 1030, 0, 0, 0, 0},
+                                      .num_heads = 3,
+                                      .rank = 64,
+                                      .rope = 16,
+                                      .block_size = block_sizes[i],
+                                      .dtype = types[i],
+                                      .cache_dtype = types[i]};
+        check_case(*state, &c);
+    }
+}
+
 static void prefills(void **state)
 {
     for (int i = 0; i < 6; i++) {
@@ -691,15 +708,11 @@ static void threads_do_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decodes),
-        cmocka_unit_test(mixed_batches),
-        cmocka_unit_test(prefills),
-        cmocka_unit_test(cache_types),
-        cmocka_unit_test(survives_large_scores),
-        cmocka_unit_test(caches),
-        cmocka_unit_test(heads_linears),
-        cmocka_unit_test(absorbed_form),
-        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(decodes),       cmocka_unit_test(mixed_batches),
+        cmocka_unit_test(padding),       cmocka_unit_test(prefills),
+        cmocka_unit_test(cache_types),   cmocka_unit_test(survives_large_scores),
+        cmocka_unit_test(caches),        cmocka_unit_test(heads_linears),
+        cmocka_unit_test(absorbed_form), cmocka_unit_test(threads_do_not_matter),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

@@ -162,11 +162,9 @@ static void slice_entry(struct slice *slice, int64_t i)
 {
     const struct state_batch *batch = &slice->args->batch;
     float *state = batch->slots[i] == STATE_SLOT_NONE ? slice->own : state_of(slice, batch->slots[i]);
-    const size_t bytes = sizeof(float) * (size_t)slice->num_rows * (size_t)slice->args->params->k_size;
     const int64_t end = batch->query_start[i + 1];
     for (int64_t t = batch->query_start[i]; t < end; t += TOKENS)
         slice_tokens(slice, t, (int)min_i64(TOKENS, end - t), state);
-    if (batch->slots[i] != STATE_SLOT_NONE && slice->source != state) memcpy(state, slice->source, bytes);
 }
 
 struct slices {
