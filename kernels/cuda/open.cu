@@ -77,6 +77,9 @@ static void fill_table(struct backend *b)
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
+    b->short_conv = cuda_short_conv;
+    b->recurrence = cuda_recurrence;
+    b->gated_norm = cuda_gated_norm;
     b->act_and_mul = cuda_act_and_mul;
     b->activate = cuda_activate;
     b->clip = cuda_clip;

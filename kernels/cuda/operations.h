@@ -67,6 +67,11 @@ paged_attention_function cuda_paged_attention_v2;
 paged_attention_function cuda_paged_attention_prefill;
 decode_attention_function cuda_decode_attention;
 
+/* recurrence/ */
+short_conv_function cuda_short_conv;
+recurrence_function cuda_recurrence;
+gated_norm_function cuda_gated_norm;
+
 /* matmul/linear.cu; matmul/linear_mixed.cu: any types and any shape, slowly */
 linear_function cuda_linear;
 linear_function cuda_linear_mixed;
