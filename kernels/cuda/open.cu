@@ -102,6 +102,7 @@ static void fill_table(struct backend *b)
     b->experts_gate_up = cuda_experts_gate_up;
     b->experts_down = cuda_experts_down;
     b->decode_attention = cuda_decode_attention;
+    b->decode_recurrence = cuda_decode_recurrence;
     b->destroy = destroy;
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/recurrence/gated_norm.cuh"
 #include "kernels/cuda/warp.cuh"
 
 enum { THREADS = 256, WARP_MAX = 1024 }; /* WARP_MAX: elements of a group that a warp computes */
@@ -25,12 +26,6 @@ static __device__ __forceinline__ gated_group<T, N> group_of(const struct gated_
             args.gain_size == args.size ? (int32_t)first / N : 0};
 }
 
-static __device__ __forceinline__ float gate_factor(const struct gated_norm_args &args, float gate)
-{
-    const float sigmoid = 1 / (1 + expf(-gate));
-    return args.sigmoid ? sigmoid : gate * sigmoid;
-}
-
 /* What the norm is of. */
 template <class T, int N>
 static __device__ __forceinline__ void load_group_piece(float (&out)[N], const gated_group<T, N> &group,
@@ -41,7 +36,7 @@ static __device__ __forceinline__ void load_group_piece(float (&out)[N], const g
 #pragma unroll
     for (int j = 0; j < N; j++) {
         out[j] = to_float(x.values[j]);
-        if (args.gate_first) out[j] *= gate_factor(args, to_float(gate.values[j]));
+        if (args.gate_first) out[j] *= gate_factor<T>(args, to_float(gate.values[j]));
     }
 }
 
@@ -83,7 +78,8 @@ static __global__ void __launch_bounds__(THREADS) gated_norm_kernel(const __grid
         if (args.gain) norm_group_piece(x, group, args, factor, i);
 #pragma unroll
         for (int j = 0; j < N; j++)
-            out.values[j] = from_float<T>(args.gate_first ? x[j] : x[j] * gate_factor(args, to_float(gate.values[j])));
+            out.values[j] =
+                from_float<T>(args.gate_first ? x[j] : x[j] * gate_factor<T>(args, to_float(gate.values[j])));
         group.out[i] = out;
     }
 }

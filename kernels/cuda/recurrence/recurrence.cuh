@@ -196,11 +196,7 @@ template <int LANES, int ROWS> struct state_rows {
 /* Calls f with the lanes of a row of k_size elements, as a constant. */
 template <class Function> static inline void recurrence_lanes(int32_t k_size, Function f)
 {
-    if (k_size <= RECUR_ELEMENTS)
-        f(std::integral_constant<int, 1>());
-    else if (k_size <= 2 * RECUR_ELEMENTS)
-        f(std::integral_constant<int, 2>());
-    else if (k_size <= 4 * RECUR_ELEMENTS)
+    if (k_size <= 4 * RECUR_ELEMENTS)
         f(std::integral_constant<int, 4>());
     else if (k_size <= 8 * RECUR_ELEMENTS)
         f(std::integral_constant<int, 8>());

@@ -34,9 +34,9 @@ static __device__ __forceinline__ conv_inputs<T, N> load_conv_inputs(const struc
     return in;
 }
 
-static __device__ __forceinline__ float silu(float x)
+template <class T> static __device__ __forceinline__ float silu(float x)
 {
-    return x / (1 + expf(-x));
+    return x / (1 + exponential<T>(-x));
 }
 
 /* Channels `first` .. first + N - 1. WIDTH is the width, or CONV_ANY_WIDTH: then the oldest weights and tokens of the
@@ -112,7 +112,7 @@ template <class T, int N, int WIDTH> struct conv_channels {
             for (int j = 0; j < WIDTH - 1; j++) y += weights[c][j] * window[c][j];
             y += weights[c][WIDTH - 1] * u;
             push(c, u);
-            out[c] = args.silu ? silu(y) : y;
+            out[c] = args.silu ? silu<T>(y) : y;
         }
     }
 
