@@ -51,12 +51,14 @@ static bool same_order(const struct weight *a, const struct weight *b)
     return memcmp(a->input_order, b->input_order, (size_t)order_bytes(a)) == 0;
 }
 
-/* Two parts of a projection have one scheme and one order of input features, and begin with a row of scales. */
+/* Two parts of a projection have one scheme and one order of input features, and what is behind a part begins with a
+ * row of scales. */
 static bool can_merge(const struct model_weights *host, const struct tensor *first, const struct tensor *t)
 {
     const struct weight *a = model_weights_matrix(host, first), *b = model_weights_matrix(host, t);
     if (!weight_scheme_equal(&first->scheme, &t->scheme) || !same_order(a, b)) return false;
-    return !weight_is_quantized(b) || (a->scale_dtype == b->scale_dtype && b->out_features % b->scale_rows == 0);
+    if (!weight_is_quantized(b)) return true;
+    return a->scale_dtype == b->scale_dtype && (t->part == t->num_parts - 1 || b->out_features % b->scale_rows == 0);
 }
 
 /* A projection is merged unless one of its parts cannot be merged with the first. */

@@ -5,9 +5,10 @@
 bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_scheme *b)
 {
     return a->storage == b->storage && a->is_quantized == b->is_quantized && a->quantize == b->quantize &&
-           a->format == b->format && a->group_size == b->group_size && a->blocks == b->blocks &&
-           a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros && a->zeros_less_one == b->zeros_less_one &&
-           a->ordered == b->ordered && a->quantize_x == b->quantize_x && a->scale_dtype == b->scale_dtype;
+           a->dequantize == b->dequantize && a->format == b->format && a->group_size == b->group_size &&
+           a->blocks == b->blocks && a->per_tensor == b->per_tensor && a->has_zeros == b->has_zeros &&
+           a->zeros_less_one == b->zeros_less_one && a->ordered == b->ordered && a->quantize_x == b->quantize_x &&
+           a->scale_dtype == b->scale_dtype;
 }
 
 float attention_alibi_slope(const struct attention_spec *a, int32_t head)

@@ -82,7 +82,8 @@ enum weight_storage {
 /* How a matrix is stored, and what format it gets in memory. */
 struct weight_scheme {
     enum weight_storage storage;
-    bool is_quantized;         /* in memory; false: floats, and the rest is not used */
+    bool is_quantized;         /* in memory; false: floats, and the rest is not used but with `dequantize` */
+    bool dequantize;           /* the file has it as the rest says, but memory float32 */
     bool quantize;             /* the file has floats (STORED_ROWS), which are quantized while they are loaded */
     enum weight_format format; /* in memory: FP8, INT8, INT4 or MXFP4 */
     int32_t group_size;        /* input features that share a scale; 0: all */

@@ -85,6 +85,12 @@ static inline bool tensor_may_be_quantized(const struct tensor *t)
            t->role != TENSOR_POSITION_EMBEDDING && t->role != TENSOR_LATENT_KV_B;
 }
 
+/* Whether it is a matrix that files may have quantized, and memory has as floats. */
+static inline bool tensor_is_dequantized(const struct tensor *t)
+{
+    return t->kind == TENSOR_MATRIX && t->role == TENSOR_LATENT_KV_B;
+}
+
 int64_t tensor_elements(const struct tensor *t);
 
 struct tensor_name {

@@ -173,7 +173,8 @@ struct weight *model_weights_matrix(const struct model_weights *w, const struct 
 
 int64_t model_weights_tensor_bytes(const struct tensor *t, const struct weight *w)
 {
-    return weight_bytes(w) + (t->scheme.has_zeros && !w->zeros ? w->out_features * weight_groups(w) : 0);
+    return weight_bytes(w) +
+           (t->scheme.has_zeros && weight_is_quantized(w) && !w->zeros ? w->out_features * weight_groups(w) : 0);
 }
 
 void model_weights_set(struct model_weights *w, const struct tensor *t, const struct weight *from)

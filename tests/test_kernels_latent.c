@@ -482,6 +482,19 @@ static void gather_heads(const struct heads_case *c, const struct heads_linear_a
     free(rows);
 }
 
+/* What lies behind the input features of each head is behind its output features now; then that is poison again. */
+static void check_copied(const struct heads_linear_args *args, const struct tensor *x, struct tensor *out)
+{
+    const int64_t size = dtype_size(args->dtype);
+    for (int64_t t = 0; t < args->num_tokens; t++)
+        for (int64_t h = 0; h < args->num_heads; h++) {
+            const int64_t from = t * args->x_stride + h * args->x_head_stride + args->in_features;
+            const int64_t to = t * args->out_stride + h * args->out_head_stride + args->out_features;
+            assert_memory_equal(out->host + to * size, x->host + from * size, args->num_copied * size);
+            memset(out->host + to * size, 0xff, (size_t)(args->num_copied * size));
+        }
+}
+
 static void check_heads(const struct test_backend *tb, const struct heads_case *c)
 {
     char what[160];
@@ -498,6 +511,8 @@ static void check_heads(const struct test_backend *tb, const struct heads_case *
     if (c->head_major) {
         args.x_stride = c->in_features, args.x_head_stride = (int64_t)c->num_tokens * c->in_features;
         args.out_stride = c->out_features, args.out_head_stride = (int64_t)c->num_tokens * c->out_features;
+    } else if (c->transposed) {
+        args.num_copied = 16;
     }
     const int64_t count = (int64_t)c->num_tokens * c->num_heads * c->out_features;
     const int64_t out_size = c->head_major ? count : c->num_tokens * args.out_stride;
@@ -510,6 +525,7 @@ static void check_heads(const struct test_backend *tb, const struct heads_case *
     expect_heads(c, expected, &args, &x, &weight);
     tb->b->heads_linear(tb->b, &args);
     tensor_download(&out);
+    check_copied(&args, &x, &out);
     gather_heads(c, &args, &out);
     snprintf(what, sizeof what, "heads_linear: %d tokens, %d heads, %d to %d%s, %s, weights %s", c->num_tokens,
              c->num_heads, c->in_features, c->out_features, c->transposed ? " transposed" : "", dtype_name(c->dtype),

@@ -441,6 +441,21 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
     return STATUS_OK;
 }
 
+/* As a matrix that stays quantized is found, but all of it is read by rows. */
+static enum status find_dequantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
+{
+    struct tensor quantized = *t;
+    quantized.scheme.is_quantized = true;
+    s->stored = malloc(sizeof *s->stored);
+    if (!s->stored) return out_of_memory(f);
+    *s->stored = *s;
+    s->stored->stored = NULL;
+    s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
+    s->stored->weight = weight_of_tensor(&quantized, DTYPE_FLOAT32);
+    const enum status status = check_sizes(f, &quantized, s->stored);
+    return status == STATUS_OK ? find_quantized(f, &quantized, s->stored) : status;
+}
+
 enum status weight_source_find(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     *s = (struct weight_source){.scheme = &t->scheme,
@@ -451,6 +466,7 @@ enum status weight_source_find(const struct finder *f, const struct tensor *t, s
                                 .step = t->step,
                                 .transposed = t->transposed && t->kind == TENSOR_MATRIX,
                                 .one_scale = -1};
+    if (t->scheme.dequantize) return find_dequantized(f, t, s);
     if (!t->scheme.is_quantized) return find_floats(f, t, s);
     s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
     enum status status = check_sizes(f, t, s);

@@ -67,6 +67,7 @@ enum status weight_source_read_rows(const struct weight_source *s, const struct 
 enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
                                       struct error *err)
 {
+    if (s->stored) return weight_source_dequantize(s, first, count, out, err);
     const int64_t bytes = s->weight.in_features * s->data->type->bytes;
     enum status status = STATUS_OK;
     if (!s->transposed) return weight_source_read_rows(s, s->data, first, count, bytes, out, err);

@@ -27,6 +27,8 @@ const struct storage storages[] = {
 
 void weight_source_close(struct weight_source *s)
 {
+    if (s->stored) weight_source_close(s->stored);
+    free(s->stored);
     free(s->owned);
 }
 
@@ -285,10 +287,16 @@ static enum status quantize_band(const struct weight_source *s, int64_t first, i
 enum status weight_source_read(const struct weight_source *s, int64_t first, int64_t count,
                                const struct weight_rows *out, struct error *err)
 {
+    if (s->scheme->quantize) return quantize_band(s, first, count, out, err);
+    if (!s->scheme->is_quantized) return weight_source_read_floats(s, first, count, out->at[WEIGHT_DATA], err);
+    return weight_source_read_quantized(s, first, count, out, err);
+}
+
+enum status weight_source_read_quantized(const struct weight_source *s, int64_t first, int64_t count,
+                                         const struct weight_rows *out, struct error *err)
+{
     void *const *to = out->at;
     enum status status = STATUS_OK;
-    if (s->scheme->quantize) return quantize_band(s, first, count, out, err);
-    if (!s->scheme->is_quantized) return weight_source_read_floats(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_DATA]) status = read_data(s, first, count, to[WEIGHT_DATA], err);
     if (to[WEIGHT_SCALES] && status == STATUS_OK) status = read_scales(s, first, count, to[WEIGHT_SCALES], err);
     if (to[WEIGHT_ZEROS] && status == STATUS_OK) status = read_zeros(s, first, count, to[WEIGHT_ZEROS], err);

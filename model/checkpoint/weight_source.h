@@ -4,7 +4,8 @@
  * A scheme says how a matrix is stored (enum weight_storage), and a table how that storage lies in a file: names,
  * shapes and words. Each part of a weight (data, scales, zeros) either lies in a file as struct weight wants it, and
  * can be used or copied from there, or is read by rows, which converts it. Floats that are quantized while they are
- * loaded are read by rows, too, and so are floats whose rows the file has in several runs or as columns.
+ * loaded are read by rows, too, and so are floats whose rows the file has in several runs or as columns, and those that
+ * the file has quantized.
  */
 #ifndef QUIRE_MODEL_CHECKPOINT_WEIGHT_SOURCE_H
 #define QUIRE_MODEL_CHECKPOINT_WEIGHT_SOURCE_H
@@ -40,7 +41,8 @@ struct weight_source {
     int64_t first_row, run, step;                      /* of the stored tensors, as in struct tensor */
     bool transposed;   /* floats lie as [in_features, rows], of all experts as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
-    void *owned;       /* the weight's input_order, or a vector that was copied or made; NULL: there is none */
+    struct weight_source *stored; /* floats that the file has quantized: the matrix as it has it; NULL: others */
+    void *owned; /* the weight's input_order, or a vector that was copied or made; NULL: there is none */
 };
 
 /* ---- finding ---- */
@@ -75,6 +77,13 @@ int64_t weight_source_band(const struct weight_source *s);
 enum status weight_source_read(const struct weight_source *s, int64_t first, int64_t count,
                                const struct weight_rows *out, struct error *err);
 
+/* The same of a matrix that is quantized, and not quantized now, whatever the scheme says of memory. */
+enum status weight_source_read_quantized(const struct weight_source *s, int64_t first, int64_t count,
+                                         const struct weight_rows *out, struct error *err);
+/* Reads rows [first, first + count) of floats that the file has quantized; both are as in weight_source_read. */
+enum status weight_source_dequantize(const struct weight_source *s, int64_t first, int64_t count, float *out,
+                                     struct error *err);
+
 /* Reads rows [first, first + count) of s, of `bytes` each in the stored tensor *t, which is not transposed. Any thread.
  * IO: the file cannot be read. */
 enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,
@@ -82,7 +91,8 @@ enum status weight_source_read_rows(const struct weight_source *s, const struct 
 
 /* How a matrix is quantized while it is loaded, into what `out` points to; the caller sets `rows` and `num_rows`. */
 struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out);
-/* Reads rows [first, first + count) of its floats, as they are stored. Any thread. IO: the file cannot be read. */
+/* Reads rows [first, first + count) of its floats, as they are stored, or dequantized. Any thread. IO: the file cannot
+ * be read. */
 enum status weight_source_read_floats(const struct weight_source *s, int64_t first, int64_t count, void *out,
                                       struct error *err);
 

@@ -180,11 +180,21 @@ static void name_experts(struct quantization_reader *q, const struct module *m)
     names->expert_down = tensor_names_llama.expert_down;
 }
 
+/* The scheme of a matrix that memory has as floats. */
+static void dequantize(struct quantization_reader *q, struct module *m)
+{
+    struct weight_scheme scheme = q->spec->schemes[m->scheme];
+    scheme.is_quantized = scheme.quantize_x = false;
+    scheme.dequantize = true;
+    m->scheme = quantization_add(q, &scheme);
+}
+
 static void store_schemes(struct quantization_reader *q)
 {
     for (int32_t i = 0; i < q->num_modules; i++) {
-        const struct module *m = &q->modules[i];
+        struct module *m = &q->modules[i];
         if (m->scheme != 0) check_shape(q, m);
+        if (m->scheme != 0 && tensor_is_dequantized(m->tensor)) dequantize(q, m);
         if (m->tensor->num_experts > 0) check_expert(q, m);
         name_experts(q, m);
         if (m->tensor->role == TENSOR_LM_HEAD)
@@ -204,7 +214,7 @@ static enum status list_modules(struct quantization_reader *q, struct error *err
     if (!q->modules) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
     for (int32_t i = 0; i < q->table.count; i++) {
         const struct tensor *t = &q->table.tensors[i];
-        if (!tensor_may_be_quantized(t)) continue;
+        if (!tensor_may_be_quantized(t) && !tensor_is_dequantized(t)) continue;
         struct module *m = &q->modules[q->num_modules++];
         m->tensor = t;
         m->name = tensor_name_ending(t, "");

@@ -43,7 +43,7 @@ struct quantization_words quantization_words(const struct model_spec *spec)
     for (int32_t i = 0; i < spec->num_layers; i++)
         for (int role = 0; role < NUM_TENSOR_ROLES; role++) used[spec->layers[i].schemes[role]] = true;
     for (int32_t i = 1; i < spec->num_schemes; i++) {
-        if (!used[i]) continue;
+        if (!used[i] || spec->schemes[i].dequantize) continue;
         append(&words, words.text[0] ? "; " : "");
         append(&words, weight_scheme_words(&spec->schemes[i]).text);
     }
