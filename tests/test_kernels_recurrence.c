@@ -783,13 +783,190 @@ static void gated_norms(void **state)
         }
 }
 
+/* ---- decode_recurrence ---- */
+
+struct fused_case {
+    struct recurrence_case recurrence;
+    bool value_first;              /* the channels are v, k, q */
+    int32_t group_size, gain_size; /* of the norm; gain_size 0: none */
+    bool gate_first, sigmoid, round_norm;
+};
+
+/* The operands of decode_recurrence, and those of what is computed again by the operations that it replaces. */
+struct fused_fixture {
+    const struct fused_case *c;
+    struct batch_on conv, matrix; /* the states of both */
+    struct recurrence_fixture recurrence;
+    struct tensor rows, weight, bias, gain, mixed, out;
+    int64_t stride, k_columns, v_columns, channels;
+};
+
+static void fused_make(struct fused_fixture *f, const struct fused_case *c, const struct test_backend *tb,
+                       const struct layout *layout)
+{
+    const struct recurrence_case *r = &c->recurrence;
+    *f = (struct fused_fixture){.c = c};
+    f->k_columns = (int64_t)r->num_k_heads * r->k_size, f->v_columns = (int64_t)r->num_v_heads * r->v_size;
+    f->channels = 2 * f->k_columns + f->v_columns;
+    f->stride = f->channels + f->v_columns + 16;
+    batch_make(&f->conv, tb, layout, f->channels * 3, r->dtype);
+    recurrence_make(&f->recurrence, r, tb, layout);
+    const int64_t tokens = f->conv.args.num_tokens;
+    f->rows = random_rows(tb, r->dtype, tokens, f->channels + f->v_columns, f->stride, 2);
+    f->weight = tensor_random(tb->b, r->dtype, f->channels * 4, 1, tb->random);
+    f->bias = tensor_random(tb->b, r->dtype, f->channels, 1, tb->random);
+    f->gain = tensor_random(tb->b, DTYPE_FLOAT32, f->v_columns, 1, tb->random);
+    f->mixed = tensor_poison(tb->b, r->dtype, tokens * f->channels);
+    f->out = tensor_poison(tb->b, r->dtype, tokens * f->v_columns);
+}
+
+static struct decode_recurrence_args fused_arguments(struct fused_fixture *f)
+{
+    const struct fused_case *c = f->c;
+    const struct recurrence_case *r = &c->recurrence;
+    struct decode_recurrence_args args = {.recurrence = recurrence_arguments(&f->recurrence, &f->out, 0)};
+    args.conv = (struct short_conv_args){.out = f->mixed.data,
+                                         .x = f->rows.data,
+                                         .x_stride = f->stride,
+                                         .weight = f->weight.data,
+                                         .bias = r->skip ? f->bias.data : NULL,
+                                         .weight_dtype = r->dtype,
+                                         .silu = true,
+                                         .channels = (int32_t)f->channels,
+                                         .width = 4,
+                                         .states = f->conv.states.data,
+                                         .state_stride = f->conv.stride,
+                                         .batch = f->conv.args,
+                                         .dtype = r->dtype};
+    args.recurrence.k = at(&f->mixed, c->value_first ? f->v_columns : f->k_columns);
+    args.recurrence.q = at(&f->mixed, c->value_first ? f->v_columns + f->k_columns : 0);
+    args.recurrence.v = at(&f->mixed, c->value_first ? 0 : 2 * f->k_columns);
+    args.recurrence.qkv_stride = f->channels;
+    args.norm = (struct gated_norm_args){.out = f->out.data,
+                                         .x = f->out.data,
+                                         .gate = at(&f->rows, f->channels),
+                                         .gate_stride = f->stride,
+                                         .gain = c->gain_size ? f->gain.data : NULL,
+                                         .gain_dtype = DTYPE_FLOAT32,
+                                         .gain_size = c->gain_size,
+                                         .group_size = c->group_size,
+                                         .eps = 1e-5f,
+                                         .gate_first = c->gate_first,
+                                         .sigmoid = c->sigmoid,
+                                         .round_norm = c->round_norm,
+                                         .num_tokens = f->conv.args.num_tokens,
+                                         .size = (int32_t)f->v_columns,
+                                         .dtype = r->dtype};
+    return args;
+}
+
+/* What two runs left in a tensor, `other` and its host's copy: NaN in the same places, and the same numbers. */
+static void check_same(const struct test_backend *tb, const char *what, const struct tensor *t, const uint8_t *other,
+                       double tolerance)
+{
+    struct tensor view = *t;
+    double difference = 0, norm = 0;
+    view.host = (uint8_t *)(uintptr_t)other;
+    for (int64_t i = 0; i < t->count; i++) {
+        const double x = tensor_get(t, i), y = tensor_get(&view, i);
+        if (isnan(x) && isnan(y)) continue;
+        difference += (x - y) * (x - y), norm += y * y;
+    }
+    if (!(sqrt(difference) <= tolerance * sqrt(norm)))
+        fail_msg("%s: %s: the relative difference is %g", tb->name, what, sqrt(difference / norm));
+}
+
+static uint8_t *copy_of_host(const struct tensor *t)
+{
+    uint8_t *copy = malloc((size_t)t->bytes + 1);
+    memcpy(copy, t->host, (size_t)t->bytes);
+    return copy;
+}
+
+static void check_fused(struct test_backend *tb, const struct fused_case *c, const struct layout *layout)
+{
+    struct fused_fixture f;
+    char what[200], whole[240];
+    const enum dtype dtype = c->recurrence.dtype;
+    fused_make(&f, c, tb, layout);
+    describe(what, sizeof what, &c->recurrence, layout->name);
+    struct decode_recurrence_args args = fused_arguments(&f);
+    struct tensor *results[] = {&f.conv.states, &f.recurrence.batch.states, &f.out};
+    uint8_t *fused[3];
+    for (int i = 0; i < 3; i++) fused[i] = copy_of_host(results[i]); /* what they hold before */
+    if (!tb->b->decode_recurrence(tb->b, &args)) fail_msg("%s: decode_recurrence does not take %s", tb->name, what);
+    for (int i = 0; i < 3; i++) {
+        uint8_t *before = fused[i];
+        tensor_download(results[i]);
+        fused[i] = copy_of_host(results[i]);
+        memcpy(results[i]->host, before, (size_t)results[i]->bytes);
+        tensor_upload(results[i]);
+        free(before);
+    }
+    tb->b->short_conv(tb->b, &args.conv);
+    tb->b->recurrence(tb->b, &args.recurrence);
+    tb->b->gated_norm(tb->b, &args.norm);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"states of the convolution", "states", "results"};
+        tensor_download(results[i]);
+        snprintf(whole, sizeof whole, "decode_recurrence: %s: %s", names[i], what);
+        check_same(tb, whole, results[i], fused[i], dtype == DTYPE_FLOAT32 || i < 2 ? 1e-5 : 1e-2);
+        free(fused[i]);
+    }
+    batch_free_on(&f.conv);
+    recurrence_free(&f.recurrence);
+    tensor_free(&f.rows), tensor_free(&f.weight), tensor_free(&f.bias), tensor_free(&f.gain);
+    tensor_free(&f.mixed), tensor_free(&f.out);
+}
+
+/* A backend that has the fused operation takes these shapes. */
+static void decode_recurrences(void **state)
+{
+    struct kernel_test *test = *state;
+    static const struct fused_case cases[] = {
+        {{RECURRENCE_DELTA, 2, 4, 128, 128, .norm_qk = true}, false, 128, 128, .round_norm = true},
+        {{RECURRENCE_DELTA_CHANNELS, 3, 3, 128, 128, .norm_qk = true}, false, 128, 128, .sigmoid = true},
+        {{RECURRENCE_SSD, 1, 6, 128, 64, .skip = true}, true, 384, 384, .gate_first = true},
+        {{RECURRENCE_SSD, 2, 6, 128, 64, .skip = true}, true, 64, 384, .gate_first = true},
+        {{RECURRENCE_SSD, 1, 3, 256, 64, .skip = true}, true, 192, 0},
+        {{RECURRENCE_FIXED, 4, 4, 128, 128}, false, 128, 128, .sigmoid = true},
+        {{RECURRENCE_DELTA, 2, 2, 64, 128, .norm_qk = true}, false, 128, 128},
+        {{RECURRENCE_DELTA, 1, 4, 48, 32, .norm_qk = true}, false, 32, 128},
+    };
+    static const int decodes[] = {0, 2, 3, 4};
+    const struct workspace_query query = {.max_num_tokens = 64,
+                                          .max_num_seqs = MAX_ENTRIES,
+                                          .max_model_len = 64,
+                                          .num_heads = 4,
+                                          .head_size = 128,
+                                          .block_size = 16,
+                                          .max_in_features = 128,
+                                          .vocab_size = 128};
+    for (int b = 0; b < test->num_backends; b++) {
+        struct test_backend *tb = &test->backends[b];
+        if (!tb->b->decode_recurrence) continue;
+        use_workspace(tb, &query);
+        for (int i = 0; i < 96; i++) {
+            struct fused_case c = cases[i % 8];
+            c.recurrence.dtype = types[i / 8 % 3];
+            check_fused(tb, &c, &layouts[decodes[i / 24]]);
+        }
+        check_workspace(tb);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_convs), cmocka_unit_test(short_convs_of_models),
-        cmocka_unit_test(recurrences), cmocka_unit_test(recurrences_of_models),
-        cmocka_unit_test(many_heads),  cmocka_unit_test(chunks),
-        cmocka_unit_test(gated_norms), cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(short_convs),
+        cmocka_unit_test(short_convs_of_models),
+        cmocka_unit_test(recurrences),
+        cmocka_unit_test(recurrences_of_models),
+        cmocka_unit_test(many_heads),
+        cmocka_unit_test(chunks),
+        cmocka_unit_test(gated_norms),
+        cmocka_unit_test(decode_recurrences),
+        cmocka_unit_test(threads_do_not_matter),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
