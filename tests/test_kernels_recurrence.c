@@ -913,8 +913,8 @@ static void check_fused(struct test_backend *tb, const struct fused_case *c, con
         check_same(tb, whole, results[i], fused[i], dtype == DTYPE_FLOAT32 || i < 2 ? 1e-5 : 1e-2);
         free(fused[i]);
     }
-    batch_free_on(&f.conv);
-    recurrence_free(&f.recurrence);
+    batch_free_on(&f.conv, false);
+    recurrence_free(&f.recurrence, false);
     tensor_free(&f.rows), tensor_free(&f.weight), tensor_free(&f.bias), tensor_free(&f.gain);
     tensor_free(&f.mixed), tensor_free(&f.out);
 }
