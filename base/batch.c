@@ -10,7 +10,7 @@ struct array {
     size_t count, element_size;
     void *pointer; /* the address of the field */
 };
-enum { NUM_ARRAYS = 17 };
+enum { NUM_ARRAYS = 19 };
 
 static int32_t max_deltas(const struct batch_limits *limits)
 {
@@ -30,6 +30,8 @@ static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
         {entries + 1, sizeof *b->query_start, &b->query_start},
         {entries, sizeof *b->seq_lens, &b->seq_lens},
         {entries, sizeof *b->state_indices, &b->state_indices},
+        {entries, sizeof *b->state_sources, &b->state_sources},
+        {entries, sizeof *b->state_slots, &b->state_slots},
         {groups * tokens, sizeof *b->slot_mapping, &b->slot_mapping},
         {deltas, sizeof *b->deltas, &b->deltas},
         {entries, sizeof *b->logits_indices, &b->logits_indices},

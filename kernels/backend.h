@@ -342,7 +342,7 @@ struct linear_args {
     struct row_segments segments; /* without quantized_x */
 };
 
-enum { LINEAR_MAX_PARTS = 4 }; /* matmuls of the same x at a time: q, k, v and an output gate */
+enum { LINEAR_MAX_PARTS = 6 }; /* matmuls of the same x at a time: q, k, v, a gate, and a and b of a recurrence */
 
 /* out = linear(rms_norm(x)). */
 struct norm_linear_args {
@@ -705,7 +705,7 @@ struct sample_args {
 
 enum memory_kind { MEMORY_DEVICE, MEMORY_HOST_PINNED };
 
-#define COPY_MAX_SEGMENTS 16
+#define COPY_MAX_SEGMENTS 20
 struct copy_segment {
     void *destination;
     const void *source;

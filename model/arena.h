@@ -12,6 +12,7 @@ enum memory_purpose {
     PURPOSE_ACTIVATIONS,
     PURPOSE_WORKSPACE,
     PURPOSE_STATE,
+    PURPOSE_STATE_SLOTS,
     PURPOSE_HOST_STAGING, /* this and the next are pinned host memory */
     PURPOSE_HOST_WEIGHTS, /* which the device reads there */
     PURPOSE_SWAP_SPACE,

@@ -48,10 +48,11 @@ static bool keeps_all(const struct decoder *d, const struct step_shape *shape)
 static const void *keep_sampled(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
-    const struct attention_spec *last = &d->spec->layers[d->spec->num_layers - 1].attention;
+    const struct layer_spec *last = &d->spec->layers[d->spec->num_layers - 1];
+    const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
-    layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)attention_out_size(last));
+    if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)size);
     layer_gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
@@ -139,6 +140,24 @@ static void finish(struct residual_stream *s, const struct step_shape *shape)
         compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
 }
 
+/* What the layer's mixer computes, in act.attention. */
+static void mixer_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
+{
+    switch (s->d->spec->layers[layer].mixer) {
+    case MIXER_ATTENTION:
+        attention_inner(s, shape, layer);
+        break;
+    case MIXER_RECURRENT:
+        recurrent_inner(s, shape, layer);
+        break;
+    case MIXER_CONV:
+        conv_inner(s, shape, layer);
+        break;
+    case MIXER_NONE:
+        break;
+    }
+}
+
 static bool cancelled(const struct decoder *d)
 {
     return d->cancel && *d->cancel;
@@ -157,20 +176,21 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         layer_embed(&s, s.residual);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
-        const bool parallel = norm_is_parallel(d->spec->layers[layer].norm_placement);
+        const struct layer_spec *l = &d->spec->layers[layer];
+        const bool parallel = norm_is_parallel(l->norm_placement), has_mlp = layer_has_mlp(l);
         const void *attention = d->act.attention;
         struct matmul_input mlp = {0};
         if (cancelled(d)) return false;
-        attention_inner(&s, shape, layer);
+        mixer_inner(&s, shape, layer);
         if (!layer_is_read(d, shape, layer)) return true;
         if (layer == d->spec->num_layers - 1) attention = keep_sampled(&s, shape);
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (parallel) mlp = mlp_inner(&s, layer);
-        attention_output(&s, attention, layer);
+        if (l->mixer != MIXER_NONE) attention_output(&s, attention, layer);
         if (cancelled(d)) return false;
-        if (!parallel) mlp = mlp_inner(&s, layer);
+        if (!parallel && has_mlp) mlp = mlp_inner(&s, layer);
         if (cancelled(d)) return false;
-        mlp_output(&s, &mlp, layer);
+        if (has_mlp) mlp_output(&s, &mlp, layer);
         if (d->spec->per_layer_size) per_layer_add(&s, shape, layer);
         s.sum_multiplier = d->weights->layers[layer].scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
@@ -183,7 +203,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* Elements that a token takes at most in the buffers that layers share. */
 struct activation_sizes {
-    int64_t qkv, attention, inner, gate_up;
+    int64_t qkv, attention, mixed, inner, gate_up;
 };
 
 static struct activation_sizes largest_sizes(const struct model_spec *c)
@@ -191,10 +211,12 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     struct activation_sizes s = {0};
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
-        const int64_t out = attention_out_size(&l->attention), qkv = attention_qkv_size(&l->attention);
+        const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
+        const int64_t mixed = l->mixer == MIXER_RECURRENT ? recurrent_channels(&l->recurrent) : 0;
         if (qkv > s.qkv) s.qkv = qkv;
         if (l->experts.own_norms && c->hidden_size > s.qkv) s.qkv = c->hidden_size; /* what the experts compute */
         if (out > s.attention) s.attention = out;
+        if (mixed > s.mixed) s.mixed = mixed;
         if (l->mlp.intermediate_size > s.inner) s.inner = l->mlp.intermediate_size;
     }
     const int64_t per_layer = (int64_t)c->num_layers * c->per_layer_size;
@@ -293,6 +315,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->residual},
         {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
         {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
+        {PURPOSE_ACTIVATIONS, T * sizes.mixed, e, &a->mixed},
         {PURPOSE_ACTIVATIONS, T * sizes.gate_up, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},

@@ -12,6 +12,7 @@
 #include "model/inputs.h"
 #include "model/kv_cache.h"
 #include "model/model_spec.h"
+#include "model/state_cache.h"
 #include "model/weights.h"
 
 /* Those of a mixture of experts, with room for any layer's. A is T * top_k. */
@@ -44,9 +45,10 @@ struct host_experts {
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
     void *residual;  /* [T, hidden_size] dtype */
-    void *qkv;       /* [T, attention_qkv_size] dtype. The sizes of this and the next three are
+    void *qkv;       /* [T, layer_mixer_in_size] dtype. The sizes of this and the next three are
                         those of the layer that is computed; the buffers have room for any layer's */
-    void *attention; /* [T, attention_out_size] dtype */
+    void *attention; /* [T, layer_mixer_out_size] dtype */
+    void *mixed;     /* [T, recurrent_channels] dtype; NULL: no layer is recurrent */
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
     void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
@@ -65,6 +67,7 @@ struct decoder {
     const struct model_spec *spec;
     const struct model_weights *weights;
     const struct kv_cache *cache;
+    const struct state_cache *states_cache;
     const struct step_inputs *inputs;
     /* [num_groups, max_num_seqs, block_table_stride] on the device, as the next two arrays */
     const int32_t *block_tables;

@@ -271,9 +271,12 @@ static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 static bool is_of_next_layer(const struct opening *o, const struct stored_tensor *t)
 {
     const struct model_spec *spec = o->spec;
-    const struct tensor_name layers = tensor_name_with(spec->names.layers, &o->prefix);
+    const char *next = spec->names.next_layers;
+    const struct tensor_name layers = tensor_name_with(next ? next : spec->names.layers, &o->prefix);
     const size_t n = strlen(layers.text);
-    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return false;
+    if (strncmp(t->name, layers.text, n) != 0) return false;
+    if (next) return spec->num_next_layers > 0;
+    if (t->name[n] != '.') return false;
     const long layer = strtol(t->name + n + 1, NULL, 10);
     return layer >= spec->num_layers && layer < (long)spec->num_layers + spec->num_next_layers;
 }

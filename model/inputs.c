@@ -92,6 +92,10 @@ void step_inputs_upload(const struct step_inputs *in, struct backend *b, const s
     pack_padded(&p, in->query_start, batch->query_start, seqs + 1, padding, tokens);
     pack_padded(&p, in->seq_lens, batch->seq_lens, seqs, padding, 0);
     pack_padded(&p, in->state_indices, batch->state_indices, seqs, padding, 0);
+    if (in->state_sources) {
+        pack_padded(&p, in->state_sources, batch->state_sources, seqs, padding, STATE_SLOT_NONE);
+        pack_padded(&p, in->state_slots, batch->state_slots, seqs, padding, STATE_SLOT_NONE);
+    }
     pack_padded(&p, in->logits_indices, batch->logits_indices, samples, 0, 0);
     pack_padded(&p, in->sample_state_indices, batch->sample_state_indices, samples, 0, 0);
     pack_padded(&p, in->output_positions, batch->output_positions, samples, 0, 0);
@@ -118,6 +122,8 @@ enum status step_inputs_allocate(struct step_inputs *in, struct arena *arena, co
         {PURPOSE_STATE, E + 1, sizeof *in->query_start, &in->query_start},
         {PURPOSE_STATE, E, sizeof *in->seq_lens, &in->seq_lens},
         {PURPOSE_STATE, E, sizeof *in->state_indices, &in->state_indices},
+        {PURPOSE_STATE, limits->num_state_slots > 0 ? E : 0, sizeof *in->state_sources, &in->state_sources},
+        {PURPOSE_STATE, limits->num_state_slots > 0 ? E : 0, sizeof *in->state_slots, &in->state_slots},
         {PURPOSE_STATE, E, sizeof *in->logits_indices, &in->logits_indices},
         {PURPOSE_STATE, E, sizeof *in->sample_state_indices, &in->sample_state_indices},
         {PURPOSE_STATE, E, sizeof *in->output_positions, &in->output_positions},

@@ -14,6 +14,7 @@ struct step_inputs {
     int64_t *slot_mapping; /* [num_groups, tokens of the step, padding included] packed, room for [num_groups, T] */
     int32_t *query_start;  /* [E + 1] */
     int32_t *seq_lens, *state_indices;                                 /* [E] */
+    int32_t *state_sources, *state_slots;                              /* [E] NULL: no layer has a state */
     int32_t *logits_indices, *sample_state_indices, *output_positions; /* [E] */
     int32_t *sampled_drafts;                                           /* [E] NULL: max_num_drafts is 0 */
     int32_t *target_indices, *target_ids;                              /* [T] */

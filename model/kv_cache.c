@@ -37,7 +37,7 @@ int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_gro
     int64_t unused = 0;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
-        if (groups->group[i] == group && cache.kind != CACHE_SHARED)
+        if (groups->group[i] == group && cache.kind != CACHE_SHARED && cache.kind != CACHE_NONE)
             unused += 2 * room - layer_cache_token_bytes(&cache, dtype) * layer_block_size(groups, limits, i);
     }
     return unused;

@@ -135,6 +135,7 @@ enum status kv_groups_assign(const struct model_spec *spec, const struct batch_l
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
         const int32_t shares = spec->layers[i].attention.shares_kv;
         int32_t first = 0;
+        if (cache.kind == CACHE_NONE) continue;
         if (shares) {
             out->group[i] = out->group[i - shares], out->index[i] = out->index[i - shares];
             continue;

@@ -31,7 +31,7 @@ int64_t memory_profile_draft(const struct memory_profile *p)
 int64_t memory_profile_fixed(const struct memory_profile *p)
 {
     return p->others + p->context + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->graphs +
-           p->state;
+           p->state + p->state_slots;
 }
 
 void memory_profile_count_blocks(struct memory_profile *p)
@@ -46,7 +46,7 @@ void memory_profile_count_blocks(struct memory_profile *p)
 
 int64_t memory_profile_step_memory(const struct memory_profile *p)
 {
-    return p->activations + p->workspace + p->state + p->draft_step;
+    return p->activations + p->workspace + p->state + p->state_slots + p->draft_step;
 }
 
 /* Linux grants memory that it does not have, and kills the process that touches it. Weights are there already: mapped,

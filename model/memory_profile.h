@@ -34,8 +34,11 @@ struct memory_profile {
     int64_t activations;               /* the peak: planned for the largest batch, never allocated again */
     int64_t workspace;                 /* of the kernels */
     int64_t graphs;                    /* captured decode steps */
-    int64_t state;       /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
-                            the arrays of a batch */
+    int64_t state; /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
+                      the arrays of a batch */
+    int32_t num_state_slots; /* of recurrent layers' states; 0: the model has none */
+    int64_t slot_bytes;      /* of a state slot in all layers */
+    int64_t state_slots;     /* all of them, and the null slot */
     int64_t kv_budget;   /* budget - (others + context + weights + draft + activations + workspace + graphs + state), or
                             what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */

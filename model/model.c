@@ -128,6 +128,8 @@ static enum status allocate_step_memory(struct model *m, const struct tensor_tab
                                               m->spec->head.kind != HEAD_NONE, err);
     if (status == STATUS_OK)
         status = kv_cache_allocate_scales(&m->cache, &m->arena, m->spec, m->options.cache_dtype, err);
+    if (status == STATUS_OK)
+        status = state_cache_allocate(&m->states, &m->arena, m->spec, m->options.limits.num_state_slots, err);
     if (status == STATUS_OK) status = decoder_allocate(d, &m->arena, &m->options.limits, err);
     if (status == STATUS_OK) status = allocate_state(m, err);
     if (status == STATUS_OK) status = allocate_results(m, err);
@@ -155,6 +157,7 @@ static void init(struct model *m, struct backend *backend, const struct model_sp
                          .lm_head = &used->lm_head,
                          .served = served,
                          .cache = &m->cache,
+                         .states_cache = &m->states,
                          .inputs = &m->inputs,
                          .block_table_stride = batch_max_blocks(&options->limits),
                          .group_stride = (int64_t)options->limits.max_num_seqs * batch_max_blocks(&options->limits),
@@ -274,6 +277,7 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     batch->query_start[1] = batch->seq_lens[0] = tokens;
     batch->state_indices[0] = batch->sample_state_indices[0] = batch->output_positions[0] = 0;
     batch->logits_indices[0] = tokens - 1;
+    batch->state_sources[0] = batch->state_slots[0] = STATE_SLOT_NONE;
     for (int32_t t = 0; t < tokens; t++) {
         batch->token_ids[t] = 0;
         batch->positions[t] = t;

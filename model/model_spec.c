@@ -18,6 +18,34 @@ float attention_alibi_slope(const struct attention_spec *a, int32_t head)
     return a->alibi_multiplier * exp2f(-a->alibi_bias_max * (float)i / (float)m);
 }
 
+int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size)
+{
+    switch (layer->mixer) {
+    case MIXER_ATTENTION:
+        return attention_out_size(&layer->attention);
+    case MIXER_RECURRENT:
+        return recurrent_v_size(&layer->recurrent);
+    case MIXER_CONV:
+        return hidden_size;
+    default:
+        return 0;
+    }
+}
+
+int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
+{
+    switch (layer->mixer) {
+    case MIXER_ATTENTION:
+        return attention_qkv_size(&layer->attention);
+    case MIXER_RECURRENT:
+        return recurrent_in_size(&layer->recurrent);
+    case MIXER_CONV:
+        return 3 * (int64_t)hidden_size;
+    default:
+        return 0;
+    }
+}
+
 static void take_larger(int32_t *largest, int32_t size)
 {
     if (size > *largest) *largest = size;

@@ -117,6 +117,18 @@ enum tensor_role {
     TENSOR_K_NORM,
     TENSOR_V_NORM,
     TENSOR_SINKS,
+    TENSOR_MIX_Q, /* of a convolution all three parts, as they lie in the file */
+    TENSOR_MIX_K,
+    TENSOR_MIX_V,
+    TENSOR_MIX_GATE,
+    TENSOR_MIX_A,
+    TENSOR_MIX_B,
+    TENSOR_CONV,
+    TENSOR_CONV_BIAS,
+    TENSOR_A_LOG,
+    TENSOR_DT_BIAS,
+    TENSOR_SKIP,
+    TENSOR_MIX_NORM,
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
@@ -158,6 +170,7 @@ struct attention_spec {
     bool qkv_bias, o_bias;
     enum output_gate output_gate;
     bool head_gates; /* an output gate for each head, not for each of its elements */
+    bool gate_in_q;  /* the file has the gates in q_proj: of each head its q, then its gates */
     bool sinks;      /* each head has a learnt sink (struct attention_params) */
     float clip;      /* elements of q, k and v are clipped to -clip .. clip, before all else; 0: they are not */
     enum qk_norm qk_norm;
@@ -226,6 +239,68 @@ static inline int64_t attention_qkv_size(const struct attention_spec *a)
     return attention_q_size(a) + attention_k_size(a) + attention_v_size(a) + attention_gate_size(a);
 }
 
+/* How a layer mixes the tokens of a sequence. NONE: it is an MLP, or a mixture of experts, alone. */
+enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_NONE };
+
+/* How the files of a family lay out the matrices that read a recurrent layer's input.
+ * APART: four, of [q, k, v], of the gate, of b and of a (Qwen 3.5).
+ * BY_KEY_HEAD: two, in which the rows of a key head are together: its q, its k, the v and the gates of its value
+ * heads; and the b and the a of these (Qwen3-Next).
+ * MAMBA: one, of the gate, x, B, C and dt (Mamba 2). */
+enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA };
+
+/* A recurrent layer (kernels/recurrence.h): its input's projection, the *channels* of q, k and v, goes through a short
+ * convolution with silu; then comes the recurrence; what it computes is normed, gated, and read by o. */
+struct recurrent_spec {
+    enum recurrence_kind kind;
+    enum recurrent_layout layout;
+    int32_t num_k_heads, num_v_heads, k_head_size, v_head_size;
+    int32_t conv_width;
+    bool conv_bias, in_bias, o_bias, has_skip, norm_qk;
+    bool value_first; /* the channels are v, k, q, not q, k, v (Mamba 2's x, B, C) */
+    float scale;
+    float beta_factor, beta_min, beta_max; /* struct recurrence_args */
+    /* struct gated_norm_args; norm_size: elements of its gain */
+    int32_t norm_group_size, norm_size;
+    bool gate_first, sigmoid_gate, no_norm, round_norm;
+    double norm_eps;
+};
+
+/* A layer that is a short convolution between two gates (LFM2): of the three parts of its input's projection, of
+ * hidden_size elements each, the first is the input gate, the second the output gate and the third x. */
+struct conv_spec {
+    int32_t width;
+    bool bias; /* of the projections and of the convolution */
+};
+
+static inline int64_t recurrent_v_size(const struct recurrent_spec *r)
+{
+    return (int64_t)r->num_v_heads * r->v_head_size;
+}
+
+/* Channels of the convolution. */
+static inline int64_t recurrent_channels(const struct recurrent_spec *r)
+{
+    return 2 * (int64_t)r->num_k_heads * r->k_head_size + recurrent_v_size(r);
+}
+
+/* Of a token: DELTA_CHANNELS has one for each element of k. */
+static inline int64_t recurrent_a_size(const struct recurrent_spec *r)
+{
+    return (int64_t)r->num_v_heads * (r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : 1);
+}
+
+static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
+{
+    return r->kind == RECURRENCE_DELTA || r->kind == RECURRENCE_DELTA_CHANNELS ? r->num_v_heads : 0;
+}
+
+/* Elements of what the layer computes of its input first, side by side: channels, gates, a and b. */
+static inline int64_t recurrent_in_size(const struct recurrent_spec *r)
+{
+    return recurrent_channels(r) + recurrent_v_size(r) + recurrent_a_size(r) + recurrent_b_size(r);
+}
+
 struct mlp_spec {
     enum mlp_kind kind;
     int32_t intermediate_size;
@@ -257,12 +332,26 @@ struct experts_spec {
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;
-    struct attention_spec attention;
-    struct mlp_spec mlp; /* intermediate_size 0: the layer has experts only */
+    enum mixer_kind mixer;           /* which of the next three counts. Norms of attention are the mixer's */
+    struct attention_spec attention; /* of another mixer: all 0 */
+    struct recurrent_spec recurrent;
+    struct conv_spec conv;
+    /* intermediate_size 0: the layer has experts only or, without these, a mixer only */
+    struct mlp_spec mlp;
     struct experts_spec experts;
     /* a sublayer's output is multiplied by this before it is added to the residual stream */
     float residual_multiplier;
 };
+
+/* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. */
+int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size);
+int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size);
+
+/* Whether it has an MLP or experts; otherwise it is a mixer alone. */
+static inline bool layer_has_mlp(const struct layer_spec *layer)
+{
+    return layer->mlp.intermediate_size > 0 || layer->experts.router.num_experts > 0;
+}
 
 /* A head drafts from hidden states of its target: it is a small model whose input at position i is made of the target's
  * states of token i and of the embedding e of token i + 1, and whose logits are those of token i + 2. Behind that input
@@ -271,19 +360,21 @@ struct layer_spec {
  * EAGLE3 (Li et al., 2025; vLLM's LlamaForCausalLMEagle3): the states are the residual stream before three of the
  * target's layers, side by side. x = projection(states) is the residual stream. q, k and v of layer 0 read
  * [attention_norm(e), head_state_norm(x)], twice hidden_size elements.
- * MTP (DeepSeek-AI, 2024, section 2.2): the state is the target's residual stream after all layers and its final norm.
- * The residual stream is projection([head_embedding_norm(e), head_state_norm(state)]), or with state_first of the two
- * in the other order.
+ * MTP (DeepSeek-AI, 2024, section 2.2): the state is the target's residual stream after all layers and its final norm,
+ * or with state_before_norm before that norm. The residual stream is projection([head_embedding_norm(e),
+ * head_state_norm(state)]), or with state_first of the two in the other order.
  *
  * A draft's token has no states of the target yet. In their place is the head's own residual stream of the pass before,
- * after all its layers and before its final norm: as x (EAGLE3), or as the state (MTP). */
+ * after all its layers and before its final norm: as x (EAGLE3), or as the state (MTP). With own_state_normed it is the
+ * output of that norm. */
 enum head_kind { HEAD_NONE, HEAD_EAGLE3, HEAD_MTP };
 enum { HEAD_MAX_STATES = 3 };
 struct head_spec {
     enum head_kind kind;
     int32_t num_states, state_size;        /* of a token of the target: how many, and elements of one */
     int32_t state_layers[HEAD_MAX_STATES]; /* EAGLE3: of the target, counted from 0; -1: head_fit chooses them */
-    bool state_first;                      /* MTP */
+    bool state_first, state_before_norm;   /* MTP */
+    bool own_state_normed;                 /* MTP */
     bool own_embedding, own_lm_head;       /* else the target's */
     bool maps_ids;                         /* EAGLE3: its vocabulary is a part of the target's: d2t */
     int32_t num_ids;                       /* with maps_ids: of that part, the rows of lm_head */
@@ -294,10 +385,14 @@ struct head_spec {
  * are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
+ * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d, A_log,
+ * dt_bias, D, `recurrent_norm` and `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
+ *
  * A name that begins with a dot follows that of the first layer: ".shared_head.norm".
  *
  * position_embedding NULL: positions are not learned. embedding_norm NULL: the embedding has no norm. The names
- * head_... are those of a head (struct head_spec); head_embedding_norm is MTP's.
+ * head_... are those of a head (struct head_spec); head_embedding_norm is MTP's. next_layers is what the names of the
+ * tensors of num_next_layers begin with; NULL: these layers are numbered behind the last one.
  *
  * Gains: attention_norm and mlp_norm norm a sublayer's input, the post norms its output. Which of them a layer has
  * follows from its norm_placement.
@@ -317,12 +412,13 @@ struct tensor_names {
     const char *embedding, *final_norm, *lm_head;
     const char *position_embedding, *embedding_norm;
     const char *head_projection, *head_state_norm, *head_embedding_norm, *target_ids;
-    const char *layers;
+    const char *layers, *next_layers;
     int32_t first_layer;
     bool only_layer;
     const char *attention_norm, *post_attention_norm;
     const char *mlp_norm, *post_mlp_norm;
     const char *attention, *o, *q_norm, *k_norm, *output_gate, *sinks;
+    const char *recurrent, *recurrent_o, *recurrent_norm, *conv, *conv_o;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
     const char *router, *choice_bias, *shared, *shared_gate;

@@ -55,6 +55,7 @@ struct model {
     struct arena arena;
     struct model_weights device_weights; /* with copy_weights */
     struct upload *upload;               /* of the weights, until model_wait_for_weights; else NULL */
+    struct state_cache states;
     struct kv_cache cache;
     struct step_inputs inputs;
     struct device_state state;

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A layer has 14 matrices and gains, each with a bias; or, with 4 scalars in place of a gate and its bias, 2 tensors
- * more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of its cache; and, with experts,
- * a router with two biases, scales and a shared gate, and 4 norms. An expert has 3 matrices and their biases.
- * Embedding, learned positions, 3 tensors of per-layer embeddings, a head's projection and ids, and, with biases,
- * embedding norm, final norm, a head's norms and lm_head are in no layer. */
+/* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
+ * gate and its bias, 2 tensors more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of
+ * its cache; and, with experts, a router with two biases, scales and a shared gate, and 4 norms. An expert has 3
+ * matrices and their biases. Embedding, learned positions, 3 tensors of per-layer embeddings, a head's projection and
+ * ids, and, with biases, embedding norm, final norm, a head's norms and lm_head are in no layer. */
 enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
 
 const struct tensor_names tensor_names_llama = {
@@ -155,6 +155,22 @@ static void set_runs(struct tensor *t, const struct attention_spec *a, int64_t f
     t->step = (int64_t)(a->num_heads / a->num_kv_heads + 2) * a->head_size;
 }
 
+/* Of a q_proj that has the gates, too: the rows of q, or of the gates, of each head. */
+static void set_gate_runs(struct tensor *t, const struct attention_spec *a, int64_t second)
+{
+    t->file_row = second * a->head_size;
+    t->run = a->head_size;
+    t->step = 2 * (int64_t)a->head_size;
+    t->file_rows = 2 * attention_q_size(a);
+    t->merged_in_file = true;
+}
+
+static void clear_runs(struct tensor *t)
+{
+    t->file_row = t->run = t->step = t->file_rows = 0;
+    t->merged_in_file = false;
+}
+
 static void add_v_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct tensor ones = {.role = TENSOR_V_NORM,
@@ -180,7 +196,9 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     qkv.role = TENSOR_Q, qkv.out_features = q_size;
     if (a->shares_kv) qkv.merged = MERGED_NONE;
     if (spec->qkv_by_head) set_runs(&qkv, a, 0, shared);
+    if (a->gate_in_q) set_gate_runs(&qkv, a, 0);
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, "q_proj").text, a->qkv_bias);
+    if (a->gate_in_q) clear_runs(&qkv);
     if (a->shares_kv) return;
     qkv.role = TENSOR_K, qkv.part = 1, qkv.out_features = k_size, qkv.first_row = q_size;
     if (spec->qkv_by_head) set_runs(&qkv, a, shared, 1);
@@ -190,7 +208,139 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
     add_matrix(table, spec, &qkv, merged ? merged : in_attention(spec, a->v_is_k ? "k_proj" : "v_proj").text,
                a->qkv_bias);
     qkv.role = TENSOR_OUTPUT_GATE, qkv.part = 3, qkv.out_features = attention_gate_size(a), qkv.first_row += v_size;
-    if (a->output_gate) add_matrix(table, spec, &qkv, in_attention(spec, spec->names.output_gate).text, false);
+    if (a->gate_in_q) set_gate_runs(&qkv, a, 1);
+    if (a->output_gate)
+        add_matrix(table, spec, &qkv, in_attention(spec, a->gate_in_q ? "q_proj" : spec->names.output_gate).text,
+                   false);
+}
+
+/* The name of a module of a layer that is recurrent or a convolution. */
+static struct tensor_name in_mixer(const struct model_spec *spec, int32_t layer, const char *name)
+{
+    const bool conv = spec->layers[layer].mixer == MIXER_CONV;
+    struct tensor_name module;
+    snprintf(module.text, sizeof module.text, "%s.%s", conv ? spec->names.conv : spec->names.recurrent, name);
+    return module;
+}
+
+/* The parts of what a recurrent layer's input is projected to, in their order in memory. */
+enum mix_part { MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B, NUM_MIX_PARTS };
+
+static int64_t mix_rows(const struct recurrent_spec *r, enum mix_part part)
+{
+    const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
+    const int64_t rows[NUM_MIX_PARTS] = {
+        k_size, k_size, recurrent_v_size(r), recurrent_v_size(r), recurrent_a_size(r), recurrent_b_size(r)};
+    return rows[part];
+}
+
+/* Where the rows of a part lie in the file: its name in the layer, and in it the rows of `group` parts, of each of
+ * `heads` heads, side by side. */
+static const char *place_mix_part(struct tensor *t, const struct recurrent_spec *r, enum mix_part part)
+{
+    static const char *const names[][NUM_MIX_PARTS] = {
+        [RECURRENT_APART] = {"in_proj_qkv", "in_proj_qkv", "in_proj_qkv", "in_proj_z", "in_proj_a", "in_proj_b"},
+        [RECURRENT_BY_KEY_HEAD] = {"in_proj_qkvz", "in_proj_qkvz", "in_proj_qkvz", "in_proj_qkvz", "in_proj_ba",
+                                   "in_proj_ba"},
+        [RECURRENT_MAMBA] = {"in_proj", "in_proj", "in_proj", "in_proj", "in_proj", "in_proj"},
+    };
+    static const enum mix_part orders[][NUM_MIX_PARTS] = {
+        [RECURRENT_APART] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
+        [RECURRENT_BY_KEY_HEAD] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_B, MIX_A},
+        [RECURRENT_MAMBA] = {MIX_GATE, MIX_V, MIX_K, MIX_Q, MIX_A, MIX_B},
+    };
+    const int64_t heads = r->layout == RECURRENT_BY_KEY_HEAD ? r->num_k_heads : 1;
+    const char *name = names[r->layout][part];
+    int64_t before = 0, all = 0;
+    bool found = false, alone = true;
+    for (int i = 0; i < NUM_MIX_PARTS; i++) {
+        const enum mix_part other = orders[r->layout][i];
+        if (strcmp(names[r->layout][other], name) != 0) continue;
+        found |= other == part;
+        alone &= other == part;
+        all += mix_rows(r, other);
+        if (!found) before += mix_rows(r, other);
+    }
+    t->file_row = before / heads, t->run = mix_rows(r, part) / heads, t->step = all / heads;
+    t->file_rows = all;
+    t->merged_in_file = !alone;
+    return name;
+}
+
+static void add_mix(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    static const enum mix_part orders[][NUM_MIX_PARTS] = {{MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
+                                                          {MIX_V, MIX_K, MIX_Q, MIX_GATE, MIX_A, MIX_B}};
+    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    struct tensor t = {.layer = layer,
+                       .in_features = spec->hidden_size,
+                       .merged = MERGED_QKV,
+                       .num_parts = recurrent_b_size(r) > 0 ? NUM_MIX_PARTS : NUM_MIX_PARTS - 1,
+                       .merged_rows = recurrent_in_size(r)};
+    for (t.part = 0; t.part < t.num_parts; t.part++) {
+        const enum mix_part part = orders[r->value_first][t.part];
+        t.role = (enum tensor_role)(TENSOR_MIX_Q + part);
+        t.out_features = mix_rows(r, part);
+        const char *name = place_mix_part(&t, r, part);
+        add_matrix(table, spec, &t, in_mixer(spec, layer, name).text, r->in_bias);
+        t.first_row += t.out_features;
+    }
+}
+
+static void add_recurrent(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    const int64_t heads = r->num_v_heads, bias = r->kind == RECURRENCE_DELTA_CHANNELS ? heads * r->k_head_size : heads;
+    add_mix(table, spec, layer);
+    const struct {
+        enum tensor_role role;
+        bool there;
+        int32_t width;
+        int64_t count;
+        const char *name;
+    } vectors[] = {
+        {TENSOR_CONV, true, r->conv_width, recurrent_channels(r) * r->conv_width, "conv1d.weight"},
+        {TENSOR_CONV_BIAS, r->conv_bias, 0, recurrent_channels(r), "conv1d.bias"},
+        {TENSOR_A_LOG, true, 0, heads, "A_log"},
+        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, 0, bias, "dt_bias"},
+        {TENSOR_SKIP, r->has_skip, 0, heads, "D"},
+    };
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        const struct tensor vector = {.role = vectors[i].role,
+                                      .kind = TENSOR_VECTOR,
+                                      .layer = layer,
+                                      .width = vectors[i].width,
+                                      .out_features = vectors[i].count};
+        if (vectors[i].there)
+            add(table, &vector, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, vectors[i].name).text);
+    }
+    const struct tensor norm = {
+        .role = TENSOR_MIX_NORM, .kind = TENSOR_VECTOR, .layer = layer, .out_features = r->norm_size};
+    if (!r->no_norm)
+        add(table, &norm, "%s.%s.weight", layer_name(spec, layer).text,
+            in_mixer(spec, layer, spec->names.recurrent_norm).text);
+    const struct tensor o = {
+        .role = TENSOR_O, .layer = layer, .out_features = spec->hidden_size, .in_features = recurrent_v_size(r)};
+    add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.recurrent_o).text, r->o_bias);
+}
+
+static void add_conv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct conv_spec *c = &spec->layers[layer].conv;
+    const int64_t hidden = spec->hidden_size;
+    const struct tensor in = {.role = TENSOR_MIX_Q, .layer = layer, .out_features = 3 * hidden, .in_features = hidden};
+    add_matrix(table, spec, &in, in_mixer(spec, layer, "in_proj").text, c->bias);
+    const struct tensor conv = {.role = TENSOR_CONV,
+                                .kind = TENSOR_VECTOR,
+                                .layer = layer,
+                                .width = c->width,
+                                .out_features = hidden * c->width};
+    add(table, &conv, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, "conv.weight").text);
+    const struct tensor bias = {
+        .role = TENSOR_CONV_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = hidden};
+    if (c->bias) add(table, &bias, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, "conv.bias").text);
+    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = hidden};
+    add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.conv_o).text, c->bias);
 }
 
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
@@ -363,13 +513,17 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     const enum norm_placement placement = spec->layers[layer].norm_placement;
     const struct tensor_names *names = &spec->names;
     const bool before = placement != NORM_AFTER, after = placement == NORM_AFTER || placement == NORM_AROUND;
-    if (before) add_norm(table, spec, layer, TENSOR_ATTENTION_NORM, names->attention_norm);
-    add_attention(table, spec, layer);
-    if (after) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
-    if (before && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
+    const struct layer_spec *l = &spec->layers[layer];
+    const bool mixes = l->mixer != MIXER_NONE, has_mlp = layer_has_mlp(l);
+    if (before && mixes) add_norm(table, spec, layer, TENSOR_ATTENTION_NORM, names->attention_norm);
+    if (l->mixer == MIXER_ATTENTION) add_attention(table, spec, layer);
+    if (l->mixer == MIXER_RECURRENT) add_recurrent(table, spec, layer);
+    if (l->mixer == MIXER_CONV) add_conv(table, spec, layer);
+    if (after && mixes) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
+    if (before && has_mlp && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
     if (spec->layers[layer].experts.router.num_experts > 0) add_experts(table, spec, layer);
     if (spec->layers[layer].mlp.intermediate_size > 0) add_mlp(table, spec, layer);
-    if (after) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
+    if (after && has_mlp) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);
     if (spec->per_layer_size) add_per_layer(table, spec, layer);
     const struct tensor scalar = {
         .role = TENSOR_LAYER_SCALAR, .kind = TENSOR_SCALAR, .layer = layer, .out_features = 1};
@@ -379,6 +533,7 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
 static void add_cache_scales(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     struct tensor scale = {.role = TENSOR_K_SCALE, .kind = TENSOR_CACHE_SCALE, .layer = layer, .optional = true};
+    if (spec->layers[layer].mixer != MIXER_ATTENTION) return;
     add(table, &scale, "%s.%s", layer_name(spec, layer).text, in_attention(spec, "k_scale").text);
     scale.role = TENSOR_V_SCALE;
     add(table, &scale, "%s.%s", layer_name(spec, layer).text, in_attention(spec, "v_scale").text);

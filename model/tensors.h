@@ -51,6 +51,7 @@ struct tensor {
     bool transposed;   /* the file has the matrix as [in_features, out_features] */
     bool flat;         /* the file has those of all experts one below the other, in two dimensions */
     bool optional;     /* the file may lack it */
+    int32_t width;     /* of a convolution's vector: the file has it as [out_features / width, 1, width]; else 0 */
     float multiplier;  /* of a gain: what the file holds times this; 0: as it is */
     char name[96];     /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
                           that it would have without quantization */

@@ -42,10 +42,19 @@ struct expert_weights {
     struct weight shared_gate; /* [1, hidden_size] */
 };
 
+/* Of a recurrent layer (struct recurrence_args), or of a convolution (struct short_conv_args). */
+struct recurrent_weights {
+    struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
+    struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
+};
+
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
-    struct projection qkv;             /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates */
+    /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer
+     * [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size, hidden_size] */
+    struct projection qkv;
+    struct recurrent_weights recurrent;
     struct norm_params v_norm;         /* [attention_v_head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight_vector sinks;        /* [num_heads] */
@@ -125,8 +134,8 @@ bool model_weights_is_looked_up(const struct model_weights *weights, const struc
  * are. The standard deviation is 0.02; gains are 1. A value is the sum of four bytes of a hashed counter, so there are
  * 1021 of them, nearly normal, up to 3.5 deviations: an 8B model takes seconds. A quantized matrix gets random bytes
  * and equal scales and, where its scheme has one, an order of input features, the same for all of that size. Vectors
- * are 0. Gains are float32 where model_weights_open makes them so. Fails if the host does not have the memory; *weights
- * is zeroed then.
+ * are 0, but for convolutions and the gains of recurrent layers, which are 1. Gains are float32 where
+ * model_weights_open makes them so. Fails if the host does not have the memory; *weights is zeroed then.
  *
  * made_by_device: matrices are left out, because fill_dummy of a backend will make the same on a device. */
 enum status model_weights_dummy(const struct model_spec *spec, uint64_t seed, bool made_by_device,

@@ -43,6 +43,7 @@ enum status block_manager_init(struct block_manager *m, int32_t num_blocks, cons
     if (status == STATUS_OK && caching)
         status =
             prefix_cache_init(&m->cache, num_prefixes(limits, num_blocks), limits->block_size, limits->num_groups, err);
+    if (status == STATUS_OK) status = state_pool_init(&m->states, limits, caching ? &m->cache : NULL, err);
     if (status != STATUS_OK) block_manager_free(m);
     return status;
 }
@@ -51,6 +52,7 @@ void block_manager_free(struct block_manager *m)
 {
     block_pool_free(&m->pool);
     block_pool_free(&m->host);
+    state_pool_free(&m->states);
     prefix_cache_free(&m->cache);
     *m = (struct block_manager){0};
 }
@@ -82,6 +84,13 @@ static int32_t group_in_prefix(const struct block_manager *m, int32_t block, int
     return -1;
 }
 
+/* Takes the block from the prefix that has it, and the snapshot with it. */
+static void detach(struct block_manager *m, int32_t prefix, int32_t block)
+{
+    state_pool_drop_snapshot(&m->states, prefix);
+    prefix_cache_detach(&m->cache, prefix, block);
+}
+
 /* The caller has made sure that enough blocks are free, so an error means that the pool is inconsistent. */
 static enum status take_block(struct block_manager *m, struct block_pool *pool, int32_t *block, struct error *err)
 {
@@ -94,7 +103,7 @@ static enum status take_block(struct block_manager *m, struct block_pool *pool, 
     if (evicted == PREFIX_NONE) return STATUS_OK;
     if (group_in_prefix(m, *block, evicted) < 0)
         return error_set(err, STATUS_INTERNAL, "block %d is marked as cached, but is not in the prefix cache", *block);
-    prefix_cache_detach(&m->cache, evicted, *block);
+    detach(m, evicted, *block);
     m->evictions++;
     return STATUS_OK;
 }
@@ -137,6 +146,11 @@ struct hits {
     int32_t length;       /* of the longest prefix that can be shared, in units of block_size tokens */
     int32_t prefix;       /* that prefix; PREFIX_NONE if length is 0 */
     int32_t shared, idle; /* blocks to share, of all groups; of those, without a holder */
+    /* With states: */
+    int32_t state; /* the slot of the snapshot of that prefix */
+    int32_t parting,
+        parting_prefix; /* the longest prefix that could be shared if it had a snapshot; 0: there is none */
+    bool pending;       /* a longer one than `length` has a snapshot soon */
 };
 
 /* The blocks of the group that a prefix of this length, in units of block_size tokens, fills. */
@@ -179,6 +193,18 @@ static bool can_share(const struct block_manager *m, int32_t length, const int32
     return true;
 }
 
+/* Whether the prefix of this length has a snapshot, where layers have states. Otherwise notes what it could be. */
+static bool has_snapshot(const struct block_manager *m, int32_t prefix, int32_t length, struct hits *hits)
+{
+    if (!state_pool_is_used(&m->states)) return true;
+    const int32_t snapshot = prefix_cache_snapshot(&m->cache, prefix);
+    hits->pending = snapshot == SNAPSHOT_PENDING || (hits->pending && snapshot <= 0);
+    hits->parting = snapshot > 0 ? 0 : length;
+    hits->parting_prefix = prefix;
+    if (snapshot > 0) hits->state = snapshot;
+    return snapshot > 0;
+}
+
 /* Looks up the blocks of a sequence that holds none. The last token is left out, because its logits must be computed;
  * so are tokens whose logits prompt_logprobs lack. The sequence's tables, though empty, get the blocks of the hits:
  * entries first_read .. blocks_of_prefix - 1 are valid. */
@@ -193,7 +219,7 @@ static struct hits find_hits(const struct block_manager *m, const struct sequenc
     for (int32_t i = 0; i < most; i++) {
         prefix = prefix_cache_find(&m->cache, prefix, seq->tokens + (size_t)i * (size_t)size);
         if (prefix == PREFIX_NONE || !note_blocks(m, seq, prefix, i + 1, run)) break;
-        if (!can_share(m, i + 1, run)) continue;
+        if (!can_share(m, i + 1, run) || !has_snapshot(m, prefix, i + 1, &hits)) continue;
         hits.length = i + 1;
         hits.prefix = prefix;
     }
@@ -233,8 +259,9 @@ enum allocate_result block_manager_can_allocate(struct block_manager *m, struct 
     if (spare < watermark) return ALLOCATE_NEVER;
     if (m->gains < request->retry_gains) return ALLOCATE_LATER;
     int32_t missing = *required + watermark - m->pool.num_free;
-    if (missing <= 0) return ALLOCATE_OK;
+    if (missing <= 0 && !state_pool_is_used(&m->states)) return ALLOCATE_OK;
     const struct hits hits = find_hits(m, first);
+    if (hits.pending) return ALLOCATE_LATER;
     missing -= hits.shared - hits.idle;
     if (missing <= 0) return ALLOCATE_OK;
     request->retry_gains = m->gains + missing;
@@ -286,6 +313,8 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
         status = share_hits(m, g, &seq->tables[g], hits.length, err);
     if (status != STATUS_OK) return status;
     set_prefix(m, seq, hits.prefix, hits.length);
+    if (hits.state != STATE_SLOT_NONE) state_pool_start(&m->states, seq, hits.state);
+    if (hits.parting > 0) state_pool_await(&m->states, seq, hits.parting_prefix, hits.parting * m->limits.block_size);
     seq->num_computed = hits.length * m->limits.block_size;
     seq->num_writable = 0;
     memset(seq->num_uploaded, 0, sizeof seq->num_uploaded);
@@ -296,8 +325,15 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
 
 /* ---- appending ---- */
 
+/* The most tokens that a sequence with so many computes without passing a boundary of its states. */
+static int32_t tokens_before_boundary(const struct block_manager *m, int32_t num_tokens)
+{
+    const int32_t unit = m->states.boundary;
+    return state_pool_is_used(&m->states) ? (num_tokens / unit + 1) * unit - 1 : INT32_MAX;
+}
+
 /* The tokens that a sequence can compute before a table changes, once blocks for num_tokens are its own: those of these
- * blocks, as long as none leaves a window. */
+ * blocks, as long as none leaves a window. With states, those before the next boundary. */
 static int32_t writable_tokens(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
 {
     int64_t count = INT32_MAX;
@@ -308,7 +344,7 @@ static int32_t writable_tokens(const struct block_manager *m, const struct seque
         const int64_t kept = batch_position_after(&m->limits, g, seq->tables[g].first);
         if (kept < count) count = kept;
     }
-    return (int32_t)count;
+    return least((int32_t)count, tokens_before_boundary(m, num_tokens));
 }
 
 /* Blocks that the growth takes of one group, at their counts less their notes, which are the holders that go. */
@@ -445,6 +481,7 @@ enum status block_manager_rollback(struct block_manager *m, struct sequence *seq
     for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
         status = rollback_table(m, g, seq, num_computed, err);
     seq->num_computed = num_computed;
+    seq->num_writable = least(seq->num_writable, tokens_before_boundary(m, num_computed));
     return status;
 }
 
@@ -466,6 +503,7 @@ enum status block_manager_fork(struct block_manager *m, struct sequence *parent,
     child->num_cached = parent->num_cached;
     memset(child->num_uploaded, 0, sizeof child->num_uploaded);
     set_prefix(m, child, parent->prefix, parent->num_hashed);
+    state_pool_fork(&m->states, parent, child);
     return status;
 }
 
@@ -487,7 +525,7 @@ static void attach_blocks(struct block_manager *m, const struct sequence *seq, i
 /* The prefix cache can no longer find the block. */
 static void forget(struct block_manager *m, int32_t block)
 {
-    prefix_cache_detach(&m->cache, m->pool.blocks[block].prefix, block);
+    detach(m, m->pool.blocks[block].prefix, block);
     block_pool_set_prefix(&m->pool, block, PREFIX_NONE);
 }
 
@@ -507,9 +545,9 @@ static int32_t insert_prefix(struct block_manager *m, int32_t parent, const int3
 }
 
 /* A cache without room ends the loop: the blocks enter it at a later call, or never. */
-static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t known)
+void block_manager_enter_blocks(struct block_manager *m, struct sequence *seq)
 {
-    const int32_t size = m->limits.block_size;
+    const int32_t size = m->limits.block_size, known = least(seq->num_computed, seq->num_tokens);
     const struct request *request = seq->request;
     if (seq->num_hashed == 0) set_prefix(m, seq, prefix_cache_root(request->cache_namespace, request->cache_salt), 0);
     while ((seq->num_hashed + 1) * size <= known) {
@@ -522,14 +560,9 @@ static void enter_blocks(struct block_manager *m, struct sequence *seq, int32_t 
     if (seq->num_hashed == 0) set_prefix(m, seq, PREFIX_NONE, 0);
 }
 
-void block_manager_hash(struct block_manager *m, struct sequence *seq)
-{
-    const int32_t known = least(seq->num_computed, seq->num_tokens);
-    if (m->caching && (seq->num_hashed + 1) * m->limits.block_size <= known) enter_blocks(m, seq, known);
-}
-
 void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token)
 {
+    state_pool_forget(&m->states, seq, token);
     for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {
         const struct block_table *table = &seq->tables[g];
         for (int32_t i = token / block_size_of(m, g); i < table->num_blocks; i++)
@@ -715,6 +748,7 @@ enum status block_manager_release(struct block_manager *m, struct sequence *seq,
 {
     enum status status = STATUS_OK;
     int32_t last = 0; /* in units of limits.block_size, as i */
+    state_pool_release(&m->states, seq);
     for (int32_t g = 0; g < m->limits.num_groups; g++) {
         const int32_t end = seq->tables[g].num_blocks << m->limits.block_shifts[g];
         if (end > last) last = end;
@@ -790,6 +824,7 @@ enum status block_manager_check(const struct block_manager *m, const struct requ
     enum status status = block_pool_check(&m->pool, err);
     if (status == STATUS_OK) status = block_pool_check(&m->host, err);
     if (status == STATUS_OK && m->caching) status = prefix_cache_check(&m->cache, err);
+    if (status == STATUS_OK) status = state_pool_check(&m->states, err);
     if (status == STATUS_OK) status = count_requests(m, running, err);
     if (status == STATUS_OK) status = count_requests(m, swapped, err);
     if (status == STATUS_OK) status = check_counts(m, &m->pool, err);

@@ -27,6 +27,7 @@
 #include "scheduler/block_pool.h"
 #include "scheduler/prefix_cache.h"
 #include "scheduler/sequence.h"
+#include "scheduler/state_pool.h"
 
 enum allocate_result { ALLOCATE_OK, ALLOCATE_LATER, ALLOCATE_NEVER };
 
@@ -35,6 +36,7 @@ struct block_manager {
     struct block_pool pool;    /* of the device */
     struct block_pool host;    /* of swap space; empty until block_manager_grow_host. Never cached */
     struct prefix_cache cache; /* unused when caching is off */
+    struct state_pool states;
     bool caching;
     int32_t watermark; /* blocks that admission leaves free: batch_watermark */
     int64_t evictions; /* cached blocks that were taken for other contents */
@@ -52,13 +54,18 @@ void block_manager_free(struct block_manager *m);
  *
  * Blocks found in the prefix cache lower the need. The answer LATER is kept in the request until m->gains has grown by
  * the number of blocks that are missing, so that a request at the head of the queue is not looked up at every step. It
- * is never kept for good, but may be kept a little too long where one block makes several others findable again. */
+ * is never kept for good, but may be kept a little too long where one block makes several others findable again.
+ *
+ * With states the answer is LATER, too, where a snapshot deeper than those that are there is pending on the prompt's
+ * way through the cache: of many prompts with a common beginning one or two compute it. */
 enum allocate_result block_manager_can_allocate(struct block_manager *m, struct request *request, int32_t *required);
 /* Starts a sequence that holds no blocks: finds the longest cached prefix, shares its blocks, and takes blocks for its
  * tokens; for the prompt alone if its request has other sequences, which start from those blocks; in a group with a
  * window, for as many as one step can compute. Sets num_computed (the cached tokens: whole blocks of each group, and
  * never the last token), num_hashed and prefix. A hit needs the blocks of full attention from the first to the last,
- * and of a window those that the next token still reads. Call it after can_allocate answered OK. */
+ * and of a window those that the next token still reads; with states, a snapshot, from which the sequence goes on.
+ * Where more of its blocks are there than it can share for want of a snapshot, it is to write one (seq->parting). Call
+ * it after can_allocate answered OK. */
 enum status block_manager_allocate(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* What a sequence computes next: the tokens num_computed .. num_tokens - 1. */
@@ -83,7 +90,7 @@ enum status block_manager_append(struct block_manager *m, struct sequence *seq, 
 enum status block_manager_rollback(struct block_manager *m, struct sequence *seq, int32_t num_computed,
                                    struct error *err);
 
-/* The child, which holds no blocks, gets the parent's tables and one more holder is counted for each block;
+/* The child, which holds no blocks, gets the parent's tables and state, and one more holder is counted for each;
  * num_computed, num_cached, num_hashed and prefix become the parent's as well. */
 enum status block_manager_fork(struct block_manager *m, struct sequence *parent, struct sequence *child,
                                struct error *err);
@@ -108,12 +115,19 @@ enum status block_manager_swap_in(struct block_manager *m, struct request *reque
 /* Enters the sequence's blocks that are full of known, computed tokens into the prefix cache. If all its numbers are in
  * use, by many salts or by prefixes that have lost their blocks, the oldest cached block is forgotten, provided that
  * its number is free then. */
-void block_manager_hash(struct block_manager *m, struct sequence *seq);
+void block_manager_enter_blocks(struct block_manager *m, struct sequence *seq);
+/* The same, of a sequence that most often has no such block. */
+static inline void block_manager_hash(struct block_manager *m, struct sequence *seq)
+{
+    const bool is_full = (seq->num_hashed + 1) * m->limits.block_size <= seq->num_computed;
+    if (is_full && m->caching) block_manager_enter_blocks(m, seq);
+}
 /* The tokens from this one on are not computed after all: the prefix cache forgets the sequence's blocks that hold one.
  * The sequence is released next. */
 void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token);
-/* Releases every block of the sequence, of the device or of the host, and empties its tables: nothing of it is computed
- * any more. The last block is released first, so that the end of a cached prefix is evicted before its beginning. */
+/* Releases every block of the sequence, of the device or of the host, and its states, and empties its tables: nothing
+ * of it is computed any more. The last block is released first, so that the end of a cached prefix is evicted before
+ * its beginning. */
 enum status block_manager_release(struct block_manager *m, struct sequence *seq, struct error *err);
 
 /* Empties the prefix cache. No sequence may hold blocks. */

@@ -60,6 +60,13 @@ enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, in
                      plural(num_blocks));
 }
 
+enum status prefix_cache_add_snapshots(struct prefix_cache *cache, struct error *err)
+{
+    cache->snapshots = calloc((size_t)cache->capacity, sizeof *cache->snapshots);
+    if (cache->snapshots) return STATUS_OK;
+    return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the snapshots of %d prefixes", cache->capacity);
+}
+
 /* Salts that requests have are theirs alone from then on. */
 static void free_salts(struct prefix_cache *cache)
 {
@@ -78,6 +85,7 @@ void prefix_cache_free(struct prefix_cache *cache)
     free(cache->prefixes);
     free(cache->tokens);
     free(cache->blocks);
+    free(cache->snapshots);
     free(cache->buckets);
     *cache = (struct prefix_cache){0};
 }
@@ -308,6 +316,18 @@ void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t blo
     }
 }
 
+bool prefix_cache_has_all_blocks(const struct prefix_cache *cache, int32_t prefix)
+{
+    for (int32_t g = 0; g < cache->num_groups; g++)
+        if (!blocks_of(cache, prefix)[g]) return false;
+    return true;
+}
+
+int32_t prefix_cache_parent(const struct prefix_cache *cache, int32_t prefix)
+{
+    return cache->prefixes[prefix].parent;
+}
+
 /* ---- insertion ---- */
 
 static int32_t take_number(struct prefix_cache *cache)
@@ -376,6 +396,12 @@ static enum status check_numbers(const struct prefix_cache *cache, int32_t *used
         if (in_use(cache, i) ? refs <= 0 : refs != 0 || num_blocks_of(cache, i) != 0)
             return error_set(err, STATUS_INTERNAL, "prefix %d, %s, counts %d references and has %d blocks", i,
                              in_use(cache, i) ? "in use" : "free", refs, num_blocks_of(cache, i));
+        if (cache->snapshots && cache->snapshots[i] != 0 && !in_use(cache, i))
+            return error_set(err, STATUS_INTERNAL, "prefix %d is free, but has the snapshot %d", i,
+                             cache->snapshots[i]);
+        if (cache->snapshots && cache->snapshots[i] > 0 && !prefix_cache_has_all_blocks(cache, i))
+            return error_set(err, STATUS_INTERNAL, "prefix %d has the snapshot %d, but lacks blocks", i,
+                             cache->snapshots[i]);
         *used += in_use(cache, i);
     }
     return STATUS_OK;

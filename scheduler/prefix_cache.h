@@ -20,6 +20,9 @@
  * prefix below one of its roots, but the salts that no request has take at most 64 MiB; of one that would exceed them,
  * the cached blocks are not found any more.
  *
+ * Where layers have states, a prefix may have a *snapshot*, too: the state slot that holds the states after exactly
+ * this prefix. Only a prefix with a block of every group has one.
+ *
  * After init only salts take memory, when their requests are added, and init touches none. A prefix costs 12 bytes, 4
  * for each group, 4 for each token of a block, and at most 2 for the hash table. */
 #ifndef QUIRE_SCHEDULER_PREFIX_CACHE_H
@@ -32,6 +35,7 @@
 #include "base/status.h"
 
 #define PREFIX_NONE 0
+#define SNAPSHOT_PENDING (-1) /* in place of a state slot */
 
 /* Two requests of different cache namespaces share no block, because the same tokens have other K and V in each. */
 #define CACHE_NAMESPACES 2 /* numbered from 0 */
@@ -55,6 +59,7 @@ struct prefix_cache {
     struct prefix *prefixes; /* [capacity], by number; 0 is PREFIX_NONE */
     int32_t *tokens;         /* [capacity, block_size] */
     int32_t *blocks;         /* [capacity, num_groups] 0, the null block: it has none of this group */
+    int32_t *snapshots;      /* [capacity] see prefix_cache_snapshot; NULL: no layer has a state */
     int32_t *buckets;        /* [num_buckets] first prefix of each chain; PREFIX_NONE: the chain is empty */
     int32_t capacity, num_buckets, block_size, num_groups;
     int32_t num_unused;         /* the numbers from capacity - num_unused on were never used */
@@ -70,6 +75,8 @@ struct prefix_cache {
 enum status prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size, int32_t num_groups,
                               struct error *err);
 void prefix_cache_free(struct prefix_cache *cache); /* safe on a zeroed struct */
+/* Once, before the first insertion: prefixes can have snapshots. 4 bytes a prefix. */
+enum status prefix_cache_add_snapshots(struct prefix_cache *cache, struct error *err);
 
 /* A salt of one request, in no cache yet. NULL: out of memory. */
 struct cache_salt *cache_salt_create(const char *text);
@@ -95,6 +102,17 @@ int32_t prefix_cache_block(const struct prefix_cache *cache, int32_t prefix, int
 void prefix_cache_attach(struct prefix_cache *cache, int32_t prefix, int32_t group, int32_t block);
 /* Takes the block, of whichever group, from the prefix (eviction), which has it. */
 void prefix_cache_detach(struct prefix_cache *cache, int32_t prefix, int32_t block);
+
+/* The state slot of the prefix's snapshot. STATE_SLOT_NONE: it has none; SNAPSHOT_PENDING: a step will write one. What
+ * state_pool.c sets here keeps no prefix. */
+static inline int32_t prefix_cache_snapshot(const struct prefix_cache *cache, int32_t prefix)
+{
+    return cache->snapshots[prefix];
+}
+/* Whether the prefix ends with a block of each group, and has it. */
+bool prefix_cache_has_all_blocks(const struct prefix_cache *cache, int32_t prefix);
+/* The prefix without its last block of tokens. */
+int32_t prefix_cache_parent(const struct prefix_cache *cache, int32_t prefix);
 
 /* Whether the prefix exists for a single reference: without it, its number is free. */
 bool prefix_cache_has_one_reference(const struct prefix_cache *cache, int32_t prefix);

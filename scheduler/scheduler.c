@@ -31,6 +31,11 @@ static enum status check_config(const struct scheduler_config *c, struct error *
         return error_set(err, STATUS_INVALID,
                          "without chunked prefill max_num_batched_tokens (%d) must be at least max_model_len (%d)",
                          l->max_num_tokens, l->max_model_len);
+    if (l->num_state_slots != 0 && l->num_state_slots < state_pool_min_slots(l))
+        return error_set(err, STATUS_INVALID, "%d state slots; %d sequences and %d drafts need %d", l->num_state_slots,
+                         l->max_num_seqs, l->max_num_drafts, state_pool_min_slots(l));
+    if (l->num_state_slots != 0 && c->first_namespace_len != 0)
+        return error_set(err, STATUS_INVALID, "a model with states cannot have two cache namespaces");
     return STATUS_OK;
 }
 
@@ -46,7 +51,9 @@ static bool allocate_arrays(struct scheduler *s)
     for (int i = 0; ok && i < SCHEDULER_MAX_STEPS; i++)
         ok = (s->steps[i].sampled = calloc(rows, sizeof *s->steps[i].sampled)) &&
              (s->steps[i].drafts = calloc(rows, sizeof *s->steps[i].drafts)) &&
-             (s->steps[i].runs = calloc(seqs, sizeof *s->steps[i].runs));
+             (s->steps[i].draft_states = calloc(rows, sizeof *s->steps[i].draft_states)) &&
+             (s->steps[i].runs = calloc(seqs, sizeof *s->steps[i].runs)) &&
+             (s->steps[i].target_runs = calloc(seqs, sizeof *s->steps[i].target_runs));
     return ok;
 }
 
@@ -83,7 +90,9 @@ void scheduler_destroy(struct scheduler *s)
     for (int i = 0; i < SCHEDULER_MAX_STEPS; i++) {
         free(s->steps[i].sampled);
         free(s->steps[i].drafts);
+        free(s->steps[i].draft_states);
         free(s->steps[i].runs);
+        free(s->steps[i].target_runs);
     }
     free(s->free_state_indices);
     free(s->plan);
@@ -153,16 +162,28 @@ static void change_namespaces(struct scheduler *s)
 
 /* ---- drafts ---- */
 
-int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out)
+static int32_t list_draftables(const struct scheduler *s,
+                               int32_t (*room_of)(const struct scheduler *, const struct sequence *),
+                               struct draftable *out)
 {
     int32_t count = 0;
     for (const struct request *r = s->running.head; r; r = r->next)
         for (int32_t i = 0; i < r->num_sequences; i++) {
             struct sequence *seq = &r->sequences[i];
-            const int32_t room = scheduler_draft_room(s, seq);
+            const int32_t room = room_of(s, seq);
             if (room > 0) out[count++] = (struct draftable){seq, room};
         }
     return count;
+}
+
+int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out)
+{
+    return list_draftables(s, scheduler_draft_room, out);
+}
+
+int32_t scheduler_draftables_later(const struct scheduler *s, struct draftable *out)
+{
+    return list_draftables(s, scheduler_draft_room_later, out);
 }
 
 void scheduler_set_drafts(struct scheduler *s, struct sequence *seq, const int32_t *drafts, int32_t count)
@@ -188,6 +209,12 @@ void scheduler_drop_drafts(struct scheduler *s)
 
 /* ---- a step ---- */
 
+/* What was found while state slots were given back. */
+static void check_states(struct scheduler *s)
+{
+    if (s->blocks.states.violation.text[0]) scheduler_set_unsound(s, &s->blocks.states.violation);
+}
+
 /* Decides what the next step computes, and lays it out. The plan of the running requests needs so many blocks. */
 static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed)
 {
@@ -200,6 +227,7 @@ static void choose_step(struct scheduler *s, struct batch *batch, int32_t needed
     if (!s->unsound) scheduler_finish_layout(s, batch);
     if (batch->num_seqs == 0) scheduler_undo_swaps(s, batch);
     scheduler_drop_drafts(s);
+    check_states(s);
     scheduler_check_after(s);
 }
 
@@ -212,6 +240,7 @@ static enum status schedule(struct scheduler *s, struct batch *batch, struct sch
     if (s->unsound) return soundness(s, err);
     s->num_choices = s->num_admitted = s->num_scheduled_runs = 0;
     s->budget = s->config.limits.max_num_tokens;
+    state_pool_settle(&s->blocks.states);
     if (s->in_flight == SCHEDULER_MAX_STEPS) {
         out->result = SCHEDULE_COLLECT_FIRST;
         return STATUS_OK;
@@ -267,6 +296,7 @@ static void accept_token(struct scheduler *s, struct sequence *seq, int32_t toke
     }
     seq->request->stalled = false;
     if (seq->request->beams) return;
+    seq->num_pending--;
     seq->tokens[seq->num_tokens++] = token;
     block_manager_hash(&s->blocks, seq);
     if (stops(seq, token)) {
@@ -299,72 +329,71 @@ static bool keep_run(const struct target_run *run, const struct sample_output *t
 
 /* Takes the step's log-probabilities of prompts. A request whose logits are damaged ends, with an event like that of a
  * sample without a token. Returns the number of events. */
-static int32_t collect_targets(struct scheduler *s, struct step *step, const struct sample_output *targets)
+static int32_t collect_targets(struct scheduler *s, const struct step *step, const struct sample_output *targets)
 {
     int32_t num_events = 0, from = 0;
-    for (int32_t i = 0; i < step->num_runs; from += step->runs[i++].count) {
-        struct sequence *seq = step->runs[i].seq;
-        if (keep_run(&step->runs[i], targets, from) || request_finished(seq->request)) continue;
+    for (int32_t i = 0; i < step->num_target_runs; from += step->target_runs[i++].count) {
+        struct sequence *seq = step->target_runs[i].seq;
+        if (keep_run(&step->target_runs[i], targets, from) || request_finished(seq->request)) continue;
         s->events[num_events++] =
             (struct token_event){.seq = seq, .token = -1, .sample = -1, .finish_reason = FINISH_ERROR};
         scheduler_end_request(s, seq->request, FINISH_ERROR);
     }
-    step->num_runs = 0;
     return num_events;
 }
 
-/* Of a run's drafts, those that are the tokens drawn in their places. The others are rolled back. */
-static int32_t accept_drafts(struct scheduler *s, const struct step *step, const struct sample_output *samples,
-                             int32_t first)
+/* A run's states: that after the last accepted draft becomes the sequence's, and that after the last boundary is kept.
+ * Its first token is `first`. */
+static void accept_states(struct scheduler *s, const struct step *step, const struct drafted_run *run, int32_t first,
+                          int32_t accepted)
 {
-    struct sequence *seq = step->sampled[first];
-    const int32_t *drawn = samples->token_ids + first, *drafts = step->drafts + first, count = seq->num_drafts;
+    struct state_pool *states = &s->blocks.states;
+    struct sequence *seq = run->seq;
+    int32_t *drafts = step->draft_states + run->draft;
+    const int32_t end = first + 1 + accepted, boundary = end - end % states->boundary, draft = boundary - first - 2;
+    if (boundary > first) state_pool_keep(states, seq, draft < 0 ? seq->state : drafts[draft], boundary);
+    if (accepted == 0) return;
+    state_pool_drop(states, seq->state);
+    seq->state = drafts[accepted - 1];
+    drafts[accepted - 1] = STATE_SLOT_NONE;
+}
+
+/* The step's runs hold no states any more. */
+static void drop_draft_states(struct scheduler *s, struct step *step)
+{
+    for (int32_t i = 0; i < step->num_draft_states; i++) state_pool_drop(&s->blocks.states, step->draft_states[i]);
+    step->num_draft_states = 0;
+}
+
+/* Compares a run's drafts with the tokens drawn in their places. Those that are the same are accepted, and as many
+ * tokens more are pending; the others are rolled back. */
+static void accept_drafts(struct scheduler *s, const struct step *step, const struct drafted_run *run,
+                          const struct sample_output *samples)
+{
+    struct sequence *seq = run->seq;
+    if (seq->status == SEQUENCE_FINISHED) return;
+    const int32_t *drawn = samples->token_ids + run->sample;
+    const int32_t *drafts = (step->on_device ? samples->draft_ids : step->drafts) + run->draft;
+    const int32_t count = seq->num_drafts, first = seq->num_computed - count - 1;
     int32_t accepted = 0;
     struct error err;
-    while (accepted < count && drawn[accepted] >= 0 &&
-           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))
-        accepted++;
+    while (accepted < count && drawn[accepted] >= 0 && drawn[accepted] == drafts[accepted]) accepted++;
     seq->num_drafts = 0;
+    seq->num_pending += accepted;
     s->runs++;
     s->drafts += count;
     s->drafts_accepted += accepted;
     if (accepted < count &&
         block_manager_rollback(&s->blocks, seq, seq->num_computed - (count - accepted), &err) != STATUS_OK)
         scheduler_set_unsound(s, &err);
-    return accepted;
+    if (scheduler_has_states(s)) accept_states(s, step, run, first, accepted);
 }
 
-/* Takes what the step drew for a sequence: its samples from `first` on. K and V of rejected drafts are rolled back
- * before tokens are added, so that no block with some of them is taken for one of these tokens. Adds the events. */
-static int32_t collect_sequence(struct scheduler *s, const struct step *step, const struct sample_output *samples,
-                                int32_t first, struct token_event *events)
+/* Takes a token for each sample, and adds the events to num_events others. A sample is dropped if its sequence has
+ * ended, or if no token is pending any more, because it follows the first rejected draft of a run. */
+static int32_t collect_samples(struct scheduler *s, const struct step *step, const struct sample_output *samples,
+                               int32_t num_events)
 {
-    struct sequence *seq = step->sampled[first];
-    if (seq->status == SEQUENCE_FINISHED) return 0;
-    const int32_t *drawn = samples->token_ids + first;
-    const int32_t accepted = seq->num_drafts == 0 ? 0 : accept_drafts(s, step, samples, first);
-    int32_t count = 0;
-    if (!seq->request->beams) seq->num_pending--;
-    while (count <= accepted && seq->status != SEQUENCE_FINISHED) {
-        accept_token(s, seq, drawn[count]);
-        events[count] = (struct token_event){.seq = seq,
-                                             .token = drawn[count],
-                                             .sample = first + count,
-                                             .num_outputs = seq->num_tokens - seq->prompt_len,
-                                             .finish_reason = seq->finish_reason};
-        count++;
-    }
-    return count;
-}
-
-/* Takes the oldest step's samples. Returns the number of events. */
-static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
-{
-    int32_t num_events = 0;
-    struct step *step = &s->steps[s->oldest];
-    s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
-    s->in_flight--;
-    if (step->num_runs > 0) num_events = collect_targets(s, step, samples->targets);
     for (int32_t i = 0; i < step->num_sampled; i++) {
         if (i + 16 < step->num_sampled) __builtin_prefetch(step->sampled[i + 16]);
         if (i + 8 < step->num_sampled) {
@@ -372,10 +401,32 @@ static int32_t collect_step(struct scheduler *s, const struct sample_output *sam
             __builtin_prefetch(soon->request);
             __builtin_prefetch(&soon->tokens[soon->num_tokens], 1);
         }
-        num_events += collect_sequence(s, step, samples, i, s->events + num_events);
-        while (step->drafts[i] >= 0) i++;
+        struct sequence *seq = step->sampled[i];
+        if (seq->status == SEQUENCE_FINISHED || seq->num_pending == 0) continue;
+        accept_token(s, seq, samples->token_ids[i]);
+        s->events[num_events++] = (struct token_event){.seq = seq,
+                                                       .token = samples->token_ids[i],
+                                                       .sample = i,
+                                                       .num_outputs = seq->num_tokens - seq->prompt_len,
+                                                       .finish_reason = seq->finish_reason};
     }
-    step->num_sampled = 0;
+    return num_events;
+}
+
+/* Takes the oldest step's samples. K and V of rejected drafts are rolled back before tokens are added, so that no block
+ * with some of them is taken for one of these tokens. Returns the number of events. */
+static int32_t collect_step(struct scheduler *s, const struct sample_output *samples)
+{
+    int32_t num_events = 0;
+    struct step *step = &s->steps[s->oldest];
+    s->oldest = (s->oldest + 1) % SCHEDULER_MAX_STEPS;
+    s->in_flight--;
+    if (step->num_target_runs > 0) num_events = collect_targets(s, step, samples->targets);
+    for (int32_t i = 0; i < step->num_runs; i++) accept_drafts(s, step, &step->runs[i], samples);
+    drop_draft_states(s, step);
+    num_events = collect_samples(s, step, samples, num_events);
+    step->num_runs = step->num_target_runs = 0;
+    check_states(s);
     scheduler_check_after(s);
     return num_events;
 }
@@ -417,13 +468,15 @@ static bool forget_step(struct scheduler *s, struct request *request)
 void scheduler_cancel(struct scheduler *s)
 {
     if (s->in_flight == 0) return;
+    state_pool_cancel(&s->blocks.states);
     for (struct request *r = s->running.head, *next; r; r = next) {
         next = r->next;
         if (forget_step(s, r)) scheduler_end_request(s, r, FINISH_ABORT);
     }
     s->in_flight--;
     struct step *step = &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
-    step->num_sampled = step->num_runs = 0;
+    step->num_runs = step->num_target_runs = 0;
+    drop_draft_states(s, step);
     scheduler_check_after(s);
 }
 
@@ -452,6 +505,7 @@ int32_t scheduler_in_flight(const struct scheduler *s)
 void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stats)
 {
     const struct block_pool *pool = &s->blocks.pool;
+    const struct state_pool *states = &s->blocks.states;
     *stats = (struct scheduler_stats){
         .num_running = s->running.count,
         .num_waiting = s->waiting.count,
@@ -473,6 +527,12 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .preemptions_swap = s->preemptions_swap,
         .steps = s->num_steps,
         .tokens = s->num_tokens,
+        .state_slots_total = s->config.limits.num_state_slots,
+        .state_slots_in_use = s->config.limits.num_state_slots - states->slots.num_free,
+        .snapshots = states->num_snapshots,
+        .snapshots_made = states->made,
+        .snapshots_evicted = states->evicted,
+        .snapshot_hits = states->hits,
     };
 }
 

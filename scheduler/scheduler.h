@@ -43,6 +43,14 @@
  * way: those that the budget, the blocks or the cache namespace have no room for are dropped, and none is the cause of
  * a preemption. The beams of a beam search take none.
  *
+ * States: in models with recurrent layers a sequence also has a state, of fixed size, in a state slot (base/batch.h),
+ * which limits.num_state_slots counts; state_pool.h says who holds which slot, and which slots are snapshots that later
+ * prompts go on from. With prefix caching, a prefill is cut where a snapshot of its state is wanted: at the last
+ * boundary that leaves a token to compute, at that of request->state_boundary, at the one where the prompt parts from
+ * the cached prompts that it has found, and every state_interval tokens. A run needs a slot for each draft: drafts
+ * without one are dropped. A preempted request with states is recomputed, from the deepest snapshot, and never swapped,
+ * however many sequences it has. Cache namespaces and states do not go together.
+ *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
  * after scheduler_create, except the error of a request that fails, places of cache salts, when a request with one is
  * added, and host blocks, which are allocated when a swap
@@ -77,8 +85,11 @@ struct scheduler_config {
     const char *blocks_setting;  /* the setting that decides num_blocks, for advice; NULL: none */
     int32_t first_namespace_len; /* most tokens of a sequence that is computed in cache namespace 0; 0: any number */
     int32_t namespace_position_shift; /* what is added to the positions of a sequence in cache namespace 1 */
+    int32_t state_interval; /* with states and caching: snapshots of a prompt are at most so many tokens apart, and the
+                               rest of a block; 0: there are none within it for that alone */
     bool enable_prefix_caching;
-    bool enable_chunked_prefill; /* false: a prompt is computed in one step; needs max_num_tokens >= max_model_len */
+    bool enable_chunked_prefill; /* false: a prompt is computed in one step, or with states in those that snapshots cut
+                                    it into; needs max_num_tokens >= max_model_len */
     bool check_invariants;       /* after every operation; slow; on in debug builds and tests */
 };
 
@@ -89,8 +100,11 @@ struct scheduler_stats {
     int32_t host_blocks_in_use;
     int64_t blocks_swapped_out, blocks_swapped_in;
     int64_t preemptions_recompute, preemptions_swap, steps;
-    int64_t tokens;                        /* computed, steps in flight included */
-    int64_t runs, drafts, drafts_accepted; /* collected: runs with drafts, their drafts, those accepted */
+    int64_t tokens;                                /* computed, steps in flight included */
+    int64_t runs, drafts, drafts_accepted;         /* collected: runs with drafts, their drafts, those accepted */
+    int32_t state_slots_total, state_slots_in_use; /* in use: held by sequences */
+    int32_t snapshots;                             /* of state slots, held by prefixes; some are in use as well */
+    int64_t snapshots_made, snapshots_evicted, snapshot_hits;
 };
 
 enum schedule_result {
@@ -169,6 +183,9 @@ void scheduler_set_beams(struct scheduler *s, struct request *request, const str
 /* Fills out[max_num_seqs] with the running sequences that may compute drafts in the next step, by rank: those that have
  * one token to compute, no token pending, and room for another token behind it. Returns how many. */
 int32_t scheduler_draftables(const struct scheduler *s, struct draftable *out);
+/* The same for the step after those in flight, once they are collected: with a token that is pending counted as known,
+ * as if it did not end the sequence. A sequence whose run is in flight is not among them. */
+int32_t scheduler_draftables_later(const struct scheduler *s, struct draftable *out);
 /* Gives such a sequence drafts[count], of which there may be more than it has room for, for the next call of
  * scheduler_schedule, which must follow. NULL: a drafter on the device makes them once the step is scheduled, and puts
  * what names them into the batch; then all drafts of the step are of this kind. */

@@ -2,7 +2,7 @@
 
 #include "scheduler/scheduler_state.h"
 
-/* A sequence takes over what another held: tokens and blocks. Its place on the device stays its own. */
+/* A sequence takes over what another held: tokens, blocks and state. Its place on the device stays its own. */
 static void take_over(struct sequence *seq, const struct sequence *from)
 {
     seq->tokens = from->tokens;
@@ -11,6 +11,7 @@ static void take_over(struct sequence *seq, const struct sequence *from)
     seq->num_computed = from->num_computed;
     seq->num_hashed = from->num_hashed;
     seq->prefix = from->prefix;
+    seq->state = from->state;
 }
 
 /* Entries of the table that the sequence's row on the device has already, once it holds the parent's blocks. */

@@ -57,6 +57,29 @@ static enum status check_namespace(const struct scheduler *s, const struct seque
                      seq->num_tokens, seq->num_computed, is_in);
 }
 
+/* A sequence that runs has a state once a token is computed, and goes on in place only if the slot is its own. One that
+ * holds no blocks holds no state. */
+static enum status check_state(const struct scheduler *s, const struct sequence *seq, bool holds, struct error *err)
+{
+    const struct state_pool *states = &s->blocks.states;
+    const int32_t kept = seq->boundary.num_tokens, older = seq->older.num_tokens;
+    if ((seq->state != STATE_SLOT_NONE) != (holds && seq->num_computed > 0))
+        return error_set(err, STATUS_INTERNAL, "a sequence of %d computed tokens has the state slot %d",
+                         seq->num_computed, seq->state);
+    if ((seq->boundary.slot != STATE_SLOT_NONE) != (kept > 0) || (seq->older.slot != STATE_SLOT_NONE) != (older > 0) ||
+        kept % states->boundary != 0 || kept > seq->num_computed || older > kept || (older == kept && kept > 0) ||
+        (seq->parting > 0 && (!holds || seq->parting <= seq->num_computed)))
+        return error_set(err, STATUS_INTERNAL, "a sequence of %d computed tokens keeps states after %d and %d, of %d",
+                         seq->num_computed, older, kept, seq->parting);
+    if (seq->state == STATE_SLOT_NONE || seq->num_writable <= seq->num_computed) return STATUS_OK;
+    const struct block *slot = &states->slots.blocks[seq->state];
+    if (slot->ref_count == 1 && slot->prefix == PREFIX_NONE &&
+        seq->num_writable / states->boundary == seq->num_computed / states->boundary)
+        return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL, "a sequence may write %d tokens, but state slot %d is not its own",
+                     seq->num_writable, seq->state);
+}
+
 /* A sequence holds nothing if it waits, if it has ended or if its last token is pending. If it runs it holds blocks and
  * a state index; if it is swapped, blocks alone. */
 static enum status check_sequence(const struct scheduler *s, const struct request_queue *queue,
@@ -80,6 +103,7 @@ static enum status check_sequence(const struct scheduler *s, const struct reques
     if ((seq->state_index >= 0) != (waits || (holds && seq->status == SEQUENCE_RUNNING)))
         return error_set(err, STATUS_INTERNAL, "a sequence that holds %d blocks has the state index %d",
                          seq->tables[0].num_blocks, seq->state_index);
+    if (scheduler_has_states(s) && check_state(s, seq, holds, err) != STATUS_OK) return STATUS_INTERNAL;
     if (!holds) return STATUS_OK;
     enum status status = check_namespace(s, seq, err);
     return status == STATUS_OK ? check_tables(s, seq, err) : status;
@@ -137,6 +161,63 @@ static enum status check_state_indices(const struct scheduler *s, int32_t num_ho
     return STATUS_OK;
 }
 
+/* ---- state slots ---- */
+
+/* Counts a holder of the slot, in its note. */
+static void note_holder(const struct scheduler *s, int32_t slot)
+{
+    struct block *b = &s->blocks.states.slots.blocks[slot];
+    if (slot != STATE_SLOT_NONE && b->ref_count > 0) b->note++;
+}
+
+static void note_holders(const struct scheduler *s)
+{
+    const struct state_pool *states = &s->blocks.states;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        for (int32_t i = 0; i < r->num_sequences; i++) {
+            note_holder(s, r->sequences[i].state);
+            note_holder(s, r->sequences[i].boundary.slot);
+            note_holder(s, r->sequences[i].older.slot);
+        }
+    for (int32_t i = 0; i < SCHEDULER_MAX_STEPS; i++)
+        for (int32_t k = 0; k < s->steps[i].num_draft_states; k++) note_holder(s, s->steps[i].draft_states[k]);
+    for (int32_t i = 0; i < states->num_leaving; i++) note_holder(s, states->leaving[i]);
+    for (int32_t i = 0; i < states->num_arrivals; i++) note_holder(s, states->arrivals[i].slot);
+}
+
+/* Whether a step that was scheduled, or a running sequence, will write the prefix's snapshot. */
+static bool is_awaited(const struct scheduler *s, int32_t prefix)
+{
+    const struct state_pool *states = &s->blocks.states;
+    for (int32_t i = 0; i < states->num_arrivals; i++)
+        if (states->arrivals[i].prefix == prefix) return true;
+    for (const struct request *r = s->running.head; r; r = r->next)
+        for (int32_t i = 0; i < r->num_sequences; i++)
+            if (r->sequences[i].parting_prefix == prefix) return true;
+    return false;
+}
+
+/* Free slots, snapshots and those that are held are all, each holder is counted, and nobody waits for a snapshot that
+ * nobody writes. */
+static enum status check_state_slots(const struct scheduler *s, struct error *err)
+{
+    const struct state_pool *states = &s->blocks.states;
+    enum status status = STATUS_OK;
+    note_holders(s);
+    for (int32_t i = 1; i < states->slots.end; i++) {
+        struct block *b = &states->slots.blocks[i];
+        if (b->ref_count == 0) continue;
+        if (b->ref_count != b->note && status == STATUS_OK)
+            status = error_set(err, STATUS_INTERNAL, "state slot %d has the count %d, but %d holders", i, b->ref_count,
+                               b->note);
+        b->note = 0;
+    }
+    for (int32_t i = 1; states->cache && i < states->cache->capacity && status == STATUS_OK; i++)
+        if (prefix_cache_snapshot(states->cache, i) == SNAPSHOT_PENDING && !is_awaited(s, i))
+            status = error_set(err, STATUS_INTERNAL, "the snapshot of prefix %d is pending, but nobody writes it", i);
+    return status;
+}
+
 enum status scheduler_check(const struct scheduler *s, struct error *err)
 {
     if (s->unsound) {
@@ -150,5 +231,6 @@ enum status scheduler_check(const struct scheduler *s, struct error *err)
     if (status == STATUS_OK) status = check_queue(s, &s->ended, &num_holders, err);
     if (status == STATUS_OK) status = check_state_indices(s, num_holders, err);
     if (status == STATUS_OK) status = block_manager_check(&s->blocks, s->running.head, s->swapped.head, err);
+    if (status == STATUS_OK && scheduler_has_states(s)) status = check_state_slots(s, err);
     return status;
 }

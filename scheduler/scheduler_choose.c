@@ -2,15 +2,35 @@
 
 #include "base/plural.h"
 
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The first token after which a snapshot of the state is wanted, of those that the sequence is about to compute; at
+ * least one follows it. INT32_MAX: there is none. */
+static int32_t next_snapshot(const struct scheduler *s, const struct sequence *seq)
+{
+    const int32_t unit = s->blocks.states.boundary, done = seq->num_computed, end = scheduler_num_computable(s, seq);
+    const int32_t interval = (s->config.state_interval + unit - 1) / unit * unit;
+    const int32_t wanted[] = {(end - 1) / unit * unit, seq->parting, seq->request->state_boundary / unit * unit,
+                              interval > 0 ? (done / interval + 1) * interval : 0};
+    int32_t next = INT32_MAX;
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted && s->blocks.caching; i++)
+        if (wanted[i] > done && wanted[i] < end && wanted[i] < next) next = wanted[i];
+    return next;
+}
+
 /* Tokens of the sequence that this step computes, at most `budget`. */
 static int32_t tokens_to_compute(const struct scheduler *s, const struct sequence *seq, int32_t budget)
 {
     if (seq->status != SEQUENCE_RUNNING) return 0;
     const int32_t remaining = scheduler_num_computable(s, seq) - seq->num_computed;
     if (remaining <= 0) return 0; /* less than 0: its run is in flight */
-    if (remaining > budget) return s->config.enable_chunked_prefill ? budget : 0;
-    if (seq->num_drafts == 0) return remaining;
-    return remaining + seq->num_drafts < budget ? remaining + seq->num_drafts : budget;
+    int32_t wanted = remaining + seq->num_drafts;
+    if (remaining > 1 && scheduler_has_states(s)) wanted = least(wanted, next_snapshot(s, seq) - seq->num_computed);
+    if (wanted <= budget) return wanted;
+    return remaining <= budget || s->config.enable_chunked_prefill ? budget : 0;
 }
 
 /* ---- the plan ---- */
@@ -70,12 +90,20 @@ static int32_t plan_running(struct scheduler *s)
     return plan_cost(s, most - budget);
 }
 
+/* Whether drafts, where layers have states, leave a state slot to each sequence. */
+static bool drafts_have_states(struct scheduler *s)
+{
+    const struct batch_limits *limits = &s->config.limits;
+    if (s->num_drafted == 0 || !scheduler_has_states(s)) return true;
+    return state_pool_reserve(&s->blocks.states, limits->max_num_seqs + limits->max_num_drafts - s->drafts_left);
+}
+
 int32_t scheduler_plan_running(struct scheduler *s)
 {
-    const int32_t needed = plan_running(s);
-    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;
-    scheduler_drop_drafts(s);
-    return plan_running(s);
+    int32_t needed;
+    if (!drafts_have_states(s)) scheduler_drop_drafts(s);
+    while ((needed = plan_running(s)) > s->blocks.pool.num_free && s->num_drafted > 0) scheduler_drop_drafts(s);
+    return needed;
 }
 
 /* The only running request holds all blocks that are in use. */
@@ -124,12 +152,35 @@ static enum status fill_blocks(struct scheduler *s, const struct block_table *ta
     return status;
 }
 
+/* Chooses the slots of the sequence's states before and after the tokens of the choice, and whether the state after
+ * them is to be kept: as a snapshot if one is wanted there, or as a boundary where the newest token ends one. */
+static enum status choose_states(struct scheduler *s, struct choice *c, bool is_wanted, struct error *err)
+{
+    struct state_pool *states = &s->blocks.states;
+    struct sequence *seq = c->seq;
+    struct step *step = scheduler_new_step(s);
+    enum status status = state_pool_write(states, seq, c->start, &c->state_source, err);
+    for (int32_t i = 0; i < c->num_drafts && status == STATUS_OK; i++) {
+        const int32_t slot = state_pool_take(states);
+        if (slot == STATE_SLOT_NONE) status = error_set(err, STATUS_INTERNAL, "a draft needs a state slot");
+        step->draft_states[step->num_draft_states++] = slot;
+    }
+    if (status != STATUS_OK || c->num_drafts > 0) return status;
+    const bool is_known = seq->num_hashed * s->config.limits.block_size == seq->num_computed;
+    if (is_wanted && is_known)
+        state_pool_add_snapshot(states, seq);
+    else if (c->samples && !seq->request->beams && seq->num_computed % states->boundary == 0)
+        state_pool_keep(states, seq, seq->state, seq->num_computed);
+    return STATUS_OK;
+}
+
 /* Adds a growth to the step. Its blocks are free. `starts`: the sequence starts to run in this step. */
 static void choose(struct scheduler *s, struct batch *batch, const struct growth *growth, bool starts)
 {
     struct sequence *seq = growth->seq;
     const int32_t first = seq->num_computed, end = growth->num_tokens;
     const bool changed = end > seq->num_writable;
+    const bool ends_at_snapshot = scheduler_has_states(s) && end == next_snapshot(s, seq);
     struct error err;
     enum status status = block_manager_append(&s->blocks, seq, end, batch->copies, &batch->num_copies, &err);
     for (int32_t g = 0; g < s->config.limits.num_groups && status == STATUS_OK; g++)
@@ -146,6 +197,10 @@ static void choose(struct scheduler *s, struct batch *batch, const struct growth
     s->budget -= c.count;
     seq->num_computed = end;
     block_manager_hash(&s->blocks, seq);
+    if (scheduler_has_states(s) && choose_states(s, &c, ends_at_snapshot, &err) != STATUS_OK) {
+        scheduler_set_unsound(s, &err);
+        return;
+    }
     if (seq == seq->request->leader && end == seq->prompt_len) {
         c.forks = c.samples;
         scheduler_fork(s, seq);

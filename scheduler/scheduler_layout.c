@@ -45,23 +45,16 @@ static void add_deltas(const struct scheduler *s, struct batch *batch, struct se
     }
 }
 
-static struct step *step_of(struct scheduler *s)
-{
-    return &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
-}
-
 /* Samples from the logits of the batch's token of this index. */
 static void add_row(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t token, int32_t output)
 {
-    struct step *step = step_of(s);
+    struct step *step = scheduler_new_step(s);
     const int32_t sample = batch->num_samples++;
     batch->logits_indices[sample] = token;
     batch->sample_state_indices[sample] = seq->state_index;
     batch->output_positions[sample] = output;
     batch->sampled_drafts[sample] = -1;
-    step->drafts[sample] = -1;
     step->sampled[sample] = seq;
-    step->num_sampled = batch->num_samples;
     seq->pending_sample = sample;
 }
 
@@ -77,7 +70,7 @@ static void add_sample(struct scheduler *s, struct batch *batch, struct sequence
 static void add_targets(struct scheduler *s, struct batch *batch, const struct choice *c)
 {
     struct prompt_logprobs *p = c->seq->request->prompt_logprobs;
-    struct step *step = step_of(s);
+    struct step *step = scheduler_new_step(s);
     const int32_t first = p->num_submitted, most = c->start + c->count + 1;
     const int32_t end = most < p->num_tokens ? most : p->num_tokens;
     if (end <= first) return;
@@ -86,8 +79,17 @@ static void add_targets(struct scheduler *s, struct batch *batch, const struct c
         batch->target_ids[batch->num_targets++] = c->seq->tokens[t];
     }
     if (p->num_top > batch->num_target_tops) batch->num_target_tops = p->num_top;
-    step->runs[step->num_runs++] = (struct target_run){.seq = c->seq, .first = first, .count = end - first};
+    step->target_runs[step->num_target_runs++] =
+        (struct target_run){.seq = c->seq, .first = first, .count = end - first};
     p->num_submitted = end;
+}
+
+/* What the next entry does with states. */
+static void add_states(const struct scheduler *s, struct batch *batch, int32_t source, int32_t slot)
+{
+    if (!scheduler_has_states(s)) return;
+    batch->state_sources[batch->num_seqs] = source;
+    batch->state_slots[batch->num_seqs] = slot;
 }
 
 static void add_entry(struct scheduler *s, struct batch *batch, struct sequence *seq, int32_t seq_len,
@@ -106,6 +108,7 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
     const int32_t end = c->start + c->count;
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
+    add_states(s, batch, c->state_source, seq->state);
     add_entry(s, batch, seq, end, batch->num_tokens);
     if (c->count > batch->max_query_len) batch->max_query_len = c->count;
     seq->last_step = s->num_steps;
@@ -120,14 +123,13 @@ static void add_choice(struct scheduler *s, struct batch *batch, const struct ch
 /* The drafts are the rows behind the first, and what the samples before them are compared with. */
 static void add_drafts(struct scheduler *s, struct batch *batch, const struct choice *c)
 {
-    struct step *step = step_of(s);
+    struct step *step = scheduler_new_step(s);
     const int32_t row = batch->num_tokens - c->num_drafts, sample = batch->num_samples - c->num_drafts;
-    step->on_device = s->on_device;
+    step->runs[step->num_runs++] = (struct drafted_run){c->seq, sample - 1, batch->num_drafts};
     for (int32_t i = 0; i < c->num_drafts; i++) {
-        const int32_t index = batch->num_drafts + i;
         if (s->on_device) batch->token_ids[row + i] = 0;
         batch->sampled_drafts[sample + i] = s->on_device ? -1 : batch->token_ids[row + i];
-        step->drafts[sample + i - 1] = s->on_device ? index : batch->token_ids[row + i];
+        step->drafts[batch->num_drafts + i] = batch->token_ids[row + i];
     }
     batch->num_drafts += c->num_drafts;
 }
@@ -140,8 +142,12 @@ static void add_run(struct scheduler *s, struct batch *batch, const struct choic
     s->scheduled_runs[s->num_scheduled_runs++] = (struct scheduled_run){seq, batch->num_seqs};
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
-    if (batch->max_query_len == 0) batch->max_query_len = 1;
+    const int32_t *states = scheduler_new_step(s)->draft_states + batch->num_drafts;
     for (int32_t i = 0; i < c->count; i++) {
+        if (i == 0)
+            add_states(s, batch, c->state_source, seq->state);
+        else
+            add_states(s, batch, STATE_CONTINUES, states[i - 1]);
         add_entry(s, batch, seq, c->start + i + 1, row + i + 1);
         add_row(s, batch, seq, row + i, output + i);
     }
@@ -165,7 +171,9 @@ void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct ch
 /* So far the batch has decodes and runs alone: each entry is one token. */
 void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
-    const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;
+    const int32_t row = batch->num_seqs, end = seq->num_computed, t = end - 1;
+    add_states(s, batch, seq->state, seq->state);
+    batch->num_seqs++;
     batch->num_tokens++;
     s->sequences[row] = seq;
     batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
@@ -173,17 +181,20 @@ void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct seq
     batch->seq_lens[row] = end;
     batch->state_indices[row] = seq->state_index;
     batch->query_start[row + 1] = row + 1;
-    if (batch->max_query_len == 0) batch->max_query_len = 1;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
     add_sample(s, batch, seq, end - seq->prompt_len);
 }
 
 void scheduler_finish_layout(struct scheduler *s, struct batch *batch)
 {
+    struct step *step = scheduler_new_step(s);
     batch->num_decodes = batch->num_seqs;
+    if (batch->num_decodes > 0) batch->max_query_len = 1;
     for (int32_t i = 0; i < s->num_choices; i++) add_choice(s, batch, &s->choices[i]);
     if (batch->num_seqs == 0) return;
-    step_of(s)->number = s->num_steps++;
+    step->num_sampled = batch->num_samples;
+    step->on_device = s->on_device;
+    step->number = s->num_steps++;
     s->in_flight++;
     s->num_tokens += batch->num_tokens;
     s->blocks_swapped_out += batch->num_swap_out;

@@ -64,13 +64,13 @@ static bool can_swap_out(struct scheduler *s, const struct request *request)
     return true;
 }
 
-/* A request whose other sequences wait for the prompt has no blocks worth keeping. Nor is a request swapped if it
- * cannot go on itself, or if the oldest computes nothing in this step: then the step might be empty, and copy nothing.
- */
+/* A request whose other sequences wait for the prompt has no blocks worth keeping. States are not copied to the host.
+ * Nor is a request swapped if it cannot go on itself, or if the oldest computes nothing in this step: then the step
+ * might be empty, and copy nothing. */
 static bool should_swap(const struct scheduler *s, const struct request *request)
 {
     const bool oldest_runs = s->num_planned > 0 && s->plan[0].seq->request == s->running.head;
-    if (request->leader || !oldest_runs || !scheduler_can_go_on(s, request)) return false;
+    if (scheduler_has_states(s) || request->leader || !oldest_runs || !scheduler_can_go_on(s, request)) return false;
     if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;
     return request_num_unfinished(request) > 1;
 }

@@ -54,18 +54,23 @@ bool scheduler_can_go_on(const struct scheduler *s, const struct request *reques
 }
 
 /* A run begins with the newest token of an answer, which alone has to be computed. Its last draft is not the last token
- * that the sequence can have, because a token is drawn after it. */
-int32_t scheduler_draft_room(const struct scheduler *s, const struct sequence *seq)
+ * that the sequence can have, because a token is drawn after it. Of a sequence whose run is in flight, drafts are
+ * computed, too. */
+int32_t scheduler_draft_room_later(const struct scheduler *s, const struct sequence *seq)
 {
     const struct request *request = seq->request;
-    const int32_t length = s->config.first_namespace_len;
-    if (seq->status != SEQUENCE_RUNNING || request->beams || seq->num_pending > 0 ||
-        seq->num_tokens == seq->prompt_len || seq->num_computed != seq->num_tokens - 1)
+    const int32_t length = s->config.first_namespace_len, known = scheduler_num_known(seq);
+    if (seq->status != SEQUENCE_RUNNING || request->beams || known == seq->prompt_len || seq->num_computed != known - 1)
         return 0;
-    int32_t room = seq->token_capacity - seq->num_tokens - 1;
-    if (length > 0 && request->cache_namespace == 0 && length - seq->num_tokens < room) room = length - seq->num_tokens;
+    int32_t room = seq->token_capacity - known - 1;
+    if (length > 0 && request->cache_namespace == 0 && length - known < room) room = length - known;
     if (room < 0) return 0;
     return room < MAX_DRAFTS ? room : MAX_DRAFTS;
+}
+
+int32_t scheduler_draft_room(const struct scheduler *s, const struct sequence *seq)
+{
+    return seq->num_pending > 0 ? 0 : scheduler_draft_room_later(s, seq);
 }
 
 /* ---- sequences that start ---- */

@@ -12,16 +12,15 @@
  * All of them may read every field. struct scheduler says which file writes which of its fields. In requests and
  * sequences, request_queue.c writes the places in queues, block_manager.c what follows from the blocks that a sequence
  * holds (tables, num_writable, num_hashed, prefix, num_uploaded, retry_gains; num_computed and num_cached where it
- * starts, forks, is rolled back or ends), and these files the rest:
+ * starts, forks, is rolled back or ends), state_pool.c its states and whose snapshots are awaited, and these files the
+ * rest:
  *
  *     scheduler.c           arrival, priority, cache_salt; num_drafts, and the drafts among the tokens; when it
- *                           collects: tokens, num_tokens, num_pending, stop_token, stalled, the rows of prompt_logprobs
- *     scheduler_choose.c    num_computed; num_drafts, of a run
- *     scheduler_admit.c     when a request starts: leader, state_index, num_cached
- *     scheduler_request.c   cache_namespace; when a sequence starts: status, and leader at a fork
- *     scheduler_release.c   when something stops: status, leader, state_index, finish_reason, num_preemptions, stalled,
- *                           retry_gains, num_drafts
- *     scheduler_beams.c     all that a beam takes over from another
+ *                           collects: state, of a run; tokens, num_tokens, num_pending, stop_token, stalled, the rows
+ * of prompt_logprobs scheduler_choose.c    num_computed; num_drafts, of a run scheduler_admit.c     when a request
+ * starts: leader, state_index, num_cached scheduler_request.c   cache_namespace; when a sequence starts: status, and
+ * leader at a fork scheduler_release.c   when something stops: status, leader, state_index, finish_reason,
+ * num_preemptions, stalled, retry_gains, num_drafts scheduler_beams.c     all that a beam takes over from another
  *     scheduler_layout.c    last_step, pending_sample, num_pending, num_uploaded, prompt_logprobs->num_submitted
  *
  * The file that finds why a request fails writes its error.
@@ -40,16 +39,26 @@ struct target_run {
     int32_t first, count;
 };
 
-/* A submitted step: the sequence that each of its samples belongs to, and whose targets it has. */
+/* A sequence with num_drafts drafts in a step: the first of its samples, and the first of its drafts among the step's.
+ */
+struct drafted_run {
+    struct sequence *seq;
+    int32_t sample, draft;
+};
+
+/* A submitted step: the sequence that each of its samples belongs to, and whose drafts and targets it has. */
 struct step {
     struct sequence **sampled; /* [num_sampled] those of a run follow one another */
-    int32_t *drafts; /* [num_sampled] the draft that this sample's token makes true, or which it is of the step's, if
-                                  on_device; -1: none, or the run ends */
-    bool on_device;  /* a drafter on the device makes the drafts */
     int32_t num_sampled;
     int32_t num_runs;
-    struct target_run *runs; /* [num_runs] in the order of the batch's targets */
-    int64_t number;          /* counted from 0, cancelled steps included */
+    struct drafted_run *runs; /* [num_runs] */
+    int32_t *drafts;          /* [drafts of all runs], unless on_device */
+    int32_t *draft_states;    /* [num_draft_states] the state slots after each of them, held; 0: none any more */
+    int32_t num_draft_states;
+    bool on_device; /* a drafter on the device makes the drafts */
+    int32_t num_target_runs;
+    struct target_run *target_runs; /* [num_target_runs] in the order of the batch's targets */
+    int64_t number;                 /* counted from 0, cancelled steps included */
 };
 
 /* What the step being scheduled computes of one sequence. */
@@ -57,10 +66,11 @@ struct choice {
     struct sequence *seq;
     int32_t start, count; /* tokens of the sequence, drafts included */
     int32_t num_drafts;
-    bool starts;  /* the sequence starts to run in this step */
-    bool samples; /* its last token's logits are wanted */
-    bool forks;   /* the sequences that started with it sample from the same logits */
-    bool changed; /* its tables have entries that the device's lack */
+    int32_t state_source; /* the slot of the state before the first token */
+    bool starts;          /* the sequence starts to run in this step */
+    bool samples;         /* its last token's logits are wanted */
+    bool forks;           /* the sequences that started with it sample from the same logits */
+    bool changed;         /* its tables have entries that the device's lack */
 };
 
 /* The heading above a field names the files that write it. Besides, scheduler.c creates and frees everything, and when
@@ -116,7 +126,8 @@ struct scheduler {
     int64_t blocks_swapped_out, blocks_swapped_in;
 
     /* ---- all but scheduler_layout.c and scheduler_check.c, through functions: those of block_manager.h;
-     * scheduler_choose.c fills slots (block_pool_fill), scheduler.c adds salts (prefix_cache_add_salt) ---- */
+     * scheduler_choose.c fills slots (block_pool_fill), scheduler.c adds salts (prefix_cache_add_salt), both call
+     * functions of state_pool.h ---- */
     struct block_manager blocks;
 
     struct sequence *parents;  /* scratch of scheduler_beams.c */
@@ -127,6 +138,11 @@ struct scheduler {
     struct error violation; /* the first one, if unsound */
 };
 
+/* Whether layers have states. */
+static inline bool scheduler_has_states(const struct scheduler *s)
+{
+    return s->config.limits.num_state_slots > 0;
+}
 /* Drops the drafts that no step in flight computes. */
 void scheduler_drop_drafts(struct scheduler *s);
 /* Checks the invariants if the configuration asks for it. */
@@ -169,6 +185,8 @@ static inline int32_t scheduler_num_computable(const struct scheduler *s, const 
 }
 /* Drafts that the sequence has room for in the step that is scheduled next. */
 int32_t scheduler_draft_room(const struct scheduler *s, const struct sequence *seq);
+/* The same for the step after those in flight, if their tokens do not end the sequence. */
+int32_t scheduler_draft_room_later(const struct scheduler *s, const struct sequence *seq);
 /* Whether a sequence of the request has a token whose K and V may be computed now. */
 bool scheduler_can_go_on(const struct scheduler *s, const struct request *request);
 /* The step starts the sequence. */
@@ -214,6 +232,11 @@ void scheduler_end_request(struct scheduler *s, struct request *request, enum fi
 
 /* ---- scheduler_layout.c ---- */
 
+/* The step that is being scheduled. */
+static inline struct step *scheduler_new_step(struct scheduler *s)
+{
+    return &s->steps[(s->oldest + s->in_flight) % SCHEDULER_MAX_STEPS];
+}
 /* Whether a step in flight names the sequence. */
 static inline bool scheduler_is_in_flight(const struct scheduler *s, const struct sequence *seq)
 {

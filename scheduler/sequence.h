@@ -26,9 +26,17 @@ struct block_table {
     int32_t first;      /* the entries before this one are null: their blocks have left the window */
 };
 
+#define CACHE_LINE 64
+
+/* The state after the first num_tokens tokens, which a sequence holds besides its newest. */
+struct kept_state {
+    int32_t slot; /* STATE_SLOT_NONE: none */
+    int32_t num_tokens;
+};
+
 struct sequence {
-    /* What every step reads comes first, in one cache line and 8 bytes of the next. */
-    struct request *request;
+    /* What every step reads comes first, in one cache line and 12 bytes of the next. */
+    _Alignas(CACHE_LINE) struct request *request;
     int32_t *tokens;            /* [token_capacity] prompt, then output; behind num_tokens its drafts */
     struct block_table *tables; /* [num_groups] */
     enum sequence_status status : 16;
@@ -45,6 +53,8 @@ struct sequence {
     int32_t state_index;    /* of its block table and sampling state on the device; -1: none */
 
     int64_t last_step; /* the newest step that names it, counted from 0; -1: none */
+    int32_t state;     /* the slot of the state after num_computed tokens, with a run in flight after the first token of
+                          the run; STATE_SLOT_NONE: after none */
     int32_t index;     /* which of the request's sequences */
     int32_t prefix;    /* that of these tokens, pinned (prefix_cache.h); PREFIX_NONE: num_hashed is 0 */
     int32_t num_uploaded[KV_MAX_GROUPS]; /* entries of each table that its row of the device's tables has */
@@ -52,6 +62,13 @@ struct sequence {
 
     enum finish_reason finish_reason;
     int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
+
+    /* state_pool.h: the states after the last two boundaries that it has decoded, of which the older one stays until
+     * the step that wrote the other is sure to be complete */
+    struct kept_state boundary, older;
+    int32_t keeper;         /* its place in the pool's list of those that have one */
+    int32_t parting;        /* it writes a snapshot after so many tokens, for which prompts wait; 0: it does not */
+    int32_t parting_prefix; /* that of these tokens, pinned */
 
     int32_t drafter_computed; /* a drafter's: the tokens whose K and V its model has, from the first on; 0 at first */
 };
@@ -69,8 +86,6 @@ struct prompt_logprobs {
     float *top_logprobs;   /* [num_tokens, num_top] */
 };
 
-#define CACHE_LINE 64
-
 /* Its sequences follow it in memory, and each of them begins a cache line. */
 struct request {
     /* What every step reads comes first. */
@@ -87,6 +102,11 @@ struct request {
     int32_t num_eos;
     struct sampling_params params; /* owned */
     int32_t eos_token_ids[16];     /* [num_eos] */
+
+    /* Tokens of the prompt that the next prompt of the conversation begins with, whatever the template makes of what
+     * follows: there is a snapshot of the states after the last of their blocks. 0: unknown. Set before scheduler_add
+     */
+    int32_t state_boundary;
 
     uint64_t id;
     struct prompt_logprobs *prompt_logprobs; /* owned; scheduler_collect fills it; NULL: not asked for */

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
@@ -255,13 +256,16 @@ static int run_with_alarm(struct engine *e, const struct run_prompt *prompts, in
     return aborted;
 }
 
-static void test_answers_after_cancelled_steps(void **state)
+/* `draft`: the folder of a draft model, or NULL. */
+static void check_answers_after_cancelled_steps(int async, const char *draft)
 {
-    (void)state;
     enum { PROMPTS = 3, ROUNDS = 60 };
     const int32_t lengths[PROMPTS] = {200, 150, 90};
     char path[512];
     struct engine_options o = run_options("golden/gqa", path, sizeof path);
+    o.async_scheduling = async;
+    if (draft) o.speculative.method = DRAFT_MODEL;
+    if (draft) snprintf(o.speculative.model, sizeof o.speculative.model, "%s", draft);
     o.cancel = &cancel;
     o.max_num_batched_tokens = 128; /* several steps for the prompts */
     o.max_num_seqs = 4;
@@ -292,6 +296,20 @@ static void test_answers_after_cancelled_steps(void **state)
     signal(SIGALRM, SIG_DFL);
 }
 
+static void test_answers_after_cancelled_steps(void **state)
+{
+    (void)state;
+    check_answers_after_cancelled_steps(0, NULL);
+}
+
+/* The passes of a draft model are cancelled, too, with and without another step in flight. */
+static void test_answers_after_cancelled_steps_with_drafts(void **state)
+{
+    (void)state;
+    check_answers_after_cancelled_steps(1, QUIRE_TEST_DATA "/golden/gqa");
+    check_answers_after_cancelled_steps(1, QUIRE_TEST_DATA "/golden/mha");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_the_step_before_stays_in_flight),
         cmocka_unit_test(test_prompt_logprobs),
         cmocka_unit_test(test_answers_after_cancelled_steps),
+        cmocka_unit_test(test_answers_after_cancelled_steps_with_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

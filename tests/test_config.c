@@ -1001,6 +1001,52 @@ static void test_laguna(void **state)
            "moe_apply_router_weight_on_input is true");
 }
 
+/* {base, extra} as the head of the file's next layers. */
+static struct model_config accept_mtp(const struct temp_folder *folder, const char *base, const char *extra)
+{
+    struct model_config config;
+    struct error err = {""};
+    accept(folder, base, extra);
+    const enum status status = model_config_load_mtp(folder->path, NULL, &config, &err);
+    if (status != STATUS_OK) print_error("%s\n", err.text);
+    assert_int_equal(status, STATUS_OK);
+    assert_true(config.spec.head.kind == HEAD_MTP && config.spec.num_layers == 1 && config.spec.num_next_layers == 0);
+    return config;
+}
+
+/* Qwen2, and layers that predict further tokens, of which the first is the head. */
+static void test_mimo(void **state)
+{
+    const char *base = "\"model_type\":\"mimo\"," SIZES ",\"num_key_value_heads\":2,\"num_nextn_predict_layers\":2";
+    struct model_config c = accept(*state, base, "\"attention_bias\":true,\"rope_theta\":640000");
+    assert_true(c.spec.layers[1].attention.qkv_bias && !c.spec.layers[1].attention.o_bias);
+    assert_true(c.spec.num_next_layers == 2 && c.spec.ropes[0].theta == 640000 &&
+                c.spec.layers[1].attention.window == 0);
+    assert_string_equal(c.spec.names.next_layers, "model.mtp_layers");
+    c = accept_mtp(*state, base, "\"tie_word_embeddings\":true");
+    assert_true(c.spec.head.state_first && c.spec.head.state_before_norm && c.spec.head.own_state_normed);
+    assert_true(c.spec.layers[0].attention.qkv_bias && !c.spec.tie_word_embeddings);
+    assert_string_equal(c.spec.names.layers, "model.mtp_layers");
+    assert_int_equal(c.spec.names.first_layer, 0);
+    refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+}
+
+/* The layer that predicts a further token has no experts, whatever the first layers have. */
+static void test_ernie_mtp(void **state)
+{
+    const char *base =
+        "\"model_type\":\"ernie4_5_moe\"," SIZES ",\"num_key_value_heads\":2,\"num_nextn_predict_layers\":1";
+    struct model_config c = accept_mtp(*state, base, "\"moe_layer_start_index\":0,\"moe_intermediate_size\":16");
+    struct error err;
+    assert_true(routes(&c, 0, 0, 0, 0) && c.spec.layers[0].mlp.intermediate_size == 96);
+    assert_true(c.spec.head.state_before_norm && !c.spec.head.state_first && !c.spec.head.own_state_normed);
+    assert_string_equal(c.spec.names.final_norm, "model.norm");
+    accept(*state, base, "\"use_bias\":true");
+    assert_int_equal(model_config_load_mtp(((struct temp_folder *)*state)->path, NULL, &c, &err), STATUS_UNSUPPORTED);
+    assert_non_null(
+        strstr(err.text, "use_bias is true: quire does not compute layers with biases that predict further"));
+}
+
 static void test_mimo_v2(void **state)
 {
     const char *base = "\"model_type\":\"mimo_v2_flash\"," SIZES ",\"num_key_value_heads\":2";
@@ -1980,6 +2026,8 @@ int main(void)
         TEST(test_hy_v3),
         TEST(test_mellum),
         TEST(test_laguna),
+        TEST(test_mimo),
+        TEST(test_ernie_mtp),
         TEST(test_mimo_v2),
         TEST(test_step3p5),
         TEST(test_step3p5_of_transformers),

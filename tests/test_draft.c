@@ -501,7 +501,7 @@ static void test_refused(void **state)
     refused(c, "num_speculative_tokens is 8, but must be from 1 to 7");
     c = config_of(DRAFT_NGRAM);
     c.prompt_lookup_min = 0;
-    refused(c, "prompt_lookup_min is 0, but must be at least 1");
+    refused(c, "prompt_lookup_min is 0 and prompt_lookup_max 5, but both must be at least 1");
     c.prompt_lookup_min = 6;
     refused(c, "prompt_lookup_max is 5, but must be at least prompt_lookup_min, 6");
     c = config_of(DRAFT_SUFFIX);

@@ -97,17 +97,21 @@ static void test_families(void **state)
 static void test_heads(void **state)
 {
     (void)state;
-    static const char target[] = QUIRE_TEST_DATA "/heads/target", mtp[] = QUIRE_TEST_DATA "/heads/mtp_glm4_moe";
+    static const char target[] = QUIRE_TEST_DATA "/heads/target";
     static const char *const heads[] = {QUIRE_TEST_DATA "/heads/eagle3", QUIRE_TEST_DATA "/heads/eagle3_layers"};
+    static const char *const mtp[] = {QUIRE_TEST_DATA "/heads/mtp_ernie4_5_moe", QUIRE_TEST_DATA "/heads/mtp_glm4_moe",
+                                      QUIRE_TEST_DATA "/heads/mtp_mimo"};
     struct run_prompt *prompts = make_prompts();
     struct drafted plain, drafted;
     run_need_device();
-    draft(mtp, DRAFT_NONE, NULL, prompts, &plain);
-    draft(mtp, DRAFT_MTP, NULL, prompts, &drafted);
-    if (run_assert_same(&plain.run, &drafted.run, mtp) > 1) fail_msg("%s: too many near ties", mtp);
-    assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS);
-    run_free(&plain.run);
-    run_free(&drafted.run);
+    for (size_t i = 0; i < sizeof mtp / sizeof *mtp; i++) {
+        draft(mtp[i], DRAFT_NONE, NULL, prompts, &plain);
+        draft(mtp[i], DRAFT_MTP, NULL, prompts, &drafted);
+        if (run_assert_same(&plain.run, &drafted.run, mtp[i]) > 1) fail_msg("%s: too many near ties", mtp[i]);
+        assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS);
+        run_free(&plain.run);
+        run_free(&drafted.run);
+    }
     draft(target, DRAFT_NONE, NULL, prompts, &plain);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         draft(target, DRAFT_MODEL, heads[i], prompts, &drafted);

@@ -417,11 +417,11 @@ static const struct memory memories[] = {
     {"swapped, no cache, in flight", PREEMPTION_SWAP, false, 1, SCHEDULING_FCFS, 64, 40},
     {"computed again, by priority, in flight", PREEMPTION_RECOMPUTE, true, 1, SCHEDULING_PRIORITY, 17, 24},
     {"drafts, either, by priority", PREEMPTION_AUTO, true, 0, SCHEDULING_PRIORITY, 40, 24, GUESSER},
-    {"drafts, swapped, no cache", PREEMPTION_SWAP, false, 0, SCHEDULING_FCFS, 64, 40, GUESSER},
+    {"drafts, swapped, no cache, in flight", PREEMPTION_SWAP, false, 1, SCHEDULING_FCFS, 64, 40, GUESSER},
     {"ngram, computed again", PREEMPTION_RECOMPUTE, true, 0, SCHEDULING_FCFS, 40, 24, NGRAM},
     {"suffix, swapped, by priority", PREEMPTION_SWAP, true, 0, SCHEDULING_PRIORITY, 24, 24, SUFFIX},
     {"its own draft model, by priority", PREEMPTION_AUTO, true, 0, SCHEDULING_PRIORITY, 40, 48, ITSELF},
-    {"its own draft model, swapped, no cache", PREEMPTION_SWAP, false, 0, SCHEDULING_FCFS, 64, 80, ITSELF},
+    {"its own draft model, swapped, in flight", PREEMPTION_SWAP, false, 1, SCHEDULING_FCFS, 64, 80, ITSELF},
     {"another draft model, swapped", PREEMPTION_SWAP, true, 0, SCHEDULING_FCFS, 40, 48, OTHER},
 };
 
@@ -455,12 +455,13 @@ static void guess(struct drafter *drafter, struct draft_query *queries, int32_t 
     }
 }
 
+/* Two steps are in flight while no sequence wants drafts, which is never if their number is fixed. */
 static void choose_drafter(struct engine_options *o, enum guesses guesses, const char *other)
 {
     static const enum draft_method methods[] = {
         [NGRAM] = DRAFT_NGRAM, [SUFFIX] = DRAFT_SUFFIX, [ITSELF] = DRAFT_MODEL, [OTHER] = DRAFT_MODEL};
     const char *folder = guesses == OTHER ? other : guesses == ITSELF ? o->model : "";
-    o->fixed_drafts = true;
+    o->fixed_drafts = o->async_scheduling == 0;
     o->speculative = speculative_config_default();
     o->speculative.method = guesses <= GUESSER ? DRAFT_NONE : methods[guesses];
     o->speculative.prompt_lookup_min = 1;

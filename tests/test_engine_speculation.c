@@ -145,6 +145,7 @@ struct result {
     struct scheduler_stats stats;
     struct engine *engine;
     int32_t abort_after; /* tokens of an answer; 0: nothing is aborted */
+    int32_t num_two;     /* calls of engine_step that left a step in flight */
 };
 
 struct receiver {
@@ -263,10 +264,22 @@ static struct run_prompt *make_prompts(void)
     return prompts;
 }
 
+/* Whether a step in flight computes the newest token of an answer. */
+static bool is_in_flight(const struct result *r, const uint64_t *ids, const struct run_prompt *prompts, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const struct kept_answer *a = &r->answers[i][0];
+        const bool runs = a->num_pieces > 0 && a->pieces[a->num_pieces - 1].finish == FINISH_NONE;
+        if (runs && engine_num_computed(r->engine, ids[i]) >= prompts[i].length + a->num_tokens) return true;
+    }
+    return false;
+}
+
 static void run(struct result *out, const struct sampling_params *params, int32_t count)
 {
     struct run_prompt *prompts = make_prompts();
     struct receiver receivers[MAX_REQUESTS];
+    uint64_t ids[MAX_REQUESTS];
     struct error err = {""};
     for (int32_t i = 0; i < count; i++) {
         receivers[i] = (struct receiver){out, i};
@@ -275,10 +288,12 @@ static void run(struct result *out, const struct sampling_params *params, int32_
                                                .params = &params[i],
                                                .deliver = deliver,
                                                .user = &receivers[i]};
-        if (engine_add(out->engine, &request, NULL, &err) != STATUS_OK) fail_msg("engine_add: %s", err.text);
+        if (engine_add(out->engine, &request, &ids[i], &err) != STATUS_OK) fail_msg("engine_add: %s", err.text);
     }
-    for (bool worked; engine_has_work(out->engine);)
+    for (bool worked; engine_has_work(out->engine);) {
         if (engine_step(out->engine, &worked, &err) != STATUS_OK) fail_msg("engine_step: %s", err.text);
+        out->num_two += is_in_flight(out, ids, prompts, count);
+    }
     engine_stats(out->engine, &out->stats);
     run_prompts_free(prompts, MAX_REQUESTS);
 }
@@ -427,6 +442,8 @@ static void check_manner(const struct models *m, const struct run_variant *s, en
         if (manner == RIGHT) assert_true(r->stats.drafts_accepted * 10 > r->stats.drafts * 9);
         if (manner == WRONG) assert_int_equal(r->stats.drafts_accepted, 0);
         if (manner == MIXED) assert_in_range(r->stats.drafts_accepted, 1, r->stats.drafts - 1);
+        if (s->async <= 0) assert_int_equal(r->num_two, 0);
+        if (s->async > 0 && manner == WRONG && !fixed) assert_true(r->num_two > 0);
         if (s->num_blocks > 0) assert_true(r->stats.preemptions_recompute + r->stats.preemptions_swap > 0);
         if (s->preemption_mode == PREEMPTION_SWAP) assert_true(r->stats.preemptions_swap > 0);
         free_result(r);
@@ -545,6 +562,48 @@ static void test_methods(void **state)
     close_model(&m);
 }
 
+/* ---- two steps in flight ---- */
+
+static const char *golden_folder(const char *checkpoint)
+{
+    static char folder[512];
+    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, checkpoint);
+    return folder;
+}
+
+/* Where no sequence wants drafts, in a step with too many sequences and where all wait, two steps are in flight. */
+static void check_two_in_flight(const char *checkpoint, const char *other, int32_t num_groups)
+{
+    struct models m = {0};
+    open_model(&m, checkpoint);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i += thorough ? 1 : 2) {
+        struct run_variant s = settings[i];
+        s.async = 1;
+        s.num_blocks *= num_groups;
+        for (enum manner manner = 0; manner < NUM_MANNERS; manner++) check_manner(&m, &s, manner, false);
+        check_manner(&m, &s, MIXED, true);
+        check_drafting(&m, &(struct drafting){DRAFT_SUFFIX, NULL, 4, false}, &s);
+        check_drafting(&m, &(struct drafting){DRAFT_MODEL, golden_folder(other), 2, false}, &s);
+        const double share = check_drafting(&m, &(struct drafting){DRAFT_MODEL, m.folder.path, 3, false}, &s);
+        s.async = 0;
+        const double one = check_drafting(&m, &(struct drafting){DRAFT_MODEL, m.folder.path, 3, false}, &s);
+        assert_true(share > one - 2); /* it catches up all the same */
+    }
+    close_model(&m);
+}
+
+static void test_two_in_flight(void **state)
+{
+    (void)state;
+    check_two_in_flight("mha", "gqa", 1);
+}
+
+static void test_two_in_flight_of_two_groups(void **state)
+{
+    (void)state;
+    check_two_in_flight("gemma3", "gemma2", 2);
+}
+
 /* ---- draft models ---- */
 
 static const struct {
@@ -570,13 +629,6 @@ static void check_draft_model(const struct models *m, const char *folder, double
                 fail_msg("%s: %g %% of the drafts were accepted", s.name, share);
         }
     }
-}
-
-static const char *golden_folder(const char *checkpoint)
-{
-    static char folder[512];
-    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, checkpoint);
-    return folder;
 }
 
 static void check_draft_models(const char *checkpoint, const char *const *drafts, int32_t num_groups)
@@ -702,6 +754,8 @@ int main(void)
         cmocka_unit_test(test_longrope),
         cmocka_unit_test(test_methods),
         cmocka_unit_test(test_abort_inside_a_run),
+        cmocka_unit_test(test_two_in_flight),
+        cmocka_unit_test(test_two_in_flight_of_two_groups),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_draft_models),
         cmocka_unit_test(test_draft_models_of_two_groups),

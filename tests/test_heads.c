@@ -19,8 +19,8 @@
 
 enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
 
-/* Those of the last lie in the files of their target. */
-static const char *const heads[] = {"eagle3", "eagle3_layers", "mtp_glm4_moe"};
+/* Those of MTP lie in the files of their target. */
+static const char *const heads[] = {"eagle3", "eagle3_layers", "mtp_ernie4_5_moe", "mtp_glm4_moe", "mtp_mimo"};
 enum { NUM_HEADS = sizeof heads / sizeof *heads };
 
 struct fixture {
@@ -409,6 +409,7 @@ static void test_no_next_layers(void **state)
     (void)state;
     check_no_mtp("heads/target", "no layers of llama that predict further tokens");
     check_no_mtp("golden/glm4_moe", "num_nextn_predict_layers is 0");
+    check_no_mtp("golden/ernie4_5_moe", "num_nextn_predict_layers is 0");
 }
 
 /* What a model would allocate of a workspace. */

@@ -10,24 +10,11 @@
 #include <cmocka.h>
 
 #include "scheduler/scheduler_state.h"
-#include "tests/support/slot_device.h"
+#include "tests/support/scheduler_world.h"
 
 enum { BLOCK = 4, EOS = 1, MAX_SEQS = 4 };
 
 /* ---- a scheduler and its device ---- */
-
-struct world {
-    struct scheduler_config config;
-    struct scheduler *scheduler;
-    struct slot_device device;
-    struct true_sequence truth[MAX_SEQS]; /* by state index */
-    struct batch batch;
-    const struct token_event *events;
-    int32_t num_events;
-    const struct scheduled_run *runs;
-    int32_t num_runs;
-    const int32_t *device_drafts; /* of the step that is scheduled next; NULL: none */
-};
 
 static struct scheduler_config config_of(int32_t num_blocks)
 {
@@ -43,105 +30,23 @@ static struct scheduler_config config_of(int32_t num_blocks)
                                      .check_invariants = true};
 }
 
-static void world_open(struct world *w, struct scheduler_config config)
-{
-    struct error err = {{0}};
-    *w = (struct world){.config = config};
-    if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
-        batch_init(&w->batch, &config.limits, &err) != STATUS_OK ||
-        slot_device_init(&w->device, &config, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-}
-
-static struct scheduler_stats stats_of(const struct world *w)
-{
-    struct scheduler_stats stats;
-    scheduler_get_stats(w->scheduler, &stats);
-    return stats;
-}
-
 static void world_close(struct world *w)
 {
     for (struct request *r; (r = scheduler_next_finished(w->scheduler));) request_destroy(r);
     assert_false(scheduler_has_work(w->scheduler));
-    assert_int_equal(stats_of(w).blocks_in_use, 0);
-    scheduler_destroy(w->scheduler);
-    slot_device_free(&w->device);
-    batch_free(&w->batch);
-}
-
-static struct sampling_params params_of(int32_t max_tokens)
-{
-    struct sampling_params params = sampling_params_default();
-    params.max_tokens = max_tokens;
-    params.ignore_eos = true;
-    params.seed = 7;
-    return params;
-}
-
-static struct request *add_params(struct world *w, const struct sampling_params *params, const int32_t *prompt,
-                                  int32_t length)
-{
-    struct error err;
-    struct request *request;
-    if (request_create(params, prompt, length, &w->config.limits, &request, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    scheduler_add(w->scheduler, request);
-    return request;
-}
-
-/* The prompt first, first + 1, ... */
-static struct request *add_of(struct world *w, const struct sampling_params *params, int32_t first, int32_t length)
-{
-    int32_t prompt[64];
-    for (int32_t i = 0; i < length; i++) prompt[i] = 2 + (first + i) % (TRUE_VOCAB - 2);
-    return add_params(w, params, prompt, length);
+    assert_int_equal(world_stats(w).blocks_in_use, 0);
+    world_free(w);
 }
 
 static struct request *add(struct world *w, int32_t first, int32_t length, int32_t max_tokens)
 {
-    const struct sampling_params params = params_of(max_tokens);
-    return add_of(w, &params, first, length);
-}
-
-static void tell_device(struct world *w, const struct sequence *seq)
-{
-    struct true_sequence *truth = &w->truth[seq->state_index];
-    true_sequence_init(truth, (int32_t)seq->request->arrival, seq->index, seq->request->params.seed, 0);
-    for (int32_t i = 0; i < seq->num_tokens; i++) true_sequence_append(truth, seq->tokens[i]);
-    truth->prompt_len = seq->prompt_len;
-    truth->cache_namespace = seq->request->cache_namespace;
-    truth->chosen = seq->request->beams;
-    w->device.states[seq->state_index] = truth;
-}
-
-static enum schedule_result schedule(struct world *w)
-{
-    struct error err;
-    struct schedule schedule;
-    if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
-    for (int32_t i = 0; i < schedule.num_admitted; i++) tell_device(w, schedule.admitted[i]);
-    w->runs = schedule.runs;
-    w->num_runs = schedule.num_runs;
-    if (w->device_drafts) slot_device_set_drafts(&w->device, &w->batch, w->device_drafts);
-    w->device_drafts = NULL;
-    if (schedule.result == SCHEDULE_BATCH && slot_device_submit(&w->device, &w->batch, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    return schedule.result;
-}
-
-static void collect(struct world *w)
-{
-    struct error err;
-    const struct sample_output samples = slot_device_collect(&w->device);
-    if (scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
+    const struct sampling_params params = world_params(1, max_tokens);
+    return world_add_counted(w, &params, first, length);
 }
 
 static void step(struct world *w)
 {
-    assert_int_equal(schedule(w), SCHEDULE_BATCH);
-    collect(w);
+    assert_int_equal(world_step(w), SCHEDULE_BATCH);
 }
 
 /* Gives the sequence `count` drafts, of which the first `right` are the tokens that will be drawn. */
@@ -162,7 +67,7 @@ static int32_t true_output(struct world *w, const struct sequence *seq, int32_t 
 static void run_out(struct world *w)
 {
     for (int32_t i = 0; scheduler_has_work(w->scheduler) && i < 1000; i++) {
-        if (schedule(w) == SCHEDULE_BATCH) collect(w);
+        world_step(w);
         for (struct request *r; (r = scheduler_next_finished(w->scheduler));) request_destroy(r);
     }
     world_close(w);
@@ -184,6 +89,12 @@ static int32_t num_draftables(struct world *w)
     return scheduler_draftables(w->scheduler, draftables);
 }
 
+static int32_t num_draftables_later(struct world *w)
+{
+    struct draftable draftables[MAX_SEQS];
+    return scheduler_draftables_later(w->scheduler, draftables);
+}
+
 /* ---- the layout ---- */
 
 static void assert_array(const int32_t *is, const int32_t *expected, int32_t count)
@@ -202,7 +113,7 @@ static void test_a_run_is_laid_out_as_decodes(void **state)
     struct sequence *three = add(&w, 15, 3, 20)->sequences;
     const int32_t drafts[] = {20, 21, 22};
     scheduler_set_drafts(w.scheduler, two, drafts, 3);
-    assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
     const struct batch *b = &w.batch;
     const int32_t a = one->state_index, r = two->state_index, c = three->state_index, *table = two->tables[0].blocks;
     assert_int_equal(b->num_seqs, 6);
@@ -226,8 +137,8 @@ static void test_a_run_is_laid_out_as_decodes(void **state)
     assert_int_equal(b->deltas[0].state_index, r);
     assert_int_equal(b->deltas[0].index, 2);
     assert_int_equal(b->deltas[0].block, table[2]);
-    assert_int_equal(stats_of(&w).tokens, 6 + 5 + 8);
-    collect(&w);
+    assert_int_equal(world_stats(&w).tokens, 6 + 5 + 8);
+    world_collect(&w);
     run_out(&w);
 }
 
@@ -258,7 +169,7 @@ static void test_drafts_are_accepted_up_to_the_first_wrong_one(void **state)
                     assert_int_equal(w.events[i].num_outputs, 2 + i);
                     assert_int_equal(w.events[i].finish_reason, FINISH_NONE);
                 }
-                const struct scheduler_stats stats = stats_of(&w);
+                const struct scheduler_stats stats = world_stats(&w);
                 assert_int_equal(stats.runs, 1);
                 assert_int_equal(stats.drafts, count);
                 assert_int_equal(stats.drafts_accepted, right);
@@ -278,18 +189,19 @@ static void test_samples_after_a_run(void **state)
     struct sequence *one = add(&w, 0, 6, 20)->sequences, *two = add(&w, 9, 5, 20)->sequences;
     step(&w);
     draft(&w, one, 4, 2);
-    assert_int_equal(schedule(&w), SCHEDULE_BATCH);
-    assert_int_equal(schedule(&w), SCHEDULE_BATCH); /* the run waits for its tokens, the other goes on */
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH); /* the run waits for its tokens, the other goes on */
     assert_int_equal(w.batch.num_seqs, 1);
     assert_int_equal(w.batch.state_indices[0], two->state_index);
     assert_int_equal(w.batch.token_ids[0], -6); /* sample 5: behind the five of the run */
     assert_int_equal(num_draftables(&w), 0);
-    collect(&w);
+    assert_int_equal(num_draftables_later(&w), 1); /* the other */
+    world_collect(&w);
     assert_int_equal(w.num_events, 3 + 1);
     assert_ptr_equal(w.events[3].seq, two);
     assert_int_equal(w.events[3].sample, 5);
     assert_int_equal(w.events[3].token, true_output(&w, two, 1));
-    collect(&w);
+    world_collect(&w);
     run_out(&w);
 }
 
@@ -308,14 +220,14 @@ static void test_drafts_of_the_device(void **state)
         scheduler_set_drafts(w.scheduler, one, NULL, 2);
         scheduler_set_drafts(w.scheduler, two, NULL, 3);
         w.device_drafts = drafts;
-        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
-        assert_int_equal(w.num_runs, 2);
-        assert_ptr_equal(w.runs[0].seq, one);
-        assert_int_equal(w.runs[0].entry, 0);
-        assert_ptr_equal(w.runs[1].seq, two);
-        assert_int_equal(w.runs[1].entry, 3);
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(w.schedule.num_runs, 2);
+        assert_ptr_equal(w.schedule.runs[0].seq, one);
+        assert_int_equal(w.schedule.runs[0].entry, 0);
+        assert_ptr_equal(w.schedule.runs[1].seq, two);
+        assert_int_equal(w.schedule.runs[1].entry, 3);
         assert_array(w.batch.sampled_drafts, (int32_t[]){-1, -1, -1, -1, -1, -1, -1}, 7);
-        collect(&w);
+        world_collect(&w);
         assert_int_equal(one->num_tokens, 7 + (3 - right < 2 ? 3 - right : 2) + 1);
         assert_int_equal(two->num_tokens, 6 + right + 1);
         for (int32_t i = 0; i < two->num_tokens - 5; i++) assert_int_equal(two->tokens[5 + i], true_output(&w, two, i));
@@ -331,9 +243,9 @@ static void test_drafts_of_the_device(void **state)
 
 static struct request *add_stop(struct world *w, int32_t min_tokens, int32_t stop)
 {
-    struct sampling_params params = params_of(20);
+    struct sampling_params params = world_params(1, 20);
     params.min_tokens = min_tokens;
-    struct request *request = add_of(w, &params, 0, 6);
+    struct request *request = world_add_counted(w, &params, 0, 6);
     if (stop >= 0) assert_true(sampling_params_add_stop_token_id(&request->params, stop));
     return request;
 }
@@ -366,7 +278,7 @@ static void test_a_run_ends_at_a_stop_token(void **state)
                 assert_int_equal(w.events[i].finish_reason,
                                  stopped && i + 1 == w.num_events ? FINISH_STOP : FINISH_NONE);
             if (stopped) assert_int_equal(seq->stop_token, outputs[at]);
-            if (stopped) assert_int_equal(stats_of(&w).blocks_in_use, 0);
+            if (stopped) assert_int_equal(world_stats(&w).blocks_in_use, 0);
             run_out(&w);
         }
 }
@@ -409,7 +321,7 @@ static void test_damaged_logits_in_a_run(void **state)
         struct sequence *seq = add(&w, 0, 6, 20)->sequences;
         step(&w);
         draft(&w, seq, 4, 2);
-        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
         struct sample_output samples = slot_device_collect(&w.device);
         memcpy(tokens, samples.token_ids, 5 * sizeof *tokens);
         tokens[damaged] = -1;
@@ -436,19 +348,19 @@ static void test_ends_while_a_run_is_in_flight(void **state)
         struct sequence *other = add(&w, 9, 5, 20)->sequences;
         step(&w);
         draft(&w, request->sequences, 5, 3);
-        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
         if (aborted)
             scheduler_abort(w.scheduler, request);
         else
             scheduler_finish(w.scheduler, request->sequences, FINISH_STOP);
-        assert_int_equal(stats_of(&w).blocks_in_use, 2);
+        assert_int_equal(world_stats(&w).blocks_in_use, 2);
         assert_null(scheduler_next_finished(w.scheduler));
-        collect(&w);
+        world_collect(&w);
         assert_int_equal(w.num_events, 1);
         assert_ptr_equal(w.events[0].seq, other);
         assert_int_equal(w.events[0].token, true_output(&w, other, 1));
         assert_int_equal(request->sequences[0].num_tokens, 7);
-        assert_int_equal(stats_of(&w).runs, 0);
+        assert_int_equal(world_stats(&w).runs, 0);
         run_out(&w);
     }
 }
@@ -460,15 +372,15 @@ static void test_who_may_have_drafts(void **state)
     (void)state;
     struct world w;
     struct draftable draftables[MAX_SEQS];
-    struct sampling_params several = params_of(20);
+    struct sampling_params several = world_params(1, 20);
     several.n = 2;
     world_open(&w, config_of(60));
-    struct request *two = add_of(&w, &several, 0, 30), *beams = add(&w, 5, 6, 20), *late = add(&w, 9, 7, 20);
+    struct request *two = world_add_counted(&w, &several, 0, 30), *beams = add(&w, 5, 6, 20), *late = add(&w, 9, 7, 20);
     beams->beams = true;
     assert_int_equal(num_draftables(&w), 0); /* they wait */
-    assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
     assert_int_equal(num_draftables(&w), 0); /* their first tokens are pending */
-    collect(&w);
+    world_collect(&w);
     assert_int_equal(late->sequences->num_computed, 4); /* the budget ends in its prompt */
     assert_int_equal(scheduler_draftables(w.scheduler, draftables), 2);
     for (int32_t i = 0; i < 2; i++) {
@@ -491,16 +403,49 @@ static void test_who_may_have_drafts(void **state)
     run_out(&w);
 }
 
+/* After two plain steps in flight a run goes on behind the pending tokens, once these are collected. */
+static void test_drafts_after_two_steps_in_flight(void **state)
+{
+    (void)state;
+    for (int32_t right = 0; right <= 3; right++) {
+        struct world w;
+        struct draftable draftables[MAX_SEQS];
+        world_open(&w, config_of(40));
+        struct sequence *one = add(&w, 0, 6, 8)->sequences, *two = add(&w, 9, 5, 3)->sequences;
+        step(&w);
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(num_draftables_later(&w), 1); /* the other has its last token but one */
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(num_draftables(&w), 0);
+        assert_int_equal(scheduler_draftables_later(w.scheduler, draftables), 1);
+        assert_ptr_equal(draftables[0].seq, one);
+        assert_int_equal(draftables[0].most, 8 - 3 - 1);
+        draft(&w, one, 3, 3); /* too early */
+        assert_int_equal(one->num_drafts, 0);
+        world_collect(&w);
+        assert_int_equal(num_draftables(&w), 0);
+        world_collect(&w);
+        assert_int_equal(two->status, SEQUENCE_FINISHED);
+        assert_int_equal(room_of(&w, one), 8 - 3 - 1);
+        draft(&w, one, 3, right);
+        step(&w);
+        assert_int_equal(w.batch.num_drafts, 3);
+        assert_int_equal(w.num_events, right + 1);
+        for (int32_t i = 0; i <= right; i++) assert_int_equal(w.events[i].token, true_output(&w, one, 3 + i));
+        run_out(&w);
+    }
+}
+
 /* The leader of answers that wait computes the prompt; only when they have all drawn a token do they get drafts, also
  * when the request is computed again. */
 static void test_answers_that_are_computed_again(void **state)
 {
     (void)state;
     struct world w;
-    struct sampling_params several = params_of(20);
+    struct sampling_params several = world_params(1, 20);
     several.n = 3;
     world_open(&w, config_of(60));
-    struct request *request = add_of(&w, &several, 0, 6);
+    struct request *request = world_add_counted(&w, &several, 0, 6);
     step(&w);
     for (int32_t i = 0; i < 3; i++) draft(&w, &request->sequences[i], 4, i);
     step(&w);
@@ -585,9 +530,9 @@ static void test_drafts_stay_in_their_namespace(void **state)
     assert_int_equal(seq->request->cache_namespace, 1);
     assert_int_equal(room_of(&w, seq), MAX_DRAFTS);
     draft(&w, seq, 2, 2);
-    assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
     assert_array(w.batch.positions, (int32_t[]){111, 112, 113}, 3);
-    collect(&w);
+    world_collect(&w);
     run_out(&w);
 }
 
@@ -605,12 +550,12 @@ static void test_drafts_give_way_to_blocks(void **state)
         step(&w); /* each computes token 7 next, in its second block, and drafts in a third */
         draft(&w, one, 2, 2);
         draft(&w, two, 2, 0);
-        assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+        assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
         assert_int_equal(w.batch.num_drafts, spare == 2 ? 4 : 0);
         assert_int_equal(one->num_drafts + two->num_drafts, w.batch.num_drafts);
-        collect(&w);
-        assert_int_equal(stats_of(&w).preemptions_recompute, 0);
-        assert_int_equal(stats_of(&w).blocks_in_use, spare == 2 ? 5 : 4); /* two's came back */
+        world_collect(&w);
+        assert_int_equal(world_stats(&w).preemptions_recompute, 0);
+        assert_int_equal(world_stats(&w).blocks_in_use, spare == 2 ? 5 : 4); /* two's came back */
         run_out(&w);
     }
 }
@@ -626,7 +571,7 @@ static void test_a_step_that_preempts_has_no_drafts(void **state)
     draft(&w, one, 2, 2);
     draft(&w, two, 2, 2);
     step(&w);
-    assert_int_equal(stats_of(&w).preemptions_recompute, 1);
+    assert_int_equal(world_stats(&w).preemptions_recompute, 1);
     assert_int_equal(w.batch.num_drafts, 0);
     assert_int_equal(one->num_tokens, 10);
     assert_int_equal(two->status, SEQUENCE_WAITING);
@@ -647,13 +592,13 @@ static void test_drafts_of_a_step_that_is_not_computed(void **state)
     step(&w);
     step(&w);
     w.scheduler->config.limits.max_num_tokens = 2; /* the third is in neither of two steps in flight */
-    for (int32_t i = 0; i < 2; i++) assert_int_equal(schedule(&w), SCHEDULE_BATCH);
+    for (int32_t i = 0; i < 2; i++) assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
     assert_int_equal(num_draftables(&w), 1);
     draft(&w, last, 2, 2);
-    assert_int_equal(schedule(&w), SCHEDULE_COLLECT_FIRST);
+    assert_int_equal(world_schedule(&w), SCHEDULE_COLLECT_FIRST);
     assert_int_equal(last->num_drafts, 0);
-    collect(&w);
-    collect(&w);
+    world_collect(&w);
+    world_collect(&w);
     w.scheduler->config.limits.max_num_tokens = 6;
     step(&w);
     assert_int_equal(w.batch.num_drafts, 0);
@@ -665,14 +610,14 @@ static int32_t num_found(struct world *w, const struct sequence *seq, int32_t le
                          int32_t num_tail)
 {
     int32_t prompt[64];
-    const struct sampling_params params = params_of(2);
+    const struct sampling_params params = world_params(1, 2);
     memcpy(prompt, seq->tokens, (size_t)length * sizeof *prompt);
     memcpy(prompt + length, tail, (size_t)num_tail * sizeof *prompt);
-    struct request *request = add_params(w, &params, prompt, length + num_tail);
-    assert_int_equal(schedule(w), SCHEDULE_BATCH);
+    struct request *request = world_add_prompt(w, &params, prompt, length + num_tail);
+    assert_int_equal(world_schedule(w), SCHEDULE_BATCH);
     const int32_t found = request->sequences->num_cached;
     scheduler_abort(w->scheduler, request);
-    collect(w);
+    world_collect(w);
     return found;
 }
 
@@ -689,11 +634,11 @@ static void test_a_rejected_draft_is_never_found(void **state)
             step(&w);
             true_sequence_guess(&w.truth[seq->state_index], 2 * BLOCK, drafts, 6, right);
             draft(&w, seq, 6, right); /* tokens 8 to 13, of which 8 to 11 fill a block */
-            assert_int_equal(schedule(&w), SCHEDULE_BATCH);
-            if (!in_flight) collect(&w);
+            assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
+            if (!in_flight) world_collect(&w);
             const int32_t found = !in_flight && right >= 4 ? 3 * BLOCK : 2 * BLOCK;
             assert_int_equal(num_found(&w, seq, 2 * BLOCK, drafts, 6), found);
-            if (in_flight) collect(&w);
+            if (in_flight) world_collect(&w);
             run_out(&w);
         }
 }
@@ -707,15 +652,15 @@ static void test_a_run_that_is_cancelled(void **state)
     struct request *request = add(&w, 0, 2 * BLOCK - 1, 20);
     step(&w);
     draft(&w, request->sequences, 6, 6);
-    assert_int_equal(schedule(&w), SCHEDULE_BATCH); /* token 7 fills the second block */
-    assert_int_equal(stats_of(&w).blocks_in_use, 4);
+    assert_int_equal(world_schedule(&w), SCHEDULE_BATCH); /* token 7 fills the second block */
+    assert_int_equal(world_stats(&w).blocks_in_use, 4);
     slot_device_cancel(&w.device, &w.batch, 0);
     scheduler_cancel(w.scheduler);
     assert_int_equal(request->sequences->finish_reason, FINISH_ABORT);
     assert_int_equal(request->sequences->num_tokens, 2 * BLOCK);
-    assert_int_equal(stats_of(&w).blocks_in_use, 0);
-    assert_int_equal(stats_of(&w).blocks_cached, 1);
-    assert_int_equal(stats_of(&w).runs, 0);
+    assert_int_equal(world_stats(&w).blocks_in_use, 0);
+    assert_int_equal(world_stats(&w).blocks_cached, 1);
+    assert_int_equal(world_stats(&w).runs, 0);
     run_out(&w);
 }
 
@@ -749,11 +694,11 @@ static void test_prompt_logprobs_beside_runs(void **state)
     struct scheduler_config config = config_of(60);
     config.limits.max_num_tokens = 8;
     world_open(&w, config);
-    struct sampling_params params = params_of(3);
+    struct sampling_params params = world_params(1, 3);
     params.prompt_logprobs = 1;
     struct sequence *seq = add(&w, 0, 5, 20)->sequences;
     step(&w);
-    struct request *scored = add_of(&w, &params, 9, 11);
+    struct request *scored = world_add_counted(&w, &params, 9, 11);
     for (int32_t i = 0; i < 3; i++) {
         draft(&w, seq, 3, i);
         step(&w);
@@ -780,6 +725,7 @@ int main(void)
         cmocka_unit_test(test_damaged_logits_in_a_run),
         cmocka_unit_test(test_ends_while_a_run_is_in_flight),
         cmocka_unit_test(test_who_may_have_drafts),
+        cmocka_unit_test(test_drafts_after_two_steps_in_flight),
         cmocka_unit_test(test_answers_that_are_computed_again),
         cmocka_unit_test(test_drafts_of_a_step_are_bounded),
         cmocka_unit_test(test_the_budget_counts_drafts),

@@ -10,25 +10,12 @@
 #include <cmocka.h>
 
 #include "scheduler/scheduler_state.h"
-#include "tests/support/slot_device.h"
+#include "tests/support/scheduler_world.h"
 
 #define VOCAB TRUE_VOCAB
 #define EOS 1
 
 /* ---- A scheduler and its device ---- */
-
-struct world {
-    struct scheduler_config config;
-    struct scheduler *scheduler;
-    struct slot_device device;
-    struct true_sequence *truth; /* [max_num_seqs] by state index */
-    struct batch batch;
-    struct sequence *const *admitted;
-    int32_t num_admitted;
-    const struct token_event *events;
-    int32_t num_events;
-    int64_t copies, collect_first; /* seen so far */
-};
 
 static struct scheduler_config config_of(int32_t num_blocks, int32_t block_size, int32_t max_num_tokens,
                                          int32_t max_num_seqs)
@@ -47,30 +34,10 @@ static struct scheduler_config config_of(int32_t num_blocks, int32_t block_size,
     };
 }
 
-static void world_open(struct world *w, struct scheduler_config config)
-{
-    struct error err = {{0}};
-    *w = (struct world){.config = config};
-    if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
-        batch_init(&w->batch, &config.limits, &err) != STATUS_OK ||
-        slot_device_init(&w->device, &config, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    w->truth = calloc((size_t)config.limits.max_num_seqs, sizeof *w->truth);
-    assert_non_null(w->truth);
-}
-
 static void world_check(const struct world *w)
 {
     struct error err;
     if (scheduler_check(w->scheduler, &err) != STATUS_OK) fail_msg("%s", err.text);
-}
-
-static struct scheduler_stats world_stats(const struct world *w)
-{
-    struct scheduler_stats stats;
-    scheduler_get_stats(w->scheduler, &stats);
-    assert_int_equal(stats.blocks_total, stats.blocks_in_use + stats.blocks_cached + stats.blocks_free);
-    return stats;
 }
 
 static int64_t num_preemptions(const struct world *w)
@@ -79,112 +46,38 @@ static int64_t num_preemptions(const struct world *w)
     return stats.preemptions_recompute + stats.preemptions_swap;
 }
 
-/* Frees all but the requests. */
-static void world_free(struct world *w)
-{
-    scheduler_destroy(w->scheduler);
-    slot_device_free(&w->device);
-    batch_free(&w->batch);
-    free(w->truth);
-}
-
 static void world_close(struct world *w)
 {
     world_check(w);
     world_free(w);
 }
 
-/* The sequence on plain arrays, of these tokens. */
-static void true_sequence_of(struct true_sequence *truth, const struct sequence *seq, const int32_t *tokens,
-                             int32_t num_tokens)
-{
-    const struct request *request = seq->request;
-    true_sequence_init(truth, (int32_t)request->arrival, seq->index, request->params.seed, (int32_t)request->id);
-    for (int32_t i = 0; i < num_tokens; i++) true_sequence_append(truth, tokens[i]);
-    truth->prompt_len = seq->prompt_len;
-    truth->cache_namespace = request->cache_namespace;
-    truth->chosen = request->beams;
-}
-
 /* The token that is drawn after the first `length`. */
 static int32_t token_after(const struct sequence *seq, const int32_t *tokens, int32_t length)
 {
     struct true_sequence truth;
-    true_sequence_of(&truth, seq, tokens, length);
+    world_true_sequence(&truth, seq, tokens, length);
     return true_sequence_draw(&truth, length);
-}
-
-/* Tells the device of a sequence that starts to run, or of a beam's tokens. */
-static void tell_device(struct world *w, const struct sequence *seq)
-{
-    struct true_sequence *truth = &w->truth[seq->state_index];
-    true_sequence_of(truth, seq, seq->tokens, seq->num_tokens);
-    w->device.states[seq->state_index] = truth;
 }
 
 static void world_set_beams(struct world *w, struct request *request, const struct beam *beams)
 {
     scheduler_set_beams(w->scheduler, request, beams);
     for (int32_t i = 0; i < request->num_sequences; i++)
-        if (request->sequences[i].state_index >= 0) tell_device(w, &request->sequences[i]);
+        if (request->sequences[i].state_index >= 0) world_tell_device(w, &request->sequences[i]);
 }
 
-static enum schedule_result world_schedule(struct world *w)
-{
-    struct error err;
-    struct schedule schedule;
-    if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
-    enum schedule_result result = schedule.result;
-    w->admitted = schedule.admitted;
-    w->num_admitted = schedule.num_admitted;
-    for (int32_t i = 0; i < w->num_admitted; i++) tell_device(w, w->admitted[i]);
-    w->collect_first += result == SCHEDULE_COLLECT_FIRST;
-    if (result != SCHEDULE_BATCH) {
-        assert_int_equal(w->num_admitted, 0);
-        return result;
-    }
-    w->copies += w->batch.num_copies;
-    if (slot_device_submit(&w->device, &w->batch, &err) != STATUS_OK) fail_msg("%s", err.text);
-    return result;
-}
-
-static void world_collect(struct world *w)
-{
-    struct error err;
-    struct sample_output samples = slot_device_collect(&w->device);
-    if (scheduler_collect(w->scheduler, &samples, &w->events, &w->num_events, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-}
-
-static enum schedule_result world_step(struct world *w)
-{
-    enum schedule_result result = world_schedule(w);
-    if (result == SCHEDULE_BATCH) world_collect(w);
-    return result;
-}
-
-/* Adds a request with the prompt first, first + 1, ... (modulo VOCAB - 2, without eos). */
 static struct request *world_add(struct world *w, int32_t first, int32_t length, int32_t n, int32_t max_tokens)
 {
-    struct error err;
-    struct request *request;
-    struct sampling_params params = sampling_params_default();
-    int32_t prompt[1024];
-    for (int32_t i = 0; i < length; i++) prompt[i] = 2 + (first + i) % (VOCAB - 2);
-    params.n = n;
-    params.max_tokens = max_tokens;
-    params.ignore_eos = true;
-    params.seed = 7;
-    assert_int_equal(request_create(&params, prompt, length, &w->config.limits, &request, &err), STATUS_OK);
-    scheduler_add(w->scheduler, request);
-    return request;
+    const struct sampling_params params = world_params(n, max_tokens);
+    return world_add_counted(w, &params, first, length);
 }
 
 /* The output tokens are those that are drawn on a plain array. */
 static void assert_true_tokens(const struct sequence *seq)
 {
     struct true_sequence truth;
-    true_sequence_of(&truth, seq, seq->tokens, seq->prompt_len);
+    world_true_sequence(&truth, seq, seq->tokens, seq->prompt_len);
     for (int32_t i = seq->prompt_len; i < seq->num_tokens; i++)
         assert_int_equal(seq->tokens[i], true_sequence_token(&truth, i));
 }
@@ -327,9 +220,9 @@ static void test_n_answers_share_the_prompt_and_then_copy(void **state)
     world_open(&w, config_of(100, 16, 32, 4));
     world_add(&w, 0, 40, 3, 20);
     world_step(&w);
-    assert_int_equal(w.num_admitted, 1);
+    assert_int_equal(w.schedule.num_admitted, 1);
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
-    assert_int_equal(w.num_admitted, 2); /* the siblings start with the end of the prompt */
+    assert_int_equal(w.schedule.num_admitted, 2); /* the siblings start with the end of the prompt */
     assert_int_equal(w.batch.num_seqs, 1);
     assert_int_equal(w.batch.num_samples, 3);
     for (int32_t i = 0; i < 3; i++) {
@@ -545,7 +438,7 @@ static void test_a_shared_block_is_swapped_once_and_stays_shared(void **state)
             assert_int_equal(waits->sequences[0].num_computed, 0);
             world_step(&w);
         }
-        assert_int_equal(w.num_admitted, 5); /* in one step: it, and then the one that waited */
+        assert_int_equal(w.schedule.num_admitted, 5); /* in one step: it, and then the one that waited */
         /* Blocks that the prefix cache still finds are not copied. */
         const int64_t out = world_stats(&w).blocks_swapped_out;
         assert_true(caching ? w.batch.num_swap_in < out && w.batch.num_swap_in >= out - 10
@@ -884,13 +777,13 @@ static void test_a_known_end_gives_its_place_to_the_very_next_step(void **state)
     struct request *first = world_add(&w, 0, 16, 1, 4), *second = world_add(&w, 5, 17, 1, 3);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
-        assert_int_equal(w.admitted[0] == &second->sequences[0], 0);
+        assert_int_equal(w.schedule.admitted[0] == &second->sequences[0], 0);
         if (i > 0) world_collect(&w);
     }
     assert_int_equal(first->sequences[0].num_tokens, 19); /* the 20th is pending */
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
-    assert_int_equal(w.num_admitted, 1); /* the only state index and all the blocks */
-    assert_ptr_equal(w.admitted[0], &second->sequences[0]);
+    assert_int_equal(w.schedule.num_admitted, 1); /* the only state index and all the blocks */
+    assert_ptr_equal(w.schedule.admitted[0], &second->sequences[0]);
     assert_int_equal(first->sequences[0].tables[0].num_blocks, 0);
     world_collect(&w);
     assert_int_equal(w.num_events, 1);
@@ -915,7 +808,7 @@ static void test_a_forked_request_is_computed_again_as_it_was(void **state)
     for (int i = 0; i < 6; i++) world_step(&w); /* 6 tokens each */
     scheduler_preempt(w.scheduler, &w.batch, request);
     world_schedule(&w);
-    assert_int_equal(w.num_admitted, 3);
+    assert_int_equal(w.schedule.num_admitted, 3);
     assert_int_equal(w.batch.num_seqs, 1);
     assert_int_equal(w.batch.num_tokens, 20);
     assert_int_equal(w.batch.num_samples, 0);
@@ -986,7 +879,7 @@ static void test_beams_fork_and_end_at_any_step(void **state)
         assert_int_equal(seqs[i].tokens[21], 20 + i);
     }
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
-    assert_int_equal(w.num_admitted, 0);
+    assert_int_equal(w.schedule.num_admitted, 0);
     assert_int_equal(w.batch.num_decodes, 3);
     assert_int_equal(w.batch.num_copies, 2);
     assert_int_equal(w.batch.num_deltas, 2); /* the last one's row has its block already, and it writes in place */
@@ -1097,8 +990,8 @@ static void test_the_order_in_which_requests_start(void **state)
         for (int i = 0; i < 10; i++) requests[i] = world_add_priority(&w, priorities[i], 10, 4);
         for (int i = 0; i < 10; i++) {
             do assert_int_equal(world_step(&w), SCHEDULE_BATCH);
-            while (w.num_admitted == 0);
-            assert_ptr_equal(w.admitted[0]->request, requests[expected[policy][i]]);
+            while (w.schedule.num_admitted == 0);
+            assert_ptr_equal(w.schedule.admitted[0]->request, requests[expected[policy][i]]);
         }
         run_out(&w, 10, FINISH_LENGTH);
         world_close(&w);
@@ -1392,7 +1285,8 @@ static void assert_stops(struct world *w, int32_t depth, const char *sentence)
     struct sample_output samples = {0};
     for (int step = 0; status == STATUS_OK && step < 1000; step++) {
         status = scheduler_schedule(w->scheduler, &w->batch, &schedule, &err);
-        for (int32_t i = 0; status == STATUS_OK && i < schedule.num_admitted; i++) tell_device(w, schedule.admitted[i]);
+        for (int32_t i = 0; status == STATUS_OK && i < schedule.num_admitted; i++)
+            world_tell_device(w, schedule.admitted[i]);
         if (status == STATUS_OK && schedule.result == SCHEDULE_BATCH &&
             slot_device_submit(&w->device, &w->batch, &again) != STATUS_OK)
             fail_msg("%s", again.text);
@@ -1542,7 +1436,7 @@ static void test_a_sequence_that_outgrows_its_namespace_starts_again(void **stat
     assert_int_equal(w.batch.positions[0], 7);
     world_collect(&w);
     assert_int_equal(world_schedule(&w), SCHEDULE_BATCH);
-    assert_int_equal(w.num_admitted, 1);
+    assert_int_equal(w.schedule.num_admitted, 1);
     assert_int_equal(w.batch.num_tokens, 1 + 21);
     assert_int_equal(w.batch.positions[0], 8);
     for (int32_t t = 0; t < 21; t++) assert_int_equal(w.batch.positions[1 + t], SHIFT + t);
@@ -1821,7 +1715,7 @@ static int32_t true_tokens(const struct sequence *seq, const struct batch_limits
     const struct sampling_params *p = &request->params;
     int32_t n = seq->prompt_len;
     memcpy(tokens, seq->tokens, (size_t)n * sizeof *tokens);
-    true_sequence_of(&truth, seq, tokens, n);
+    world_true_sequence(&truth, seq, tokens, n);
     for (;;) {
         const int32_t token = true_sequence_token(&truth, n);
         const int32_t output = n + 1 - seq->prompt_len;
@@ -1946,8 +1840,8 @@ static void check_starts(struct trial *t)
 {
     const struct scheduler *s = t->world.scheduler;
     const bool priorities = s->config.policy == SCHEDULING_PRIORITY;
-    for (int32_t i = 0; i < t->world.num_admitted; i++) {
-        const struct request *request = t->world.admitted[i]->request;
+    for (int32_t i = 0; i < t->world.schedule.num_admitted; i++) {
+        const struct request *request = t->world.schedule.admitted[i]->request;
         struct expectation *expected = request->user;
         if (expected->started) continue;
         expected->started = true;

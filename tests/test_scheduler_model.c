@@ -150,10 +150,11 @@ static bool run_in_child(struct record *r, void (*work)(struct record *r, int64_
 /* ---- random runs ---- */
 
 struct generator {
-    struct random random, for_drafts; /* for_drafts: a list is the same with and without them */
+    struct random random, for_drafts, for_states; /* for_*: a list is the same with and without them */
     int32_t next_request, depth, adds, ends, damages, cancels, sequences;
     int32_t drafts, right; /* percent of steps with drafts, and of these with many right ones */
     bool on_device;        /* all drafts of the list are the device's */
+    bool has_states;
 };
 
 static int32_t between(struct generator *g, int32_t low, int32_t high)
@@ -231,6 +232,8 @@ static struct operation random_add(struct generator *g, const struct operation *
     v[ADD_BEAMS] = chance(g, 20);
     v[ADD_SEED] = between(g, 0, 1);
     v[ADD_LOGPROBS] = chance(g, 80) ? 0 : between(g, 1, 4);
+    if (g->has_states && random_between(&g->for_states, 0, 1))
+        v[ADD_STATE] = (int32_t)random_between(&g->for_states, 1, most);
     return add;
 }
 
@@ -278,6 +281,16 @@ static struct operation random_operation(struct generator *g, const struct sched
     return schedule;
 }
 
+/* Tight, or with room for snapshots. Lists with two namespaces have no states. */
+static void random_states(struct generator *g, int32_t *v)
+{
+    struct random *random = &g->for_states;
+    g->has_states = v[CONFIG_NAMESPACE] == 0 && random_between(random, 0, 9) < 4;
+    if (!g->has_states) return;
+    v[CONFIG_STATES] = (int32_t)random_between(random, 1, random_between(random, 0, 1) ? 4 : 60);
+    if (random_between(random, 0, 2) == 0) v[CONFIG_INTERVAL] = (int32_t)random_between(random, 1, 8);
+}
+
 /* One run; the list is noted as it is made. */
 static void run_once(struct record *r, uint64_t seed, int64_t before)
 {
@@ -294,6 +307,8 @@ static void run_once(struct record *r, uint64_t seed, int64_t before)
     const int32_t length = between(&g, 10, 500);
     struct scheduler_model *m;
     r->list[0] = random_config(&g);
+    g.for_states.state = g.random.state + 2;
+    random_states(&g, r->list[0].values);
     if (g.drafts > 0) r->list[0].values[CONFIG_DRAFTS] = (int32_t)random_between(&g.for_drafts, 1, 40);
     r->count = 1;
     enum status status = scheduler_model_create(&r->list[0], &m, &r->err);
@@ -328,7 +343,10 @@ static void print_totals(const struct scheduler_model_totals *t)
         "%lld changes of the namespace, %lld targets, %lld failures of swap space, "
         "%lld cancelled steps (%lld of them behind another), %lld runs (%lld with drafts of the device), %lld drafts, "
         "%lld accepted, %lld rollbacks "
-        "that returned blocks, %lld ends inside runs, %lld runs of what had ended, %lld drafts without room; sequences "
+        "that returned blocks, %lld ends inside runs, %lld runs of what had ended, %lld drafts without room; "
+        "%lld snapshots, %lld of them evicted, %lld found (%lld after a preemption), %lld times awaited, %lld "
+        "boundaries "
+        "kept, %lld runs with states; sequences "
         "ended: %lld stop, %lld length, %lld abort, %lld error\n",
         (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
         (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
@@ -337,7 +355,9 @@ static void print_totals(const struct scheduler_model_totals *t)
         (long long)t->namespace_changes, (long long)t->targets, (long long)t->host_failures, (long long)t->cancelled,
         (long long)t->cancelled_second, (long long)t->runs, (long long)t->device_runs, (long long)t->drafts,
         (long long)t->accepted, (long long)t->rollbacks, (long long)t->ends_in_runs, (long long)t->lost_runs,
-        (long long)t->dropped, (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+        (long long)t->dropped, (long long)t->snapshots, (long long)t->snapshots_evicted, (long long)t->snapshot_hits,
+        (long long)t->recovered, (long long)t->awaited, (long long)t->kept, (long long)t->state_runs,
+        (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */

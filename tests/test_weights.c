@@ -902,6 +902,15 @@ static void test_unused(void **state)
     assert_null(strstr(warnings.data, "model.layers.2."));
     assert_non_null(strstr(warnings.data, "tensor \"model.layers.3.input_layernorm.weight\" is not used"));
     text_free(&warnings);
+    spec.names.next_layers = "model.layers.3";
+    warnings = warnings_of(folder, &spec);
+    assert_null(strstr(warnings.data, "model.layers.3."));
+    assert_non_null(strstr(warnings.data, "tensor \"model.layers.2.input_layernorm.weight\" is not used"));
+    text_free(&warnings);
+    spec.num_next_layers = 0;
+    warnings = warnings_of(folder, &spec);
+    assert_non_null(strstr(warnings.data, "10 more tensors are not used"));
+    text_free(&warnings);
 }
 
 /* A checkpoint of several modalities has its text model under a name of its own. What else it holds is one line. */

@@ -116,6 +116,8 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
     const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows, line[2] = {1, t->out_features};
     int64_t shape[3] = {t->num_experts, rows, t->in_features};
     if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
+    const int64_t channels[3] = {t->width ? t->out_features / t->width : 0, 1, t->width};
+    if (t->width) return check_shape(f, found, channels, 3);
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->in_features, shape[2] = rows;
     if (t->flat) shape[1] *= t->num_experts;
     return of_experts && !t->flat ? check_shape(f, found, shape, num_dims + 1)

@@ -78,6 +78,17 @@ void family_set_layers(struct model_spec *spec, const struct layer_spec *layer)
     for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i] = *layer;
 }
 
+void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer)
+{
+    const struct layer_spec first = *layer; /* which may be one of the spec's */
+    spec->head = (struct head_spec){.kind = HEAD_MTP, .num_states = 1, .state_size = spec->hidden_size};
+    spec->num_layers = 1;
+    spec->layers[0] = first;
+    spec->tie_word_embeddings = false;
+    spec->names.layers = layers;
+    spec->names.first_layer = first_layer;
+}
+
 void family_set_layer_norms(struct model_spec *spec)
 {
     spec->norm_type = NORM_LAYER;

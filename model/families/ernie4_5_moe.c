@@ -32,10 +32,29 @@ static void read(struct json_reader *r, struct model_spec *spec)
     spec->rope_interleaved = true;
     spec->names.choice_bias = "mlp.moe_statics.e_score_correction_bias";
     spec->names.shared = "mlp.shared_experts";
+    spec->names.next_layers = "model.mtp_";
+}
+
+/* A layer without experts. Baidu's training code (PaddleFormers) is followed, since that is what the weights are made
+ * for: the state is the target's before its final norm, and that norm is the head's, too. vLLM takes the state behind
+ * the norm, and leaves the head's out. */
+static void make_mtp(struct json_reader *r, struct model_spec *spec)
+{
+    struct tensor_names *names = &spec->names;
+    struct layer_spec layer = spec->layers[0];
+    family_require_bool(r, "use_bias", false, "layers with biases that predict further tokens");
+    layer.experts = (struct experts_spec){0};
+    layer.mlp.intermediate_size = json_reader_require_int(r, "intermediate_size", 1, 1 << 22);
+    family_set_mtp(spec, &layer, "model.mtp_block", 0);
+    spec->head.state_before_norm = true;
+    names->head_embedding_norm = "model.mtp_emb_norm.0";
+    names->head_state_norm = "model.mtp_hidden_norm.0";
+    names->head_projection = "model.mtp_linear_proj.0";
 }
 
 const struct family family_ernie4_5_moe = {.model_type = "ernie4_5_moe",
                                            .architecture = "Ernie4_5_MoeForCausalLM",
                                            .read = read,
+                                           .make_mtp = make_mtp,
                                            .rope_theta = 500000,
                                            .reads = "use_bias moe_num_experts"};

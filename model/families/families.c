@@ -58,6 +58,7 @@ static const struct family *const families[] = {
     &family_llama4,
     &family_llama_eagle3,
     &family_mellum,
+    &family_mimo,
     &family_mimo_v2_flash,
     &family_minimax_m2,
     &family_ministral,
@@ -81,7 +82,10 @@ static const struct family *const families[] = {
     &family_qwen2_moe,
     &family_qwen2_vl,
     &family_qwen3,
+    &family_qwen3_5,
+    &family_qwen3_5_moe,
     &family_qwen3_moe,
+    &family_qwen3_next,
     &family_qwen3_vl,
     &family_qwen3_vl_moe,
     &family_seed_oss,
@@ -217,6 +221,6 @@ void family_read_mtp(struct json_reader *r, const struct family *family, struct 
         json_reader_fail(r, STATUS_UNSUPPORTED,
                          "num_nextn_predict_layers is 0: the model has no layers that predict further tokens");
     if (r->status != STATUS_OK) return;
-    family->make_mtp(spec);
+    family->make_mtp(r, spec);
     spec->num_next_layers = 0;
 }

@@ -27,7 +27,7 @@ struct family {
     void (*read)(struct json_reader *r, struct model_spec *spec);
     /* Turns a model's spec into that of the head that is its first next layer; NULL: quire computes none. Embedding and
      * lm_head are the target's, of which published files hold copies for the head. */
-    void (*make_mtp)(struct model_spec *spec);
+    void (*make_mtp)(struct json_reader *r, struct model_spec *spec);
     enum dtype dtype;               /* where the file gives none; 0: float32 */
     double rope_theta;              /* where the file gives none; 0: 10000 */
     double rope_local_theta;        /* theta of the second rope, of families with two */
@@ -54,11 +54,12 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_bl
     family_granite4_vision, family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared,
     family_helium, family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
     family_iquestcoder, family_jais2, family_laguna, family_llama, family_llama4, family_llama_eagle3, family_mellum,
-    family_mimo_v2_flash, family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mixtral,
-    family_mpt, family_nanochat, family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt,
-    family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe,
-    family_qwen2_vl, family_qwen3, family_qwen3_moe, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss,
-    family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma;
+    family_mimo, family_mimo_v2_flash, family_minimax_m2, family_ministral, family_ministral3, family_mistral,
+    family_mixtral, family_mpt, family_nanochat, family_nemotron, family_olmo, family_olmo2, family_olmo3, family_olmoe,
+    family_opt, family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl,
+    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5, family_qwen3_5_moe, family_qwen3_moe,
+    family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
+    family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -127,6 +128,16 @@ void family_set_gpt_names(struct tensor_names *names);
 const char *family_either_key(struct json_reader *r, const char *key, const char *other);
 /* Fails unless the key is absent or of this value. `what` is said of the other: "norms after sublayers". */
 void family_require_bool(struct json_reader *r, const char *key, bool expected, const char *what);
+
+/* Checks the sizes of a recurrent layer, and sets what follows from them where it is 0: the scale, 1 / sqrt of
+ * k_head_size, and a norm of each head with one gain for all. */
+void family_finish_recurrent(struct json_reader *r, struct recurrent_spec *recurrent);
+/* layer_types: layers of `word` are `other`, those of "full_attention" (in old files "attention") `attention`. Where
+ * the key is absent, every full_every-th layer is `attention`. */
+void family_set_mixed_layers(struct json_reader *r, const char *word, const struct layer_spec *attention,
+                             const struct layer_spec *other, int32_t full_every, struct model_spec *spec);
+/* Makes a head (HEAD_MTP) of one layer, whose tensors are in the module `layers`.first_layer. */
+void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer);
 
 /* Every full_every-th layer attends to all tokens, the others to the last `window` ones. */
 void family_set_windows(struct model_spec *spec, int32_t window, int32_t full_every);

@@ -26,14 +26,11 @@ static void read_glm4_moe(struct json_reader *r, struct model_spec *spec)
 }
 
 /* The layer behind the last one, with what makes its input. */
-static void make_mtp(struct model_spec *spec)
+static void make_mtp(struct json_reader *r, struct model_spec *spec)
 {
     struct tensor_names *names = &spec->names;
-    spec->head = (struct head_spec){.kind = HEAD_MTP, .num_states = 1, .state_size = spec->hidden_size};
-    spec->layers[0] = spec->layers[spec->num_layers - 1];
-    names->first_layer = spec->num_layers;
-    spec->num_layers = 1;
-    spec->tie_word_embeddings = false;
+    (void)r;
+    family_set_mtp(spec, &spec->layers[spec->num_layers - 1], names->layers, spec->num_layers);
     names->head_embedding_norm = ".enorm";
     names->head_state_norm = ".hnorm";
     names->head_projection = ".eh_proj";

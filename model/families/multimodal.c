@@ -26,6 +26,8 @@ static const struct kind {
     {"mistral3", "mistral", true, VISION},
     {"qwen2_5_vl", "qwen2_5_vl_text", false, VISION},
     {"qwen2_vl", "qwen2_vl_text", false, VISION},
+    {"qwen3_5", "qwen3_5_text", false, VISION},
+    {"qwen3_5_moe", "qwen3_5_moe_text", false, VISION},
     {"qwen3_vl", "qwen3_vl_text", false, VISION},
     {"qwen3_vl_moe", "qwen3_vl_moe_text", false, VISION},
     {"step3p7", "step3p5", false, VISION},

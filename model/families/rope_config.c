@@ -153,7 +153,7 @@ static void narrow_rotation(struct json_reader *r, int32_t rope, double factor, 
     for (int32_t i = 0; i < spec->num_layers; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
         const int32_t dim = rotated_elements(a, factor);
-        if (a->rope != rope) continue;
+        if (a->rope != rope || spec->layers[i].mixer != MIXER_ATTENTION) continue;
         if (dim < 2 || dim % 2 != 0)
             json_reader_fail(r, STATUS_INVALID,
                              "partial_rotary_factor is %g, but must rotate an even number of the %d elements of a head",

@@ -44,9 +44,9 @@ static const struct {
      "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
     {LATENT, "minicpm3 youtu"},
     {RECURRENT,
-     "bamba falcon_h1 falcon_mamba lfm2 mamba mamba2 nemotron_h olmo_hybrid qwen3_5_text recurrent_gemma rwkv "
+     "bamba falcon_h1 falcon_mamba lfm2 mamba mamba2 nemotron_h olmo_hybrid recurrent_gemma rwkv "
      "xlstm zamba zamba2"},
-    {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen3_5_moe_text qwen3_next qwen4_exp_text zaya"},
+    {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},
@@ -118,8 +118,7 @@ static const struct {
     {VISION | EXPERTS, "aria deepseek_ocr2 diffusion_gemma ernie4_5_vl_moe minimax_m3_vl"},
     {VISION | LATENT | EXPERTS, "kimi_k25"},
     {VISION | AUDIO | EXPERTS, "inkling_mm_model qwen3_omni_moe qwen3_omni_moe_thinker"},
-    {VISION | RECURRENT, "qwen3_5"},
-    {VISION | RECURRENT | EXPERTS, "qwen3_5_moe qwen4_exp"},
+    {VISION | RECURRENT | EXPERTS, "qwen4_exp"},
     {VISION | RECURRENT | LATENT | EXPERTS, "glm5_next"},
     {AUDIO, "audio-spectrogram-transformer audioflamingo3 audioflamingo3_encoder bark canary canary_decoder clap "
             "clap_audio_model clap_text_model clvp clvp_decoder clvp_encoder cohere_asr csm csm_depth_decoder_model "

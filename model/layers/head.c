@@ -29,11 +29,12 @@ void head_keep_before(const struct residual_stream *s, int32_t layer)
 
 void head_keep_last(const struct residual_stream *s, const void *normed)
 {
+    const struct head_spec *own = &s->d->spec->head, *served = s->d->served;
     const int32_t size = s->d->spec->hidden_size;
-    if (s->d->spec->head.kind != HEAD_NONE)
-        keep(s, s->residual, size, 0, size);
+    if (own->kind != HEAD_NONE)
+        keep(s, own->own_state_normed ? normed : s->residual, size, 0, size);
     else if (serves_last_state(s->d))
-        keep(s, normed, size, 0, size);
+        keep(s, served->state_before_norm ? s->residual : normed, size, 0, size);
 }
 
 /* ---- what is read ---- */

@@ -42,7 +42,7 @@ static inline char *at_column(void *row, int64_t column, enum dtype dtype)
     return (char *)row + column * dtype_size(dtype);
 }
 
-/* Whether a head reads the normed residual stream of all tokens after the last layer. */
+/* Whether a head reads the residual stream of all tokens after the last layer, or its final norm. */
 static inline bool serves_last_state(const struct decoder *d)
 {
     return d->served && d->served->kind == HEAD_MTP;
@@ -110,10 +110,15 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
 
 /* ---- The sublayers ---- */
 
+/* What a layer's mixer computes, in act.attention, of all tokens: attention_inner, recurrent_inner or conv_inner. Of
+ * MIXER_NONE there is nothing. Elements of a token: layer_mixer_out_size. */
+void recurrent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
+void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
+
 /* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from, whose
  * attention is left out. */
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
-/* Adds o of x [num_tokens, attention_out_size]: act.attention, or some of its rows. */
+/* Adds o of x [num_tokens, layer_mixer_out_size]: act.attention, or some of its rows. Of any mixer. */
 void attention_output(struct residual_stream *s, const void *x, int32_t layer);
 
 /* All of the MLP but down, whose input it returns; and, of a layer with experts, experts_inner. */

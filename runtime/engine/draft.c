@@ -25,7 +25,9 @@ struct speculative_config speculative_config_default(void)
 static enum status check_ngram(const struct speculative_config *c, struct error *err)
 {
     if (c->prompt_lookup_min < 1)
-        return error_set(err, STATUS_INVALID, "prompt_lookup_min is %d, but must be at least 1", c->prompt_lookup_min);
+        return error_set(err, STATUS_INVALID,
+                         "prompt_lookup_min is %d and prompt_lookup_max %d, but both must be at least 1",
+                         c->prompt_lookup_min, c->prompt_lookup_max);
     if (c->prompt_lookup_max < c->prompt_lookup_min)
         return error_set(err, STATUS_INVALID, "prompt_lookup_max is %d, but must be at least prompt_lookup_min, %d",
                          c->prompt_lookup_max, c->prompt_lookup_min);

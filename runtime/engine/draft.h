@@ -6,6 +6,7 @@
 #ifndef QUIRE_RUNTIME_ENGINE_DRAFT_H
 #define QUIRE_RUNTIME_ENGINE_DRAFT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/batch.h"
@@ -74,12 +75,18 @@ struct draft_query {
 struct drafter {
     const char *name; /* for statistics */
     void (*propose)(struct drafter *d, struct draft_query *queries, int32_t count);
-    /* A drafter on the device has these two; otherwise they are NULL. Its proposals say how many drafts there will be.
-     * Once a step is scheduled, with drafts or without, `draft` submits what makes them, and puts what names them into
-     * the batch, which is submitted next. After the batch's model_collect, `collect` gives them as struct sample_output
-     * wants them; the array is the drafter's, until its next call. One step at a time. */
+    /* A drafter on the device has these three; otherwise they are NULL. Its proposals say how many drafts there will
+     * be. Once a step is scheduled, with drafts or without, `draft` submits what makes them, and puts what names them
+     * into the batch, which is submitted next. After the batch's model_collect, `collect` gives them as struct
+     * sample_output wants them; the array is the drafter's, until its next call. `cancel` instead of it: the newest
+     * step was not submitted.
+     *
+     * A step with drafts is alone in flight. Two without any may be in flight, unless one_step: then the second's batch
+     * has tokens that the host does not know. */
     enum status (*draft)(struct drafter *d, struct batch *batch, const struct schedule *schedule, struct error *err);
     enum status (*collect)(struct drafter *d, const int32_t **draft_ids, struct error *err);
+    void (*cancel)(struct drafter *d);
+    bool one_step; /* each step must be collected before `draft` is called for the next */
     /* The sequence has ended. NULL: the drafter does not care. */
     void (*finished)(struct drafter *d, const struct sequence *seq);
     void (*destroy)(struct drafter *d);

@@ -11,6 +11,13 @@ struct found {
     bool decodes;               /* each was an entry of its own */
 };
 
+/* What the model does for a step of the target. */
+struct step {
+    int32_t num_passes, num_drafts;
+};
+
+enum { MAX_STEPS = 2 }; /* in flight; one, if it has drafts */
+
 struct draft_model {
     struct drafter drafter;
     struct draft_model_parts parts;
@@ -19,15 +26,16 @@ struct draft_model {
     int32_t *rows;       /* [max_num_seqs] of each run, its sample in the last pass */
     int32_t *sources;    /* [max_num_drafts] of each draft of the batch, its pass * batch_max_entries + sample */
     int32_t *draft_ids;  /* [max_num_drafts] */
-    int32_t num_drafts;  /* of the step in flight */
-    int32_t num_passes;
+    struct step steps[MAX_STEPS]; /* [num_steps] in flight, the oldest first */
+    int32_t num_steps;
 };
 
 /* ---- one pass ---- */
 
+/* A token that the target has yet to draw is not known either. */
 static int32_t known_id(const struct draft_model *d, int32_t id)
 {
-    return id < d->parts.vocab_size ? id : 0;
+    return id >= 0 && id < d->parts.vocab_size ? id : 0;
 }
 
 /* The tokens of the target's batch [first, first + count) as tokens of the pass. */
@@ -275,7 +283,7 @@ static void lay_out_first(struct draft_model *d, const struct batch *batch, cons
         add_lacking(d, batch, schedule, batch->limits.max_num_tokens - pass->num_tokens - prompts);
         add_prompts(d, batch, schedule);
     }
-    if (moves && pass->num_seqs == 0) { /* a step that moves blocks computes something */
+    if (moves && pass->num_seqs == 0) { /* a step that moves blocks computes something, which is computed again */
         add_tokens(d, batch, 0, 1);
         pass->state_rows[0] = 0;
         end_entry(pass, batch->state_indices[0], batch->seq_lens[0]);
@@ -330,10 +338,12 @@ static void name_drafts(struct draft_model *d, struct batch *batch, const struct
 static enum status run_pass(struct draft_model *d, struct batch *batch, const struct schedule *schedule,
                             struct error *err)
 {
+    struct step *step = &d->steps[d->num_steps - 1];
     const enum status status = model_submit(d->parts.model, &d->pass, err);
     if (status != STATUS_OK) return status;
-    if (d->pass.num_samples > 0) model_take_drafts(d->parts.target, d->num_passes, d->parts.model, d->pass.num_samples);
-    name_drafts(d, batch, schedule, d->num_passes++);
+    if (d->pass.num_samples > 0)
+        model_take_drafts(d->parts.target, step->num_passes, d->parts.model, d->pass.num_samples);
+    name_drafts(d, batch, schedule, step->num_passes++);
     return STATUS_OK;
 }
 
@@ -347,7 +357,8 @@ static int32_t most_drafts(const struct schedule *schedule)
 
 /* What the model has of a sequence that starts again: of one that was swapped no more than before, and of the first
  * time what the prefix cache has. Of the tokens that it computed, those behind the known ones were drafts that were
- * rejected, and the newest token was not among them. */
+ * rejected, and the newest token was not among them. A sequence whose newest token is in flight was in the step before,
+ * and was looked at then. */
 static void note_computed(const struct batch *batch, const struct schedule *schedule)
 {
     for (int32_t i = 0; i < schedule->num_admitted; i++) {
@@ -357,29 +368,42 @@ static void note_computed(const struct batch *batch, const struct schedule *sche
     }
     for (int32_t i = 0; i < batch->num_seqs; i++) {
         struct sequence *seq = schedule->sequences[i];
-        if (seq->drafter_computed > seq->num_tokens - 1) seq->drafter_computed = seq->num_tokens - 1;
+        const bool is_known = batch->token_ids[batch->query_start[i]] >= 0;
+        if (is_known && seq->drafter_computed > seq->num_tokens - 1) seq->drafter_computed = seq->num_tokens - 1;
     }
 }
 
-/* Forgets the passes in flight, as far as there are any. */
-static enum status collect_passes(struct draft_model *d, struct sample_output outputs[MAX_DRAFTS], struct error *err)
+/* Waits for the passes of the oldest step. */
+static enum status collect_passes(struct draft_model *d, struct sample_output outputs[MAX_DRAFTS], struct step *step,
+                                  struct error *err)
 {
     enum status status = STATUS_OK;
-    for (int32_t i = 0; i < d->num_passes && status == STATUS_OK; i++)
+    *step = d->steps[0];
+    d->steps[0] = d->steps[--d->num_steps];
+    for (int32_t i = 0; i < step->num_passes && status == STATUS_OK; i++)
         status = model_collect(d->parts.model, &outputs[i], err);
-    d->num_passes = 0;
     return status;
+}
+
+/* Forgets all passes. Those of an older step in flight have drawn nothing. */
+static void cancel(struct drafter *drafter)
+{
+    struct draft_model *d = (struct draft_model *)drafter;
+    struct sample_output ignored[MAX_DRAFTS];
+    struct step unused;
+    struct error err;
+    const int32_t older = d->num_steps - 1;
+    while (d->num_steps > 0) collect_passes(d, ignored, &unused, &err);
+    while (d->num_steps < older) d->steps[d->num_steps++] = (struct step){0};
 }
 
 static enum status draft(struct drafter *drafter, struct batch *batch, const struct schedule *schedule,
                          struct error *err)
 {
     struct draft_model *d = (struct draft_model *)drafter;
-    struct sample_output ignored[MAX_DRAFTS];
-    struct error unused;
     const int32_t most = most_drafts(schedule);
     enum status status = STATUS_OK;
-    d->num_drafts = batch->num_drafts;
+    d->steps[d->num_steps++] = (struct step){.num_drafts = batch->num_drafts};
     note_computed(batch, schedule);
     lay_out_first(d, batch, schedule);
     if (d->pass.num_seqs > 0) status = run_pass(d, batch, schedule, err);
@@ -392,7 +416,7 @@ static enum status draft(struct drafter *drafter, struct batch *batch, const str
         if (num_lacking(seq) == 0) seq->drafter_computed = seq->num_tokens - 1 + seq->num_drafts;
     }
     if (d->parts.is_head) note_found(d, batch, schedule);
-    if (status != STATUS_OK) collect_passes(d, ignored, &unused);
+    if (status != STATUS_OK) cancel(drafter);
     return status;
 }
 
@@ -401,9 +425,10 @@ static enum status collect(struct drafter *drafter, const int32_t **draft_ids, s
     struct draft_model *d = (struct draft_model *)drafter;
     const int32_t entries = batch_max_entries(&d->parts.limits);
     struct sample_output outputs[MAX_DRAFTS];
-    const enum status status = collect_passes(d, outputs, err);
+    struct step step;
+    const enum status status = collect_passes(d, outputs, &step, err);
     *draft_ids = d->draft_ids;
-    for (int32_t i = 0; i < d->num_drafts && status == STATUS_OK; i++)
+    for (int32_t i = 0; i < step.num_drafts && status == STATUS_OK; i++)
         d->draft_ids[i] = outputs[d->sources[i] / entries].token_ids[d->sources[i] % entries];
     return status;
 }
@@ -430,6 +455,8 @@ enum status draft_model_create(const struct draft_model_parts *parts, struct dra
                                   .propose = propose,
                                   .draft = draft,
                                   .collect = collect,
+                                  .cancel = cancel,
+                                  .one_step = parts->is_head,
                                   .destroy = destroy};
     d->found = calloc(seqs, sizeof *d->found);
     d->rows = calloc(seqs, sizeof *d->rows);

@@ -3,7 +3,8 @@
  * It computes what the target computes, under the same block numbers and before it: in each step the prompts, and for a
  * run the tokens that it lacks. From their logits it draws the first draft, and each further pass draws the next. It
  * draws with the random numbers that the target draws with, from its own logits. The target's batch names the drafts,
- * and the host learns them when the target's step is collected.
+ * and the host learns them when the target's step is collected. In steps without drafts it computes prompts alone, and
+ * what it lacks then with the next drafts.
  *
  *     pass 0     last known token(s) of each run, prompts   ->  draft 0
  *     pass 1     draft 0                                    ->  draft 1
@@ -15,7 +16,10 @@
  *
  *     target     tokens 7, 8, 9 of a sequence of which 7 and 8 stay, and a new token 9 was drawn
  *     pass 0     places 7 and 8: states of 7 and 8, tokens 8 and 9    ->  draft 10
- *     pass 1     place 9: its own state of place 8, draft 10          ->  draft 11 */
+ *     pass 1     place 9: its own state of place 8, draft 10          ->  draft 11
+ *
+ * The target keeps the states of its last step alone. So a head computes places after each step, with drafts or
+ * without, and must know the step's tokens for it: with a head one step is in flight. */
 #ifndef QUIRE_RUNTIME_ENGINE_DRAFT_MODEL_H
 #define QUIRE_RUNTIME_ENGINE_DRAFT_MODEL_H
 

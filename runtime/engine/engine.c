@@ -34,6 +34,9 @@ struct job {
     struct trace_request trace;
 };
 
+/* Snapshots of a long prompt's states are so many tokens apart. */
+enum { STATE_INTERVAL = 8192 };
+
 struct engine {
     struct engine_options options;
     struct loaded_model *loaded;
@@ -75,6 +78,7 @@ static enum status create_scheduler(struct engine *e, struct error *err)
         /* longrope: the rows of long sequences follow those of short ones (rope_table_rows) */
         .first_namespace_len = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
         .namespace_position_shift = e->loaded->limits.max_model_len,
+        .state_interval = STATE_INTERVAL,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG
@@ -132,7 +136,7 @@ enum status engine_create(const struct engine_options *options, struct engine **
         return status;
     }
     const bool two = options->async_scheduling < 0 ? e->loaded->backend->discrete : options->async_scheduling > 0;
-    e->max_in_flight = two && !e->speculation ? 2 : 1; /* drafts follow from all tokens before them */
+    e->max_in_flight = two && !(e->drafter && e->drafter->one_step) ? 2 : 1;
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
     e->info.start_seconds = clock_seconds() - start;
@@ -337,12 +341,10 @@ static enum status check_scheduler(enum status status, struct error *err)
 static enum status submit_step(struct engine *e, const struct schedule *schedule, struct error *err)
 {
     struct drafter *d = e->drafter && e->drafter->draft ? e->drafter : NULL;
-    const int32_t *unused;
-    struct error ignored;
     enum status status = d ? d->draft(d, &e->batch, schedule, err) : STATUS_OK;
     if (status != STATUS_OK) return status;
     status = model_submit(e->loaded->model, &e->batch, err);
-    if (d && status == STATUS_CANCELLED) d->collect(d, &unused, &ignored);
+    if (d && status == STATUS_CANCELLED) d->cancel(d);
     return status;
 }
 
@@ -588,16 +590,24 @@ static void trace_end_of_step(struct engine *e, bool worked)
     trace_step_end(e->trace, worked, &stats);
 }
 
+/* Whether another step may be submitted before one is collected. */
+static bool has_room(const struct engine *e)
+{
+    const int32_t in_flight = scheduler_in_flight(e->scheduler);
+    if (in_flight >= e->max_in_flight) return false;
+    return in_flight == 0 || !e->speculation || !speculation_wants_drafts(e->speculation, e->scheduler);
+}
+
 enum status engine_step(struct engine *e, bool *worked, struct error *err)
 {
-    enum schedule_result result;
+    enum schedule_result result = SCHEDULE_COLLECT_FIRST;
+    enum status status = STATUS_OK;
     trace_step_begin(e->trace);
-    enum status status = schedule_and_submit(e, &result, err);
+    if (has_room(e)) status = schedule_and_submit(e, &result, err);
     *worked = result == SCHEDULE_BATCH;
-    const int32_t in_flight = scheduler_in_flight(e->scheduler);
     /* After submitting a step, collect one only if no more may be in flight; if there was none to submit, collect what
      * is in flight. */
-    if (status == STATUS_OK && in_flight > 0 && (result != SCHEDULE_BATCH || in_flight >= e->max_in_flight)) {
+    if (status == STATUS_OK && scheduler_in_flight(e->scheduler) > 0 && (result != SCHEDULE_BATCH || !has_room(e))) {
         status = collect_and_deliver(e, err);
         *worked = true;
     }

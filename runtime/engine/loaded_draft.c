@@ -103,7 +103,8 @@ static struct model_options options_of(const struct engine_options *o, const str
 {
     struct model_options options = *target;
     const int32_t vocab_size = vocab_size_of(l), num_ids = plan_num_ids(l);
-    options.max_in_flight = o->speculative.num_speculative_tokens;
+    /* the passes of a step with drafts, or one of each of two steps without */
+    options.max_in_flight = o->speculative.num_speculative_tokens > 2 ? o->speculative.num_speculative_tokens : 2;
     options.num_ids = num_ids < vocab_size ? num_ids : vocab_size;
     options.is_drafter = true;
     options.drafter_spec = NULL;

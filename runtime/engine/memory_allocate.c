@@ -36,8 +36,8 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     /* The null block is a part of the cache, which is not allocated yet. */
-    const int64_t known =
-        p->others + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->state - p->block_bytes;
+    const int64_t known = p->others + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->state +
+                          p->state_slots - p->block_bytes;
     if (p->total - available > known) p->context = p->total - available - known;
     memory_plan_count_blocks(o, p);
     const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);

@@ -5,7 +5,9 @@
 
 #include "base/plural.h"
 #include "model/kv_cache.h"
+#include "model/state_cache.h"
 #include "runtime/engine/loaded_draft.h"
+#include "scheduler/state_pool.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
 
@@ -138,6 +140,13 @@ struct speculation_limits memory_plan_speculation(const struct engine_options *o
     return s;
 }
 
+/* Those that sequences need, and as many more as there are sequences, for snapshots. */
+static int32_t choose_state_slots(const struct model_spec *spec, const struct batch_limits *limits)
+{
+    if (state_cache_slot_bytes(spec) == 0) return 0;
+    return state_pool_min_slots(limits) + limits->max_num_seqs;
+}
+
 static enum status choose_limits(const struct planner *w, struct error *err)
 {
     struct batch_limits *limits = &w->l->limits;
@@ -152,6 +161,7 @@ static enum status choose_limits(const struct planner *w, struct error *err)
         .block_size = w->now.block_size,
     };
     limits->max_num_drafts = memory_plan_speculation(w->asked, w->l).max_num_drafts;
+    limits->num_state_slots = choose_state_slots(&w->l->config.spec, limits);
     kv_groups_choose(&w->l->config.spec, limits);
     return STATUS_OK;
 }
@@ -210,6 +220,9 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     p->host_experts = experts.on_host;
     p->host_token_bytes = experts.token_on_host;
     p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
+    p->num_state_slots = l->limits.num_state_slots;
+    p->slot_bytes = state_cache_slot_bytes(&l->config.spec);
+    p->state_slots = bytes[PURPOSE_STATE_SLOTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];
     p->host = bytes[PURPOSE_HOST_STAGING];

@@ -3,7 +3,11 @@
  * The number adapts to what is accepted, sequence by sequence, and to the step: a draft must be likely enough to be
  * worth what another entry of the step costs. Entries cost little while a step waits for memory, and as much as plain
  * ones once it is bound by compute: then there are no drafts. A sequence whose drafts are rejected is tried again after
- * a wait that grows with each failure. Nothing here looks at a clock: the same requests get the same drafts. */
+ * a wait that grows with each failure, and with the failures of all sequences. Nothing here looks at a clock: the same
+ * requests get the same drafts.
+ *
+ * Drafts follow from all tokens before them, so they are proposed when no step is in flight. While no sequence wants
+ * any, two steps may be. */
 #ifndef QUIRE_RUNTIME_ENGINE_SPECULATION_H
 #define QUIRE_RUNTIME_ENGINE_SPECULATION_H
 
@@ -30,10 +34,13 @@ enum status speculation_create(const struct speculation_limits *limits, struct d
                                struct speculation **out, struct error *err);
 void speculation_destroy(struct speculation *s); /* NULL is allowed */
 
-/* Gives sequences drafts for the next step. Call it right before scheduler_schedule, when no step is in flight, so that
- * it sees what the last step's runs yielded. Requests have ids, which are never 0. */
+/* Gives sequences drafts for the next step. Call it right before each scheduler_schedule. While a step is in flight it
+ * gives none, and counts the step. Requests have ids, which are never 0. */
 void speculation_propose(struct speculation *s, struct scheduler *scheduler);
 /* Notes which of the drafts the step has: call it right after scheduler_schedule. */
 void speculation_scheduled(struct speculation *s, const struct schedule *schedule);
+/* Whether the steps in flight must be collected before the next one is scheduled: they have drafts, whose sequences
+ * would be missing there, or a sequence would be asked for drafts there. */
+bool speculation_wants_drafts(struct speculation *s, const struct scheduler *scheduler);
 
 #endif

@@ -104,6 +104,7 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     if (p->draft_weights) draft_row(t, p);
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
+    if (p->state_slots > 0) memory_row(t, "  state slots", p->state_slots, "states of recurrent layers");
     snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
              p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
@@ -212,6 +213,11 @@ static void set_memory(json_t *json, const struct memory_profile *p)
     json_put_integer(json, "workspace_memory", p->workspace);
     json_put_integer(json, "graph_memory", p->graphs);
     json_put_integer(json, "state_memory", p->state);
+    if (p->state_slots > 0) {
+        json_put_integer(json, "state_slots_memory", p->state_slots);
+        json_put_integer(json, "state_slot_bytes", p->slot_bytes);
+        json_put_integer(json, "num_state_slots", p->num_state_slots);
+    }
     json_put_integer(json, "draft_model_memory", memory_profile_draft(p));
     json_put_integer(json, "draft_model_kv_cache_memory", p->num_blocks * p->draft_block_bytes);
     json_put_integer(json, "kv_cache_memory", p->kv_cache);
@@ -274,9 +280,13 @@ static const struct residence_kind {
     enum memory_purpose purpose;
     const char *label, *key;
 } residence_kinds[] = {
-    {PURPOSE_WEIGHTS, "weights", "weights_memory"},       {PURPOSE_ACTIVATIONS, "activations", "activation_memory"},
-    {PURPOSE_WORKSPACE, "workspace", "workspace_memory"}, {PURPOSE_STATE, "state", "state_memory"},
-    {PURPOSE_KV_CACHE, "KV cache", "kv_cache_memory"},    {PURPOSE_SWAP_SPACE, "swap space", "swap_space_memory"},
+    {PURPOSE_WEIGHTS, "weights", "weights_memory"},
+    {PURPOSE_ACTIVATIONS, "activations", "activation_memory"},
+    {PURPOSE_WORKSPACE, "workspace", "workspace_memory"},
+    {PURPOSE_STATE, "state", "state_memory"},
+    {PURPOSE_STATE_SLOTS, "state slots", "state_slots_memory"},
+    {PURPOSE_KV_CACHE, "KV cache", "kv_cache_memory"},
+    {PURPOSE_SWAP_SPACE, "swap space", "swap_space_memory"},
 };
 enum { NUM_KINDS = sizeof residence_kinds / sizeof *residence_kinds };
 

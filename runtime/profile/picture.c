@@ -139,7 +139,7 @@ struct segment {
     struct color color;
     double middle, label; /* y of the segment's middle, and of its label's */
 };
-enum { MAX_SEGMENTS = 10 };
+enum { MAX_SEGMENTS = 11 };
 
 static int make_segments(const struct memory_profile *p, struct segment out[MAX_SEGMENTS])
 {
@@ -153,6 +153,7 @@ static int make_segments(const struct memory_profile *p, struct segment out[MAX_
         {"workspace", p->workspace, {0.87, 0.54, 0.27}},
         {"graphs", p->graphs, {0.65, 0.47, 0.72}},
         {"state", p->state, {0.78, 0.62, 0.80}},
+        {"state slots", p->state_slots, {0.62, 0.66, 0.86}},
         {p->others_unknown ? "context, others" : "CUDA context", p->context, {0.55, 0.58, 0.63}},
         {"held by others", p->discrete ? p->others : 0, {0.74, 0.76, 0.79}},
     };

@@ -1,6 +1,6 @@
 """Families that transformers 5.17 does not have, because each is Llama under other names: how config.json calls Llama's
 keys, and, of EXAONE, how the files call Llama's tensors. The names are those of the published checkpoints. transformers
-computes such a checkpoint as Llama, with Llama's names.
+computes such a checkpoint as Llama, with Llama's names. MiMo is Qwen2 under other names: "Llama" below is Qwen2 there.
 """
 
 import json
@@ -29,7 +29,9 @@ FAMILIES = {
     "iquestcoder": ("IQuestCoderForCausalLM", {},
                     dict(max_position_embeddings=16384, num_key_value_heads=8, head_dim=128, rope_theta=500000.0,
                          rms_norm_eps=1e-5), {}),
+    "mimo": ("MiMoForCausalLM", {}, {}, {}),
 }
+BASES = {"mimo": ("Qwen2ForCausalLM", "qwen2")}  # of those that are not Llama: its architecture and model_type
 
 
 def config_of(llama, model_type):
@@ -47,7 +49,8 @@ def llama_config_of(config):
     llama = {**absent, **{names.get(key, key): value for key, value in config.items()}}
     if config["model_type"] == "internlm3":
         assert config.get("qkv_bias", False) == config.get("bias", False)
-    return {**llama, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    architecture, model_type = BASES.get(config["model_type"], ("LlamaForCausalLM", "llama"))
+    return {**llama, "architectures": [architecture], "model_type": model_type}
 
 
 def tensor_name(name, model_type):

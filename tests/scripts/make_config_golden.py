@@ -16,8 +16,8 @@ its weights, and what is written is what its modules are, not what its config sa
 Of models with experts "experts" are the MLPs, and their tensors, which transformers has under other names than files,
 are not among the others; other models have no such key.
 
-A file of a family that transformers does not have is built as the Llama that it is (llama_names.py). The frequencies
-of dynamic ropes are those of the longest context.
+A file of a family that transformers does not have is built as the Llama or Qwen2 that it is (llama_names.py). The
+frequencies of dynamic ropes are those of the longest context.
 
 A window of 0 and a rotary_dim of 0 mean none. The shape of a scalar is [1].
 """
@@ -50,7 +50,7 @@ NEEDED = {
 }
 FAMILIES = ("apertus arcee bloom cohere cohere2 cwm ernie4_5 exaone exaone4 falcon gemma gemma2 gemma3_text gemma4_text "
             "glm glm4 gpt2 gpt_bigcode gpt_neox gptj granite granite_swa granitemoehybrid helium hunyuan_v1_dense "
-            "hyperclovax internlm3 iquestcoder jais2 llama ministral mistral mpt nanochat nemotron olmo olmo2 olmo3 opt "
+            "hyperclovax internlm3 iquestcoder jais2 llama mimo ministral mistral mpt nanochat nemotron olmo olmo2 olmo3 opt "
             "persimmon phi phi3 qwen2 qwen3 seed_oss smollm3 stablelm starcoder2 vaultgemma").split()
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -139,7 +139,8 @@ def build(path):
     config = json.loads(path.read_text())
     family = config["model_type"] if config["model_type"] in llama_names.FAMILIES else None
     if family:
-        config = transformers.LlamaConfig(**llama_names.llama_config_of(config))
+        llama = llama_names.llama_config_of(config)
+        config = transformers.CONFIG_MAPPING[llama["model_type"]](**llama)
     else:
         config = transformers.AutoConfig.from_pretrained(path)
     with torch.device("meta"):

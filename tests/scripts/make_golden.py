@@ -19,7 +19,8 @@ may part. rope.json holds the rotation tables of every rope type for small confi
 Checkpoints of several modalities (MULTIMODAL) are saved by transformers' own classes, with a vision tower as small as
 these allow; the prompts are text.
 
-Families that transformers does not have are Llama under other names (llama_names.py): a Llama is saved under them.
+Families that transformers does not have are Llama or Qwen2 under other names (llama_names.py): such a model is saved
+under them.
 
 A seed is taken only if its greedy texts are varied and no step is nearly a tie, so that tests may compare tokens. Where
 rounding makes a router choose another expert the logits jump: of mixtures of experts only seeds are taken whose logits
@@ -182,6 +183,9 @@ CHECKPOINTS = {
     "iquestcoder": ("iquestcoder", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False)),
+    "mimo": ("mimo", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attention_bias=True, rope_theta=640000.0)),
     # windows in all layers but the first
     "cwm": ("cwm", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -389,6 +393,27 @@ CHECKPOINTS = {
         head_dim=64, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24, mlp_only_layers=[0],
         rope_parameters=dict(rope_type="default", rope_theta=500000.0, mrope_section=[12, 10, 10],
                              mrope_interleaved=True))),
+    # two gated delta nets before attention with an output gate; heads of which a quarter rotates
+    "qwen3_5": ("qwen3_5", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        layer_types=["linear_attention", "linear_attention", "full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                             mrope_section=[3, 3, 2], mrope_interleaved=True))),
+    "qwen3_5_moe": ("qwen3_5_moe", "bfloat16", "5", None, dict(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, linear_num_key_heads=1, linear_num_value_heads=2, linear_key_head_dim=16,
+        linear_value_head_dim=32, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16, layer_types=["linear_attention", "full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                             mrope_section=[3, 3, 2], mrope_interleaved=True))),
+    "qwen3_next": ("qwen3_next", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
+        linear_value_head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16, mlp_only_layers=[1],
+        layer_types=["linear_attention", "full_attention"])),
     # experts beside an MLP, with norms of their own
     "gemma4_moe": ("gemma4_vision", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
@@ -461,6 +486,8 @@ MULTIMODAL = {
         model_type="gemma4_vision", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1,
         num_key_value_heads=1, head_dim=8, patch_size=4, position_embedding_size=4, pooling_kernel_size=1),
         dict(tie_word_embeddings=False)),
+    "qwen3_5": ("Qwen3_5", dict(out_hidden_size=32, num_position_embeddings=4, **QWEN_TOWER), {}),
+    "qwen3_5_moe": ("Qwen3_5Moe", dict(out_hidden_size=32, num_position_embeddings=4, **QWEN_TOWER), {}),
     "glm4v_moe": ("Glm4vMoe", dict(out_hidden_size=32, image_size=8, **QWEN_TOWER), {}),
     "glm4v": ("Glm4v", dict(out_hidden_size=64, image_size=8, **QWEN_TOWER), {}),
     "smolvlm": ("SmolVLM", dict(TOWER), dict(scale_factor=1)),
@@ -485,15 +512,16 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "starcoder2": "Starcoder2", "opt": "OPT", "bloom": "Bloom", "mpt": "Mpt", "falcon": "Falcon", "gpt2": "GPT2",
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
-    "mimo_v2_flash": "MiMoV2Flash",
+    "mimo_v2_flash": "MiMoV2Flash", "qwen3_next": "Qwen3Next",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
+    "mimo": "Qwen2",
 }
 # where the name is not CLASSES' + "Config"
 CONFIG_CLASSES = {"gemma3": "Gemma3TextConfig", "gemma4": "Gemma4TextConfig"}
 MODEL_CLASSES = {"gpt2": "GPT2LMHeadModel"}  # where the name is not CLASSES' + "ForCausalLM"
 # a gain is this plus what the file holds
 GAIN_OFFSETS = {"gemma": 1, "gemma2": 1, "gemma3": 1, "gemma3_vision": 1, "vaultgemma": 1, "nemotron": 1,
-                "step3p7": 1}
+                "step3p7": 1, "qwen3_5": 1, "qwen3_5_moe": 1, "qwen3_next": 1}
 COMMON = dict(vocab_size=VOCAB, max_position_embeddings=256, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=None,
               pad_token_id=None)
 
@@ -517,6 +545,10 @@ def randomize(model, seed, gain_offset):
             noise = torch.randn(tensor.shape, generator=generator)
             if name.endswith("bias"):
                 tensor.copy_(0.2 * noise)
+            elif name.endswith("A_log"):  # states that last for a few tokens, or for many
+                tensor.copy_(noise - 2)
+            elif "linear_attn.norm" in name:  # of a recurrent layer, without the offset
+                tensor.copy_(1 + 0.2 * noise)
             elif name.endswith("sinks"):
                 tensor.copy_(2 * noise)
             elif name.endswith("router.scale"):
@@ -580,6 +612,21 @@ def save(folder, family, model, layout, shard_size):
         llama_names.rename(folder, family)
     if family == "qwen3_vl_moe":
         transpose_experts(folder)
+    if family == "qwen3_5_moe":
+        stack_experts(folder)
+
+
+def stack_experts(folder):
+    """As they are published; transformers 5 saves each expert's, and reads both."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for module in {name.split(".experts.")[0] + ".experts" for name in tensors if ".experts." in name}:
+        count = len([name for name in tensors if name.startswith(module) and name.endswith(".down_proj.weight")])
+        part = lambda name: torch.stack([tensors.pop(f"{module}.{i}.{name}.weight") for i in range(count)])
+        gate, up, down = part("gate_proj"), part("up_proj"), part("down_proj")
+        tensors[f"{module}.gate_up_proj"] = torch.cat([gate, up], dim=1).contiguous()
+        tensors[f"{module}.down_proj"] = down.contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def transpose_experts(folder):

@@ -11,12 +11,16 @@ names and norms of the published checkpoints:
     z = y + mlp(post_attention_layernorm(y))      the residual stream; further layers are Llama's
     logits = lm_head(norm(z)), of draft ids; target id = draft id + d2t[draft id]
 
-MTP heads (DeepSeek-AI, 2024, section 2.2) lie in their target's own files: "mtp_glm4_moe" is a Glm4MoeForCausalLM whose
-last layer is said to be the next one. The layer itself is transformers'; around it is computed here
+MTP heads (DeepSeek-AI, 2024, section 2.2) lie in their target's own files: the last layer of a model is said to be the
+next one, which MTP renames. The layer itself is transformers'; around it is computed here
 
-    x = eh_proj([enorm(embedding of the next token), hnorm(state)])   the state is the target's after its final norm or,
-                                                                      of a draft, the head's own residual stream
-    logits = lm_head(shared_head.norm(layer(x)))                      with the target's lm_head
+    x = projection([embedding_norm(embedding of the next token), state_norm(state)])
+    logits = lm_head(final_norm(layer(x)))                            with the target's lm_head
+
+The state is the target's residual stream or, of a draft, the head's own, before the final norm or behind it: GLM's is
+the target's behind it, and its own before; MiMo's (vLLM's mimo_mtp.py, which is Xiaomi's) is the other way around, and
+comes first; ERNIE's (Baidu's PaddleFormers) are both before it, and final_norm is the target's. transformers does not
+have MiMo, which is its Qwen2.
 
 Each head's folder holds config.json, the weights, and
 
@@ -60,11 +64,33 @@ HEADS = {
 }
 
 
-GLM4_MOE = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=2,
-                num_attention_heads=2, num_key_value_heads=1, head_dim=64, attention_bias=True, use_qk_norm=True,
-                n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2,
-                routed_scaling_factor=1.5, first_k_dense_replace=1, rms_norm_eps=1e-5, partial_rotary_factor=0.5,
-                tie_word_embeddings=False, max_position_embeddings=256, bos_token_id=1, eos_token_id=None)
+SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+             num_key_value_heads=1, head_dim=64, rms_norm_eps=1e-5, max_position_embeddings=256, bos_token_id=1,
+             eos_token_id=None)
+MTP = {
+    "mtp_glm4_moe": dict(
+        family="Glm4Moe", layer="model.layers.2", state_first=False, state_before_norm=False, own_state_normed=False,
+        config=dict(moe_intermediate_size=16, attention_bias=True, use_qk_norm=True, n_routed_experts=8,
+                    num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=1.5,
+                    first_k_dense_replace=1, partial_rotary_factor=0.5, tie_word_embeddings=False),
+        names=dict(projection="model.layers.2.eh_proj", embedding_norm="model.layers.2.enorm",
+                   state_norm="model.layers.2.hnorm", final_norm="model.layers.2.shared_head.norm")),
+    # the next layer has no experts
+    "mtp_ernie4_5_moe": dict(
+        family="Ernie4_5_Moe", layer="model.mtp_block.0", state_first=False, state_before_norm=True,
+        own_state_normed=False,
+        config=dict(moe_intermediate_size=16, moe_num_experts=6, moe_k=2, moe_num_shared_experts=1,
+                    moe_layer_start_index=1, moe_layer_end_index=1, tie_word_embeddings=True),
+        names=dict(projection="model.mtp_linear_proj.0", embedding_norm="model.mtp_emb_norm.0",
+                   state_norm="model.mtp_hidden_norm.0"),
+        file=dict(moe_layer_end_index=-1)),
+    "mtp_mimo": dict(
+        family="Qwen2", layer="model.mtp_layers.0", state_first=True, state_before_norm=True, own_state_normed=True,
+        config=dict(tie_word_embeddings=False, use_sliding_window=False),
+        names=dict(projection="model.mtp_layers.0.input_proj", embedding_norm="model.mtp_layers.0.token_layernorm",
+                   state_norm="model.mtp_layers.0.hidden_layernorm", final_norm="model.mtp_layers.0.final_layernorm"),
+        file=dict(architectures=["MiMoForCausalLM"], model_type="mimo", attention_bias=True)),
+}
 
 
 def rms_norm(x, gain, eps):
@@ -226,24 +252,30 @@ def make_eagle3(name, config, target, prompts):
 
 
 class MtpHead:
-    """The last of a model's layers, with what makes its input."""
+    """The last of a model's layers, with what makes its input. `tensors` are those of spec["names"]."""
 
-    def __init__(self, model, tensors):
-        self.model, self.layer = model.model, model.model.layers[-1]
+    def __init__(self, spec, model, target, tensors):
+        self.spec, self.model, self.layer = spec, model.model, model.model.layers[-1]
         self.lm_head, self.stored = model.lm_head, tensors
         self.tensors = {name: t.float() for name, t in tensors.items()}
+        self.final_norm = self.tensors.get("final_norm", self.model.norm.weight)
+        target.model.norm.register_forward_hook(self.see_norm)
+
+    def see_norm(self, module, args, out):
+        self.target_state = (args[0] if self.spec["state_before_norm"] else out)[0]
 
     def begin(self, hidden_states):
         self.inputs = torch.zeros(0, self.model.config.hidden_size)
-        return hidden_states[-1][0]
+        return self.target_state
 
-    def norm(self, name, x):
-        return rms_norm(x, self.tensors[name + ".weight"], self.model.config.rms_norm_eps)
+    def norm(self, gain, x):
+        return rms_norm(x, gain, self.model.config.rms_norm_eps)
 
     def forward(self, ids, state, positions):
         """Computes the layer of all tokens so far anew."""
-        e = self.norm("enorm", self.model.embed_tokens.weight[ids])
-        x = torch.cat([e, self.norm("hnorm", state)], -1) @ self.tensors["eh_proj.weight"].T
+        e = self.norm(self.tensors["embedding_norm"], self.model.embed_tokens.weight[ids])
+        h = self.norm(self.tensors["state_norm"], state)
+        x = torch.cat([h, e] if self.spec["state_first"] else [e, h], -1) @ self.tensors["projection"].T
         self.inputs = torch.cat([self.inputs, x])
         count = len(self.inputs)
         every = torch.arange(count)[None]
@@ -251,7 +283,8 @@ class MtpHead:
         x = self.layer(self.inputs[None], attention_mask=mask, position_ids=every,
                        position_embeddings=self.model.rotary_emb(self.inputs[None], every))
         x = (x[0] if isinstance(x, tuple) else x)[0, -len(ids):]
-        return self.lm_head(self.norm("shared_head.norm", x)), x
+        normed = self.norm(self.final_norm, x)
+        return self.lm_head(normed), normed if self.spec["own_state_normed"] else x
 
 
 def randomize(model):
@@ -259,29 +292,31 @@ def randomize(model):
         p.data = 1 + 0.2 * torch.randn_like(p) if p.dim() == 1 else torch.randn_like(p) * p.shape[-1] ** -0.5
 
 
-def make_mtp(prompts):
-    folder, count, hidden = FOLDER / "mtp_glm4_moe", GLM4_MOE["num_hidden_layers"], GLM4_MOE["hidden_size"]
+def make_mtp(name, spec, prompts):
+    folder, count, hidden = FOLDER / name, SIZES["num_hidden_layers"], SIZES["hidden_size"]
+    config_class, model_class = (getattr(transformers, spec["family"] + end) for end in ("Config", "ForCausalLM"))
 
     def make():
-        config = transformers.Glm4MoeConfig(**GLM4_MOE | dict(num_hidden_layers=count + 1))
-        model = transformers.Glm4MoeForCausalLM(config)
+        model = model_class(config_class(**SIZES | spec["config"] | dict(num_hidden_layers=count + 1)))
         randomize(model)
         model.to(torch.bfloat16).save_pretrained(folder)
-        model, target = (transformers.Glm4MoeForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-                         for _ in range(2))
+        model, target = (model_class.from_pretrained(folder, dtype=torch.float32).eval() for _ in range(2))
         target.model.layers = target.model.layers[:count]
         target.config.num_hidden_layers = target.model.config.num_hidden_layers = count
-        tensors = {"eh_proj.weight": torch.randn(hidden, 2 * hidden) * (2 * hidden) ** -0.5}
-        for name in "enorm", "hnorm", "shared_head.norm":
-            tensors[name + ".weight"] = 1 + 0.2 * torch.randn(hidden)
-        return MtpHead(model, {name: t.to(torch.bfloat16) for name, t in tensors.items()}), target
+        tensors = {}
+        for part in spec["names"]:
+            tensors[part] = (torch.randn(hidden, 2 * hidden) * (2 * hidden) ** -0.5 if part == "projection" else
+                             1 + 0.2 * torch.randn(hidden))
+        return MtpHead(spec, model, target, {part: t.to(torch.bfloat16) for part, t in tensors.items()}), target
 
     head, found = make_cases(prompts, make)
-    tensors = load_file(folder / "model.safetensors")
-    tensors |= {f"model.layers.{count}.{name}": t for name, t in head.stored.items()}
+    tensors = {tensor.replace(f"model.layers.{count}.", spec["layer"] + "."): t
+               for tensor, t in load_file(folder / "model.safetensors").items()}
+    tensors |= {spec["names"][part] + ".weight": t for part, t in head.stored.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
-    config |= dict(num_hidden_layers=count, num_nextn_predict_layers=1)
+    config.pop("layer_types", None)
+    config |= dict(num_hidden_layers=count, num_nextn_predict_layers=1) | spec.get("file", {})
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     (folder / "generation_config.json").unlink(missing_ok=True)
     write_golden(folder, prompts, found)
@@ -313,7 +348,8 @@ def main():
         prompts = [torch.randint(VOCAB, (length,)).tolist() for length in LENGTHS]
         for name, config in HEADS.items():
             make_eagle3(name, config, target, prompts)
-        make_mtp(prompts)
+        for name, spec in MTP.items():
+            make_mtp(name, spec, prompts)
 
 
 main()

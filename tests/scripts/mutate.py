@@ -73,7 +73,7 @@ MUTATIONS = [
     ("a hit may be the whole prompt", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq), request_most_cached(seq->request)) / size : 0"),
     ("a hit is a block shorter than it could be", MANAGER, "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size : 0", "m->caching ? least(first_tokens(seq) - 1, request_most_cached(seq->request)) / size - 1 : 0"),
     ("hits without a holder count as free", MANAGER, "    missing -= hits.shared - hits.idle;", "    missing -= hits.shared;"),
-    ("a block can be found before it is written", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n    if (m->caching", "known = seq->num_tokens;\n    if (m->caching"),
+    ("a block can be found before it is written", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n", "known = seq->num_tokens;\n"),
     ("salts are ignored", CACHE, "    if (!salt) return FIRST_ROOT", "    if (!salt || salt->length > 0) return FIRST_ROOT"),
     ("salts with the same hash are not compared", CACHE, "if (other->hash == salt->hash && other->length == salt->length &&\n            memcmp(other->text, salt->text, salt->length) == 0)", "if (other->hash == salt->hash)"),
     ("the last byte of a salt is not compared", CACHE, "memcmp(other->text, salt->text, salt->length) == 0", "memcmp(other->text, salt->text, salt->length - 1) == 0"),
@@ -135,7 +135,7 @@ MUTATIONS = [
     ("prompt_logprobs takes a token too many from the prefix cache", SEQUENCE, "? p->num_submitted - 1 : INT32_MAX", "? p->num_submitted : INT32_MAX"),
     ("rows of a prompt are asked for again after a preemption", LAYOUT, "const int32_t first = p->num_submitted, most", "const int32_t first = c->start + 1, most"),
     ("a target is the token itself, not the next", LAYOUT, "batch->num_tokens - c->count + (t - 1 - c->start)", "batch->num_tokens - c->count + (t - c->start)"),
-    ("rows of the second prompt of a step are those of the first", SCHEDULER, "from += step->runs[i++].count", "i++"),
+    ("rows of the second prompt of a step are those of the first", SCHEDULER, "from += step->target_runs[i++].count", "i++"),
     ("a damaged row of a prompt is no error", SCHEDULER, "if (targets->token_ids[source] < 0) return false;", "if (targets->token_ids[source] < -1) return false;"),
     # Cancelled steps
     ("a cancelled step is not forgotten", SCHEDULER, "        block_manager_forget(&s->blocks, seq, first_of_step(s, seq));\n", ""),
@@ -145,19 +145,20 @@ MUTATIONS = [
     ("a cancelled decode's block is kept", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - 1 - seq->num_drafts;", "        if (s->choices[i].seq == seq) return s->choices[i].start;\n    return seq->num_computed - seq->num_drafts;"),
     ("a cancelled chunk is forgotten from its last token", SCHEDULER, "        if (s->choices[i].seq == seq) return s->choices[i].start;\n", ""),
     ("a cancelled step stays in flight", SCHEDULER, "    s->in_flight--;\n    struct step *step = &s->steps", "    struct step *step = &s->steps"),
-    ("a cancelled step's samples stay", SCHEDULER, "    step->num_sampled = step->num_runs = 0;\n", "    step->num_runs = 0;\n"),
-    ("a cancelled step's targets stay", SCHEDULER, "    step->num_sampled = step->num_runs = 0;\n", "    step->num_sampled = 0;\n"),
+    ("a cancelled step's targets stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_runs = 0;\n"),
+    ("a cancelled step's runs stay", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_target_runs = 0;\n"),
     ("a request of a cancelled step goes on", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) && r != s->running.head) scheduler_end_request"),
     ("a request that is not in a cancelled step ends, too", SCHEDULER, "if (forget_step(s, r)) scheduler_end_request", "if (forget_step(s, r) || s->in_flight == 2) scheduler_end_request"),
-    ("the step before a cancelled one is taken for collected", SCHEDULER, "    step->num_sampled = step->num_runs = 0;\n", "    step->num_sampled = step->num_runs = 0;\n    s->steps[s->oldest].number += s->in_flight;\n"),
+    ("the step before a cancelled one is taken for collected", SCHEDULER, "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n", "% SCHEDULER_MAX_STEPS];\n    step->num_runs = step->num_target_runs = 0;\n    s->steps[s->oldest].number += s->in_flight;\n"),
     # Runs
-    ("a draft is accepted after one that is wrong", SCHEDULER, "           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))\n        accepted++;", "           drawn[accepted] == (step->on_device ? samples->draft_ids[drafts[accepted]] : drafts[accepted]))\n        accepted++;\n    for (int32_t i = accepted + 1; i < count; i++) accepted += drawn[i] == drafts[i];"),
+    ("a draft is accepted after one that is wrong", SCHEDULER, "drawn[accepted] == drafts[accepted]) accepted++;", "drawn[accepted] == drafts[accepted]) accepted++;\n    for (int32_t i = accepted + 1; i < count; i++) accepted += drawn[i] == drafts[i];"),
     ("the last draft of a run is never accepted", SCHEDULER, "while (accepted < count && drawn", "while (accepted < count - 1 && drawn"),
-    ("a run yields the accepted drafts alone", SCHEDULER, "while (count <= accepted && seq", "while (count < accepted + (accepted == 0) && seq"),
-    ("a run goes on behind a token that stops", SCHEDULER, "while (count <= accepted && seq->status != SEQUENCE_FINISHED) {", "while (count <= accepted) {"),
+    ("a run yields the accepted drafts alone", SCHEDULER, "    seq->num_pending += accepted;\n", "    seq->num_pending += accepted - (accepted > 0);\n"),
+    ("a run goes on behind a token that stops", SCHEDULER, "if (seq->status == SEQUENCE_FINISHED || seq->num_pending == 0) continue;", "if (seq->num_pending == 0) continue;"),
+    ("a run yields tokens that were drawn behind a wrong draft", SCHEDULER, "if (seq->status == SEQUENCE_FINISHED || seq->num_pending == 0) continue;", "if (seq->status == SEQUENCE_FINISHED) continue;"),
     ("rejected drafts are not rolled back", SCHEDULER, "    if (accepted < count &&\n", "    if (accepted < 0 &&\n"),
     ("a rollback keeps a token too many", SCHEDULER, "seq->num_computed - (count - accepted), &err)", "seq->num_computed - (count - accepted) + 1, &err)"),
-    ("the samples of a run are taken for those of the next sequence", SCHEDULER, "        while (step->drafts[i] >= 0) i++;\n", ""),
+    ("the samples of a run begin with its first draft's", LAYOUT, "(struct drafted_run){c->seq, sample - 1, batch->num_drafts}", "(struct drafted_run){c->seq, sample, batch->num_drafts}"),
     ("the drafts of a step are not bounded", SCHEDULER, "    if (count > s->drafts_left) count = s->drafts_left;\n", ""),
     ("what the drafts of one step took is missing in the next", SCHEDULER, "    s->drafts_left = s->config.limits.max_num_drafts;\n    return status;", "    return status;"),
     ("a cancelled run is forgotten from its last draft", SCHEDULER, "return seq->num_computed - 1 - seq->num_drafts;", "return seq->num_computed - 1;"),
@@ -168,25 +169,27 @@ MUTATIONS = [
     ("a rollback counts in blocks of the first group's size", MANAGER, "    const int32_t size = block_size_of(m, group), kept = blocks_for(m, group, num_computed);", "    const int32_t size = block_size_of(m, 0), kept = blocks_for(m, 0, num_computed);"),
     ("entries that were rolled back are taken to be uploaded", MANAGER, "    seq->num_uploaded[group] = least(seq->num_uploaded[group], t->num_blocks);\n    seq->num_writable", "    seq->num_writable"),
     ("blocks that were rolled back are taken to be writable", MANAGER, "    seq->num_writable = least(seq->num_writable, t->num_blocks * size);\n", ""),
-    ("a block of drafts can be found", MANAGER, "const int32_t known = least(seq->num_computed, seq->num_tokens);", "const int32_t known = least(seq->num_computed, seq->num_tokens + seq->num_drafts);"),
+    ("a block of drafts can be found", MANAGER, "known = least(seq->num_computed, seq->num_tokens);\n", "known = least(seq->num_computed, seq->num_tokens + seq->num_drafts);\n"),
     ("the filled slots of a block are not lowered", POOL, "    pool->blocks[block].filled = filled;\n", ""),
-    ("drafts are kept where blocks are too few", CHOOSE, "    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;\n", "    if (needed >= 0) return needed;\n"),
-    ("drafts are dropped where blocks suffice", CHOOSE, "    if (needed <= s->blocks.pool.num_free || s->num_drafted == 0) return needed;\n", "    if (needed == 0 || s->num_drafted == 0) return needed;\n"),
-    ("drafts exceed the budget", CHOOSE, "    return remaining + seq->num_drafts < budget ? remaining + seq->num_drafts : budget;", "    return remaining + seq->num_drafts;"),
+    ("drafts are kept where blocks are too few", CHOOSE, "while ((needed = plan_running(s)) > s->blocks.pool.num_free && s->num_drafted > 0) scheduler_drop_drafts(s);", "needed = plan_running(s);"),
+    ("drafts are dropped where blocks suffice", CHOOSE, "while ((needed = plan_running(s)) > s->blocks.pool.num_free && s->num_drafted > 0) scheduler_drop_drafts(s);", "while ((needed = plan_running(s)) > 0 && s->num_drafted > 0) scheduler_drop_drafts(s);"),
+    ("drafts exceed the budget", CHOOSE, "    if (wanted <= budget) return wanted;\n", "    if (remaining <= budget) return wanted;\n"),
     ("drafts are no part of the budget", CHOOSE, "        budget -= count;\n    }\n    return budget;", "        budget -= count > 1 ? count - seq->num_drafts : count;\n    }\n    return budget;"),
     ("drafts that the budget has no room for stay with the sequence", CHOOSE, " && seq->num_drafts == 0 && seq != seq->request->leader;", " && seq != seq->request->leader;"),
     ("a run goes on while it is in flight", CHOOSE, "    if (remaining <= 0) return 0;", "    if (remaining < 0) return 0;"),
-    ("the last draft takes the place of the last token", REQUEST, "seq->token_capacity - seq->num_tokens - 1;", "seq->token_capacity - seq->num_tokens;"),
-    ("drafts leave their namespace", REQUEST, "if (length > 0 && request->cache_namespace == 0 && length - seq", "if (length < 0 && request->cache_namespace == 0 && length - seq"),
-    ("beams get drafts", REQUEST, "seq->status != SEQUENCE_RUNNING || request->beams || seq", "seq->status != SEQUENCE_RUNNING || seq"),
+    ("the last draft takes the place of the last token", REQUEST, "seq->token_capacity - known - 1;", "seq->token_capacity - known;"),
+    ("drafts leave their namespace", REQUEST, "if (length > 0 && request->cache_namespace == 0 && length - known <", "if (length < 0 && request->cache_namespace == 0 && length - known <"),
+    ("beams get drafts", REQUEST, "seq->status != SEQUENCE_RUNNING || request->beams || known", "seq->status != SEQUENCE_RUNNING || known"),
+    ("a sequence whose token is pending may get drafts", REQUEST, "    return seq->num_pending > 0 ? 0 : scheduler_draft_room_later(s, seq);", "    return scheduler_draft_room_later(s, seq);"),
+    ("a pending token leaves as much room for drafts as before", REQUEST, "length = s->config.first_namespace_len, known = scheduler_num_known(seq);\n    if (seq->status", "length = s->config.first_namespace_len, known = seq->num_tokens;\n    if (seq->status"),
     ("a row's draft is that of the row after it", LAYOUT, "batch->sampled_drafts[sample + i] = s->on_device ? -1 : batch->token_ids[row + i];", "batch->sampled_drafts[sample + i - 1] = s->on_device ? -1 : batch->token_ids[row + i];"),
-    ("a run's drafts of the device are those of the step's first run", LAYOUT, "const int32_t index = batch->num_drafts + i;", "const int32_t index = i;"),
+    ("a run's drafts of the device are those of the step's first run", LAYOUT, "(struct drafted_run){c->seq, sample - 1, batch->num_drafts}", "(struct drafted_run){c->seq, sample - 1, s->on_device ? 0 : batch->num_drafts}"),
     ("an entry that goes on is said to be of the sequence before it", LAYOUT, "    s->sequences[row] = seq;\n", "    if (row == 0) s->sequences[row] = seq;\n"),
     ("the entry of a run is that of its last draft", LAYOUT, "(struct scheduled_run){seq, batch->num_seqs};", "(struct scheduled_run){seq, batch->num_seqs + c->num_drafts};"),
     ("drafts of the device are taken for those of the host before them", SCHEDULER, "    s->on_device = !drafts;\n", "    s->on_device = s->on_device || !drafts;\n"),
     ("all rows of a run draw the same output", LAYOUT, "row + i, output + i);", "row + i, output);"),
     ("a row of a run reads the drafts behind it", LAYOUT, "add_entry(s, batch, seq, c->start + i + 1, row + i + 1);", "add_entry(s, batch, seq, c->start + c->count, row + i + 1);"),
-    ("the blocks of a run are not uploaded", LAYOUT, "    if (c->changed) add_deltas(s, batch, seq);\n    if (batch", "    if (batch"),
+    ("the blocks of a run are not uploaded", LAYOUT, "    if (c->changed) add_deltas(s, batch, seq);\n    for (", "    for ("),
     ("drafts are taken for pending tokens", LAYOUT, "t < seq->num_tokens + c->num_drafts ? seq", "t < seq->num_tokens ? seq"),
     ("a sequence that has ended keeps its drafts", RELEASE, "    seq->num_drafts = 0;\n    release_state_index(s, seq);\n}", "    release_state_index(s, seq);\n}"),
     # Beams
@@ -199,6 +202,7 @@ MUTATIONS = [
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
 ]
 
+WORLD_SOURCES = ["slot_device", "scheduler_world"]
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
                  "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
 UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
@@ -229,10 +233,10 @@ class Tree:
         self.libraries = ["-lcmocka", "-lxxhash", "-ljansson", "-lutf8proc", "-lm"]
         self.scheduler = {os.path.basename(p): self.compile(p) for p in glob.glob(folder + "/scheduler/*.c")}
         self.base = [self.compile(p) for p in glob.glob(folder + "/base/*.c")]
-        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in MODEL_SOURCES}
+        support = {name: self.compile(f"{folder}/tests/support/{name}.c") for name in {*WORLD_SOURCES, *MODEL_SOURCES}}
         self.programs = {"test_scheduler_model": [support[name] for name in MODEL_SOURCES]}
         for test in UNIT_TESTS:
-            self.programs[test] = [support["slot_device"]]
+            self.programs[test] = [support[name] for name in WORLD_SOURCES]
         for test in self.programs:
             self.programs[test].append(self.compile(f"{folder}/tests/{test}.c"))
 

@@ -65,6 +65,7 @@ const char *const golden_checkpoints[] = {
     "llava",
     "mellum",
     "mha",
+    "mimo",
     "mimo_v2",
     "minimax_m2",
     "ministral",

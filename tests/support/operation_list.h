@@ -51,6 +51,8 @@ enum {
     CONFIG_SHIFT,     /* block_shifts of the first group, and of the three after it */
     CONFIG_CHUNKS = CONFIG_SHIFT + 4, /* bit i: the window of group i is a chunk */
     CONFIG_DRAFTS,                    /* max_num_drafts */
+    CONFIG_STATES,   /* state slots beyond those that a scheduler needs, from 1; 0: no layer has a state */
+    CONFIG_INTERVAL, /* state_interval */
     NUM_CONFIG_VALUES
 };
 enum {
@@ -67,6 +69,7 @@ enum {
     ADD_BEAMS, /* 1: beam search of n beams */
     ADD_SEED,
     ADD_LOGPROBS, /* 1 + prompt_logprobs; 0: none */
+    ADD_STATE,    /* state_boundary */
     NUM_ADD_VALUES
 };
 enum { FINISH_REQUEST, FINISH_SEQUENCE, NUM_FINISH_VALUES };

@@ -72,6 +72,12 @@ static struct scheduler_config config_of(const int32_t *v)
         c.limits.chunked[g] = c.limits.windows[g] > 0 && v[CONFIG_CHUNKS] >> g & 1;
         c.limits.block_shifts[g] = model_clamp(v[CONFIG_SHIFT + g], 0, 3);
     }
+    if (v[CONFIG_STATES] > 0) {
+        c.limits.num_state_slots =
+            state_pool_min_slots(&c.limits) + model_clamp(v[CONFIG_STATES], 1, MAX_SPARE_STATES) - 1;
+        c.state_interval = model_clamp(v[CONFIG_INTERVAL], 0, MAX_LENGTH);
+        c.first_namespace_len = 0;
+    }
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < c.limits.max_model_len)
         c.limits.max_num_tokens = c.limits.max_model_len;
     return c;
@@ -149,7 +155,7 @@ static enum status take_ended(struct scheduler_model *m, struct error *err)
 static enum status remember(struct scheduler_model *m, struct error *err)
 {
     enum status status = m->unchecked ? model_count_holders(m, err) : STATUS_OK;
-    m->evictions = m->scheduler->blocks.evictions;
+    m->evictions = model_num_evictions(m);
     for (int32_t i = 0; i < m->num_live; i++) {
         struct model_request *r = m->live[i];
         r->place = model_place(r->request);
@@ -533,7 +539,11 @@ enum status scheduler_model_finish(struct scheduler_model *m, struct error *err)
 
 const struct scheduler_model_totals *scheduler_model_get_totals(struct scheduler_model *m)
 {
+    const struct state_pool *states = &m->scheduler->blocks.states;
     m->totals.evictions = m->scheduler->blocks.evictions;
+    m->totals.snapshots = states->made;
+    m->totals.snapshots_evicted = states->evicted;
+    m->totals.snapshot_hits = states->hits;
     return &m->totals;
 }
 
@@ -555,8 +565,13 @@ void scheduler_model_print(const struct scheduler_model *m, FILE *out)
                 m->live[i]->stalled ? ", no token yet since" : "");
         for (int32_t j = 0; j < request->num_sequences; j++) {
             const struct sequence *seq = &request->sequences[j];
-            fprintf(out, "        %s, %d tokens and %d pending of %d, %d computed; tables", states[seq->status],
+            fprintf(out, "        %s, %d tokens and %d pending of %d, %d computed; ", states[seq->status],
                     seq->num_tokens, seq->num_pending, seq->token_capacity, seq->num_computed);
+            if (m->config.limits.num_state_slots > 0)
+                fprintf(out, "state %d, after %d tokens %d, after %d %d, a snapshot due after %d; ", seq->state,
+                        seq->boundary.num_tokens, seq->boundary.slot, seq->older.num_tokens, seq->older.slot,
+                        seq->parting);
+            fprintf(out, "tables");
             for (int32_t g = 0; g < m->config.limits.num_groups; g++) {
                 fprintf(out, " [");
                 for (int32_t b = 0; b < seq->tables[g].num_blocks; b++) fprintf(out, " %d", seq->tables[g].blocks[b]);

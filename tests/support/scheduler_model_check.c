@@ -167,7 +167,9 @@ enum status model_check_found(const struct scheduler_model *m, const struct mode
             whole = whole && (block != 0 || end % size != 0);
             if (block) status = slot_device_check(&m->device, is, g, block, end - size, end, err);
         }
-        if (found && whole && end < first_tokens && end % largest == 0) *found = end;
+        bool usable = true;
+        if (status == STATUS_OK) status = model_check_snapshot(m, is, prefix, end, &usable, err);
+        if (found && whole && usable && end < first_tokens && end % largest == 0) *found = end;
     }
     return status == STATUS_OK ? status : error_prefix(err, status, "a block of the prefix cache");
 }
@@ -273,6 +275,7 @@ enum status model_check(struct scheduler_model *m, bool forgets, struct error *e
     if (status == STATUS_OK) status = check_counts(m, &m->scheduler->blocks.host, err);
     if (status == STATUS_OK && m->config.enable_prefix_caching) status = check_cached(m, err);
     if (status == STATUS_OK) status = check_stats(m, err);
+    if (status == STATUS_OK) status = model_check_states(m, err);
     if (forgets) return status; /* what was cached in the operation may be cached again */
     if (status == STATUS_OK) status = check_evictions(m, err);
     if (status == STATUS_OK) status = check_forgotten(m, err);
@@ -306,7 +309,7 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
     if (!fresh && start_at != r->computed[index])
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: token %d is computed after %d", r->number,
                          index, start_at, r->computed[index]);
-    if (fresh && r->namespace_before == r->request->cache_namespace && m->evictions == m->scheduler->blocks.evictions &&
+    if (fresh && r->namespace_before == r->request->cache_namespace && m->evictions == model_num_evictions(m) &&
         start_at < r->found[index])
         return error_set(err, STATUS_INTERNAL,
                          "request %d sequence %d starts at token %d, but %d tokens could be found", r->number, index,
@@ -317,6 +320,7 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
                          "request %d sequence %d has %d full blocks, of which %d are in the prefix cache", r->number,
                          index, full, seq->num_hashed);
     m->totals.hits += fresh && start_at > 0;
+    m->totals.recovered += fresh && start_at > 0 && seq->state != STATE_SLOT_NONE && r->request->num_preemptions > 0;
     m->totals.mixed_hits += fresh && start_at > 0 && model_is_mixed(m);
     r->computed[index] = m->batch.seq_lens[i];
     return STATUS_OK;

@@ -35,6 +35,20 @@ static void put_cached(struct digest *d, const struct scheduler_model *m)
     }
 }
 
+/* Snapshots that are pending, and what the slots hold. */
+static void put_states(struct digest *d, const struct scheduler_model *m)
+{
+    const struct state_pool *states = &m->scheduler->blocks.states;
+    if (m->config.limits.num_state_slots == 0) return;
+    put_pool(d, &states->slots);
+    for (int32_t i = 1; i < states->slots.untaken; i++)
+        if (states->slots.blocks[i].prefix != PREFIX_NONE) put(d, (int64_t)m->device.state_slots[i].context);
+    for (int32_t i = 0; i < states->num_leaving; i++) put(d, states->leaving[i]);
+    for (int32_t i = 0; i < states->num_arrivals; i++) put(d, states->arrivals[i].slot);
+    for (int32_t i = 0; i < states->num_keepers; i++)
+        put(d, model_of(m, states->keepers[i]->request)->number * 100 + states->keepers[i]->index);
+}
+
 /* How many of the steps in flight are not newer than the last one that names the sequence. */
 static int32_t steps_up_to_last(const struct scheduler *s, const struct sequence *seq)
 {
@@ -59,7 +73,13 @@ static void put_sequence(struct digest *d, const struct scheduler_model *m, cons
                               seq->num_writable,
                               steps_up_to_last(m->scheduler, seq),
                               r->sampled[seq->index],
-                              r->ended[seq->index]};
+                              r->ended[seq->index],
+                              seq->state,
+                              seq->boundary.slot,
+                              seq->boundary.num_tokens,
+                              seq->older.slot,
+                              seq->older.num_tokens,
+                              seq->parting};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(d, values[i]);
     put(d, (int64_t)r->truth[seq->index].contexts[seq->num_tokens]);
     for (int32_t i = 0; i < r->drafts[seq->index].count; i++) put(d, r->drafts[seq->index].tokens[i]);
@@ -99,16 +119,17 @@ uint64_t scheduler_model_state(const struct scheduler_model *m)
             put(&d, model_of(m, step->sampled[k]->request)->number);
             put(&d, step->sampled[k]->index);
         }
-        put(&d, step->num_runs);
-        for (int32_t k = 0; k < step->num_runs; k++) {
-            put(&d, model_of(m, step->runs[k].seq->request)->number);
-            put(&d, step->runs[k].first);
-            put(&d, step->runs[k].count);
+        put(&d, step->num_target_runs);
+        for (int32_t k = 0; k < step->num_target_runs; k++) {
+            put(&d, model_of(m, step->target_runs[k].seq->request)->number);
+            put(&d, step->target_runs[k].first);
+            put(&d, step->target_runs[k].count);
         }
     }
     put_pool(&d, &s->blocks.pool);
     put_pool(&d, &s->blocks.host);
     put_cached(&d, m);
+    put_states(&d, m);
     for (int32_t i = 0; i < s->num_free_state_indices; i++) put(&d, s->free_state_indices[i]);
     put(&d, s->host_failed);
     put(&d, m->host_calls);

@@ -5,30 +5,33 @@
 
 /* ---- before a step ---- */
 
-/* Drafts that the sequence may get: it computes its newest token, and draws another after the last draft. */
-static int32_t room_of(const struct scheduler_model *m, const struct model_request *r, const struct sequence *seq)
+/* Drafts that the sequence may get: it computes its newest token, and draws another after the last draft. `later`: in
+ * the step after those in flight. */
+static int32_t room_of(const struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                       bool later)
 {
-    const int32_t length = m->config.first_namespace_len, most = seq->token_capacity - seq->num_tokens - 1;
-    if (!model_has_place(seq) || r->request->beams || seq->num_pending > 0 || seq->num_tokens == seq->prompt_len ||
-        r->computed[seq->index] != seq->num_tokens - 1)
+    const int32_t length = m->config.first_namespace_len, known = seq->num_tokens + seq->num_pending;
+    const int32_t most = seq->token_capacity - known - 1;
+    if (!model_has_place(seq) || r->request->beams || (seq->num_pending > 0 && !later) || known == seq->prompt_len ||
+        r->drafts[seq->index].count > 0 || r->computed[seq->index] != known - 1)
         return 0;
-    const bool bounded = length > 0 && r->request->cache_namespace == 0 && length - seq->num_tokens < most;
-    return model_clamp(bounded ? length - seq->num_tokens : most, 0, MAX_DRAFTS);
+    const bool bounded = length > 0 && r->request->cache_namespace == 0 && length - known < most;
+    return model_clamp(bounded ? length - known : most, 0, MAX_DRAFTS);
 }
 
 static enum status check_draftables(const struct scheduler_model *m, const struct draftable *draftables, int32_t count,
-                                    struct error *err)
+                                    bool later, struct error *err)
 {
     int32_t expected = 0;
     for (int32_t i = 0; i < m->num_live; i++)
         for (int32_t j = 0; j < m->live[i]->request->num_sequences; j++)
-            expected += room_of(m, m->live[i], &m->live[i]->request->sequences[j]) > 0;
+            expected += room_of(m, m->live[i], &m->live[i]->request->sequences[j], later) > 0;
     if (count != expected)
         return error_set(err, STATUS_INTERNAL, "%d sequences may have drafts, it is said; %d may", count, expected);
     for (int32_t i = 0; i < count; i++) {
         const struct sequence *seq = draftables[i].seq, *before = i > 0 ? draftables[i - 1].seq : NULL;
         const struct model_request *r = model_of(m, seq->request);
-        if (!r || draftables[i].most != room_of(m, r, seq))
+        if (!r || draftables[i].most != room_of(m, r, seq, later))
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d has room for %d drafts, it is said",
                              r ? r->number : -1, seq->index, draftables[i].most);
         if (before && (before->request == seq->request ? before->index >= seq->index
@@ -64,8 +67,10 @@ enum status model_give_drafts(struct scheduler_model *m, const int32_t *values, 
 {
     enum { MOST_GIVEN = MAX_DRAFTS + 2 }; /* more than a sequence takes */
     struct draftable draftables[SCHEDULER_MODEL_MAX_REQUESTS * SCHEDULER_MODEL_MAX_N];
-    const int32_t count = scheduler_draftables(m->scheduler, draftables);
-    enum status status = check_draftables(m, draftables, count, err);
+    int32_t count = scheduler_draftables_later(m->scheduler, draftables);
+    enum status status = check_draftables(m, draftables, count, true, err);
+    count = scheduler_draftables(m->scheduler, draftables);
+    if (status == STATUS_OK) status = check_draftables(m, draftables, count, false, err);
     int32_t left = m->config.limits.max_num_drafts;
     m->num_given = 0;
     m->on_device = values[SCHEDULE_DEVICE] != 0;
@@ -150,6 +155,7 @@ static enum status check_run(struct scheduler_model *m, struct model_request *r,
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d: draft %d is %d instead of %d", r->number,
                              index, i, m->device.resolved[run.first + 1 + i], d->tokens[i]);
     m->totals.device_runs += m->on_device;
+    m->totals.state_runs += m->config.limits.num_state_slots > 0;
     d->count = count;
     d->sample = sample;
     d->step = m->device.num_submitted - 1;
@@ -173,6 +179,7 @@ enum status model_check_drafts_give_way(const struct scheduler_model *m, const s
         return error_set(err, STATUS_INTERNAL, "a step waits for another, but %lld blocks are free and it takes %lld",
                          (long long)m->free_before, (long long)m->most_cost);
     if (schedule->result != SCHEDULE_BATCH || m->batch.num_tokens == m->config.limits.max_num_tokens) return STATUS_OK;
+    if (!model_has_ample_states(m)) return STATUS_OK;
     if (m->free_before < m->most_cost + m->most_cost_of_drafts || m->batch.num_drafts == m->num_given) return STATUS_OK;
     return error_set(err, STATUS_INTERNAL, "a step has %d drafts of %d, but %lld blocks are free and it takes %lld",
                      m->batch.num_drafts, m->num_given, (long long)m->free_before,

@@ -76,7 +76,8 @@ static enum status check_preemption(const struct scheduler_model *m, const struc
 {
     const bool swapped = model_place(r->request) == PLACE_SWAPPED, several = request_num_unfinished(r->request) > 1;
     const enum preemption_mode mode = m->config.preemption_mode;
-    const bool may = mode == PREEMPTION_SWAP || (mode == PREEMPTION_AUTO && several);
+    const bool may =
+        m->config.limits.num_state_slots == 0 && (mode == PREEMPTION_SWAP || (mode == PREEMPTION_AUTO && several));
     const struct model_request *first = first_that_ran(m);
     int32_t index;
     bool first_runs = false;
@@ -247,7 +248,7 @@ static enum status check_places(const struct scheduler_model *m, const struct mo
 }
 
 /* Nobody waits who fits: the place of a request that has ended goes to the next. */
-static enum status check_nobody_waits(const struct scheduler_model *m, struct error *err)
+static enum status check_nobody_waits(struct scheduler_model *m, struct error *err)
 {
     const int32_t budget = m->config.limits.max_num_tokens - m->batch.num_tokens;
     const int32_t spare = free_blocks(m) - m->watermark, places = free_places(m);
@@ -263,6 +264,10 @@ static enum status check_nobody_waits(const struct scheduler_model *m, struct er
         return STATUS_OK;
     if (!m->config.enable_chunked_prefill && request_first_unfinished(r->request)->num_tokens > budget)
         return STATUS_OK;
+    if (model_awaits_snapshot(m, r)) {
+        m->totals.awaited++;
+        return STATUS_OK;
+    }
     return error_set(err, STATUS_INTERNAL, "request %d waits, though it fits: %d blocks of %d are free", r->number,
                      free_blocks(m), m->config.num_blocks);
 }

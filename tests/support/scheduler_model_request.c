@@ -200,6 +200,7 @@ static enum status make_request(struct scheduler_model *m, struct model_request 
     r->request->num_eos = 1;
     r->request->priority = v[ADD_PRIORITY];
     r->request->beams = v[ADD_BEAMS] != 0;
+    r->request->state_boundary = model_clamp(v[ADD_STATE], 0, length);
     r->number = v[ADD_REQUEST];
     r->scored = params.prompt_logprobs < 0 ? length : 1;
     for (int32_t i = 0; i < params.n; i++) {

@@ -5,6 +5,7 @@
  *     scheduler_model_check.c     contents, counts and tokens
  *     scheduler_model_policy.c    who starts, who is preempted, who waits
  *     scheduler_model_drafts.c    who gets drafts, and what comes of them
+ *     scheduler_model_states.c    state slots and snapshots
  *     scheduler_model_digest.c    a hash of the state
  */
 #ifndef QUIRE_TESTS_SUPPORT_SCHEDULER_MODEL_STATE_H
@@ -17,7 +18,7 @@
 #define MAX_BLOCKS 512 /* of the device and of the host */
 #define MAX_GROUPS 4
 #define MAX_LENGTH 64 /* max_model_len */
-enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40 };
+enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40, MAX_SPARE_STATES = 200 };
 
 enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
 
@@ -77,7 +78,7 @@ struct scheduler_model {
     int32_t held;                      /* device blocks with a holder */
     int32_t counts_before[MAX_BLOCKS]; /* before the operation */
     bool findable_before[MAX_BLOCKS];
-    int64_t evictions; /* before the step that is being scheduled */
+    int64_t evictions; /* of blocks and snapshots, before the step that is being scheduled */
     int32_t num_given; /* drafts for the step that is being scheduled, of all sequences */
     bool on_device;    /* they are known when it is collected */
     int64_t free_before, most_cost, most_cost_of_drafts; /* blocks before that step: free ones, and those that it takes
@@ -166,6 +167,19 @@ enum status model_check_collected(struct scheduler_model *m, const struct token_
 /* What the sequence's slots hold: of a run in flight, with its drafts, in *scratch. */
 const struct true_sequence *model_contents(const struct model_request *r, const struct sequence *seq,
                                            struct true_sequence *scratch);
+
+/* ---- scheduler_model_states.c ---- */
+
+/* The state slots of running sequences hold their states. */
+enum status model_check_states(struct scheduler_model *m, struct error *err);
+/* Where the sequence's prefix has a snapshot, that is the state after its tokens. *usable: whether it has one. */
+enum status model_check_snapshot(const struct scheduler_model *m, const struct true_sequence *seq, int32_t prefix,
+                                 int32_t num_tokens, bool *usable, struct error *err);
+/* Whether a snapshot is pending that the request, which waits, could start from. */
+bool model_awaits_snapshot(const struct scheduler_model *m, const struct model_request *r);
+/* Whether there are so many state slots that none is ever lacking. */
+bool model_has_ample_states(const struct scheduler_model *m);
+int64_t model_num_evictions(const struct scheduler_model *m);
 
 /* ---- scheduler_model_policy.c ---- */
 

@@ -107,7 +107,9 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
               (d->kept_in = calloc(slots, sizeof *d->kept_in)) && (d->tables = calloc(entries, sizeof *d->tables)) &&
               (d->changed_in = calloc(entries, sizeof *d->changed_in)) &&
               (d->states = calloc(seqs, sizeof *d->states)) && (d->named_in = calloc(seqs, sizeof *d->named_in)) &&
-              (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved));
+              (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved)) &&
+              (d->state_slots = calloc((size_t)limits->num_state_slots + 1, sizeof *d->state_slots)) &&
+              (d->state_written_in = calloc((size_t)limits->num_state_slots + 1, sizeof *d->state_written_in));
     if (ok && limits->max_num_drafts > 0) ok = (d->runs = calloc(seqs, sizeof *d->runs));
     for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++)
         ok = (d->drafts[i] = calloc((size_t)limits->max_num_drafts + 1, sizeof *d->drafts[i])) &&
@@ -117,6 +119,7 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the device of slots");
     }
     for (size_t i = 0; i < slots; i++) d->slots[i].position = -1;
+    for (int32_t i = 1; i <= limits->num_state_slots; i++) d->state_slots[i].num_tokens = -1;
     return STATUS_OK;
 }
 
@@ -131,6 +134,8 @@ void slot_device_free(struct slot_device *d)
     free(d->named_in);
     free(d->runs);
     free(d->resolved);
+    free(d->state_slots);
+    free(d->state_written_in);
     for (int i = 0; i < SLOT_DEVICE_STEPS; i++) {
         free(d->sampled[i]);
         free(d->drafts[i]);
@@ -401,6 +406,63 @@ enum status slot_device_check(const struct slot_device *d, const struct true_seq
     return STATUS_OK;
 }
 
+/* ---- states ---- */
+
+enum status slot_device_check_state(const struct slot_device *d, const struct true_sequence *seq, int32_t slot,
+                                    int32_t num_tokens, struct error *err)
+{
+    if (slot < 0 || slot > d->limits.num_state_slots || (slot == STATE_SLOT_NONE) != (num_tokens == 0))
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d: its state after %d tokens is in state slot %d",
+                         seq->request, seq->index, num_tokens, slot);
+    const struct state *state = &d->state_slots[slot];
+    if (slot == STATE_SLOT_NONE) return STATUS_OK;
+    if (state->num_tokens < 0)
+        return error_set(err, STATUS_INTERNAL,
+                         "request %d sequence %d: state slot %d is read after %d tokens before it is written",
+                         seq->request, seq->index, slot, num_tokens);
+    if (state->num_tokens == num_tokens && state->context == seq->contexts[num_tokens]) return STATUS_OK;
+    return error_set(err, STATUS_INTERNAL,
+                     "request %d sequence %d: state slot %d is read after %d tokens, but holds a state after %d %s",
+                     seq->request, seq->index, slot, num_tokens, state->num_tokens,
+                     state->num_tokens == num_tokens ? "others" : "tokens");
+}
+
+/* An entry goes on from the state after the tokens before its own; within a run, from that of the entry before it. */
+static enum status read_state(const struct slot_device *d, const struct batch *b, int32_t i, struct error *err)
+{
+    const int32_t start = b->seq_lens[i] - (b->query_start[i + 1] - b->query_start[i]);
+    if (continues_run(b, i)) {
+        if (b->state_sources[i] == STATE_CONTINUES) return STATUS_OK;
+        return error_set(err, STATUS_INTERNAL, "entry %d, a draft, goes on from state slot %d", i, b->state_sources[i]);
+    }
+    return slot_device_check_state(d, sequence_of(d, b, i), b->state_sources[i], start, err);
+}
+
+/* Slots that a step writes are distinct, and no other sequence reads them: entries run side by side. */
+static enum status write_state(struct slot_device *d, const struct batch *b, int32_t i, struct error *err)
+{
+    const struct true_sequence *seq = sequence_of(d, b, i);
+    const int32_t slot = b->state_slots[i], end = b->seq_lens[i];
+    if (slot == STATE_SLOT_NONE) return STATUS_OK;
+    if (slot < 0 || slot > d->limits.num_state_slots || d->state_written_in[slot] == d->step)
+        return error_set(err, STATUS_INTERNAL, "entry %d writes state slot %d, as another entry does", i, slot);
+    for (int32_t k = 0; k < b->num_seqs; k++)
+        if (b->state_sources[k] == slot && b->state_indices[k] != b->state_indices[i])
+            return error_set(err, STATUS_INTERNAL, "entry %d writes state slot %d, which entry %d reads", i, slot, k);
+    d->state_written_in[slot] = d->step;
+    d->state_slots[slot] = (struct state){end, seq->contexts[end]};
+    return STATUS_OK;
+}
+
+static enum status compute_states(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    enum status status = STATUS_OK;
+    if (d->limits.num_state_slots == 0) return STATUS_OK;
+    for (int32_t i = 0; i < b->num_seqs && status == STATUS_OK; i++) status = read_state(d, b, i, err);
+    for (int32_t i = 0; i < b->num_seqs && status == STATUS_OK; i++) status = write_state(d, b, i, err);
+    return status;
+}
+
 /* What sequence i's queries read. A decode reads nothing that this step writes but its own token, and in a run those
  * before it. */
 static enum status gather(struct slot_device *d, const struct batch *b, int32_t i, int32_t group, struct error *err)
@@ -507,6 +569,7 @@ enum status slot_device_submit(struct slot_device *d, const struct batch *b, str
     if (status == STATUS_OK) status = move_all(d, b, err);
     if (status == STATUS_OK) status = apply_deltas(d, b, err);
     if (status == STATUS_OK) status = write_tokens(d, b, err);
+    if (status == STATUS_OK) status = compute_states(d, b, err);
     int32_t next = 0, next_target = 0;
     if (b->num_targets > d->limits.max_num_tokens || b->num_target_tops > SLOT_DEVICE_TOPS)
         return error_set(err, STATUS_INTERNAL, "%d targets, %d tops", b->num_targets, b->num_target_tops);
@@ -536,6 +599,8 @@ void slot_device_cancel(struct slot_device *d, const struct batch *b, int32_t pa
             const bool written = part > 0 && random_mix((uint64_t)part * RANDOM_STEP + (uint64_t)at) % 2 == 0;
             if (!written) d->slots[place_of_slot(d, g, b->slot_mapping[at])].position = -1;
         }
+    for (int32_t i = 0; d->limits.num_state_slots > 0 && i < b->num_seqs; i++)
+        if (b->state_slots[i] != STATE_SLOT_NONE) d->state_slots[b->state_slots[i]].num_tokens = -1;
     d->num_submitted--;
     d->has_drafts[d->num_submitted % SLOT_DEVICE_STEPS] = false;
 }

@@ -3,7 +3,9 @@
  * position, the token, the KV cache group and the cache namespace. What a batch reads is compared with what its
  * sequences' true tokens say that it must read, so one wrong block, copy, swap or table entry shows in the step that
  * reads it. A run's drafts are written as what they are, right or wrong, and the tokens of its rows are drawn after
- * them, so a slot of a rejected draft has another context than the token that belongs there. */
+ * them, so a slot of a rejected draft has another context than the token that belongs there.
+ *
+ * A state slot holds, in place of a state, how many tokens it has seen and their context. */
 #ifndef QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 #define QUIRE_TESTS_SUPPORT_SLOT_DEVICE_H
 
@@ -50,6 +52,12 @@ struct slot {
     int32_t cache_namespace;
 };
 
+/* What a state slot holds: the state after the first num_tokens tokens of a sequence. */
+struct state {
+    int32_t num_tokens; /* -1: it was never written, or its step was cancelled */
+    uint64_t context;   /* contexts[num_tokens] of the sequence */
+};
+
 #define SLOT_DEVICE_STEPS 2 /* in flight at most */
 #define SLOT_DEVICE_TOPS 4  /* most num_target_tops */
 
@@ -60,6 +68,8 @@ struct slot_device {
     struct slot *slots;            /* [blocks * stride] host blocks last */
     int64_t *written_in;           /* [blocks * stride] the step that wrote a slot last */
     int64_t *kept_in;              /* [blocks * stride] the step that may not write it: see slot_device_keep */
+    struct state *state_slots;     /* [1 + num_state_slots] */
+    int64_t *state_written_in;     /* [1 + num_state_slots] the step that wrote it last */
     int32_t *tables;               /* [num_groups, max_num_seqs, max_blocks] */
     int64_t *changed_in;           /* like tables: the step that changed an entry last */
     struct true_sequence **states; /* [max_num_seqs] by state index; NULL: none */
@@ -105,6 +115,9 @@ void slot_device_cancel(struct slot_device *d, const struct batch *batch, int32_
 struct sample_output slot_device_collect(struct slot_device *d);
 /* The request whose target this is, of the step that was collected last. */
 int32_t slot_device_request_of_target(const struct slot_device *d, int32_t target);
+/* Whether the state slot holds the state after the sequence's first num_tokens tokens. */
+enum status slot_device_check_state(const struct slot_device *d, const struct true_sequence *seq, int32_t slot,
+                                    int32_t num_tokens, struct error *err);
 /* Whether the block's slots hold the sequence's tokens first .. end - 1 (first's block) for this group. */
 enum status slot_device_check(const struct slot_device *d, const struct true_sequence *seq, int32_t group,
                               int32_t block, int32_t first, int32_t end, struct error *err);

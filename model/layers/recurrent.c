@@ -1,0 +1,143 @@
+/* Recurrent layers and short convolutions: from the residual stream to the channels, gates, a and b of each token; the
+ * convolution; the recurrence; its gated norm. Both keep states in slots (model/state_cache.h). */
+#include "model/layers/layers.h"
+
+/* Where the parts of act.qkv begin; the tokens of each are `stride` elements apart. */
+struct mix {
+    char *channels, *gate, *a, *b;
+    int64_t stride;
+};
+
+static struct mix split_mix(const struct decoder *d, const struct recurrent_spec *r)
+{
+    char *channels = d->act.qkv, *gate = at_column(channels, recurrent_channels(r), d->dtype);
+    char *a = at_column(gate, recurrent_v_size(r), d->dtype), *b = at_column(a, recurrent_a_size(r), d->dtype);
+    return (struct mix){channels, gate, a, b, recurrent_in_size(r)};
+}
+
+static struct state_batch batch_of(const struct decoder *d, const struct step_shape *shape)
+{
+    return (struct state_batch){.query_start = d->inputs->query_start,
+                                .sources = d->inputs->state_sources,
+                                .slots = d->inputs->state_slots,
+                                .num_seqs = shape->num_seqs,
+                                .num_decodes = shape->num_decodes,
+                                .num_tokens = shape->num_tokens,
+                                .max_query_len = shape->max_query_len,
+                                .max_run_len = shape->num_drafts > 0 ? 1 + MAX_DRAFTS : 1};
+}
+
+static struct short_conv_args conv_args(const struct residual_stream *s, const struct step_shape *shape, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct recurrent_weights *w = &d->weights->layers[layer].recurrent;
+    const struct layer_state *state = &d->states_cache->layers[layer];
+    return (struct short_conv_args){.weight = w->conv.data,
+                                    .bias = w->conv_bias.data,
+                                    .weight_dtype = w->conv.dtype,
+                                    .states = state->conv,
+                                    .state_stride = state->conv_stride,
+                                    .batch = batch_of(d, shape),
+                                    .dtype = d->dtype};
+}
+
+static struct recurrence_params params_of(const struct recurrent_spec *r, const struct recurrent_weights *w)
+{
+    return (struct recurrence_params){.kind = r->kind,
+                                      .num_k_heads = r->num_k_heads,
+                                      .num_v_heads = r->num_v_heads,
+                                      .k_size = r->k_head_size,
+                                      .v_size = r->v_head_size,
+                                      .a_log = w->a_log.data,
+                                      .dt_bias = w->dt_bias.data,
+                                      .skip = w->skip.data,
+                                      .scale = r->scale,
+                                      .beta_factor = r->beta_factor,
+                                      .beta_min = r->beta_min,
+                                      .beta_max = r->beta_max,
+                                      .norm_qk = r->norm_qk};
+}
+
+static struct gated_norm_args norm_args(const struct decoder *d, const struct recurrent_spec *r,
+                                        const struct weight_vector *gain, const struct mix *mix)
+{
+    return (struct gated_norm_args){.out = d->act.attention,
+                                    .x = d->act.attention,
+                                    .gate = mix->gate,
+                                    .gate_stride = mix->stride,
+                                    .gain = gain->data,
+                                    .gain_dtype = gain->dtype,
+                                    .gain_size = r->norm_size,
+                                    .group_size = r->norm_group_size,
+                                    .eps = (float)r->norm_eps,
+                                    .gate_first = r->gate_first,
+                                    .sigmoid = r->sigmoid_gate,
+                                    .round_norm = r->round_norm,
+                                    .size = (int32_t)recurrent_v_size(r),
+                                    .dtype = d->dtype};
+}
+
+void recurrent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    struct backend *b = d->backend;
+    const struct recurrent_spec *r = &d->spec->layers[layer].recurrent;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const struct layer_state *state = &d->states_cache->layers[layer];
+    const struct mix mix = split_mix(d, r);
+    const struct recurrence_params params = params_of(r, &w->recurrent);
+    const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
+    char *first = d->act.mixed, *second, *third;
+    second = at_column(first, r->value_first ? recurrent_v_size(r) : k_size, d->dtype);
+    third = at_column(second, k_size, d->dtype);
+    struct decode_recurrence_args args = {
+        .conv = conv_args(s, shape, layer),
+        .recurrence = {.out = d->act.attention,
+                       .q = r->value_first ? third : first,
+                       .k = second,
+                       .v = r->value_first ? first : third,
+                       .a = mix.a,
+                       .b = mix.b,
+                       .qkv_stride = recurrent_channels(r),
+                       .a_stride = mix.stride,
+                       .b_stride = mix.stride,
+                       .states = state->matrix,
+                       .state_stride = state->matrix_stride,
+                       .batch = batch_of(d, shape),
+                       .params = &params,
+                       .dtype = d->dtype},
+        .norm = norm_args(d, r, &w->recurrent.norm, &mix),
+    };
+    residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    head_keep_before(s, layer);
+    args.conv.out = d->act.mixed;
+    args.conv.x = mix.channels;
+    args.conv.x_stride = mix.stride;
+    args.conv.silu = true;
+    args.conv.channels = (int32_t)recurrent_channels(r);
+    args.conv.width = r->conv_width;
+    args.norm.num_tokens = s->num_tokens;
+    if (shape->num_decodes == shape->num_seqs && b->decode_recurrence && b->decode_recurrence(b, &args)) return;
+    b->short_conv(b, &args.conv);
+    b->recurrence(b, &args.recurrence);
+    b->gated_norm(b, &args.norm);
+}
+
+void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    const int32_t hidden = d->spec->hidden_size;
+    char *input_gate = d->act.qkv, *output_gate = at_column(input_gate, hidden, d->dtype);
+    struct short_conv_args args = conv_args(s, shape, layer);
+    residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
+    head_keep_before(s, layer);
+    args.out = d->act.attention;
+    args.x = at_column(output_gate, hidden, d->dtype);
+    args.input_gate = input_gate;
+    args.output_gate = output_gate;
+    args.x_stride = 3 * (int64_t)hidden;
+    args.channels = hidden;
+    args.width = d->spec->layers[layer].conv.width;
+    d->backend->short_conv(d->backend, &args);
+}

@@ -1,0 +1,75 @@
+#include "tests/support/scheduler_model_state.h"
+
+int64_t model_num_evictions(const struct scheduler_model *m)
+{
+    return m->scheduler->blocks.evictions + m->scheduler->blocks.states.evicted;
+}
+
+/* Each sequence holds three at most, and drafts of two steps theirs, when each takes another. */
+bool model_has_ample_states(const struct scheduler_model *m)
+{
+    const struct batch_limits *limits = &m->config.limits;
+    return limits->num_state_slots == 0 ||
+           limits->num_state_slots >= 4 * limits->max_num_seqs + 3 * limits->max_num_drafts;
+}
+
+/* What it goes on from, and what it keeps for its end. */
+static enum status check_sequence(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                                  struct error *err)
+{
+    struct true_sequence scratch;
+    const struct true_sequence *contents = model_contents(r, seq, &scratch);
+    const struct kept_state *kept[] = {&seq->boundary, &seq->older};
+    enum status status =
+        slot_device_check_state(&m->device, contents, seq->state, seq->num_computed - r->drafts[seq->index].count, err);
+    for (int i = 0; i < 2 && status == STATUS_OK; i++)
+        if (kept[i]->slot != STATE_SLOT_NONE)
+            status = slot_device_check_state(&m->device, contents, kept[i]->slot, kept[i]->num_tokens, err);
+    m->totals.kept += seq->boundary.slot != STATE_SLOT_NONE;
+    return status;
+}
+
+enum status model_check_states(struct scheduler_model *m, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t i = 0; i < m->num_live && m->config.limits.num_state_slots > 0; i++)
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences && status == STATUS_OK; j++)
+            if (model_has_place(&m->live[i]->request->sequences[j]))
+                status = check_sequence(m, m->live[i], &m->live[i]->request->sequences[j], err);
+    struct scheduler_stats s;
+    scheduler_get_stats(m->scheduler, &s);
+    if (status != STATUS_OK || (s.state_slots_total == m->config.limits.num_state_slots && s.snapshots >= 0 &&
+                                s.state_slots_in_use <= s.state_slots_total))
+        return status;
+    return error_set(err, STATUS_INTERNAL, "of %d state slots %d are said to be in use, and %d snapshots",
+                     s.state_slots_total, s.state_slots_in_use, s.snapshots);
+}
+
+enum status model_check_snapshot(const struct scheduler_model *m, const struct true_sequence *seq, int32_t prefix,
+                                 int32_t num_tokens, bool *usable, struct error *err)
+{
+    if (m->config.limits.num_state_slots == 0) return STATUS_OK;
+    const int32_t slot = prefix_cache_snapshot(&m->scheduler->blocks.cache, prefix);
+    *usable = slot > 0;
+    return *usable ? slot_device_check_state(&m->device, seq, slot, num_tokens, err) : STATUS_OK;
+}
+
+bool model_awaits_snapshot(const struct scheduler_model *m, const struct model_request *r)
+{
+    const struct prefix_cache *cache = &m->scheduler->blocks.cache;
+    const struct sequence *seq = request_first_unfinished(r->request);
+    const int32_t unit = m->config.limits.block_size;
+    if (m->config.limits.num_state_slots == 0 || !m->config.enable_prefix_caching) return false;
+    bool pending = false, whole = true; /* whole: all blocks up to here are there, so that a snapshot is of use */
+    int32_t prefix = prefix_cache_root(seq->request->cache_namespace, seq->request->cache_salt);
+    for (int32_t end = unit; end < seq->num_tokens; end += unit) {
+        prefix = prefix_cache_find(cache, prefix, seq->tokens + end - unit);
+        if (prefix == PREFIX_NONE) break;
+        const int32_t snapshot = prefix_cache_snapshot(cache, prefix);
+        for (int32_t g = 0; g < m->config.limits.num_groups; g++)
+            whole =
+                whole && (prefix_cache_block(cache, prefix, g) || end % batch_block_size(&m->config.limits, g) != 0);
+        pending = snapshot == SNAPSHOT_PENDING || (pending && !(snapshot > 0 && whole));
+    }
+    return pending;
+}
