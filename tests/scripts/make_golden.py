@@ -414,6 +414,40 @@ CHECKPOINTS = {
         linear_value_head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
         shared_expert_intermediate_size=16, mlp_only_layers=[1],
         layer_types=["linear_attention", "full_attention"])),
+    # latent attention: of one matrix for q; experts of the best groups, by their best expert; yarn, with a share in the scale
+    "deepseek_v2": ("deepseek_v2", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=None, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=32,
+        v_head_dim=16, n_routed_experts=8, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+        num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, routed_scaling_factor=2.0,
+        rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.707))),
+    # two matrices for q, with biases
+    "deepseek_v3": ("deepseek_v3", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=32, attention_bias=True, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3,
+        moe_intermediate_size=16, first_k_dense_replace=1, num_mtp_layers=0,
+        rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0))),
+    "glm4_moe_lite": ("glm4_moe_lite", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=48, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)),
+    # halves of heads rotated, not neighbours, by longrope's angles
+    "minicpm3": ("minicpm3", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, scale_emb=3, dim_model_base=24,
+        rope_parameters=dict(longrope(8), factor=4.0, original_max_position_embeddings=64))),
+    "youtu": ("youtu", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16)),
+    # queries scaled by position; a softmax and groups
+    "mistral4": ("mistral4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=32, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=2, moe_intermediate_size=16,
+        first_k_dense_replace=1, rope_parameters=dict(
+            rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0,
+            beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3, max_position_embeddings=256))),
     # experts beside an MLP, with norms of their own
     "gemma4_moe": ("gemma4_vision", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
@@ -513,6 +547,8 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "gpt_bigcode": "GPTBigCode", "gptj": "GPTJ", "nemotron": "Nemotron", "persimmon": "Persimmon", "jais2": "Jais2",
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "mimo_v2_flash": "MiMoV2Flash", "qwen3_next": "Qwen3Next",
+    "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3", "glm4_moe_lite": "Glm4MoeLite", "minicpm3": "MiniCPM3",
+    "youtu": "Youtu", "mistral4": "Mistral4",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
     "mimo": "Qwen2",
 }

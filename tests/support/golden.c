@@ -17,6 +17,7 @@ const char *const golden_checkpoints[] = {
     "cohere2_moe",
     "cwm",
     "dbrx",
+    "deepseek_v3",
     "dots1",
     "ernie4_5",
     "ernie4_5_moe",
@@ -37,6 +38,7 @@ const char *const golden_checkpoints[] = {
     "glm",
     "glm4",
     "glm4_moe",
+    "glm4_moe_lite",
     "glm4v",
     "glm4v_moe",
     "gpt2",
@@ -67,6 +69,7 @@ const char *const golden_checkpoints[] = {
     "mha",
     "mimo",
     "mimo_v2",
+    "minicpm3",
     "minimax_m2",
     "ministral",
     "ministral3",
@@ -91,7 +94,10 @@ const char *const golden_checkpoints[] = {
     "qwen2_5_vl",
     "qwen2_moe",
     "qwen3",
+    "qwen3_5",
+    "qwen3_5_moe",
     "qwen3_moe",
+    "qwen3_next",
     "qwen3_vl",
     "qwen3_vl_moe",
     "seed_oss",
@@ -105,6 +111,7 @@ const char *const golden_checkpoints[] = {
     "step3p7",
     "vaultgemma",
     "yarn",
+    "youtu",
 };
 const int golden_num_checkpoints = sizeof golden_checkpoints / sizeof *golden_checkpoints;
 
