@@ -145,7 +145,7 @@ enum status bench_matmul_speed(struct backend *b, const struct bench_sizes *s, c
 
 /* ---- the cases ---- */
 
-enum { MAX_CASES = 128, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
+enum { MAX_CASES = 160, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
 
 struct row {
     struct bench_case c;
@@ -175,6 +175,10 @@ static void describe(const struct bench_case *c, char *shape)
             snprintf(more, sizeof more, " of %d tokens", c->context);
         else
             snprintf(more, sizeof more, " of %d tokens, runs of %d", c->context, run_len);
+    } else if (c->recurrent.num_v_heads > 0) {
+        const struct bench_recurrent *r = &c->recurrent;
+        if (c->operation == BENCH_DECODE_RECURRENCE) what = "sequence";
+        snprintf(more, sizeof more, ", %d/%d heads of %dx%d", r->num_k_heads, r->num_v_heads, r->v_size, r->k_size);
     } else if (c->operation == BENCH_SAMPLE) {
         what = "sequence";
         snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
@@ -263,6 +267,22 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
     }
 }
 
+/* The layers of Qwen 3.5 and of Mamba 2, in decodes and in prompts. A CPU takes seconds for a long one. */
+static void add_recurrent(struct rows *rows, bool discrete)
+{
+    static const struct bench_recurrent layers[] = {{RECURRENCE_DELTA, 16, 32, 128, 128},
+                                                    {RECURRENCE_SSD, 1, 48, 128, 64}};
+    static const enum bench_operation of_prompts[] = {BENCH_SHORT_CONV, BENCH_RECURRENCE};
+    static const int32_t sequences[] = {1, 8, 32, 128};
+    const int32_t prompts[] = {discrete ? PROMPT : 128, 16 * PROMPT};
+    for (int l = 0; l < 2; l++) {
+        for (int i = 0; i < 4; i++)
+            add_case(rows, (struct bench_case){BENCH_DECODE_RECURRENCE, .count = sequences[i], .recurrent = layers[l]});
+        for (int i = 0; i < 2 * (1 + discrete); i++)
+            add_case(rows, (struct bench_case){of_prompts[i % 2], .count = prompts[i / 2], .recurrent = layers[l]});
+    }
+}
+
 static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, const struct bench_sizes *s, bool discrete)
 {
     add_linear(rows, matmuls);
@@ -271,6 +291,7 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, cons
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);
+    add_recurrent(rows, discrete);
     add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 1});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 32});

@@ -681,6 +681,178 @@ static bool call_down_of_experts(struct backend *b, const struct bench_call *cal
     return true;
 }
 
+/* ---- recurrent layers ---- */
+
+enum { CONV_WIDTH = 4 };
+enum recurrent_part {
+    RECURRENT_ROWS,
+    RECURRENT_MIXED,
+    RECURRENT_OUT,
+    RECURRENT_STATES,
+    RECURRENT_CONV,
+    RECURRENT_GAIN
+};
+
+/* Elements of a token, and of a state. */
+struct recurrent_layout {
+    int64_t channels, v, rows, state, conv;
+};
+
+static struct recurrent_layout recurrent_layout_of(const struct bench_recurrent *r)
+{
+    const int64_t v = (int64_t)r->num_v_heads * r->v_size, channels = 2 * (int64_t)r->num_k_heads * r->k_size + v;
+    return (struct recurrent_layout){channels, v, channels + v + 2 * (int64_t)r->num_v_heads, v * r->k_size,
+                                     channels * (CONV_WIDTH - 1)};
+}
+
+/* A decode reads and writes the state of each sequence; the slots are 1 and up. */
+static void plan_recurrent(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const struct recurrent_layout l = recurrent_layout_of(&c->recurrent);
+    const bool decode = c->operation == BENCH_DECODE_RECURRENCE;
+    const int64_t size = dtype_size(s->activations), tokens = c->count, seqs = decode ? c->count : 1;
+    const int64_t floats = (int64_t)sizeof(float);
+    add_part(plan, tokens * l.rows * size);
+    add_part(plan, tokens * l.channels * size);
+    add_part(plan, tokens * l.v * size);
+    add_part(plan, (seqs + 1) * l.state * floats);
+    add_part(plan, (seqs + 1) * l.conv * floats + l.channels * CONV_WIDTH * size);
+    add_part(plan, (c->recurrent.v_size + 2 * c->recurrent.num_v_heads) * floats);
+    for (int i = 0; i < 2; i++) add_fixed(plan, (seqs + 1) * (int64_t)sizeof(int32_t));
+    const double conv = 2.0 * (double)(tokens * l.channels * size + seqs * l.conv * floats);
+    const double recurrence = (double)(tokens * (l.channels + l.v) * size) + 2.0 * (double)(seqs * l.state * floats);
+    plan->bytes = c->operation == BENCH_SHORT_CONV ? conv : recurrence;
+    if (decode) plan->bytes += 2.0 * (double)(seqs * l.conv * floats) + (double)(tokens * l.v * size);
+    if (c->operation == BENCH_RECURRENCE)
+        plan->operations = (c->recurrent.kind == RECURRENCE_DELTA ? 6.0 : 4.0) * (double)tokens * (double)l.state;
+}
+
+static void write_recurrent(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                            uint8_t *data)
+{
+    const bool decode = c->operation == BENCH_DECODE_RECURRENCE;
+    int32_t *query_start = (int32_t *)(data + plan->fixed[0]), *slots = (int32_t *)(data + plan->fixed[1]);
+    (void)s;
+    for (int32_t i = 0; i < (decode ? c->count : 1); i++)
+        query_start[i + 1] = decode ? i + 1 : c->count, slots[i] = i + 1;
+}
+
+static struct state_batch state_batch_of(const struct bench_call *call)
+{
+    const bool decode = call->c->operation == BENCH_DECODE_RECURRENCE;
+    const int32_t count = call->c->count;
+    return (struct state_batch){.query_start = fixed(call, 0),
+                                .sources = fixed(call, 1),
+                                .slots = fixed(call, 1),
+                                .num_seqs = decode ? count : 1,
+                                .num_decodes = decode ? count : 0,
+                                .num_tokens = count,
+                                .max_query_len = decode ? 1 : count,
+                                .max_run_len = 1};
+}
+
+static struct short_conv_args short_conv_args_of(const struct bench_call *call)
+{
+    const struct recurrent_layout l = recurrent_layout_of(&call->c->recurrent);
+    const int64_t seqs = call->c->operation == BENCH_DECODE_RECURRENCE ? call->c->count : 1;
+    float *states = part(call, RECURRENT_CONV);
+    return (struct short_conv_args){.out = part(call, RECURRENT_MIXED),
+                                    .x = part(call, RECURRENT_ROWS),
+                                    .x_stride = l.rows,
+                                    .weight = states + (seqs + 1) * l.conv,
+                                    .weight_dtype = call->sizes->activations,
+                                    .silu = true,
+                                    .channels = (int32_t)l.channels,
+                                    .width = CONV_WIDTH,
+                                    .states = states,
+                                    .state_stride = l.conv,
+                                    .batch = state_batch_of(call),
+                                    .dtype = call->sizes->activations};
+}
+
+static struct recurrence_params recurrence_params_of(const struct bench_call *call)
+{
+    const struct bench_recurrent *r = &call->c->recurrent;
+    const float *floats = part(call, RECURRENT_GAIN);
+    return (struct recurrence_params){.kind = r->kind,
+                                      .num_k_heads = r->num_k_heads,
+                                      .num_v_heads = r->num_v_heads,
+                                      .k_size = r->k_size,
+                                      .v_size = r->v_size,
+                                      .a_log = floats + r->v_size,
+                                      .dt_bias = floats + r->v_size + r->num_v_heads,
+                                      .skip = r->kind == RECURRENCE_SSD ? floats + r->v_size : NULL,
+                                      .scale = 1,
+                                      .beta_factor = 1,
+                                      .beta_min = 0,
+                                      .beta_max = 1,
+                                      .norm_qk = r->kind == RECURRENCE_DELTA};
+}
+
+static struct recurrence_args recurrence_args_of(const struct bench_call *call, const struct recurrence_params *params)
+{
+    const struct recurrent_layout l = recurrent_layout_of(&call->c->recurrent);
+    const int64_t size = dtype_size(call->sizes->activations), k = (int64_t)params->num_k_heads * params->k_size * size;
+    uint8_t *mixed = part(call, RECURRENT_MIXED),
+            *a = (uint8_t *)part(call, RECURRENT_ROWS) + (l.channels + l.v) * size;
+    return (struct recurrence_args){.out = part(call, RECURRENT_OUT),
+                                    .q = mixed,
+                                    .k = mixed + k,
+                                    .v = mixed + 2 * k,
+                                    .a = a,
+                                    .b = a + params->num_v_heads * size,
+                                    .qkv_stride = l.channels,
+                                    .a_stride = l.rows,
+                                    .b_stride = l.rows,
+                                    .states = part(call, RECURRENT_STATES),
+                                    .state_stride = l.state,
+                                    .batch = state_batch_of(call),
+                                    .params = params,
+                                    .dtype = call->sizes->activations};
+}
+
+static bool call_short_conv(struct backend *b, const struct bench_call *call)
+{
+    const struct short_conv_args args = short_conv_args_of(call);
+    if (b->short_conv) b->short_conv(b, &args);
+    return b->short_conv;
+}
+
+static bool call_recurrence(struct backend *b, const struct bench_call *call)
+{
+    const struct recurrence_params params = recurrence_params_of(call);
+    const struct recurrence_args args = recurrence_args_of(call, &params);
+    if (b->recurrence) b->recurrence(b, &args);
+    return b->recurrence;
+}
+
+static bool call_decode_recurrence(struct backend *b, const struct bench_call *call)
+{
+    const struct recurrent_layout l = recurrent_layout_of(&call->c->recurrent);
+    const struct recurrence_params params = recurrence_params_of(call);
+    const enum dtype dtype = call->sizes->activations;
+    struct decode_recurrence_args args = {.conv = short_conv_args_of(call),
+                                          .recurrence = recurrence_args_of(call, &params)};
+    args.norm = (struct gated_norm_args){.out = args.recurrence.out,
+                                         .x = args.recurrence.out,
+                                         .gate = (uint8_t *)part(call, RECURRENT_ROWS) + l.channels * dtype_size(dtype),
+                                         .gate_stride = l.rows,
+                                         .gain = part(call, RECURRENT_GAIN),
+                                         .gain_dtype = DTYPE_FLOAT32,
+                                         .gain_size = params.v_size,
+                                         .group_size = params.v_size,
+                                         .eps = 1e-6f,
+                                         .num_tokens = call->c->count,
+                                         .size = (int32_t)l.v,
+                                         .dtype = dtype};
+    if (!b->short_conv || !b->recurrence || !b->gated_norm) return false;
+    if (b->decode_recurrence && b->decode_recurrence(b, &args)) return true;
+    b->short_conv(b, &args.conv);
+    b->recurrence(b, &args.recurrence);
+    b->gated_norm(b, &args.norm);
+    return true;
+}
+
 /* ---- fused operations ---- */
 
 /* The operands of linear, then the norm's gain. */
@@ -774,6 +946,9 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_ROUTE_EXPERTS] = {"route_experts", plan_route, NULL, call_route},
     [BENCH_EXPERTS_GATE_UP] = {"experts_gate_up", plan_experts, write_experts, call_gate_up_of_experts},
     [BENCH_EXPERTS_DOWN] = {"experts_down", plan_experts, write_experts, call_down_of_experts},
+    [BENCH_SHORT_CONV] = {"short_conv", plan_recurrent, write_recurrent, call_short_conv},
+    [BENCH_RECURRENCE] = {"recurrence", plan_recurrent, write_recurrent, call_recurrence},
+    [BENCH_DECODE_RECURRENCE] = {"decode_recurrence", plan_recurrent, write_recurrent, call_decode_recurrence},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_GATE_UP] = {"gate_up", plan_fused_linear, NULL, call_gate_up},

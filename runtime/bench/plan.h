@@ -38,13 +38,22 @@ enum bench_operation {
     BENCH_ROUTE_EXPERTS,
     BENCH_EXPERTS_GATE_UP,
     BENCH_EXPERTS_DOWN,
-    BENCH_NORM_LINEAR, /* from here on: optional operations */
+    BENCH_SHORT_CONV,        /* of a prompt, with the channels of a recurrent layer */
+    BENCH_RECURRENCE,        /* of a prompt */
+    BENCH_DECODE_RECURRENCE, /* or the three operations in its place, where the backend does not have it */
+    BENCH_NORM_LINEAR,       /* from here on: optional operations */
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
     BENCH_DECODE_ATTENTION,
     BENCH_NUM_OPERATIONS
 };
 const char *bench_operation_name(enum bench_operation operation); /* its name in backend.h */
+
+/* A recurrent layer. */
+struct bench_recurrent {
+    enum recurrence_kind kind; /* DELTA or SSD */
+    int32_t num_k_heads, num_v_heads, k_size, v_size;
+};
 
 /* One call of one operation. */
 struct bench_case {
@@ -57,6 +66,7 @@ struct bench_case {
     bool same_experts;                 /* experts_gate_up and experts_down: all tokens go to the same; else evenly */
     bool top_p;                        /* sample: with a temperature and top_p 0.9; else greedy */
     bool swap_in;                      /* swap_blocks: from the host to the device; else out */
+    struct bench_recurrent recurrent;
 };
 
 enum { PLAN_MAX_PARTS = 10, PLAN_MAX_SWAPS = 64 /* blocks of a call of swap_blocks */ };
