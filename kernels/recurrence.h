@@ -40,10 +40,9 @@ struct short_conv_args {
     const void *x;                        /* [num_tokens, channels] dtype */
     const void *input_gate, *output_gate; /* [num_tokens, channels] dtype; NULL: none */
     int64_t x_stride;                     /* of x and the gates, from token to token */
-    const void *weight;                   /* [channels, width] weight_dtype */
-    const void *bias;                     /* [channels] weight_dtype; NULL: 0 */
-    enum dtype weight_dtype;
-    bool silu; /* the activation; false: none */
+    const float *weight;                  /* [channels, width] */
+    const float *bias;                    /* [channels]; NULL: 0 */
+    bool silu;                            /* the activation; false: none */
     int32_t channels, width;
     float *states; /* [slots, state_stride] */
     int64_t state_stride;
@@ -117,8 +116,8 @@ typedef void short_conv_function(struct backend *b, const struct short_conv_args
 typedef void recurrence_function(struct backend *b, const struct recurrence_args *args);
 typedef void gated_norm_function(struct backend *b, const struct gated_norm_args *args);
 /* short_conv, recurrence and gated_norm of a batch that has only decodes, in fewer kernels: recurrence->q, k and v are
- * the channels of conv->out, norm->x is recurrence->out, and what these hold afterwards is not said, unless norm->out is
- * the same. An optional operation, as those of struct backend. */
+ * the channels of conv->out, norm->x is recurrence->out, and what these hold afterwards is not said, unless norm->out
+ * is the same. An optional operation, as those of struct backend. */
 struct decode_recurrence_args {
     struct short_conv_args conv;
     struct recurrence_args recurrence;

@@ -420,8 +420,8 @@ static void kernels_of_recurrent_layers(void **state)
     } rows[] = {{"recurrence", "1 sequence", 4 * (CHANNELS + V + 2 * V * K)},
                 {"recurrence", "32 sequences", 32 * 4 * (CHANNELS + V + 2 * V * K)},
                 {"recurrence", "2048 tokens", 4 * (2048 * (CHANNELS + V) + 2 * V * K)},
-                {"short_conv", "8 sequences", 8 * 4 * CHANNELS * (2 + 2 * (WIDTH - 1)) + 2 * CHANNELS * WIDTH},
-                {"short_conv", "2048 tokens", 4 * CHANNELS * (2 * 2048 + 2 * (WIDTH - 1)) + 2 * CHANNELS * WIDTH}};
+                {"short_conv", "8 sequences", 8 * 4 * CHANNELS * (2 + 2 * (WIDTH - 1)) + 4 * CHANNELS * WIDTH},
+                {"short_conv", "2048 tokens", 4 * CHANNELS * (2 * 2048 + 2 * (WIDTH - 1)) + 4 * CHANNELS * WIDTH}};
     enum { NUM_ROWS = sizeof rows / sizeof *rows };
     const struct temp_folder model = {QUIRE_TEST_DATA "/golden/qwen3_5_moe"};
     int seen = 0;

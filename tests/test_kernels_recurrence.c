@@ -221,7 +221,7 @@ static double state_tolerance(const struct test_backend *tb, enum dtype dtype)
 struct conv_case {
     int32_t channels, width;
     bool input_gate, output_gate, bias, silu;
-    enum dtype dtype, weight_dtype;
+    enum dtype dtype;
 };
 
 struct conv_fixture {
@@ -263,8 +263,8 @@ static void conv_make(struct conv_fixture *f, const struct conv_case *c, const s
     const int64_t tokens = f->batch.args.num_tokens;
     f->stride = 3 * c->channels + 8;
     f->rows = random_rows(tb, c->dtype, tokens, 3 * c->channels, f->stride, 1);
-    f->weight = tensor_random(tb->b, c->weight_dtype, (int64_t)c->channels * c->width, 1, tb->random);
-    f->bias = tensor_random(tb->b, c->weight_dtype, c->channels, 1, tb->random);
+    f->weight = tensor_random(tb->b, DTYPE_FLOAT32, (int64_t)c->channels * c->width, 1, tb->random);
+    f->bias = tensor_random(tb->b, DTYPE_FLOAT32, c->channels, 1, tb->random);
     f->row_values = tensor_doubles(&f->rows), f->weight_values = tensor_doubles(&f->weight);
     f->expected = malloc(sizeof(double) * (size_t)(tokens * c->channels + 1));
     for (int32_t i = 0, t = 0; i < layout->count; i++) {
@@ -284,7 +284,6 @@ static struct short_conv_args conv_arguments(const struct conv_fixture *f, struc
                                     .x_stride = f->stride,
                                     .weight = f->weight.data,
                                     .bias = c->bias ? f->bias.data : NULL,
-                                    .weight_dtype = c->weight_dtype,
                                     .silu = c->silu,
                                     .channels = c->channels,
                                     .width = c->width,
@@ -311,8 +310,8 @@ static void check_conv(const struct test_backend *tb, const struct conv_case *c,
     const struct short_conv_args args = conv_arguments(&f, &out);
     tb->b->short_conv(tb->b, &args);
     tensor_download(&out);
-    snprintf(what, sizeof what, "short_conv: %s, %d channels, width %d, %s, weights %s", layout->name, c->channels,
-             c->width, dtype_name(c->dtype), dtype_name(c->weight_dtype));
+    snprintf(what, sizeof what, "short_conv: %s, %d channels, width %d, %s", layout->name, c->channels, c->width,
+             dtype_name(c->dtype));
     check_close(tb, what, &out, f.expected, count, c->dtype);
     check_states(&f.batch, what, 1e-5);
     tensor_free(&out);
@@ -332,8 +331,7 @@ static void short_convs(void **state)
                                         .output_gate = i % 3 == 1 || i % 5 == 2,
                                         .bias = i % 2 == 0,
                                         .silu = i % 3 != 1,
-                                        .dtype = types[i / 3 % 3],
-                                        .weight_dtype = tb->b->discrete ? types[i / 3 % 3] : types[i / 5 % 3]};
+                                        .dtype = types[i / 3 % 3]};
             if (tb->b->short_conv && kernel_test_takes(tb)) check_conv(tb, &c, &layouts[i % NUM_LAYOUTS]);
         }
 }
@@ -348,8 +346,7 @@ static void short_convs_of_models(void **state)
         for (int i = 0; i < 9; i++) {
             struct test_backend *tb = &test->backends[b];
             struct conv_case c = cases[i % 3];
-            c.dtype = c.weight_dtype = types[i / 3];
-            if (!tb->b->discrete) c.weight_dtype = types[i % 3];
+            c.dtype = types[i / 3];
             if (tb->b->short_conv && kernel_test_takes(tb)) check_conv(tb, &c, &layouts[2 + i % 3]);
         }
 }
@@ -813,8 +810,8 @@ static void fused_make(struct fused_fixture *f, const struct fused_case *c, cons
     recurrence_make(&f->recurrence, r, tb, layout);
     const int64_t tokens = f->conv.args.num_tokens;
     f->rows = random_rows(tb, r->dtype, tokens, f->channels + f->v_columns, f->stride, 2);
-    f->weight = tensor_random(tb->b, r->dtype, f->channels * 4, 1, tb->random);
-    f->bias = tensor_random(tb->b, r->dtype, f->channels, 1, tb->random);
+    f->weight = tensor_random(tb->b, DTYPE_FLOAT32, f->channels * 4, 1, tb->random);
+    f->bias = tensor_random(tb->b, DTYPE_FLOAT32, f->channels, 1, tb->random);
     f->gain = tensor_random(tb->b, DTYPE_FLOAT32, f->v_columns, 1, tb->random);
     f->mixed = tensor_poison(tb->b, r->dtype, tokens * f->channels);
     f->out = tensor_poison(tb->b, r->dtype, tokens * f->v_columns);
@@ -830,7 +827,6 @@ static struct decode_recurrence_args fused_arguments(struct fused_fixture *f)
                                          .x_stride = f->stride,
                                          .weight = f->weight.data,
                                          .bias = r->skip ? f->bias.data : NULL,
-                                         .weight_dtype = r->dtype,
                                          .silu = true,
                                          .channels = (int32_t)f->channels,
                                          .width = 4,

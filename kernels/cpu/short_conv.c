@@ -34,15 +34,11 @@ static void load_weights(struct conv *conv)
 {
     const struct short_conv_args *args = conv->args;
     const int64_t width = args->width;
-    float rows[CONV_FLOATS];
-    conv->kernels->to_float(rows, cpu_element(args->weight, args->weight_dtype, conv->first * width),
-                            args->weight_dtype, conv->count * width);
+    const float *rows = args->weight + conv->first * width;
     for (int64_t j = 0; j < width; j++)
         for (int64_t c = 0; c < conv->count; c++) conv->weights[j * conv->count + c] = rows[c * width + j];
     memset(conv->bias, 0, sizeof conv->bias);
-    if (args->bias)
-        conv->kernels->to_float(conv->bias, cpu_element(args->bias, args->weight_dtype, conv->first),
-                                args->weight_dtype, conv->count);
+    if (args->bias) memcpy(conv->bias, args->bias + conv->first, (size_t)conv->count * sizeof *conv->bias);
 }
 
 static float *state_of(const struct conv *conv, int32_t slot)

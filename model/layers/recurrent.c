@@ -34,7 +34,6 @@ static struct short_conv_args conv_args(const struct residual_stream *s, const s
     const struct layer_state *state = &d->states_cache->layers[layer];
     return (struct short_conv_args){.weight = w->conv.data,
                                     .bias = w->conv_bias.data,
-                                    .weight_dtype = w->conv.dtype,
                                     .states = state->conv,
                                     .state_stride = state->conv_stride,
                                     .batch = batch_of(d, shape),

@@ -65,6 +65,7 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         const enum bench_operation operation = cases[i].operation;
         const bool prefill = operation == BENCH_PAGED_ATTENTION_PREFILL,
                    of_experts = bench_plan_is_of_experts(operation);
+        if (operation == BENCH_SHORT_CONV || operation == BENCH_RECURRENCE) continue; /* they use no workspace */
         const int32_t length = prefill ? cases[i].count : cases[i].context;
         if (cases[i].count > query->max_num_tokens) query->max_num_tokens = cases[i].count;
         if (!prefill && !of_experts && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;

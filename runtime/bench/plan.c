@@ -747,7 +747,7 @@ static struct state_batch state_batch_of(const struct bench_call *call)
 
 static void plan_short_conv(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
 {
-    const int64_t channels = recurrent_channels(s), weight = channels * s->conv_width * dtype_size(s->weights);
+    const int64_t channels = recurrent_channels(s), weight = channels * s->conv_width * (int64_t)sizeof(float);
     plan_states(s, c, channels, channels * (s->conv_width - 1), plan);
     add_part(plan, weight);
     plan->bytes += (double)weight;
@@ -761,7 +761,6 @@ static bool call_short_conv(struct backend *b, const struct bench_call *call)
                                          .x = part(call, 0),
                                          .x_stride = channels,
                                          .weight = part(call, 3),
-                                         .weight_dtype = s->weights,
                                          .silu = true,
                                          .channels = (int32_t)channels,
                                          .width = s->conv_width,

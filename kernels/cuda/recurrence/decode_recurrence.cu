@@ -259,8 +259,8 @@ static bool takes(const struct cuda_state *s, const struct decode_recurrence_arg
     out->norms = !norm.gain || norm.group_size == p.v_size;
     out->counters = p.num_k_heads == p.num_v_heads ? NULL : (uint32_t *)region->data;
     return out->q_channel >= 0 && out->k_channel >= 0 && out->v_channel >= 0 && norm.size == v_size &&
-           args->conv.width == WIDTH && args->conv.weight_dtype == args->conv.dtype && !args->conv.input_gate &&
-           !args->conv.output_gate && cuda_is_aligned(r.states) && r.state_stride % 4 == 0 &&
+           args->conv.width == WIDTH && !args->conv.input_gate && !args->conv.output_gate &&
+           cuda_is_aligned(r.states) && r.state_stride % 4 == 0 &&
            (p.num_k_heads == p.num_v_heads || (region->data && counters <= region->bytes));
 }
 

@@ -17,6 +17,9 @@ struct recurrence_call {
     struct recurrence_params params;
 };
 
+/* recurrence_tiles.cu: of entries with many tokens, none of which goes on from the one before it. */
+void cuda_recur_tiles(struct backend *b, const struct recurrence_call &call);
+
 static __device__ __forceinline__ float softplus(float x)
 {
     return x > 20 ? x : log1pf(expf(x));
@@ -105,6 +108,44 @@ static __device__ __forceinline__ void finish_vectors(token_vectors &x, const st
         x.k_factor = rsqrtf(lanes_dot<LANES>(x.k, x.k) + 1e-6f);
     }
     x.qk = x.q_factor * x.k_factor * lanes_dot<LANES>(x.q, x.k);
+}
+
+/* The lane's elements of q and k of a token, as they lie in memory, and what else a thread reads of a token before
+ * anything is computed of it. */
+template <class T> struct token_pieces {
+    piece<T, 4> q[RECUR_PIECES], k[RECUR_PIECES];
+    T a, b;
+};
+
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void load_pieces(token_pieces<T> &in, const struct recurrence_call &call,
+                                                   int32_t head, int32_t k_head, int lane, int64_t token)
+{
+    const struct recurrence_args &args = call.args;
+    const int64_t first = token * args.qkv_stride + (int64_t)k_head * call.params.k_size;
+#pragma unroll
+    for (int p = 0; p < RECUR_PIECES; p++) {
+        const int column = lane_column<LANES>(lane, p);
+        in.q[p] = in.k[p] = {};
+        if (column >= call.params.k_size) continue;
+        in.q[p] = *(const piece<T, 4> *)((const T *)args.q + first + column);
+        in.k[p] = *(const piece<T, 4> *)((const T *)args.k + first + column);
+    }
+    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD) in.a = ((const T *)args.a)[token * args.a_stride + head];
+    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS)
+        in.b = ((const T *)args.b)[token * args.b_stride + head];
+}
+
+template <int LANES, class T>
+static __device__ __forceinline__ void unpack_vectors(token_vectors &x, const token_pieces<T> &in,
+                                                      const struct recurrence_params &params)
+{
+#pragma unroll
+    for (int i = 0; i < RECUR_ELEMENTS; i++) {
+        x.q.values[i] = to_float(in.q[i / 4].values[i % 4]);
+        x.k.values[i] = to_float(in.k[i / 4].values[i % 4]);
+    }
+    finish_vectors<LANES>(x, params);
 }
 
 /* The decays of DELTA_CHANNELS. a and dt_bias are those of the head. */

@@ -47,15 +47,15 @@ template <class T, int N, int WIDTH> struct conv_channels {
     __device__ __forceinline__ void load_weights(const struct short_conv_args &args, int32_t first)
     {
         const int width = WIDTH == CONV_ANY_WIDTH ? args.width : WIDTH;
-        const T *from = (const T *)args.weight + (int64_t)first * width;
+        const float *from = args.weight + (int64_t)first * width;
 #pragma unroll
         for (int c = 0; c < N; c++) {
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) {
                 const int from_end = WIDTH - j;
-                weights[c][j] = from_end <= width ? to_float(from[c * width + width - from_end]) : 0;
+                weights[c][j] = from_end <= width ? from[c * width + width - from_end] : 0;
             }
-            bias[c] = args.bias ? to_float(((const T *)args.bias)[first + c]) : 0;
+            bias[c] = args.bias ? args.bias[first + c] : 0;
         }
     }
 
