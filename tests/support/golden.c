@@ -51,7 +51,6 @@ const char *const golden_checkpoints[] = {
     "granite",
     "granite4",
     "granite4_h",
-    "granite4_h_moe",
     "granite4_moe",
     "granite_swa",
     "granitemoe",
