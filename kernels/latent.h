@@ -63,6 +63,7 @@ struct heads_linear_args {
     bool transposed;
     int32_t num_tokens, num_heads, in_features, out_features;
     enum dtype dtype;
+    int32_t num_copied; /* elements behind in_features of each x[t][h], copied to out behind out_features; 0: none */
 };
 
 struct backend;

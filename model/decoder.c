@@ -52,6 +52,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
+    if (last->mixer == MIXER_NONE) residual_begin(s); /* no mixer has added what is pending */
     if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)size);
     layer_gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
@@ -153,6 +154,9 @@ static void mixer_inner(struct residual_stream *s, const struct step_shape *shap
     case MIXER_CONV:
         conv_inner(s, shape, layer);
         break;
+    case MIXER_LATENT:
+        latent_inner(s, shape, layer);
+        break;
     case MIXER_NONE:
         break;
     }
@@ -203,8 +207,23 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* Elements that a token takes at most in the buffers that layers share. */
 struct activation_sizes {
-    int64_t qkv, attention, mixed, inner, gate_up;
+    int64_t qkv, attention, mixed, latent_heads, inner, gate_up;
 };
+
+static void cover(int64_t *most, int64_t value)
+{
+    if (value > *most) *most = value;
+}
+
+/* latent_heads holds q before attention, unless q is a part of qkv, and what attention computes. */
+static void cover_latent(struct activation_sizes *s, const struct latent_spec *l)
+{
+    const int64_t heads = l->num_heads, q = l->q_rank > 0 ? latent_q_size(l) : 0;
+    cover(&s->attention, l->q_rank);
+    cover(&s->mixed, heads * latent_vector_size(l));
+    cover(&s->latent_heads, q);
+    cover(&s->latent_heads, heads * l->rank);
+}
 
 static struct activation_sizes largest_sizes(const struct model_spec *c)
 {
@@ -214,6 +233,8 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
         const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
         const int64_t mixed = l->mixer == MIXER_RECURRENT ? recurrent_channels(&l->recurrent) : 0;
         if (qkv > s.qkv) s.qkv = qkv;
+        if (out > s.qkv) s.qkv = out; /* keep_sampled gathers it there */
+        if (l->mixer == MIXER_LATENT) cover_latent(&s, &l->latent);
         if (l->experts.own_norms && c->hidden_size > s.qkv) s.qkv = c->hidden_size; /* what the experts compute */
         if (out > s.attention) s.attention = out;
         if (mixed > s.mixed) s.mixed = mixed;
@@ -316,6 +337,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
         {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
         {PURPOSE_ACTIVATIONS, T * sizes.mixed, e, &a->mixed},
+        {PURPOSE_ACTIVATIONS, T * sizes.latent_heads, e, &a->latent_heads},
         {PURPOSE_ACTIVATIONS, T * sizes.gate_up, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},

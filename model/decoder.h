@@ -48,7 +48,11 @@ struct activations {
     void *qkv;       /* [T, layer_mixer_in_size] dtype. The sizes of this and the next three are
                         those of the layer that is computed; the buffers have room for any layer's */
     void *attention; /* [T, layer_mixer_out_size] dtype */
-    void *mixed;     /* [T, recurrent_channels] dtype; NULL: no layer is recurrent */
+    void *mixed;     /* [T, recurrent_channels] dtype, or the queries of latent attention [T, num_heads, rank + rope];
+                        NULL: no layer is recurrent or has latent attention */
+    /* Of latent attention, else NULL: [T, num_heads, rank] dtype, or if there is more in it q [T, num_heads, nope +
+     * rope] */
+    void *latent_heads;
     void *gate_up;   /* [T, 2 * intermediate_size] dtype */
     void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
     void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */

@@ -27,7 +27,7 @@ static int64_t tensor_block_bytes(const struct model_spec *spec, const struct kv
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                              const struct batch_limits *limits, enum dtype dtype)
 {
-    return 2 * groups->num_tensors * tensor_block_bytes(spec, groups, limits, dtype);
+    return (int64_t)groups->num_sides * groups->num_tensors * tensor_block_bytes(spec, groups, limits, dtype);
 }
 
 int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_groups *groups,
@@ -38,7 +38,8 @@ int64_t kv_cache_unused_bytes(const struct model_spec *spec, const struct kv_gro
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
         if (groups->group[i] == group && cache.kind != CACHE_SHARED && cache.kind != CACHE_NONE)
-            unused += 2 * room - layer_cache_token_bytes(&cache, dtype) * layer_block_size(groups, limits, i);
+            unused +=
+                groups->num_sides * room - layer_cache_token_bytes(&cache, dtype) * layer_block_size(groups, limits, i);
     }
     return unused;
 }
@@ -60,7 +61,7 @@ enum status kv_cache_init(struct kv_cache *cache, const struct model_spec *spec,
     enum status status = kv_groups_assign(spec, limits, &cache->groups, err);
     if (status != STATUS_OK) return status;
     for (int32_t g = 0; g < limits->num_groups; g++) cache->block_sizes[g] = batch_block_size(limits, g);
-    cache->num_tensors = 2 * cache->groups.num_tensors;
+    cache->num_tensors = cache->groups.num_sides * cache->groups.num_tensors;
     cache->tensor_block_bytes = tensor_block_bytes(spec, &cache->groups, limits, dtype);
     cache->block_bytes = cache->num_tensors * cache->tensor_block_bytes;
     cache->tensors = calloc((size_t)cache->num_tensors, sizeof *cache->tensors);
@@ -125,7 +126,7 @@ enum status kv_cache_set_scales(struct kv_cache *cache, struct backend *b, const
     for (int32_t i = 0; i < 2 * num_layers; i++) scales[i] = e4m3 ? KV_SCALE_LEAST : 1;
     enum status status = given ? take_scales(weights, num_layers, scales, err) : STATUS_OK;
     for (int32_t i = 0; i < num_layers && (given || !e4m3); i++)
-        scales[2 * i + 1] /= spec->layers[i].attention.v_multiplier;
+        if (spec->layers[i].mixer == MIXER_ATTENTION) scales[2 * i + 1] /= spec->layers[i].attention.v_multiplier;
     if (status == STATUS_OK) {
         b->copy(b, cache->scales, scales, bytes, NULL);
         status = b->stream_synchronize(b, NULL, err);

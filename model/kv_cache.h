@@ -1,6 +1,7 @@
 /* The KV cache: a K and a V tensor for each layer of the largest KV cache group, made of blocks (layout: struct
- * reshape_and_cache_args). Tensor i serves layer i of every group, so a block holds the K and V of one group's layers.
- * The block of a tensor has room for the block of any layer. What a layer does not fill is behind its K or V:
+ * reshape_and_cache_args; of latent attention struct latent_cache_args, in the K tensor). Where all layers have latent
+ * attention there are no V tensors. Tensor i serves layer i of every group, so a block holds the K and V of one group's
+ * layers. The block of a tensor has room for the block of any layer. What a layer does not fill is behind its K or V:
  *
  *     a tensor     [          block 0          ] [          block 1          ] [ ...
  *     layer 0      [  16 tokens of 8 x 64      ]                                      of a group with block_size 16
@@ -20,7 +21,7 @@
 struct kv_cache {
     struct kv_groups groups;
     void **tensors;      /* [num_tensors] each [num_blocks + 1, ...]: K of index 0, 1, ..., then V of the same */
-    int32_t num_tensors; /* 2 * groups.num_tensors */
+    int32_t num_tensors; /* groups.num_sides * groups.num_tensors */
     int32_t num_blocks;  /* blocks 1 .. num_blocks can be taken; block 0 is the null block */
     int32_t block_sizes[KV_MAX_GROUPS]; /* [groups.count] tokens of a block */
     enum dtype dtype;
@@ -30,7 +31,8 @@ struct kv_cache {
     bool measure_scales; /* of the first step that stores tokens: it raises the scales to what it stores */
 };
 
-/* Bytes of one block in all tensors: 2 * groups->num_tensors * the most that a layer's K or V of a block takes. */
+/* Bytes of one block in all tensors: groups->num_sides * groups->num_tensors * the most that a layer's K or V of a
+ * block takes. */
 int64_t kv_cache_block_bytes(const struct model_spec *spec, const struct kv_groups *groups,
                              const struct batch_limits *limits, enum dtype dtype);
 /* The bytes of a block that the layers of a group have and do not fill: where the largest layer stores more elements of

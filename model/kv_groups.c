@@ -130,7 +130,7 @@ enum status kv_groups_assign(const struct model_spec *spec, const struct batch_l
 {
     const int64_t most = most_elements(spec);
     int32_t dealt[KV_MAX_GROUPS] = {0}; /* layers, at a kind's first group */
-    *out = (struct kv_groups){.count = limits->num_groups};
+    *out = (struct kv_groups){.count = limits->num_groups, .num_sides = 1};
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_cache cache = layer_cache_of(&spec->layers[i]);
         const int32_t shares = spec->layers[i].attention.shares_kv;
@@ -150,6 +150,7 @@ enum status kv_groups_assign(const struct model_spec *spec, const struct batch_l
         out->index[i] = (int16_t)index;
         out->num_layers[group]++;
         if (out->num_tensors <= index) out->num_tensors = index + 1;
+        if (cache.v_elements > 0) out->num_sides = 2;
     }
     return STATUS_OK;
 }

@@ -18,6 +18,7 @@
 struct kv_groups {
     int32_t count;
     int32_t num_tensors;               /* of K, and as many of V: the layers of the largest group */
+    int32_t num_sides;                 /* 2: K and V; 1: no layer caches a V */
     int32_t num_layers[KV_MAX_GROUPS]; /* [count] */
     /* [spec->num_layers] The group of each layer, and the tensor that serves it there. Of layers in one group, the
      * later one has the higher index. A layer that shares K and V has the place of the one that keeps them. */

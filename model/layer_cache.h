@@ -6,9 +6,10 @@
 
 #include "model/model_spec.h"
 
-/* FULL: K and V of every token, all of which are read. WINDOW: only those of the last `window` tokens are read.
- * CHUNKED: only those of the chunk of `window` tokens that the query is in. SHARED: none; what another layer keeps is
- * read. NONE: none; what the layer keeps is no K and V (state_cache.h), or nothing. */
+/* FULL: K and V of every token, all of which are read; of latent attention one vector in the place of K, and no V.
+ * WINDOW: only those of the last `window` tokens are read. CHUNKED: only those of the chunk of `window` tokens that the
+ * query is in. SHARED: none; what another layer keeps is read. NONE: none; what the layer keeps is no K and V
+ * (state_cache.h), or nothing. */
 enum cache_kind { CACHE_FULL, CACHE_WINDOW, CACHE_CHUNKED, CACHE_SHARED, CACHE_NONE };
 
 struct layer_cache {
@@ -22,6 +23,8 @@ static inline struct layer_cache layer_cache_of(const struct layer_spec *l)
     const struct attention_spec *a = &l->attention;
     struct layer_cache cache = {
         .kind = CACHE_FULL, .k_elements = attention_k_size(a), .v_elements = attention_v_size(a)};
+    if (l->mixer == MIXER_LATENT)
+        return (struct layer_cache){.kind = CACHE_FULL, .k_elements = latent_vector_size(&l->latent)};
     if (l->mixer != MIXER_ATTENTION) return (struct layer_cache){.kind = CACHE_NONE};
     if (a->shares_kv) return (struct layer_cache){.kind = CACHE_SHARED};
     if (a->window > 0) cache.kind = CACHE_WINDOW, cache.window = a->window;

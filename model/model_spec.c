@@ -27,6 +27,8 @@ int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size
         return recurrent_v_size(&layer->recurrent);
     case MIXER_CONV:
         return hidden_size;
+    case MIXER_LATENT:
+        return latent_out_size(&layer->latent);
     default:
         return 0;
     }
@@ -41,6 +43,8 @@ int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
         return recurrent_in_size(&layer->recurrent);
     case MIXER_CONV:
         return 3 * (int64_t)hidden_size;
+    case MIXER_LATENT:
+        return latent_first_size(&layer->latent) + latent_vector_size(&layer->latent);
     default:
         return 0;
     }
@@ -49,6 +53,15 @@ int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
 static void take_larger(int32_t *largest, int32_t size)
 {
     if (size > *largest) *largest = size;
+}
+
+/* Attention is that of one KV head, whose size is that of what is cached. */
+static void take_latent(struct layer_sizes *largest, const struct latent_spec *l)
+{
+    if (l->num_heads == 0) return;
+    take_larger(&largest->num_heads, l->num_heads);
+    take_larger(&largest->num_kv_heads, 1);
+    take_larger(&largest->head_size, latent_vector_size(l));
 }
 
 struct layer_sizes model_spec_largest(const struct model_spec *spec)
@@ -60,6 +73,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_kv_heads, l->attention.num_kv_heads);
         take_larger(&largest.head_size, l->attention.head_size);
         take_larger(&largest.head_size, attention_v_head_size(&l->attention));
+        take_latent(&largest, &l->latent);
         take_larger(&largest.intermediate_size, l->mlp.intermediate_size);
         take_larger(&largest.num_experts, l->experts.router.num_experts);
         take_larger(&largest.top_k, l->experts.router.top_k);

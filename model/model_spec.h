@@ -129,6 +129,12 @@ enum tensor_role {
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
+    TENSOR_LATENT_Q, /* q_a_proj, or q_proj */
+    TENSOR_LATENT_KV,
+    TENSOR_LATENT_Q_NORM,
+    TENSOR_LATENT_Q_B,
+    TENSOR_LATENT_NORM,
+    TENSOR_LATENT_KV_B,
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
@@ -240,7 +246,7 @@ static inline int64_t attention_qkv_size(const struct attention_spec *a)
 }
 
 /* How a layer mixes the tokens of a sequence. NONE: it is an MLP, or a mixture of experts, alone. */
-enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_NONE };
+enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_LATENT, MIXER_NONE };
 
 /* How the files of a family lay out the matrices that read a recurrent layer's input.
  * APART: four, of [q, k, v], of the gate, of b and of a (Qwen 3.5).
@@ -272,6 +278,47 @@ struct conv_spec {
     int32_t width;
     bool bias; /* of the projections and of the convolution */
 };
+
+/* A layer with latent attention (kernels/latent.h). The layer's input is projected to the q of all heads, or to what a
+ * second matrix makes q of, and to the latent and the rotated key. A head of q has `nope` elements, and then `rope`
+ * that are rotated. */
+struct latent_spec {
+    int32_t num_heads;
+    int32_t q_rank;     /* elements between the two matrices of q, which are normed; 0: q has one matrix */
+    int32_t rank, rope; /* of the latent, which is normed, and of the rotated key: multiples of 16 */
+    int32_t nope, v_head_size;
+    bool bias;       /* of the two matrices that read the layer's input, and of o; only with q_rank */
+    double norm_eps; /* of both norms */
+    float scale;     /* scores are scale * q.k */
+    struct query_scaling query_scaling; /* not with longrope */
+};
+
+/* Elements of a head of q, of the q of a token, and of the vector that is cached of a token. */
+static inline int32_t latent_head_size(const struct latent_spec *l)
+{
+    return l->nope + l->rope;
+}
+
+static inline int64_t latent_q_size(const struct latent_spec *l)
+{
+    return (int64_t)l->num_heads * latent_head_size(l);
+}
+
+static inline int32_t latent_vector_size(const struct latent_spec *l)
+{
+    return l->rank + l->rope;
+}
+
+/* Elements of what the layer computes of its input first: those of q, or of what q is made of. */
+static inline int64_t latent_first_size(const struct latent_spec *l)
+{
+    return l->q_rank > 0 ? l->q_rank : latent_q_size(l);
+}
+
+static inline int64_t latent_out_size(const struct latent_spec *l)
+{
+    return (int64_t)l->num_heads * l->v_head_size;
+}
 
 static inline int64_t recurrent_v_size(const struct recurrent_spec *r)
 {
@@ -332,10 +379,11 @@ struct experts_spec {
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
     enum norm_placement norm_placement;
-    enum mixer_kind mixer;           /* which of the next three counts. Norms of attention are the mixer's */
+    enum mixer_kind mixer;           /* which of the next four counts. Norms of attention are the mixer's */
     struct attention_spec attention; /* of another mixer: all 0 */
     struct recurrent_spec recurrent;
     struct conv_spec conv;
+    struct latent_spec latent;
     /* intermediate_size 0: the layer has experts only or, without these, a mixer only */
     struct mlp_spec mlp;
     struct experts_spec experts;
@@ -387,6 +435,9 @@ struct head_spec {
  *
  * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d, A_log,
  * dt_bias, D, `recurrent_norm` and `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
+ *
+ * In the module `attention` are, of latent attention, q_a_proj, q_a_layernorm and q_b_proj, or q_proj;
+ * kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj and `o`.
  *
  * A name that begins with a dot follows that of the first layer: ".shared_head.norm".
  *
@@ -494,6 +545,9 @@ const char *model_spec_other_parts(const struct model_spec *spec);
 /* As config.json calls them: "llama3", "gelu_pytorch_tanh". */
 extern const char *const rope_type_names[NUM_ROPE_TYPES];
 extern const char *const activation_names[NUM_ACTIVATIONS];
+
+/* The elements of a head that a rotation by this rope changes; 0: none. */
+int32_t layer_rotary_dim(const struct layer_spec *layer, int32_t rope);
 
 /* The columns of a rope's table: the rotary_dim of the layers that it rotates; 0 if there are none. */
 int32_t rope_rotary_dim(const struct model_spec *spec, int32_t rope);

@@ -16,12 +16,18 @@ static float pair_wavelength(double base, int pair, int dim)
     return (float)pow((double)(float)base, (double)exponent);
 }
 
+int32_t layer_rotary_dim(const struct layer_spec *layer, int32_t rope)
+{
+    if (layer->mixer == MIXER_LATENT) return rope == 0 ? layer->latent.rope : 0;
+    return layer->attention.rope == rope ? layer->attention.rotary_dim : 0;
+}
+
 int32_t rope_rotary_dim(const struct model_spec *spec, int32_t rope)
 {
     int32_t dim = 0;
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        const struct attention_spec *a = &spec->layers[i].attention;
-        if (a->rope == rope && a->rotary_dim > dim) dim = a->rotary_dim;
+        const int32_t of_layer = layer_rotary_dim(&spec->layers[i], rope);
+        if (of_layer > dim) dim = of_layer;
     }
     return dim;
 }

@@ -59,13 +59,15 @@ static void swap_piece(const struct swap_space *s, struct backend *b, const stru
     enum { AT_ONCE = 256 };
     const int64_t bytes = cache->tensor_block_bytes;
     const int32_t first = cache->num_blocks + 1 + piece * s->piece_blocks, stride = cache->num_tensors;
-    uint8_t *k = s->pieces[piece] + 2 * index * bytes;
-    void *const device[] = {cache->tensors[index], cache->tensors[cache->groups.num_tensors + index]};
+    const int32_t sides = cache->groups.num_sides;
+    uint8_t *k = s->pieces[piece] + sides * index * bytes;
+    void *const device[] = {cache->tensors[index],
+                            sides == 2 ? cache->tensors[cache->groups.num_tensors + index] : NULL};
     void *const host[] = {k, k + bytes};
     struct block_pair pairs[AT_ONCE];
     struct swap_blocks_args args = {.sources = d->out ? device : host,
                                     .destinations = d->out ? host : device,
-                                    .num_caches = 2,
+                                    .num_caches = sides,
                                     .block_bytes = bytes,
                                     .pairs = pairs};
     for (int32_t i = 0; i < d->count; i++) {

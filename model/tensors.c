@@ -344,6 +344,45 @@ static void add_conv(struct tensor_table *table, const struct model_spec *spec, 
     add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.conv_o).text, c->bias);
 }
 
+/* The gain of a norm inside latent attention. */
+static void add_latent_norm(struct tensor_table *table, const struct model_spec *spec, int32_t layer,
+                            enum tensor_role role, int64_t size, const char *name)
+{
+    const struct tensor gain = {.role = role, .layer = layer, .out_features = size};
+    add_gain(table, spec, &gain, in_attention(spec, name).text, false);
+}
+
+static void add_latent(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct latent_spec *l = &spec->layers[layer].latent;
+    const int64_t first = latent_first_size(l), vector = latent_vector_size(l), heads = l->num_heads;
+    struct tensor in = {.role = TENSOR_LATENT_Q,
+                        .layer = layer,
+                        .out_features = first,
+                        .in_features = spec->hidden_size,
+                        .merged = MERGED_QKV,
+                        .num_parts = 2,
+                        .merged_rows = first + vector};
+    add_matrix(table, spec, &in, in_attention(spec, l->q_rank > 0 ? "q_a_proj" : "q_proj").text, l->bias);
+    in.role = TENSOR_LATENT_KV, in.part = 1, in.out_features = vector, in.first_row = first;
+    add_matrix(table, spec, &in, in_attention(spec, "kv_a_proj_with_mqa").text, l->bias);
+    const struct tensor q_b = {
+        .role = TENSOR_LATENT_Q_B, .layer = layer, .out_features = latent_q_size(l), .in_features = l->q_rank};
+    if (l->q_rank > 0) {
+        add_latent_norm(table, spec, layer, TENSOR_LATENT_Q_NORM, l->q_rank, "q_a_layernorm");
+        add_matrix(table, spec, &q_b, in_attention(spec, "q_b_proj").text, false);
+    }
+    add_latent_norm(table, spec, layer, TENSOR_LATENT_NORM, l->rank, "kv_a_layernorm");
+    const struct tensor kv_b = {.role = TENSOR_LATENT_KV_B,
+                                .layer = layer,
+                                .out_features = heads * (l->nope + l->v_head_size),
+                                .in_features = l->rank};
+    add_matrix(table, spec, &kv_b, in_attention(spec, "kv_b_proj").text, false);
+    const struct tensor o = {
+        .role = TENSOR_O, .layer = layer, .out_features = spec->hidden_size, .in_features = latent_out_size(l)};
+    add_matrix(table, spec, &o, in_attention(spec, spec->names.o).text, l->bias);
+}
+
 static void add_attention(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct attention_spec *a = &spec->layers[layer].attention;
@@ -520,6 +559,7 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     if (l->mixer == MIXER_ATTENTION) add_attention(table, spec, layer);
     if (l->mixer == MIXER_RECURRENT) add_recurrent(table, spec, layer);
     if (l->mixer == MIXER_CONV) add_conv(table, spec, layer);
+    if (l->mixer == MIXER_LATENT) add_latent(table, spec, layer);
     if (after && mixes) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
     if (before && has_mlp && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
     if (spec->layers[layer].experts.router.num_experts > 0) add_experts(table, spec, layer);

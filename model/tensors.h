@@ -78,11 +78,11 @@ static inline bool tensor_is_weight(const struct tensor *t)
 }
 
 /* Whether it is a matrix that can be quantized. What chooses experts never is: it is small, and decides much. Nor are
- * learned positions, of which rows are read. */
+ * learned positions, of which rows are read, and what heads_linear reads (kernels/latent.h). */
 static inline bool tensor_may_be_quantized(const struct tensor *t)
 {
     return t->kind == TENSOR_MATRIX && t->role != TENSOR_ROUTER && t->role != TENSOR_SHARED_GATE &&
-           t->role != TENSOR_POSITION_EMBEDDING;
+           t->role != TENSOR_POSITION_EMBEDDING && t->role != TENSOR_LATENT_KV_B;
 }
 
 int64_t tensor_elements(const struct tensor *t);

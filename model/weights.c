@@ -30,6 +30,12 @@ static enum status allocate_layers(const struct model_spec *spec, struct model_w
     return STATUS_OK;
 }
 
+static double norm_eps_of(const struct model_spec *spec, const struct tensor *t)
+{
+    const bool latent = t->role == TENSOR_LATENT_Q_NORM || t->role == TENSOR_LATENT_NORM;
+    return latent ? spec->layers[t->layer].latent.norm_eps : spec->norm_eps;
+}
+
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *w, struct error *err)
 {
     *w = (struct model_weights){0};
@@ -47,7 +53,7 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
         const struct tensor *t = &w->table.tensors[i];
         const struct weights_place place = model_weights_place(w, t);
         if (place.projection) place.projection->num_parts = t->num_parts;
-        if (place.norm) *place.norm = (struct norm_params){.type = spec->norm_type, .eps = (float)spec->norm_eps};
+        if (place.norm) *place.norm = (struct norm_params){.type = spec->norm_type, .eps = (float)norm_eps_of(spec, t)};
     }
     return STATUS_OK;
 }
@@ -88,6 +94,12 @@ static const struct {
     [TENSOR_DT_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.dt_bias)},
     [TENSOR_SKIP] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.skip)},
     [TENSOR_MIX_NORM] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.norm)},
+    [TENSOR_LATENT_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_LATENT_KV] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_LATENT_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, latent.q_norm)},
+    [TENSOR_LATENT_Q_B] = {PLACE_PROJECTION, offsetof(struct layer_weights, latent.q_b)},
+    [TENSOR_LATENT_NORM] = {PLACE_NORM, offsetof(struct layer_weights, latent.norm)},
+    [TENSOR_LATENT_KV_B] = {PLACE_MATRIX, offsetof(struct layer_weights, latent.kv_b)},
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},

@@ -48,13 +48,22 @@ struct recurrent_weights {
     struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
 };
 
+/* Of latent attention. */
+struct latent_weights {
+    struct norm_params q_norm, norm; /* [q_rank] and [rank] */
+    struct projection q_b;           /* [latent_q_size, q_rank]; not there without q_rank */
+    struct weight kv_b;              /* [num_heads * (nope + v_head_size), rank], floats: of a head W_UK, then W_UV */
+};
+
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
     /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer
-     * [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size, hidden_size] */
+     * [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size, hidden_size]; of
+     * latent attention [latent_first_size + latent_vector_size, hidden_size] */
     struct projection qkv;
     struct recurrent_weights recurrent;
+    struct latent_weights latent;
     struct norm_params v_norm;         /* [attention_v_head_size] */
     struct norm_params q_norm, k_norm; /* [head_size], or [num_heads * head_size] and [num_kv_heads * head_size] */
     struct weight_vector sinks;        /* [num_heads] */

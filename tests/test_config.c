@@ -141,7 +141,7 @@ static void test_architecture(void **state)
     refuse(*state, SIZES, "", STATUS_INVALID, "model_type is missing");
     refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED,
            "model_type is \"zebra\"; quire runs afmoe, apertus, arcee, ");
-    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and vaultgemma");
+    refuse(*state, SIZES, "\"model_type\":\"zebra\"", STATUS_UNSUPPORTED, " and youtu");
     refuse(*state, SIZES, "\"model_type\":7", STATUS_INVALID, "model_type must be a string");
     refuse(*state, LLAMA, "\"architectures\":[\"LlamaModel\"]", STATUS_UNSUPPORTED,
            "names \"LlamaModel\"; quire runs the causal language models of afmoe, apertus, arcee, ");
@@ -174,14 +174,15 @@ static void test_unsupported(void **state)
 {
     static const char *const cases[][2] = {
         {"aria_text", "its mixture of experts"},
-        {"deepseek_v3", "latent attention (MLA) and its mixture of experts"},
+        {"longcat_flash", "its latent attention (MLA) and its mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
-        {"minicpm3", "latent attention (MLA)"},
+        {"deepseek_v32", "sparse attention, to tokens that an indexer chooses"},
         {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
         {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
         {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and its mixture of experts"},
-        {"glm5_next", "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), latent attention (MLA) "
-                      "and its mixture of experts"},
+        {"glm5_next",
+         "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), its latent attention (MLA) "
+         "and its mixture of experts"},
         {"aria", "vision and its mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
@@ -718,14 +719,83 @@ static void test_granite4(void **state)
     assert_true(c.spec.layers[1].attention.scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
     assert_true(c.spec.embedding_multiplier == 12 && c.spec.logits_multiplier == 0.125);
     assert_true(c.spec.layers[0].attention.qkv_bias && c.spec.layers[0].attention.o_bias);
-    refuse(*state, GRANITE4, "", STATUS_UNSUPPORTED, "layer_types is missing: all layers are recurrent");
+    refuse(*state, GRANITE4, "\"mamba_n_heads\":4,\"mamba_d_state\":16", STATUS_UNSUPPORTED, "no layer has attention");
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\"]", STATUS_INVALID, "layer_types must be an array of num_");
-    refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"mamba\"]", STATUS_UNSUPPORTED,
-           "layer_types[1] is \"mamba\"; quire computes layers of attention only");
+    refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"conv\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"conv\"; quire computes \"linear_attention\" and \"full_attention\"");
     c = accept(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention);
     assert_int_equal(c.spec.layers[1].experts.router.num_experts, 8);
     assert_int_equal(c.spec.layers[1].experts.intermediate_size, 96);
     assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 1024);
+}
+
+#define MAMBA2 "\"mamba_n_heads\":4,\"mamba_n_groups\":2,\"mamba_d_state\":32"
+
+static void test_mamba2(void **state)
+{
+    const char *types = "\"layer_types\":[\"mamba\",\"attention\"]," MAMBA2;
+    char keys[256];
+    struct model_config c = accept(*state, GRANITE4, types);
+    const struct recurrent_spec *net = &c.spec.layers[0].recurrent;
+    assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].mixer == MIXER_ATTENTION);
+    assert_true(net->kind == RECURRENCE_SSD && net->num_k_heads == 2 && net->num_v_heads == 4);
+    assert_true(net->k_head_size == 32 && net->v_head_size == 32 && net->conv_width == 4 && net->conv_bias);
+    assert_true(net->norm_group_size == 128 && net->norm_size == 128 && net->gate_first && !net->in_bias);
+    assert_true(net->beta_min == 0 && isinf(net->beta_max));
+    snprintf(keys, sizeof keys, "%s,\"time_step_limit\":[0.25,Infinity]", types);
+    c = accept(*state, GRANITE4, keys);
+    assert_true(net->beta_min == 0.25f && isinf(net->beta_max));
+    snprintf(keys, sizeof keys, "%s,\"time_step_limit\":[0.25,2],\"mamba_proj_bias\":true", types);
+    c = accept(*state, GRANITE4, keys);
+    assert_true(net->beta_max == 2 && net->in_bias && net->o_bias);
+    snprintf(keys, sizeof keys, "%s,\"time_step_limit\":[1]", types);
+    refuse(*state, GRANITE4, keys, STATUS_INVALID, "time_step_limit must be an array of two numbers");
+    snprintf(keys, sizeof keys, "%s,\"mamba_d_head\":16", types);
+    refuse(*state, GRANITE4, keys, STATUS_INVALID, "heads of 16 elements are not mamba_expand * hidden_size (128)");
+    c = accept(*state, "\"model_type\":\"bamba\"," SIZES,
+               "\"num_key_value_heads\":2,\"attn_layer_indices\":[1]," MAMBA2);
+    assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].attention.rotary_dim == 8);
+    refuse(*state, "\"model_type\":\"bamba\"," SIZES, "\"num_key_value_heads\":2," MAMBA2, STATUS_UNSUPPORTED,
+           "no layer has attention");
+}
+
+#define NEMOTRON_H                                                                                                     \
+    "\"model_type\":\"nemotron_h\"," SIZES                                                                             \
+    ",\"num_key_value_heads\":2,\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"n_groups\":2"
+
+static void test_nemotron_h(void **state)
+{
+    struct model_config c = accept(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"M*\"");
+    assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].mixer == MIXER_ATTENTION);
+    assert_true(c.spec.layers[0].recurrent.norm_group_size == 64 && c.spec.layers[0].recurrent.norm_size == 128);
+    assert_true(!layer_has_mlp(&c.spec.layers[0]) && !layer_has_mlp(&c.spec.layers[1]));
+    assert_int_equal(c.spec.layers[1].attention.rotary_dim, 0);
+    c = accept(*state, NEMOTRON_H, "\"layers_block_type\":[\"full_attention\",\"mlp\"]");
+    assert_true(c.spec.layers[1].mixer == MIXER_NONE && c.spec.layers[1].mlp.activation == ACTIVATION_RELU2);
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"M*-\"", STATUS_INVALID,
+           "hybrid_override_pattern has 3 letters, but num_hidden_layers is 2");
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*x\"", STATUS_UNSUPPORTED,
+           "hybrid_override_pattern[1] is x; quire computes");
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\"", STATUS_UNSUPPORTED,
+           "layer 1 is a mixture of experts without gates");
+}
+
+#define LFM2 "\"model_type\":\"lfm2\"," SIZES ",\"num_key_value_heads\":2"
+
+static void test_lfm2(void **state)
+{
+    const char *types = "\"layer_types\":[\"conv\",\"full_attention\"]";
+    struct model_config c = accept(*state, LFM2, "\"full_attn_idxs\":[1],\"conv_L_cache\":4,\"conv_bias\":true");
+    assert_true(c.spec.layers[0].mixer == MIXER_CONV && c.spec.layers[1].mixer == MIXER_ATTENTION);
+    assert_true(c.spec.layers[0].conv.width == 4 && c.spec.layers[0].conv.bias && c.spec.tie_word_embeddings);
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 256); /* 2 / 3 of 96, in multiples of 256 */
+    c = accept(*state, LFM2, "\"layer_types\":[\"conv\",\"full_attention\"],\"block_auto_adjust_ff_dim\":false");
+    assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 96);
+    refuse(*state, LFM2, "\"layer_types\":[\"conv\",\"mamba\"]", STATUS_UNSUPPORTED, "layer_types[1] is \"mamba\"");
+    c = accept(*state, "\"model_type\":\"lfm2_moe\"," SIZES ",\"num_key_value_heads\":2,\"num_dense_layers\":1", types);
+    assert_int_equal(c.spec.layers[0].experts.router.num_experts, 0);
+    assert_true(c.spec.layers[1].experts.router.num_experts == 32 && c.spec.layers[1].experts.choice_bias);
+    assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 0);
 }
 
 /* --- Mixtures of experts --- */
@@ -891,6 +961,98 @@ static void test_deepseek_routers(void **state)
     assert_true(c.spec.ropes[0].theta == 1e6 && c.spec.layers[0].attention.head_size == 128);
 }
 
+#define DEEPSEEK_V2 "\"model_type\":\"deepseek_v2\"," SIZES ",\"num_experts_per_tok\":6"
+#define DEEPSEEK_V3 "\"model_type\":\"deepseek_v3\"," SIZES
+#define YARN_SCALING "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"original_max_position_embeddings\":64"
+
+static struct model_config accept_mtp(const struct temp_folder *folder, const char *base, const char *extra)
+{
+    struct model_config config;
+    struct error err = {""};
+    accept(folder, base, extra);
+    const enum status status = model_config_load_mtp(folder->path, NULL, &config, &err);
+    if (status != STATUS_OK) print_error("%s\n", err.text);
+    assert_int_equal(status, STATUS_OK);
+    assert_true(config.spec.head.kind == HEAD_MTP && config.spec.num_layers == 1 && config.spec.num_next_layers == 0);
+    return config;
+}
+
+static bool is_latent(const struct layer_spec *l, int32_t q_rank, int32_t rank, int32_t nope, int32_t rope,
+                      int32_t v_head_size)
+{
+    const struct latent_spec *a = &l->latent;
+    return l->mixer == MIXER_LATENT && a->num_heads == 4 && a->q_rank == q_rank && a->rank == rank && a->nope == nope &&
+           a->rope == rope && a->v_head_size == v_head_size && a->norm_eps == 1e-6 && l->attention.num_heads == 0;
+}
+
+static void test_deepseek_v2(void **state)
+{
+    struct model_config c = accept(*state, DEEPSEEK_V2, "\"q_lora_rank\":null,\"first_k_dense_replace\":1");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(is_latent(&l[0], 0, 512, 128, 64, 128) && c.spec.rope_interleaved && !l[0].latent.bias);
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 6, 1407) && l[1].mlp.intermediate_size == 2 * 1407);
+    assert_true(l[1].experts.router.kind == ROUTER_SOFTMAX && !l[1].experts.router.normalize);
+    assert_true(l[1].experts.router.num_groups == 0 && !l[1].experts.choice_bias && rope_rotary_dim(&c.spec, 0) == 64);
+    assert_float_equal(l[0].latent.scale, 1 / sqrt(192), 1e-8);
+    c = accept(*state, DEEPSEEK_V2,
+               "\"topk_method\":\"group_limited_greedy\",\"n_group\":8,\"topk_group\":3,\"routed_scaling_factor\":16,"
+               "\"qk_nope_head_dim\":32," YARN_SCALING ",\"mscale\":0.707,\"mscale_all_dim\":0.707}");
+    assert_true(is_latent(&l[0], 1536, 512, 32, 64, 128) && l[0].experts.router.scaling == 16);
+    assert_true(l[0].experts.router.num_groups == 8 && l[0].experts.router.top_groups == 3);
+    assert_false(l[0].experts.router.group_sums);
+    const double mscale = 0.1 * 0.707 * log(40) + 1;
+    assert_float_equal(l[0].latent.scale, mscale * mscale / sqrt(96), 1e-6);
+    refuse(*state, DEEPSEEK_V2, "\"topk_method\":\"noaux_tc\"", STATUS_UNSUPPORTED, "topk_method is \"noaux_tc\"");
+    refuse(*state, DEEPSEEK_V2, "\"norm_topk_prob\":true", STATUS_UNSUPPORTED, "normalized weights of experts");
+    refuse(*state, DEEPSEEK_V2, "\"moe_layer_freq\":2", STATUS_UNSUPPORTED, "moe_layer_freq is not 1");
+    refuse(*state, DEEPSEEK_V2, "\"kv_lora_rank\":40", STATUS_UNSUPPORTED, "kv_lora_rank is 40; quire computes");
+    refuse(*state, DEEPSEEK_V2, "\"q_lora_rank\":null,\"attention_bias\":true", STATUS_UNSUPPORTED,
+           "biases of latent attention only with q_lora_rank");
+}
+
+static void test_deepseek_v3(void **state)
+{
+    struct model_config c = accept(*state, DEEPSEEK_V3, "\"first_k_dense_replace\":1");
+    const struct layer_spec *l = c.spec.layers;
+    const struct router_params *router = &l[1].experts.router;
+    assert_true(is_latent(&l[1], 1536, 512, 128, 64, 128) && c.spec.rope_interleaved);
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 256, 8, 2048) && l[1].mlp.intermediate_size == 2048);
+    assert_true(router->kind == ROUTER_SIGMOID && router->group_sums && router->normalize && router->scaling == 2.5f);
+    assert_true(router->num_groups == 8 && router->top_groups == 4 && l[1].experts.choice_bias);
+    c = accept(*state, "\"model_type\":\"kimi_k2\"," SIZES,
+               "\"architectures\":[\"DeepseekV3ForCausalLM\"],\"n_group\":1,\"topk_group\":1,\"attention_bias\":true,"
+               "\"rope_interleave\":false,\"first_k_dense_replace\":0");
+    assert_true(l[0].latent.bias && !c.spec.rope_interleaved && l[0].experts.router.num_groups == 1);
+    refuse(*state, DEEPSEEK_V3, "\"scoring_func\":\"softmax\"", STATUS_UNSUPPORTED, "scoring_func is \"softmax\"");
+    c = accept_mtp(*state, DEEPSEEK_V3, "\"first_k_dense_replace\":1,\"num_nextn_predict_layers\":1");
+    assert_true(c.spec.head.kind == HEAD_MTP && is_latent(&l[0], 1536, 512, 128, 64, 128) && c.spec.num_layers == 1);
+}
+
+static void test_latent_families(void **state)
+{
+    struct model_config c = accept(*state, "\"model_type\":\"glm4_moe_lite\"," SIZES, "\"num_nextn_predict_layers\":1");
+    const struct layer_spec *l = c.spec.layers;
+    assert_true(is_latent(&l[0], 768, 512, 192, 64, 256) && c.spec.rope_interleaved && c.spec.norm_eps == 1e-5);
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 4, 1536) && l[1].experts.router.scaling == 1.8f);
+    assert_string_equal(c.spec.names.shared, "mlp.shared_experts");
+    c = accept(*state, "\"model_type\":\"minicpm3\"," SIZES, "\"scale_emb\":3,\"dim_model_base\":32");
+    assert_true(is_latent(&l[0], 768, 256, 64, 32, 16) && !c.spec.rope_interleaved && c.spec.tie_word_embeddings);
+    assert_true(c.spec.embedding_multiplier == 3 && c.spec.logits_multiplier == 0.5);
+    assert_float_equal(l[1].residual_multiplier, 1.4 / sqrt(2), 1e-6);
+    c = accept(*state, "\"model_type\":\"minicpm3\"," SIZES, "\"scale_depth\":null,\"dim_model_base\":null");
+    assert_true(c.spec.logits_multiplier == 1 && l[1].residual_multiplier == 1);
+    c = accept(*state, "\"model_type\":\"youtu\"," SIZES, "\"q_lora_rank\":96");
+    assert_true(is_latent(&l[0], 96, 512, 128, 64, 128) && l[0].experts.router.num_experts == 0);
+    c = accept(*state, "\"model_type\":\"mistral4\"," SIZES, "\"n_shared_experts\":2");
+    assert_true(is_latent(&l[0], 1024, 256, 64, 64, 128) && l[0].latent.query_scaling.length == 8192);
+    assert_true(routes(&c, 0, 128, 4, 2048) && l[0].experts.router.kind == ROUTER_SOFTMAX);
+    assert_true(l[0].experts.router.normalize && !l[0].experts.choice_bias && l[0].mlp.intermediate_size == 4096);
+    refuse(*state, "\"model_type\":\"mistral4\"," SIZES,
+           "\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":8,\"llama_4_scaling_beta\":0.1,"
+           "\"partial_rotary_factor\":0.25}",
+           STATUS_INVALID, "but qk_rope_head_dim is 64 of the 128 elements of a head");
+}
+
 static void test_exaone_moe(void **state)
 {
     struct model_config c = accept(*state, EXAONE_MOE, "\"sliding_window\":9,\"sliding_window_pattern\":2");
@@ -1002,17 +1164,6 @@ static void test_laguna(void **state)
 }
 
 /* {base, extra} as the head of the file's next layers. */
-static struct model_config accept_mtp(const struct temp_folder *folder, const char *base, const char *extra)
-{
-    struct model_config config;
-    struct error err = {""};
-    accept(folder, base, extra);
-    const enum status status = model_config_load_mtp(folder->path, NULL, &config, &err);
-    if (status != STATUS_OK) print_error("%s\n", err.text);
-    assert_int_equal(status, STATUS_OK);
-    assert_true(config.spec.head.kind == HEAD_MTP && config.spec.num_layers == 1 && config.spec.num_next_layers == 0);
-    return config;
-}
 
 /* Qwen2, and layers that predict further tokens, of which the first is the head. */
 static void test_mimo(void **state)
@@ -2014,12 +2165,18 @@ int main(void)
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
         TEST(test_granite4),
+        TEST(test_mamba2),
+        TEST(test_nemotron_h),
+        TEST(test_lfm2),
         TEST(test_gpt_oss),
         TEST(test_afmoe),
         TEST(test_layer_rope_theta),
         TEST(test_qwen_experts),
         TEST(test_experts),
         TEST(test_deepseek_routers),
+        TEST(test_deepseek_v2),
+        TEST(test_deepseek_v3),
+        TEST(test_latent_families),
         TEST(test_exaone_moe),
         TEST(test_dbrx),
         TEST(test_granitemoe_swa),

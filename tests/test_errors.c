@@ -174,8 +174,8 @@ static const struct row rows[] = {
     {CHECK, FAILED, "config.json: ", CONFIG, "{\"model_type\": "},
     {CHECK, FAILED, "config.json: ", CONFIG, "[]"},
     {CHECK, FAILED, "config.json: ", CONFIG, "{}"},
-    {CHECK, FAILED, "model_type is \"deepseek_v3\"; what quire lacks for it: latent attention (MLA)", CONFIG,
-     "{\"model_type\": \"deepseek_v3\"}"},
+    {CHECK, FAILED, "model_type is \"deepseek_v32\"; what quire lacks for it: sparse attention", CONFIG,
+     "{\"model_type\": \"deepseek_v32\"}"},
     {CHECK, FAILED, "model_type is \"nosuch\"", CONFIG, "{\"model_type\": \"nosuch\"}"},
     {CHECK, FAILED, "architectures names \"LlamaForCausalLMEagle3\", a head that drafts for another model", CONFIG,
      "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"hidden_size\": 64,"

@@ -16,6 +16,7 @@
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "model/model_state.h"
+#include "model/state_cache.h"
 #include "model/quantization.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
@@ -265,6 +266,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
+    if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
     must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
     must(model_allocate_cache(f->model, variant->grouped ? grouped_pool_size(&options.limits, variant->chunk) : 20,
                               &err),
@@ -446,6 +448,12 @@ static void add_sample(struct batch *b, int32_t token, int32_t draft)
     b->sampled_drafts[b->num_samples++] = draft;
 }
 
+/* Where the state after so many tokens is kept: the next step finds it, though each entry of a run writes its own. */
+static int32_t state_slot(int32_t num_tokens)
+{
+    return num_tokens == 0 ? STATE_SLOT_NONE : 1 + num_tokens % (1 + MAX_DRAFTS);
+}
+
 /* Turns a sequence's query into a run that is sampled from. */
 static void make_run(struct batch *b)
 {
@@ -456,6 +464,8 @@ static void make_run(struct batch *b)
         b->query_start[i + 1] = i + 1;
         b->seq_lens[i] = b->max_seq_len - b->num_tokens + 1 + i;
         b->state_indices[i] = 3;
+        if (i > 0) b->state_sources[i] = STATE_CONTINUES;
+        b->state_slots[i] = state_slot(b->seq_lens[i]);
         add_sample(b, i, i > 0 ? b->token_ids[i] : -1);
     }
 }
@@ -473,6 +483,8 @@ static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t f
     b->query_start[1] = end - first;
     b->seq_lens[0] = b->max_seq_len = end;
     b->state_indices[0] = 3;
+    b->state_sources[0] = state_slot(first);
+    b->state_slots[0] = state_slot(end);
     for (int32_t t = first; t < end; t++) {
         b->token_ids[t - first] = c->prompt[t];
         b->positions[t - first] = row + t;

@@ -215,7 +215,7 @@ static void attend_partition(const struct cpu_state *s, const void *context, int
     for (int32_t r = 0; r < tile.rows; r++) {
         const int64_t head = seq * args->num_heads + head_of(&tile, r);
         float *partial = e->partials + (head * e->num_partitions + partition) * partial_floats(args);
-        partial[0] = tile.sum[r] == 0 ? -FLT_MAX : tile.max[r];
+        partial[0] = tile.max[r];
         partial[1] = tile.sum[r];
         memcpy(partial + 2, tile_result(&tile, r), sizeof(float) * (size_t)args->rank);
     }
@@ -328,6 +328,17 @@ static void multiply_head(const struct cpu_kernels *kernels, const struct heads_
                                         .in_features = args->in_features});
 }
 
+/* What is copied beside the output features of a head, for some tokens. */
+static void copy_rest(const struct heads_linear_args *args, int64_t token, int64_t num_tokens, int64_t head)
+{
+    const size_t bytes = (size_t)args->num_copied * (size_t)dtype_size(args->dtype);
+    for (int64_t t = token; t < token + num_tokens; t++) {
+        const int64_t from = t * args->x_stride + head * args->x_head_stride + args->in_features;
+        const int64_t to = t * args->out_stride + head * args->out_head_stride + args->out_features;
+        memcpy(cpu_element_out(args->out, args->dtype, to), cpu_element(args->x, args->dtype, from), bytes);
+    }
+}
+
 static void multiply_piece(const struct cpu_state *s, const void *context, int64_t index, int thread)
 {
     (void)thread;
@@ -347,6 +358,7 @@ static void multiply_piece(const struct cpu_state *s, const void *context, int64
         const int64_t at = (token + t) * args->out_stride + head * args->out_head_stride + first;
         s->kernels->from_float(cpu_element_out(args->out, args->dtype, at), sums + t * FEATURES, args->dtype, count);
     }
+    if (piece == 0 && args->num_copied > 0) copy_rest(args, token, tokens, head);
 }
 
 void cpu_heads_linear(struct backend *b, const struct heads_linear_args *args)

@@ -36,18 +36,25 @@ struct experts_spec family_read_sigmoid_experts(struct json_reader *r, const str
     return e;
 }
 
+void family_read_expert_groups(struct json_reader *r, int32_t absent_groups, int32_t absent_top,
+                               struct experts_spec *experts)
+{
+    const int32_t n = experts->router.num_experts;
+    struct router_params *router = &experts->router;
+    router->num_groups = json_reader_int(r, "n_group", absent_groups, 1, n);
+    router->top_groups = json_reader_int(r, "topk_group", absent_top, 1, router->num_groups);
+    if (n % router->num_groups != 0)
+        json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,
+                         router->num_groups);
+}
+
 struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys, bool normalize)
 {
     struct experts_spec e = family_read_sigmoid_experts(r, keys);
-    const int32_t n = e.router.num_experts;
     e.router.group_sums = true;
-    e.router.num_groups = json_reader_int(r, "n_group", 1, 1, n);
-    e.router.top_groups = json_reader_int(r, "topk_group", 1, 1, e.router.num_groups);
+    family_read_expert_groups(r, 1, 1, &e);
     e.router.normalize = json_reader_bool(r, "norm_topk_prob", normalize);
     e.router.scaling = (float)json_reader_number(r, "routed_scaling_factor", 1, 1e-6, 1e6);
-    if (n % e.router.num_groups != 0)
-        json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,
-                         e.router.num_groups);
     return e;
 }
 

@@ -17,6 +17,8 @@ static const struct family *const families[] = {
     &family_cohere2_moe,
     &family_cwm,
     &family_dbrx,
+    &family_deepseek_v2,
+    &family_deepseek_v3,
     &family_dots1,
     &family_ernie4_5,
     &family_ernie4_5_moe,
@@ -32,6 +34,7 @@ static const struct family *const families[] = {
     &family_glm,
     &family_glm4,
     &family_glm4_moe,
+    &family_glm4_moe_lite,
     &family_glm4v,
     &family_glm4v_moe,
     &family_gpt2,
@@ -54,6 +57,7 @@ static const struct family *const families[] = {
     &family_internlm3,
     &family_iquestcoder,
     &family_jais2,
+    &family_kimi_k2,
     &family_laguna,
     &family_lfm2,
     &family_lfm2_moe,
@@ -63,10 +67,12 @@ static const struct family *const families[] = {
     &family_mellum,
     &family_mimo,
     &family_mimo_v2_flash,
+    &family_minicpm3,
     &family_minimax_m2,
     &family_ministral,
     &family_ministral3,
     &family_mistral,
+    &family_mistral4,
     &family_mixtral,
     &family_mpt,
     &family_nanochat,
@@ -99,6 +105,7 @@ static const struct family *const families[] = {
     &family_starcoder2,
     &family_step3p5,
     &family_vaultgemma,
+    &family_youtu,
 };
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
@@ -198,6 +205,14 @@ static void read_dtype(struct json_reader *r, enum dtype absent, struct model_sp
                          show_string(name).text);
 }
 
+static void check_attention(struct json_reader *r, const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].mixer == MIXER_ATTENTION || spec->layers[i].mixer == MIXER_LATENT) return;
+    json_reader_fail(r, STATUS_UNSUPPORTED,
+                     "no layer has attention; quire computes models with at least one such layer");
+}
+
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     *spec = (struct model_spec){
@@ -207,6 +222,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
         .num_ropes = 1,
     };
     family->read(r, spec);
+    check_attention(r, spec);
     family_read_rope(r, family, spec);
     read_dtype(r, family->dtype, spec);
     spec->num_next_layers = json_reader_int(r, "num_nextn_predict_layers", 0, 0, MODEL_MAX_LAYERS);

@@ -47,19 +47,21 @@ struct family {
 };
 
 extern const struct family family_afmoe, family_apertus, family_arcee, family_bamba, family_bloom, family_cohere,
-    family_cohere2, family_cohere2_moe, family_cwm, family_dbrx, family_dots1, family_ernie4_5, family_ernie4_5_moe,
-    family_exaone, family_exaone4, family_exaone_moe, family_falcon, family_flex_olmo, family_gemma, family_gemma2,
-    family_gemma3, family_gemma4, family_glm, family_glm4, family_glm4_moe, family_glm4v, family_glm4v_moe, family_gpt2,
-    family_gpt_bigcode, family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4,
-    family_granite4_vision, family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared,
-    family_helium, family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
-    family_iquestcoder, family_jais2, family_laguna, family_lfm2, family_lfm2_moe, family_llama, family_llama4,
-    family_llama_eagle3, family_mellum, family_mimo, family_mimo_v2_flash, family_minimax_m2, family_ministral,
-    family_ministral3, family_mistral, family_mixtral, family_mpt, family_nanochat, family_nemotron, family_nemotron_h,
-    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3,
-    family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5,
-    family_qwen3_5_moe, family_qwen3_moe, family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss,
-    family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma;
+    family_cohere2, family_cohere2_moe, family_cwm, family_dbrx, family_deepseek_v2, family_deepseek_v3, family_dots1,
+    family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_falcon,
+    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
+    family_glm4_moe, family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode,
+    family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision,
+    family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
+    family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_jais2, family_kimi_k2, family_laguna, family_lfm2, family_lfm2_moe, family_llama,
+    family_llama4, family_llama_eagle3, family_mellum, family_mimo, family_mimo_v2_flash, family_minicpm3,
+    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mistral4, family_mixtral, family_mpt,
+    family_nanochat, family_nemotron, family_nemotron_h, family_olmo, family_olmo2, family_olmo3, family_olmoe,
+    family_opt, family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl,
+    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5, family_qwen3_5_moe, family_qwen3_moe,
+    family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
+    family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma, family_youtu;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -143,6 +145,16 @@ struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct rec
 struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
 /* The names of Mamba 2 in a module. */
 void family_set_mamba_names(struct tensor_names *names, const char *module);
+/* What a family takes where keys of latent attention are absent. v_head_size 0: hidden_size / num_attention_heads. */
+struct latent_sizes {
+    int32_t q_rank, rank, rope, nope, v_head_size;
+};
+/* As family_read_llama, but the layer has latent attention. Yarn's part of its scale is not in it yet. */
+struct layer_spec family_read_latent(struct json_reader *r, const struct size_defaults *defaults,
+                                     const struct latent_sizes *absent, struct model_spec *spec);
+/* DeepSeek V3's and GLM's make_mtp: the layer behind the last one, with what makes its input. */
+void family_make_deepseek_mtp(struct json_reader *r, struct model_spec *spec);
+
 /* Makes a head (HEAD_MTP) of one layer, whose tensors are in the module `layers`.first_layer. */
 void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer);
 
@@ -197,6 +209,9 @@ struct experts_spec family_read_sigmoid_experts(struct json_reader *r, const str
  * those count whose two best experts have the largest sum. normalize: where the file does not say. */
 struct experts_spec family_read_deepseek_experts(struct json_reader *r, const struct experts_keys *keys,
                                                  bool normalize);
+/* n_group and topk_group, and what they are where they are absent. */
+void family_read_expert_groups(struct json_reader *r, int32_t absent_groups, int32_t absent_top,
+                               struct experts_spec *experts);
 /* Gives a layer experts in place of its MLP, and an MLP of that size beside them; 0: none. */
 void family_set_experts(struct model_spec *spec, int32_t layer, const struct experts_spec *experts,
                         int32_t shared_size);

@@ -25,16 +25,24 @@ static void read_glm4_moe(struct json_reader *r, struct model_spec *spec)
     for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.qk_norm = QK_NORM_HEAD;
 }
 
-/* The layer behind the last one, with what makes its input. */
-static void make_mtp(struct json_reader *r, struct model_spec *spec)
+/* GLM-4.7-Flash: with latent attention */
+static void read_glm4_moe_lite(struct json_reader *r, struct model_spec *spec)
 {
-    struct tensor_names *names = &spec->names;
-    (void)r;
-    family_set_mtp(spec, &spec->layers[spec->num_layers - 1], names->layers, spec->num_layers);
-    names->head_embedding_norm = ".enorm";
-    names->head_state_norm = ".hnorm";
-    names->head_projection = ".eh_proj";
-    names->final_norm = ".shared_head.norm";
+    static const struct latent_sizes latent = {.q_rank = 768, .rank = 512, .rope = 64, .nope = 192, .v_head_size = 256};
+    static const struct experts_keys keys = {.num_experts = {"n_routed_experts", "num_local_experts"},
+                                             .size = "moe_intermediate_size",
+                                             .absent_num_experts = 64,
+                                             .absent_top_k = 4,
+                                             .absent_size = 1536};
+    const struct size_defaults defaults = {.max_position = 202752, .norm_eps = 1e-5};
+    const struct layer_spec layer = family_read_latent(r, &defaults, &latent, spec);
+    struct experts_spec experts = family_read_deepseek_experts(r, &keys, true);
+    experts.router.scaling = (float)json_reader_number(r, "routed_scaling_factor", 1.8, 1e-6, 1e6);
+    spec->rope_interleaved = json_reader_bool(r, "rope_interleave", true);
+    spec->names.shared = "mlp.shared_experts";
+    family_set_layers(spec, &layer);
+    family_set_listed_experts(r, spec, &experts, json_reader_int(r, "first_k_dense_replace", 1, 0, INT32_MAX),
+                              json_reader_int(r, "n_shared_experts", 1, 0, 1 << 10) * experts.intermediate_size);
 }
 
 /* The text part of GLM-4.5V and GLM-4.6V */
@@ -85,9 +93,15 @@ const struct family family_glm4_moe = {
     .model_type = "glm4_moe",
     .architecture = "Glm4MoeForCausalLM",
     .read = read_glm4_moe,
-    .make_mtp = make_mtp,
+    .make_mtp = family_make_deepseek_mtp,
     .partial_rotary_factor = 0.5,
     .reads = "attention_bias partial_rotary_factor use_qk_norm n_routed_experts num_local_experts"};
+const struct family family_glm4_moe_lite = {.model_type = "glm4_moe_lite",
+                                            .architecture = "Glm4MoeLiteForCausalLM",
+                                            .read = read_glm4_moe_lite,
+                                            .make_mtp = family_make_deepseek_mtp,
+                                            .reads =
+                                                "attention_bias rope_interleave n_routed_experts num_local_experts"};
 const struct family family_glm4v_moe = {.model_type = "glm4v_moe_text",
                                         .architecture = "Glm4vMoeForConditionalGeneration",
                                         .read = read_glm4v_moe,

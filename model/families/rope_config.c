@@ -96,16 +96,17 @@ static void read_yarn(struct json_reader *r, const struct model_spec *spec, stru
                          rope->beta_fast, rope->beta_slow);
     rope->attention_factor = json_reader_number(r, "attention_factor", 0, 1e-6, 1e6);
     rope->mscale = json_reader_number(r, "mscale", 0, 0, 1e6);
-    rope->mscale_all_dim = json_reader_number(r, "mscale_all_dim", 0, 0, 1e6);
     rope->truncate = json_reader_bool(r, "truncate", true);
     warn_of_vllm(r);
 }
 
-/* How many elements of each head are rotated; 0: partial_rotary_factor is out of range. */
-static int32_t rotated_elements(const struct attention_spec *a, double partial_rotary_factor)
+/* How many elements of each head are rotated; 0: partial_rotary_factor is out of range. Of latent attention it is a
+ * size of its own. */
+static int32_t rotated_elements(const struct layer_spec *layer, double partial_rotary_factor)
 {
     const bool valid = partial_rotary_factor > 0 && partial_rotary_factor <= 1;
-    return valid ? (int32_t)(a->head_size * partial_rotary_factor) : 0;
+    if (layer->mixer == MIXER_LATENT) return layer->latent.rope;
+    return valid ? (int32_t)(layer->attention.head_size * partial_rotary_factor) : 0;
 }
 
 /* short_factor or long_factor: a number for each pair that is rotated. */
@@ -125,7 +126,7 @@ static void read_longrope(struct json_reader *r, const struct model_spec *spec, 
                           struct rope_config *rope)
 {
     const double stretch = (double)spec->max_position_embeddings / rope->original_max_position;
-    const int32_t num_pairs = rotated_elements(&spec->layers[0].attention, partial) / 2;
+    const int32_t num_pairs = rotated_elements(&spec->layers[0], partial) / 2;
     rope->factor = json_reader_number(r, "factor", stretch, 1e-6, 1e6);
     rope->attention_factor = json_reader_number(r, "attention_factor", 0, 1e-6, 1e6);
     if (rope->original_max_position < 2)
@@ -146,13 +147,23 @@ static void read_mscale(struct json_reader *r, struct rope_config *rope)
                          r->prefix, rope->attention_factor, longer);
 }
 
+/* Where the file gives a part of a head, it must be the one that qk_rope_head_dim is. */
+static void check_latent_rotation(struct json_reader *r, const struct latent_spec *l, double factor)
+{
+    if ((int32_t)(latent_head_size(l) * factor) != l->rope)
+        json_reader_fail(r, STATUS_INVALID,
+                         "partial_rotary_factor is %g, but qk_rope_head_dim is %d of the %d elements of a head", factor,
+                         l->rope, latent_head_size(l));
+}
+
 /* Sets the rotary_dim of layers that this rope rotates, if it rotates only a part of each head. */
 static void narrow_rotation(struct json_reader *r, int32_t rope, double factor, struct model_spec *spec)
 {
     if (factor == 1) return;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         struct attention_spec *a = &spec->layers[i].attention;
-        const int32_t dim = rotated_elements(a, factor);
+        const int32_t dim = rotated_elements(&spec->layers[i], factor);
+        if (spec->layers[i].mixer == MIXER_LATENT) check_latent_rotation(r, &spec->layers[i].latent, factor);
         if (a->rope != rope || spec->layers[i].mixer != MIXER_ATTENTION) continue;
         if (dim < 2 || dim % 2 != 0)
             json_reader_fail(r, STATUS_INVALID,
@@ -222,9 +233,10 @@ static void read_scaling(struct json_reader *r, const struct model_spec *spec, s
     rope->original_max_position = outer->original_max_position ? outer->original_max_position : original;
     if (rope->type == ROPE_LINEAR || rope->type == ROPE_DYNAMIC)
         rope->factor = json_reader_require_number(r, "factor", 1e-3, 1e6);
-    if (rope->type == ROPE_DYNAMIC && spec->layers[0].attention.head_size <= 2)
+    if (rope->type == ROPE_DYNAMIC && rotated_elements(&spec->layers[0], 1) <= 2)
         json_reader_fail(r, STATUS_INVALID, "%srope_type \"dynamic\" needs a head_dim greater than 2", r->prefix);
     if (rope->type == ROPE_DYNAMIC && outer->family->reads_alpha) read_alpha(r, spec, rope);
+    rope->mscale_all_dim = json_reader_number(r, "mscale_all_dim", 0, 0, 1e6);
     if (rope->type == ROPE_YARN) read_yarn(r, spec, rope);
     if (rope->type == ROPE_LLAMA3) read_llama3(r, rope);
     if (rope->type == ROPE_LONGROPE) read_longrope(r, spec, partial, rope);
@@ -275,7 +287,10 @@ static void read_query_scaling(struct json_reader *r, const json_t *object, cons
     inner.object = object;
     inner.prefix = prefix;
     if (object) scaling.beta = (float)json_reader_require_number(&inner, "llama_4_scaling_beta", -1e6, 1e6);
-    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].attention.query_scaling = scaling;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        struct layer_spec *layer = &spec->layers[i];
+        *(layer->mixer == MIXER_LATENT ? &layer->latent.query_scaling : &layer->attention.query_scaling) = scaling;
+    }
     r->status = inner.status;
 }
 
@@ -382,9 +397,18 @@ static void read_layer_thetas(struct json_reader *r, struct model_spec *spec)
 static void check_query_scaling(struct json_reader *r, const struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers && spec->ropes[0].type == ROPE_LONGROPE; i++)
-        if (spec->layers[i].attention.query_scaling.length > 0)
+        if (spec->layers[i].attention.query_scaling.length > 0 || spec->layers[i].latent.query_scaling.length > 0)
             json_reader_fail(r, STATUS_UNSUPPORTED,
                              "the rope_type is \"longrope\", but layer %d scales its queries by their position", i);
+}
+
+/* Yarn's factor of scores, where the table of angles has none (DeepSeek V2). */
+static void scale_latent_scores(struct model_spec *spec)
+{
+    const struct rope_config *rope = &spec->ropes[0];
+    if (rope->type == ROPE_DEFAULT || rope->mscale_all_dim == 0 || rope->factor <= 1) return;
+    const double mscale = 0.1 * rope->mscale_all_dim * log(rope->factor) + 1;
+    for (int32_t i = 0; i < spec->num_layers; i++) spec->layers[i].latent.scale *= (float)(mscale * mscale);
 }
 
 void family_read_rope(struct json_reader *r, const struct family *family, struct model_spec *spec)
@@ -396,4 +420,5 @@ void family_read_rope(struct json_reader *r, const struct family *family, struct
         if (words_have(family->reads, "layer_rope_theta")) read_layer_thetas(r, spec);
     }
     check_query_scaling(r, spec);
+    scale_latent_scores(spec);
 }

@@ -16,6 +16,7 @@ enum {
     SERIES = 64,
     OTHER = 128,
     MIXED_HEADS = 256,
+    SPARSE = 512,
 };
 
 static const struct {
@@ -26,11 +27,12 @@ static const struct {
     {AUDIO, "audio"},
     {ENCODER, "an encoder"},
     {RECURRENT, "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-    {LATENT, "latent attention (MLA)"},
+    {LATENT, "its latent attention (MLA)"},
     {EXPERTS, "its mixture of experts"},
     {SERIES, "time series in place of text"},
     {OTHER, "layers of a kind of its own"},
     {MIXED_HEADS, "a mixture of attention heads (MoA)"},
+    {SPARSE, "sparse attention, to tokens that an indexer chooses"},
 };
 
 /* Words, separated by spaces. */
@@ -40,9 +42,8 @@ static const struct {
 } table[] = {
     {EXPERTS, "aria_text deepseek_ocr2_text ernie4_5_vl_moe_text inkling_text minimax_m3_vl_text qwen3_omni_moe_text"},
     {MIXED_HEADS, "jetmoe"},
-    {LATENT | EXPERTS,
-     "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa hy_v4 longcat_flash mistral4"},
-    {LATENT, "minicpm3 youtu"},
+    {SPARSE, "deepseek_v32 glm_moe_dsa"},
+    {LATENT | EXPERTS, "axk1 axk2 hy_v4 longcat_flash"},
     {RECURRENT, "falcon_h1 falcon_mamba mamba mamba2 olmo_hybrid recurrent_gemma rwkv xlstm zamba zamba2"},
     {RECURRENT | EXPERTS, "jamba minimax qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},

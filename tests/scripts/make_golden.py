@@ -430,28 +430,50 @@ CHECKPOINTS = {
         num_experts_per_tok=0, layer_types=["linear_attention", "full_attention", "linear_attention"],
         mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=32, mamba_chunk_size=16,
         time_step_limit=[0.3, 1.5])),
-    "granite4_h_moe": ("granitemoehybrid", "bfloat16", "5", None, dict(
-        hidden_size=64, intermediate_size=16, shared_intermediate_size=24, num_hidden_layers=2, num_attention_heads=1,
-        num_key_value_heads=1, tie_word_embeddings=True, attention_multiplier=0.2, embedding_multiplier=3.0,
-        residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=5, num_experts_per_tok=2,
-        layer_types=["linear_attention", "full_attention"], position_embedding_type="rope", mamba_n_heads=4,
-        mamba_d_head=32, mamba_d_state=16, mamba_chunk_size=16, mamba_conv_bias=False, mamba_proj_bias=True)),
     # layers of one sublayer each
     "nemotron_h": ("nemotron_h", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=64,
         tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2,
         ssm_state_size=16, chunk_size=16,
         layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"])),
-    "nemotron_h_moe": ("nemotron_h", "bfloat16", "5", None, dict(
-        hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=64,
-        tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2,
-        ssm_state_size=16, chunk_size=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
-        moe_shared_expert_intermediate_size=24, routed_scaling_factor=2.5,
-        layers_block_type=["linear_attention", "moe", "full_attention", "moe"])),
     "bamba": ("bamba", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16,
         mamba_d_state=16, mamba_chunk_size=16)),
+    # latent attention: of one matrix for q; experts of the best groups, by their best expert; yarn, with a share in the scale
+    "deepseek_v2": ("deepseek_v2", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=None, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=32,
+        v_head_dim=16, n_routed_experts=8, n_group=4, topk_group=2, topk_method="group_limited_greedy",
+        num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, routed_scaling_factor=2.0,
+        rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.707))),
+    # two matrices for q, with biases
+    "deepseek_v3": ("deepseek_v3", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=32, attention_bias=True, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=3,
+        moe_intermediate_size=16, first_k_dense_replace=1, num_mtp_layers=0,
+        rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0))),
+    "glm4_moe_lite": ("glm4_moe_lite", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=48, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16)),
+    # halves of heads rotated, not neighbours, by longrope's angles
+    "minicpm3": ("minicpm3", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, scale_emb=3, dim_model_base=24,
+        rope_parameters=dict(longrope(8), factor=4.0, original_max_position_embeddings=64))),
+    "youtu": ("youtu", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16)),
+    # queries scaled by position; a softmax and groups
+    "mistral4": ("mistral4", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
+        tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=32, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=2, moe_intermediate_size=16,
+        first_k_dense_replace=1, rope_parameters=dict(
+            rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0,
+            beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3, max_position_embeddings=256))),
     # experts beside an MLP, with norms of their own
     "gemma4_moe": ("gemma4_vision", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
@@ -552,6 +574,8 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "mimo_v2_flash": "MiMoV2Flash", "qwen3_next": "Qwen3Next",
     "lfm2": "Lfm2", "lfm2_moe": "Lfm2Moe", "nemotron_h": "NemotronH", "bamba": "Bamba",
+    "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3", "glm4_moe_lite": "Glm4MoeLite", "minicpm3": "MiniCPM3",
+    "youtu": "Youtu", "mistral4": "Mistral4",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
     "mimo": "Qwen2",
 }
