@@ -52,7 +52,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
-    if (last->mixer == MIXER_NONE) residual_begin(s); /* adds what the layer before has computed */
+    if (last->mixer == MIXER_NONE) residual_begin(s); /* no mixer has added what is pending */
     if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)size);
     layer_gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;

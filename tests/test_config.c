@@ -719,14 +719,83 @@ static void test_granite4(void **state)
     assert_true(c.spec.layers[1].attention.scale == 0.015625f && c.spec.layers[1].residual_multiplier == 0.22f);
     assert_true(c.spec.embedding_multiplier == 12 && c.spec.logits_multiplier == 0.125);
     assert_true(c.spec.layers[0].attention.qkv_bias && c.spec.layers[0].attention.o_bias);
-    refuse(*state, GRANITE4, "", STATUS_UNSUPPORTED, "layer_types is missing: all layers are recurrent");
+    refuse(*state, GRANITE4, "\"mamba_n_heads\":4,\"mamba_d_state\":16", STATUS_UNSUPPORTED, "no layer has attention");
     refuse(*state, GRANITE4, "\"layer_types\":[\"attention\"]", STATUS_INVALID, "layer_types must be an array of num_");
-    refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"mamba\"]", STATUS_UNSUPPORTED,
-           "layer_types[1] is \"mamba\"; quire computes layers of attention only");
+    refuse(*state, GRANITE4, "\"layer_types\":[\"attention\",\"conv\"]", STATUS_UNSUPPORTED,
+           "layer_types[1] is \"conv\"; quire computes \"linear_attention\" and \"full_attention\"");
     c = accept(*state, "\"model_type\":\"granitemoehybrid\"," SIZES, attention);
     assert_int_equal(c.spec.layers[1].experts.router.num_experts, 8);
     assert_int_equal(c.spec.layers[1].experts.intermediate_size, 96);
     assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 1024);
+}
+
+#define MAMBA2 "\"mamba_n_heads\":4,\"mamba_n_groups\":2,\"mamba_d_state\":32"
+
+static void test_mamba2(void **state)
+{
+    const char *types = "\"layer_types\":[\"mamba\",\"attention\"]," MAMBA2;
+    char keys[256];
+    struct model_config c = accept(*state, GRANITE4, types);
+    const struct recurrent_spec *net = &c.spec.layers[0].recurrent;
+    assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].mixer == MIXER_ATTENTION);
+    assert_true(net->kind == RECURRENCE_SSD && net->num_k_heads == 2 && net->num_v_heads == 4);
+    assert_true(net->k_head_size == 32 && net->v_head_size == 32 && net->conv_width == 4 && net->conv_bias);
+    assert_true(net->norm_group_size == 128 && net->norm_size == 128 && net->gate_first && !net->in_bias);
+    assert_true(net->beta_min == 0 && isinf(net->beta_max));
+    snprintf(keys, sizeof keys, "%s,\"time_step_limit\":[0.25,Infinity]", types);
+    c = accept(*state, GRANITE4, keys);
+    assert_true(net->beta_min == 0.25f && isinf(net->beta_max));
+    snprintf(keys, sizeof keys, "%s,\"time_step_limit\":[0.25,2],\"mamba_proj_bias\":true", types);
+    c = accept(*state, GRANITE4, keys);
+    assert_true(net->beta_max == 2 && net->in_bias && net->o_bias);
+    snprintf(keys, sizeof keys, "%s,\"time_step_limit\":[1]", types);
+    refuse(*state, GRANITE4, keys, STATUS_INVALID, "time_step_limit must be an array of two numbers");
+    snprintf(keys, sizeof keys, "%s,\"mamba_d_head\":16", types);
+    refuse(*state, GRANITE4, keys, STATUS_INVALID, "heads of 16 elements are not mamba_expand * hidden_size (128)");
+    c = accept(*state, "\"model_type\":\"bamba\"," SIZES,
+               "\"num_key_value_heads\":2,\"attn_layer_indices\":[1]," MAMBA2);
+    assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].attention.rotary_dim == 8);
+    refuse(*state, "\"model_type\":\"bamba\"," SIZES, "\"num_key_value_heads\":2," MAMBA2, STATUS_UNSUPPORTED,
+           "no layer has attention");
+}
+
+#define NEMOTRON_H                                                                                                     \
+    "\"model_type\":\"nemotron_h\"," SIZES                                                                             \
+    ",\"num_key_value_heads\":2,\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"n_groups\":2"
+
+static void test_nemotron_h(void **state)
+{
+    struct model_config c = accept(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"M*\"");
+    assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].mixer == MIXER_ATTENTION);
+    assert_true(c.spec.layers[0].recurrent.norm_group_size == 64 && c.spec.layers[0].recurrent.norm_size == 128);
+    assert_true(!layer_has_mlp(&c.spec.layers[0]) && !layer_has_mlp(&c.spec.layers[1]));
+    assert_int_equal(c.spec.layers[1].attention.rotary_dim, 0);
+    c = accept(*state, NEMOTRON_H, "\"layers_block_type\":[\"full_attention\",\"mlp\"]");
+    assert_true(c.spec.layers[1].mixer == MIXER_NONE && c.spec.layers[1].mlp.activation == ACTIVATION_RELU2);
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"M*-\"", STATUS_INVALID,
+           "hybrid_override_pattern has 3 letters, but num_hidden_layers is 2");
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*x\"", STATUS_UNSUPPORTED,
+           "hybrid_override_pattern[1] is x; quire computes");
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\"", STATUS_UNSUPPORTED,
+           "layer 1 is a mixture of experts without gates");
+}
+
+#define LFM2 "\"model_type\":\"lfm2\"," SIZES ",\"num_key_value_heads\":2"
+
+static void test_lfm2(void **state)
+{
+    const char *types = "\"layer_types\":[\"conv\",\"full_attention\"]";
+    struct model_config c = accept(*state, LFM2, "\"full_attn_idxs\":[1],\"conv_L_cache\":4,\"conv_bias\":true");
+    assert_true(c.spec.layers[0].mixer == MIXER_CONV && c.spec.layers[1].mixer == MIXER_ATTENTION);
+    assert_true(c.spec.layers[0].conv.width == 4 && c.spec.layers[0].conv.bias && c.spec.tie_word_embeddings);
+    assert_int_equal(c.spec.layers[0].mlp.intermediate_size, 256); /* 2 / 3 of 96, in multiples of 256 */
+    c = accept(*state, LFM2, "\"layer_types\":[\"conv\",\"full_attention\"],\"block_auto_adjust_ff_dim\":false");
+    assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 96);
+    refuse(*state, LFM2, "\"layer_types\":[\"conv\",\"mamba\"]", STATUS_UNSUPPORTED, "layer_types[1] is \"mamba\"");
+    c = accept(*state, "\"model_type\":\"lfm2_moe\"," SIZES ",\"num_key_value_heads\":2,\"num_dense_layers\":1", types);
+    assert_int_equal(c.spec.layers[0].experts.router.num_experts, 0);
+    assert_true(c.spec.layers[1].experts.router.num_experts == 32 && c.spec.layers[1].experts.choice_bias);
+    assert_int_equal(c.spec.layers[1].mlp.intermediate_size, 0);
 }
 
 /* --- Mixtures of experts --- */
@@ -2096,6 +2165,9 @@ int main(void)
         TEST(test_qwen_windows),
         TEST(test_two_ropes),
         TEST(test_granite4),
+        TEST(test_mamba2),
+        TEST(test_nemotron_h),
+        TEST(test_lfm2),
         TEST(test_gpt_oss),
         TEST(test_afmoe),
         TEST(test_layer_rope_theta),

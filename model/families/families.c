@@ -205,6 +205,14 @@ static void read_dtype(struct json_reader *r, enum dtype absent, struct model_sp
                          show_string(name).text);
 }
 
+static void check_attention(struct json_reader *r, const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++)
+        if (spec->layers[i].mixer == MIXER_ATTENTION || spec->layers[i].mixer == MIXER_LATENT) return;
+    json_reader_fail(r, STATUS_UNSUPPORTED,
+                     "no layer has attention; quire computes models with at least one such layer");
+}
+
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     *spec = (struct model_spec){
@@ -214,6 +222,7 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
         .num_ropes = 1,
     };
     family->read(r, spec);
+    check_attention(r, spec);
     family_read_rope(r, family, spec);
     read_dtype(r, family->dtype, spec);
     spec->num_next_layers = json_reader_int(r, "num_nextn_predict_layers", 0, 0, MODEL_MAX_LAYERS);

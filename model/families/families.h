@@ -139,6 +139,12 @@ void family_finish_recurrent(struct json_reader *r, struct recurrent_spec *recur
  * "attention") `attention`. Where the key is absent, every full_every-th layer is `attention`. */
 void family_set_mixed_layers(struct json_reader *r, const char *words, const struct layer_spec *attention,
                              const struct layer_spec *other, int32_t full_every, struct model_spec *spec);
+/* Mamba 2 of these sizes and biases, whose norm has groups of norm_group_size; what all families share is added. */
+struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct recurrent_spec *sizes);
+/* The same, of the keys mamba_n_heads and others. The norm is one of all elements. */
+struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
+/* The names of Mamba 2 in a module. */
+void family_set_mamba_names(struct tensor_names *names, const char *module);
 /* What a family takes where keys of latent attention are absent. v_head_size 0: hidden_size / num_attention_heads. */
 struct latent_sizes {
     int32_t q_rank, rank, rope, nope, v_head_size;

@@ -177,7 +177,7 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
 
 void residual_begin(struct residual_stream *s)
 {
-    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention */
+    if (s->pending) add_pending(s, NULL, NULL); /* of a parallel block's attention, or of the layer before */
     s->normed = NULL;
     s->scales = (struct left_out_scales){0};
 }

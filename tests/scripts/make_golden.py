@@ -414,6 +414,32 @@ CHECKPOINTS = {
         linear_value_head_dim=16, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
         shared_expert_intermediate_size=16, mlp_only_layers=[1],
         layer_types=["linear_attention", "full_attention"])),
+    # a convolution, attention, and a convolution as the last layer
+    "lfm2": ("lfm2", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=72, block_multiple_of=16, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1, norm_eps=1e-5, conv_bias=True, layer_types=["conv", "full_attention", "conv"])),
+    "lfm2_moe": ("lfm2_moe", "bfloat16", "5", None, dict(
+        hidden_size=64, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        norm_eps=1e-5, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1,
+        routed_scaling_factor=1.5, layer_types=["conv", "full_attention", "conv"])),
+    # two groups of keys, time steps with a limit on both sides
+    "granite4_h": ("granitemoehybrid", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=80, shared_intermediate_size=48, num_hidden_layers=3, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=64, tie_word_embeddings=True, attention_multiplier=0.2,
+        embedding_multiplier=3.0, residual_multiplier=0.6, logits_scaling=1.5, num_local_experts=0,
+        num_experts_per_tok=0, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=32, mamba_chunk_size=16,
+        time_step_limit=[0.3, 1.5])),
+    # layers of one sublayer each
+    "nemotron_h": ("nemotron_h", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=64,
+        tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2,
+        ssm_state_size=16, chunk_size=16,
+        layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"])),
+    "bamba": ("bamba", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=64, tie_word_embeddings=False, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16,
+        mamba_d_state=16, mamba_chunk_size=16)),
     # latent attention: of one matrix for q; experts of the best groups, by their best expert; yarn, with a share in the scale
     "deepseek_v2": ("deepseek_v2", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
