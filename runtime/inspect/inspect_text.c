@@ -176,6 +176,8 @@ static void attention_row(struct table *t, const struct model_spec *spec)
             tally_add(&kinds, "sliding window %d", a->window);
         else if (a->chunk)
             tally_add(&kinds, "chunks of %d", a->chunk);
+        else if (spec->layers[i].mixer == MIXER_LATENT)
+            tally_add(&kinds, "latent attention of %d elements", latent_vector_size(&spec->layers[i].latent));
         else
             tally_add(&kinds, "full attention");
     }
@@ -188,7 +190,10 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        if (a->rotary_dim)
+        const struct latent_spec *l = &spec->layers[i].latent;
+        if (spec->layers[i].mixer == MIXER_LATENT)
+            tally_add(&kinds, "%d of %d elements of a head", l->rope, latent_head_size(l));
+        else if (a->rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
         else if (a->alibi_bias_max > 0)
             tally_add(&kinds, "none, ALiBi");
@@ -208,7 +213,10 @@ static void heads_row(struct table *t, const struct model_spec *spec)
     kinds.has_commas = true;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        if (attention_v_head_size(a) == a->head_size)
+        const struct latent_spec *l = &spec->layers[i].latent;
+        if (spec->layers[i].mixer == MIXER_LATENT)
+            tally_add(&kinds, "%d of %d elements, those of V of %d", l->num_heads, latent_head_size(l), l->v_head_size);
+        else if (attention_v_head_size(a) == a->head_size)
             tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
         else
             tally_add(&kinds, "%d of %d elements, %d of K and V, those of V of %d", a->num_heads, a->head_size,
@@ -272,12 +280,16 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         if (l->attention.shares_kv) tally_add(&shared, "of an earlier layer");
         if (l->attention.query_scaling.length)
             tally_add(&queries, "by position / %d", l->attention.query_scaling.length);
+        if (l->latent.query_scaling.length) tally_add(&queries, "by position / %d", l->latent.query_scaling.length);
         if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
-        if (l->attention.v_multiplier != 1) tally_add(&values, "times %g", (double)l->attention.v_multiplier);
-        tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
+        if (l->mixer == MIXER_ATTENTION && l->attention.v_multiplier != 1)
+            tally_add(&values, "times %g", (double)l->attention.v_multiplier);
+        const float scale = l->mixer == MIXER_LATENT ? l->latent.scale : l->attention.scale;
+        tally_add(&scores, "%s", scaling_words((double)scale, (double)l->attention.soft_cap).text);
         tally_add(&mlps, "%s", mlp_words(l).text);
         if (l->attention.qkv_bias) tally_add(&biases, "qkv");
         if (l->attention.o_bias) tally_add(&biases, "o");
+        if (l->latent.bias) tally_add(&biases, "q_a, kv_a and o");
         if (l->mlp.bias) tally_add(&biases, "MLP");
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
@@ -310,8 +322,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
         if (rope_rotary_dim(spec, r) == 0) continue;
-        for (int32_t i = 0; i < spec->num_layers; i++)
-            count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
+        for (int32_t i = 0; i < spec->num_layers; i++) count += layer_rotary_dim(&spec->layers[i], r) > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
         if (inspect_rope_has_original(rope))
             snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
