@@ -116,13 +116,13 @@ struct backend;
 typedef void short_conv_function(struct backend *b, const struct short_conv_args *args);
 typedef void recurrence_function(struct backend *b, const struct recurrence_args *args);
 typedef void gated_norm_function(struct backend *b, const struct gated_norm_args *args);
-/* short_conv and recurrence of a batch that has only decodes, in one kernel: recurrence->q, k and v are the channels of
- * conv->out, which is not written. An optional operation, as those of struct backend. */
+/* short_conv, recurrence and gated_norm of a batch that has only decodes, in fewer kernels: recurrence->q, k and v are
+ * the channels of conv->out, norm->x is recurrence->out, and what these hold afterwards is not said, unless norm->out is
+ * the same. An optional operation, as those of struct backend. */
 struct decode_recurrence_args {
     struct short_conv_args conv;
     struct recurrence_args recurrence;
-    struct gated_norm_args norm; /* of what the recurrence computes, where has_norm says so; groups are heads */
-    bool has_norm;
+    struct gated_norm_args norm;
 };
 typedef bool decode_recurrence_function(struct backend *b, const struct decode_recurrence_args *args);
 

@@ -44,6 +44,7 @@ const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES] = {
     {"model.language_model.", "lm_head"},
     {"model.text_model.", "lm_head"},
     {"language_model.", "lm_head"},
+    {"backbone.", "lm_head"},
     {"", "lm_head"},
 };
 
@@ -445,7 +446,7 @@ static void add_mlp(struct tensor_table *table, const struct model_spec *spec, i
     if (m->kind == MLP_GATED) {
         add_gate_and_up(table, spec, layer);
     } else {
-        add_matrix(table, spec, &up, spec->names.up, m->bias);
+        add_matrix(table, spec, &up, in_mlp(spec, layer, spec->names.up, "up_proj").text, m->bias);
     }
     if (m->kind == MLP_PLAIN && m->activation == ACTIVATION_XIELU) add_xielu(table, spec, layer);
     const struct tensor down = {.role = TENSOR_DOWN, .layer = layer, .out_features = hidden, .in_features = inner};

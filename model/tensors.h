@@ -103,7 +103,7 @@ struct tensor_name {
 struct tensor_prefix {
     const char *model, *lm_head;
 };
-enum { NUM_TENSOR_PREFIXES = 6 };
+enum { NUM_TENSOR_PREFIXES = 7 };
 extern const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES]; /* the first is the table's own */
 
 /* The name of a module of no layer that spec->names calls so. */

@@ -325,15 +325,15 @@ enum status block_manager_allocate(struct block_manager *m, struct sequence *seq
 
 /* ---- appending ---- */
 
-/* The most tokens that a sequence with so many computes without passing a boundary of its states. */
-static int32_t tokens_before_boundary(const struct block_manager *m, int32_t num_tokens)
+/* The first boundary of states after so many tokens, or there: behind it a sequence goes on in another slot. */
+static int32_t next_boundary(const struct block_manager *m, int32_t num_tokens)
 {
     const int32_t unit = m->states.boundary;
-    return state_pool_is_used(&m->states) ? (num_tokens / unit + 1) * unit - 1 : INT32_MAX;
+    return state_pool_is_used(&m->states) ? (num_tokens + unit - 1) / unit * unit : INT32_MAX;
 }
 
 /* The tokens that a sequence can compute before a table changes, once blocks for num_tokens are its own: those of these
- * blocks, as long as none leaves a window. With states, those before the next boundary. */
+ * blocks, as long as none leaves a window. With states, those up to the next boundary. */
 static int32_t writable_tokens(const struct block_manager *m, const struct sequence *seq, int32_t num_tokens)
 {
     int64_t count = INT32_MAX;
@@ -344,7 +344,7 @@ static int32_t writable_tokens(const struct block_manager *m, const struct seque
         const int64_t kept = batch_position_after(&m->limits, g, seq->tables[g].first);
         if (kept < count) count = kept;
     }
-    return least((int32_t)count, tokens_before_boundary(m, num_tokens));
+    return least((int32_t)count, next_boundary(m, num_tokens));
 }
 
 /* Blocks that the growth takes of one group, at their counts less their notes, which are the holders that go. */
@@ -481,7 +481,7 @@ enum status block_manager_rollback(struct block_manager *m, struct sequence *seq
     for (int32_t g = 0; g < m->limits.num_groups && status == STATUS_OK; g++)
         status = rollback_table(m, g, seq, num_computed, err);
     seq->num_computed = num_computed;
-    seq->num_writable = least(seq->num_writable, tokens_before_boundary(m, num_computed));
+    seq->num_writable = least(seq->num_writable, next_boundary(m, num_computed));
     return status;
 }
 
@@ -562,7 +562,7 @@ void block_manager_enter_blocks(struct block_manager *m, struct sequence *seq)
 
 void block_manager_forget(struct block_manager *m, struct sequence *seq, int32_t token)
 {
-    state_pool_forget(&m->states, seq, token);
+    state_pool_forget(&m->states, seq);
     for (int32_t g = 0; m->caching && g < m->limits.num_groups; g++) {
         const struct block_table *table = &seq->tables[g];
         for (int32_t i = token / block_size_of(m, g); i < table->num_blocks; i++)

@@ -342,17 +342,17 @@ static int32_t collect_targets(struct scheduler *s, const struct step *step, con
     return num_events;
 }
 
-/* A run's states: that after the last accepted draft becomes the sequence's, and that after the last boundary is kept.
- * Its first token is `first`. */
+/* A run's states: that after the last accepted draft becomes the sequence's, and that after a boundary before it is
+ * kept. The run's first token is `first`. */
 static void accept_states(struct scheduler *s, const struct step *step, const struct drafted_run *run, int32_t first,
                           int32_t accepted)
 {
     struct state_pool *states = &s->blocks.states;
     struct sequence *seq = run->seq;
     int32_t *drafts = step->draft_states + run->draft;
-    const int32_t end = first + 1 + accepted, boundary = end - end % states->boundary, draft = boundary - first - 2;
-    if (boundary > first) state_pool_keep(states, seq, draft < 0 ? seq->state : drafts[draft], boundary);
     if (accepted == 0) return;
+    const int32_t boundary = (first + accepted) / states->boundary * states->boundary, draft = boundary - first - 2;
+    if (boundary > first) state_pool_keep(states, seq, draft < 0 ? seq->state : drafts[draft], boundary);
     state_pool_drop(states, seq->state);
     seq->state = drafts[accepted - 1];
     drafts[accepted - 1] = STATE_SLOT_NONE;

@@ -57,27 +57,27 @@ static enum status check_namespace(const struct scheduler *s, const struct seque
                      seq->num_tokens, seq->num_computed, is_in);
 }
 
-/* A sequence that runs has a state once a token is computed, and goes on in place only if the slot is its own. One that
- * holds no blocks holds no state. */
+/* A sequence that runs has a state once a token is computed, and goes on in place only if the slot is its own, and up
+ * to the next boundary. One that holds no blocks holds no state. */
 static enum status check_state(const struct scheduler *s, const struct sequence *seq, bool holds, struct error *err)
 {
     const struct state_pool *states = &s->blocks.states;
-    const int32_t kept = seq->boundary.num_tokens, older = seq->older.num_tokens;
     if ((seq->state != STATE_SLOT_NONE) != (holds && seq->num_computed > 0))
         return error_set(err, STATUS_INTERNAL, "a sequence of %d computed tokens has the state slot %d",
                          seq->num_computed, seq->state);
-    if ((seq->boundary.slot != STATE_SLOT_NONE) != (kept > 0) || (seq->older.slot != STATE_SLOT_NONE) != (older > 0) ||
-        kept % states->boundary != 0 || kept > seq->num_computed || older > kept || (older == kept && kept > 0) ||
-        (seq->parting > 0 && (!holds || seq->parting <= seq->num_computed)))
-        return error_set(err, STATUS_INTERNAL, "a sequence of %d computed tokens keeps states after %d and %d, of %d",
-                         seq->num_computed, older, kept, seq->parting);
+    if ((seq->boundary_state != STATE_SLOT_NONE) != (seq->boundary > 0) || seq->boundary % states->boundary != 0 ||
+        seq->boundary > seq->num_computed || (seq->parting > 0 && (!holds || seq->parting <= seq->num_computed)))
+        return error_set(err, STATUS_INTERNAL,
+                         "a sequence of %d computed tokens keeps a state after %d, and is to make one after %d",
+                         seq->num_computed, seq->boundary, seq->parting);
     if (seq->state == STATE_SLOT_NONE || seq->num_writable <= seq->num_computed) return STATUS_OK;
     const struct block *slot = &states->slots.blocks[seq->state];
-    if (slot->ref_count == 1 && slot->prefix == PREFIX_NONE &&
-        seq->num_writable / states->boundary == seq->num_computed / states->boundary)
+    const int32_t end = (seq->num_computed / states->boundary + 1) * states->boundary;
+    if (slot->ref_count == 1 && slot->prefix == PREFIX_NONE && seq->num_computed % states->boundary != 0 &&
+        seq->num_writable <= end)
         return STATUS_OK;
-    return error_set(err, STATUS_INTERNAL, "a sequence may write %d tokens, but state slot %d is not its own",
-                     seq->num_writable, seq->state);
+    return error_set(err, STATUS_INTERNAL, "a sequence of %d computed tokens may write %d, but state slot %d is kept",
+                     seq->num_computed, seq->num_writable, seq->state);
 }
 
 /* A sequence holds nothing if it waits, if it has ended or if its last token is pending. If it runs it holds blocks and
@@ -176,8 +176,7 @@ static void note_holders(const struct scheduler *s)
     for (const struct request *r = s->running.head; r; r = r->next)
         for (int32_t i = 0; i < r->num_sequences; i++) {
             note_holder(s, r->sequences[i].state);
-            note_holder(s, r->sequences[i].boundary.slot);
-            note_holder(s, r->sequences[i].older.slot);
+            note_holder(s, r->sequences[i].boundary_state);
         }
     for (int32_t i = 0; i < SCHEDULER_MAX_STEPS; i++)
         for (int32_t k = 0; k < s->steps[i].num_draft_states; k++) note_holder(s, s->steps[i].draft_states[k]);

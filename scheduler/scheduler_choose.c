@@ -91,11 +91,11 @@ static int32_t plan_running(struct scheduler *s)
 }
 
 /* Whether drafts, where layers have states, leave a state slot to each sequence. */
-static bool drafts_have_states(struct scheduler *s)
+static bool drafts_have_states(const struct scheduler *s)
 {
     const struct batch_limits *limits = &s->config.limits;
     if (s->num_drafted == 0 || !scheduler_has_states(s)) return true;
-    return state_pool_reserve(&s->blocks.states, limits->max_num_seqs + limits->max_num_drafts - s->drafts_left);
+    return s->blocks.states.slots.num_free >= limits->max_num_seqs + limits->max_num_drafts - s->drafts_left;
 }
 
 int32_t scheduler_plan_running(struct scheduler *s)
@@ -152,8 +152,8 @@ static enum status fill_blocks(struct scheduler *s, const struct block_table *ta
     return status;
 }
 
-/* Chooses the slots of the sequence's states before and after the tokens of the choice, and whether the state after
- * them is to be kept: as a snapshot if one is wanted there, or as a boundary where the newest token ends one. */
+/* Chooses the slots of the sequence's states before and after the tokens of the choice, and after each of its drafts.
+ * The state after them becomes a snapshot if one is wanted there, and the prefix cache knows the tokens. */
 static enum status choose_states(struct scheduler *s, struct choice *c, bool is_wanted, struct error *err)
 {
     struct state_pool *states = &s->blocks.states;
@@ -165,13 +165,9 @@ static enum status choose_states(struct scheduler *s, struct choice *c, bool is_
         if (slot == STATE_SLOT_NONE) status = error_set(err, STATUS_INTERNAL, "a draft needs a state slot");
         step->draft_states[step->num_draft_states++] = slot;
     }
-    if (status != STATUS_OK || c->num_drafts > 0) return status;
     const bool is_known = seq->num_hashed * s->config.limits.block_size == seq->num_computed;
-    if (is_wanted && is_known)
-        state_pool_add_snapshot(states, seq);
-    else if (c->samples && !seq->request->beams && seq->num_computed % states->boundary == 0)
-        state_pool_keep(states, seq, seq->state, seq->num_computed);
-    return STATUS_OK;
+    if (status == STATUS_OK && is_wanted && is_known) state_pool_add_snapshot(states, seq);
+    return status;
 }
 
 /* Adds a growth to the step. Its blocks are free. `starts`: the sequence starts to run in this step. */

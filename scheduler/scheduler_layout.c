@@ -139,15 +139,12 @@ static void add_run(struct scheduler *s, struct batch *batch, const struct choic
 {
     struct sequence *seq = c->seq;
     const int32_t row = batch->num_tokens, output = c->start + 1 - seq->prompt_len;
+    const int32_t *states = scheduler_new_step(s)->draft_states + batch->num_drafts;
     s->scheduled_runs[s->num_scheduled_runs++] = (struct scheduled_run){seq, batch->num_seqs};
     add_tokens(s, batch, c);
     if (c->changed) add_deltas(s, batch, seq);
-    const int32_t *states = scheduler_new_step(s)->draft_states + batch->num_drafts;
     for (int32_t i = 0; i < c->count; i++) {
-        if (i == 0)
-            add_states(s, batch, c->state_source, seq->state);
-        else
-            add_states(s, batch, STATE_CONTINUES, states[i - 1]);
+        add_states(s, batch, i > 0 ? STATE_CONTINUES : c->state_source, i > 0 ? states[i - 1] : seq->state);
         add_entry(s, batch, seq, c->start + i + 1, row + i + 1);
         add_row(s, batch, seq, row + i, output + i);
     }

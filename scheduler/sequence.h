@@ -28,12 +28,6 @@ struct block_table {
 
 #define CACHE_LINE 64
 
-/* The state after the first num_tokens tokens, which a sequence holds besides its newest. */
-struct kept_state {
-    int32_t slot; /* STATE_SLOT_NONE: none */
-    int32_t num_tokens;
-};
-
 struct sequence {
     /* What every step reads comes first, in one cache line and 12 bytes of the next. */
     _Alignas(CACHE_LINE) struct request *request;
@@ -63,11 +57,9 @@ struct sequence {
     enum finish_reason finish_reason;
     int32_t stop_token; /* the stop token id that ended it (eos or of stop_token_ids), or -1 */
 
-    /* state_pool.h: the states after the last two boundaries that it has decoded, of which the older one stays until
-     * the step that wrote the other is sure to be complete */
-    struct kept_state boundary, older;
-    int32_t keeper;         /* its place in the pool's list of those that have one */
-    int32_t parting;        /* it writes a snapshot after so many tokens, for which prompts wait; 0: it does not */
+    int32_t boundary_state; /* the slot of the state after the first `boundary` tokens, kept beside `state` */
+    int32_t boundary; /* the last boundary (state_pool.h) that it has passed, if it keeps the state; 0: it does not */
+    int32_t parting;  /* it writes a snapshot after so many tokens, for which prompts wait; 0: it does not */
     int32_t parting_prefix; /* that of these tokens, pinned */
 
     int32_t drafter_computed; /* a drafter's: the tokens whose K and V its model has, from the first on; 0 at first */

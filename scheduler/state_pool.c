@@ -19,8 +19,7 @@ enum status state_pool_init(struct state_pool *pool, const struct batch_limits *
     pool->cache = cache;
     pool->leaving = calloc(seqs, sizeof *pool->leaving);
     pool->arrivals = calloc(seqs, sizeof *pool->arrivals);
-    pool->keepers = calloc(seqs, sizeof *pool->keepers);
-    if (pool->leaving && pool->arrivals && pool->keepers) return STATUS_OK;
+    if (pool->leaving && pool->arrivals) return STATUS_OK;
     return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the state slots of %d sequences",
                      limits->max_num_seqs);
 }
@@ -30,7 +29,6 @@ void state_pool_free(struct state_pool *pool)
     block_pool_free(&pool->slots);
     free(pool->leaving);
     free(pool->arrivals);
-    free(pool->keepers);
     *pool = (struct state_pool){0};
 }
 
@@ -61,56 +59,21 @@ static bool is_own(const struct state_pool *pool, int32_t slot)
 
 /* ---- boundaries ---- */
 
-static void drop_kept(struct state_pool *pool, struct kept_state *kept)
-{
-    state_pool_drop(pool, kept->slot);
-    *kept = (struct kept_state){0};
-}
-
-static void remove_keeper(struct state_pool *pool, const struct sequence *seq)
-{
-    struct sequence *last = pool->keepers[--pool->num_keepers];
-    pool->keepers[seq->keeper] = last;
-    last->keeper = seq->keeper;
-}
-
 /* The sequence keeps no boundary any more. */
 static void give_up(struct state_pool *pool, struct sequence *seq)
 {
-    if (seq->boundary.slot == STATE_SLOT_NONE) return;
-    drop_kept(pool, &seq->boundary);
-    drop_kept(pool, &seq->older);
-    remove_keeper(pool, seq);
+    state_pool_drop(pool, seq->boundary_state);
+    seq->boundary_state = STATE_SLOT_NONE;
+    seq->boundary = 0;
 }
 
-bool state_pool_reserve(struct state_pool *pool, int32_t count)
-{
-    while (pool->slots.num_free < count && pool->num_keepers > 0) give_up(pool, pool->keepers[pool->num_keepers - 1]);
-    return pool->slots.num_free >= count;
-}
-
-void state_pool_keep(struct state_pool *pool, struct sequence *seq, int32_t slot, int32_t num_tokens)
+void state_pool_keep(struct state_pool *pool, struct sequence *seq, int32_t slot, int32_t boundary)
 {
     if (!pool->cache) return;
     share(pool, slot);
-    if (seq->boundary.slot == STATE_SLOT_NONE) {
-        seq->keeper = pool->num_keepers;
-        pool->keepers[pool->num_keepers++] = seq;
-    }
-    drop_kept(pool, &seq->older);
-    seq->older = seq->boundary;
-    seq->boundary = (struct kept_state){slot, num_tokens};
-    seq->num_writable = 0;
-}
-
-void state_pool_forget(struct state_pool *pool, struct sequence *seq, int32_t token)
-{
-    while (seq->boundary.slot != STATE_SLOT_NONE && seq->boundary.num_tokens > token) {
-        drop_kept(pool, &seq->boundary);
-        seq->boundary = seq->older;
-        seq->older = (struct kept_state){0};
-        if (seq->boundary.slot == STATE_SLOT_NONE) remove_keeper(pool, seq);
-    }
+    give_up(pool, seq);
+    seq->boundary_state = slot;
+    seq->boundary = boundary;
 }
 
 /* ---- snapshots ---- */
@@ -146,7 +109,6 @@ void state_pool_drop_snapshot(struct state_pool *pool, int32_t prefix)
 int32_t state_pool_take(struct state_pool *pool)
 {
     int32_t evicted;
-    state_pool_reserve(pool, 1);
     const int32_t slot = block_pool_take(&pool->slots, &evicted);
     if (slot == BLOCK_NONE) return STATE_SLOT_NONE;
     if (evicted != PREFIX_NONE) {
@@ -225,22 +187,23 @@ void state_pool_fork(struct state_pool *pool, const struct sequence *parent, str
     if (child->state != STATE_SLOT_NONE) share(pool, child->state);
 }
 
-/* The older boundary goes when the step behind the one that wrote the other is scheduled twice over: then that one is
- * collected. Until then the sequence does not go on in place. */
-static void drop_older(struct state_pool *pool, struct sequence *seq, int32_t num_computed)
+/* An answer's state after a boundary is kept, if the sequence can go on in another slot: for want of one, the boundary
+ * before is given up. */
+static void keep_boundary(struct state_pool *pool, struct sequence *seq, int32_t num_computed)
 {
-    if (seq->older.slot == STATE_SLOT_NONE) return;
-    seq->num_writable = 0;
-    if (num_computed > seq->boundary.num_tokens) drop_kept(pool, &seq->older);
+    const bool is_snapshot = pool->slots.blocks[seq->state].prefix != PREFIX_NONE;
+    if (num_computed % pool->boundary != 0 || num_computed < seq->prompt_len || seq->request->beams || is_snapshot)
+        return;
+    if (pool->slots.num_free == 0) give_up(pool, seq);
+    if (pool->slots.num_free > 0) state_pool_keep(pool, seq, seq->state, num_computed);
 }
 
 enum status state_pool_write(struct state_pool *pool, struct sequence *seq, int32_t num_computed, int32_t *source,
                              struct error *err)
 {
     *source = seq->state;
-    drop_older(pool, seq, num_computed);
     if (seq->parting > 0 && seq->num_computed >= seq->parting) end_parting(pool, seq);
-    if (!is_own(pool, seq->state) && pool->slots.num_free == 0) give_up(pool, seq);
+    if (seq->state != STATE_SLOT_NONE) keep_boundary(pool, seq, num_computed);
     if (is_own(pool, seq->state)) return STATUS_OK;
     const int32_t slot = state_pool_take(pool);
     if (slot == STATE_SLOT_NONE)
@@ -249,6 +212,12 @@ enum status state_pool_write(struct state_pool *pool, struct sequence *seq, int3
     if (seq->state != STATE_SLOT_NONE) pool->leaving[pool->num_leaving++] = seq->state;
     seq->state = slot;
     return STATUS_OK;
+}
+
+void state_pool_forget(struct state_pool *pool, struct sequence *seq)
+{
+    state_pool_drop(pool, seq->state);
+    seq->state = STATE_SLOT_NONE;
 }
 
 /* The prefix of the sequence's first num_tokens tokens; PREFIX_NONE: the cache does not know it. */
@@ -260,15 +229,21 @@ static int32_t prefix_of(const struct state_pool *pool, const struct sequence *s
     return prefix;
 }
 
+/* Gives the slot, of the state after num_tokens tokens, to their prefix. False: it is not known. */
+static bool make_snapshot(struct state_pool *pool, const struct sequence *seq, int32_t slot, int32_t num_tokens)
+{
+    const int32_t prefix = slot == STATE_SLOT_NONE ? PREFIX_NONE : prefix_of(pool, seq, num_tokens);
+    if (prefix == PREFIX_NONE) return false;
+    attach(pool, slot, prefix);
+    return true;
+}
+
+/* With a run in flight, the newest state is not that after num_computed tokens. */
 void state_pool_release(struct state_pool *pool, struct sequence *seq)
 {
-    const struct kept_state *kept[] = {&seq->boundary, &seq->older};
-    int32_t prefix = PREFIX_NONE;
-    for (int i = 0; i < 2 && prefix == PREFIX_NONE; i++) {
-        if (kept[i]->slot == STATE_SLOT_NONE) continue;
-        prefix = prefix_of(pool, seq, kept[i]->num_tokens);
-        if (prefix != PREFIX_NONE) attach(pool, kept[i]->slot, prefix);
-    }
+    const bool at_boundary = pool->cache && seq->num_computed % pool->boundary == 0 && seq->num_drafts == 0;
+    if (!at_boundary || !make_snapshot(pool, seq, seq->state, seq->num_computed))
+        make_snapshot(pool, seq, seq->boundary_state, seq->boundary);
     end_parting(pool, seq);
     give_up(pool, seq);
     state_pool_drop(pool, seq->state);
@@ -295,8 +270,5 @@ enum status state_pool_check(const struct state_pool *pool, struct error *err)
         num_snapshots -= prefix_cache_snapshot(pool->cache, i) > 0;
     if (status == STATUS_OK && num_snapshots != 0)
         return error_set(err, STATUS_INTERNAL, "prefixes and state slots disagree about %d snapshots", num_snapshots);
-    for (int32_t i = 0; i < pool->num_keepers && status == STATUS_OK; i++)
-        if (pool->keepers[i]->keeper != i || pool->keepers[i]->boundary.slot == STATE_SLOT_NONE)
-            return error_set(err, STATUS_INTERNAL, "a sequence keeps no boundary, or is listed twice");
     return status;
 }

@@ -17,14 +17,13 @@
  * A prompt: a chunk ends where scheduler_choose.c cuts it. The slot is found from the next step on, because a step
  * reads and writes its slots side by side; until then the prefix is SNAPSHOT_PENDING.
  *
- * A decode: the sequence keeps its state after the last boundary that it has passed, beside its newest one. When it
- * ends, or is preempted, that becomes a snapshot. Its newest is not at a boundary, and may have a token too many,
- * because a second step is in flight.
+ * A decode: where its state is after a boundary, a sequence writes to another slot and keeps this one until the next
+ * boundary. When it ends, or is preempted, the last boundary becomes a snapshot: its newest state is seldom at one, and
+ * may have a token too many, because a second step is in flight.
  *
- * What a sequence needs comes first. A slot is taken from those that are free, then from the oldest snapshot that no
- * sequence reads, then from the boundaries that running sequences keep. Then state_pool_min_slots suffice: at the start
- * of a step each sequence holds one slot, and runs in flight one for each draft; in the step each sequence that is in
- * no run takes one at most, and gives the other up after it.
+ * A slot is taken from those that are free, then from the oldest snapshot that no sequence reads. Of a step, with those
+ * that it reads and gives up, each sequence holds two slots at most, and a run one more for each draft: so one never
+ * lacks if there are state_pool_min_slots. One more is for a snapshot that many prompts share.
  *
  * Slots are the blocks of a block_pool of their own: a snapshot that no sequence holds is a cached block. */
 #ifndef QUIRE_SCHEDULER_STATE_POOL_H
@@ -49,8 +48,6 @@ struct state_pool {
     int32_t num_leaving;
     struct arrival *arrivals; /* [num_arrivals] */
     int32_t num_arrivals;
-    struct sequence **keepers; /* [num_keepers] the sequences with a boundary */
-    int32_t num_keepers;
     int32_t num_snapshots;
     int64_t made, evicted, hits; /* snapshots so far; evicted: for want of a slot, or with a block */
     struct error violation;      /* the first inconsistency that was found; "": none */
@@ -87,14 +84,12 @@ enum status state_pool_write(struct state_pool *pool, struct sequence *seq, int3
 /* A slot for a draft's state, with one holder; STATE_SLOT_NONE: there is none. */
 int32_t state_pool_take(struct state_pool *pool);
 void state_pool_drop(struct state_pool *pool, int32_t slot); /* one holder less. STATE_SLOT_NONE is ignored */
-/* Whether so many slots can be taken, if boundaries are given up for them. */
-bool state_pool_reserve(struct state_pool *pool, int32_t count);
 /* seq->state, which the step writes, becomes the snapshot of seq->prefix. */
 void state_pool_add_snapshot(struct state_pool *pool, struct sequence *seq);
-/* The slot has the state after num_tokens tokens of the sequence, a boundary, and is kept. */
-void state_pool_keep(struct state_pool *pool, struct sequence *seq, int32_t slot, int32_t num_tokens);
-/* The states after this token are not to be trusted. */
-void state_pool_forget(struct state_pool *pool, struct sequence *seq, int32_t token);
+/* The sequence keeps the slot, which has the state after its first `boundary` tokens, in place of the one before. */
+void state_pool_keep(struct state_pool *pool, struct sequence *seq, int32_t slot, int32_t boundary);
+/* The sequence's newest state is not to be trusted, because its step is cancelled. The sequence is released next. */
+void state_pool_forget(struct state_pool *pool, struct sequence *seq);
 /* The sequence gives its states up. The last boundary whose tokens the prefix cache knows becomes a snapshot, if there
  * is none. */
 void state_pool_release(struct state_pool *pool, struct sequence *seq);

@@ -16,6 +16,7 @@
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "model/model_state.h"
+#include "model/state_cache.h"
 #include "model/quantization.h"
 #include "tests/support/fused_backend.h"
 #include "tests/support/golden.h"
@@ -265,6 +266,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
+    if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
     must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
     must(model_allocate_cache(f->model, variant->grouped ? grouped_pool_size(&options.limits, variant->chunk) : 20,
                               &err),
@@ -446,6 +448,12 @@ static void add_sample(struct batch *b, int32_t token, int32_t draft)
     b->sampled_drafts[b->num_samples++] = draft;
 }
 
+/* Where the state after so many tokens is kept: the next step finds it, though each entry of a run writes its own. */
+static int32_t state_slot(int32_t num_tokens)
+{
+    return num_tokens == 0 ? STATE_SLOT_NONE : 1 + num_tokens % (1 + MAX_DRAFTS);
+}
+
 /* Turns a sequence's query into a run that is sampled from. */
 static void make_run(struct batch *b)
 {
@@ -456,6 +464,8 @@ static void make_run(struct batch *b)
         b->query_start[i + 1] = i + 1;
         b->seq_lens[i] = b->max_seq_len - b->num_tokens + 1 + i;
         b->state_indices[i] = 3;
+        if (i > 0) b->state_sources[i] = STATE_CONTINUES;
+        b->state_slots[i] = state_slot(b->seq_lens[i]);
         add_sample(b, i, i > 0 ? b->token_ids[i] : -1);
     }
 }
@@ -473,6 +483,8 @@ static void fill_batch(struct fixture *f, const struct golden_case *c, int32_t f
     b->query_start[1] = end - first;
     b->seq_lens[0] = b->max_seq_len = end;
     b->state_indices[0] = 3;
+    b->state_sources[0] = state_slot(first);
+    b->state_slots[0] = state_slot(end);
     for (int32_t t = first; t < end; t++) {
         b->token_ids[t - first] = c->prompt[t];
         b->positions[t - first] = row + t;
@@ -695,9 +707,18 @@ static void test_logits_of_layers_of_two_sizes(void **state)
     (void)state;
     const struct golden_choice chosen = golden_choose();
     for (int i = 0; i < chosen.count; i++) {
+        if (load_config(chosen.names[i]).spec.layers[0].mixer != MIXER_ATTENTION) continue;
         const double error = largest_error(chosen.names[i], &(struct variant){.chunk = 40, .wider = true});
         if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
     }
+}
+
+/* Whether a layer has it. */
+static bool has_mixer(const struct model_spec *spec, enum mixer_kind mixer)
+{
+    bool any = false;
+    for (int32_t i = 0; i < spec->num_layers; i++) any |= spec->layers[i].mixer == mixer;
+    return any;
 }
 
 /* Layers without rotary embedding compute what others do with every token at position 0, where nothing is rotated. */
@@ -710,7 +731,7 @@ static void test_logits_without_rotation(void **state)
         const struct model_config config = load_config(chosen.names[i]);
         const enum rope_type type = config.spec.ropes[0].type;
         if (type == ROPE_YARN || type == ROPE_LONGROPE) continue; /* an attention factor scales at position 0, too */
-        if (rope_rotary_dim(&config.spec, 0) == 0) continue;
+        if (rope_rotary_dim(&config.spec, 0) == 0 || has_mixer(&config.spec, MIXER_LATENT)) continue;
         const double error = largest_error(chosen.names[i], &none), same = largest_error(chosen.names[i], &zero);
         assert_true(error > 1e-3); /* the checkpoints do rotate */
         if (!(fabs(error - same) < 1e-5 * error)) fail_msg("%s: off by %g and %g", chosen.names[i], error, same);
@@ -756,12 +777,12 @@ static void test_logits_of_fused_operations(void **state)
                                             .runs = way == 2,
                                             .calls = &calls};
             const double error = largest_error(name, &variant);
-            if (!(error < (variant.runs ? float32_bound() : float32_bound())))
-                fail_msg("%s: the logits are off by %g", name, error);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
             assert_int_equal(calls.gate_up > 0, has_gated_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
-            assert_true(calls.decode_attention > 0); /* a prompt of one token is a decode too */
+            assert_int_equal(calls.decode_attention > 0, has_mixer(&config.spec, MIXER_ATTENTION)); /* a prompt of one
+                                                                                  token is a decode too */
         }
     }
 }
@@ -1082,10 +1103,16 @@ static void test_logits_of_an_fp8_cache(void **state)
 {
     (void)state;
     const struct golden_choice chosen = golden_choose();
-    int close = 0;
-    for (int i = 0; i < chosen.count; i++) close += check_fp8_cache(chosen.names[i]);
-    print_message("%d of %d are as near as float32\n", close, 2 * NUM_FP8_WAYS * chosen.count);
-    assert_true(close >= NUM_FP8_WAYS * chosen.count);
+    int close = 0, count = 0;
+    for (int i = 0; i < chosen.count; i++) {
+        const struct model_config config = load_config(chosen.names[i]);
+        /* transformers' cache has K and V of all heads where quire's has latents */
+        if (has_mixer(&config.spec, MIXER_LATENT)) continue;
+        count++;
+        close += check_fp8_cache(chosen.names[i]);
+    }
+    print_message("%d of %d are as near as float32\n", close, 2 * NUM_FP8_WAYS * count);
+    assert_true(close >= NUM_FP8_WAYS * count);
 }
 
 static void test_greedy_tokens(void **state)

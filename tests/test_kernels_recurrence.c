@@ -154,10 +154,27 @@ static void check_states(struct batch_on *b, const char *what, double tolerance)
     free(old);
 }
 
-static void batch_free_on(struct batch_on *b)
+static struct tensor copy_of(const struct tensor *t, struct backend *b)
 {
-    for (int i = 0; i < NUM_SLOTS; i++) free(b->before[i]), free(b->expected[i]);
-    free(b->current);
+    struct tensor copy = tensor_bytes(b, t->host, t->bytes);
+    copy.dtype = t->dtype;
+    copy.count = t->count;
+    return copy;
+}
+
+/* Gives *b, which was assigned from another one, tensors of its own on another backend. */
+static void batch_copy(struct batch_on *b, const struct test_backend *tb)
+{
+    b->tb = tb;
+    b->starts = copy_of(&b->starts, tb->b), b->sources = copy_of(&b->sources, tb->b);
+    b->slots = copy_of(&b->slots, tb->b), b->states = copy_of(&b->states, tb->b);
+    b->args.query_start = b->starts.data, b->args.sources = b->sources.data, b->args.slots = b->slots.data;
+}
+
+static void batch_free_on(struct batch_on *b, bool is_copy)
+{
+    for (int i = 0; i < NUM_SLOTS && !is_copy; i++) free(b->before[i]), free(b->expected[i]);
+    if (!is_copy) free(b->current);
     tensor_free(&b->starts), tensor_free(&b->sources), tensor_free(&b->slots), tensor_free(&b->states);
 }
 
@@ -212,13 +229,14 @@ struct conv_fixture {
     struct batch_on batch;
     struct tensor rows, weight, bias;
     int64_t stride;
-    double *expected; /* [num_tokens, channels] */
+    double *row_values, *weight_values; /* of the tensors */
+    double *expected;                   /* [num_tokens, channels] */
 };
 
 /* Elements of a token of x (0), the input gate (1) and the output gate (2), which lie side by side. */
 static double conv_row(const struct conv_fixture *f, int part, int64_t token, int64_t channel)
 {
-    return tensor_get(&f->rows, token * f->stride + part * f->c->channels + channel);
+    return f->row_values[token * f->stride + part * f->c->channels + channel];
 }
 
 static void expect_conv_token(struct conv_fixture *f, int64_t token)
@@ -228,8 +246,8 @@ static void expect_conv_token(struct conv_fixture *f, int64_t token)
     for (int64_t i = 0; i < c->channels; i++) {
         double *state = f->batch.current + i * last, u = conv_row(f, 0, token, i), y;
         if (c->input_gate) u = rounded(c->dtype, u * conv_row(f, 1, token, i));
-        y = (c->bias ? tensor_get(&f->bias, i) : 0) + tensor_get(&f->weight, i * c->width + last) * u;
-        for (int32_t j = 0; j < last; j++) y += tensor_get(&f->weight, i * c->width + j) * state[j];
+        y = (c->bias ? tensor_get(&f->bias, i) : 0) + f->weight_values[i * c->width + last] * u;
+        for (int32_t j = 0; j < last; j++) y += f->weight_values[i * c->width + j] * state[j];
         for (int32_t j = 0; j + 1 < last; j++) state[j] = state[j + 1];
         if (last > 0) state[last - 1] = u;
         if (c->silu) y *= sigmoid(y);
@@ -247,6 +265,7 @@ static void conv_make(struct conv_fixture *f, const struct conv_case *c, const s
     f->rows = random_rows(tb, c->dtype, tokens, 3 * c->channels, f->stride, 1);
     f->weight = tensor_random(tb->b, c->weight_dtype, (int64_t)c->channels * c->width, 1, tb->random);
     f->bias = tensor_random(tb->b, c->weight_dtype, c->channels, 1, tb->random);
+    f->row_values = tensor_doubles(&f->rows), f->weight_values = tensor_doubles(&f->weight);
     f->expected = malloc(sizeof(double) * (size_t)(tokens * c->channels + 1));
     for (int32_t i = 0, t = 0; i < layout->count; i++) {
         batch_begin(&f->batch, i);
@@ -277,8 +296,8 @@ static struct short_conv_args conv_arguments(const struct conv_fixture *f, struc
 
 static void conv_free(struct conv_fixture *f)
 {
-    free(f->expected);
-    batch_free_on(&f->batch);
+    free(f->expected), free(f->row_values), free(f->weight_values);
+    batch_free_on(&f->batch, false);
     tensor_free(&f->rows), tensor_free(&f->weight), tensor_free(&f->bias);
 }
 
@@ -331,7 +350,7 @@ static void short_convs_of_models(void **state)
             struct conv_case c = cases[i % 3];
             c.dtype = c.weight_dtype = types[i / 3];
             if (!tb->b->discrete) c.weight_dtype = types[i % 3];
-            if (tb->b->short_conv && kernel_test_takes(tb)) check_conv(tb, &c, &layouts[(i * 5 + 4) % NUM_LAYOUTS]);
+            if (tb->b->short_conv && kernel_test_takes(tb)) check_conv(tb, &c, &layouts[2 + i % 3]);
         }
 }
 
@@ -496,50 +515,79 @@ static void describe(char *what, size_t size, const struct recurrence_case *c, c
              c->num_v_heads, c->k_size, c->v_size, dtype_name(c->dtype));
 }
 
-static void recurrence_free(struct recurrence_fixture *f)
+/* The same numbers on another backend: they are computed once. `from` must outlive the copy. */
+static void recurrence_copy(struct recurrence_fixture *f, const struct recurrence_fixture *from,
+                            const struct test_backend *tb)
 {
-    free(f->expected);
-    batch_free_on(&f->batch);
+    struct tensor *const tensors[] = {&f->rows, &f->a, &f->b, &f->a_log, &f->dt_bias, &f->skip};
+    *f = *from;
+    batch_copy(&f->batch, tb);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) *tensors[i] = copy_of(tensors[i], tb->b);
+    f->params.a_log = f->a_log.data;
+    if (f->params.dt_bias) f->params.dt_bias = f->dt_bias.data;
+    if (f->params.skip) f->params.skip = f->skip.data;
+}
+
+static void recurrence_free(struct recurrence_fixture *f, bool is_copy)
+{
+    if (!is_copy) free(f->expected);
+    batch_free_on(&f->batch, is_copy);
     tensor_free(&f->rows), tensor_free(&f->a), tensor_free(&f->b);
     tensor_free(&f->a_log), tensor_free(&f->dt_bias), tensor_free(&f->skip);
 }
 
-static void check_recurrence(const struct test_backend *tb, const struct recurrence_case *c,
-                             const struct layout *layout)
+static void compute_batch(const struct recurrence_fixture *f, struct tensor *out)
+{
+    const struct recurrence_args args = recurrence_arguments(f, out, 0);
+    f->batch.tb->b->recurrence(f->batch.tb->b, &args);
+}
+
+/* Computes all tokens of a copy of the fixture on each backend with `compute`, and checks results and states. */
+static void check_on_backends(struct kernel_test *test, const struct recurrence_fixture *from,
+                              void (*compute)(const struct recurrence_fixture *f, struct tensor *out))
+{
+    const struct recurrence_case *c = from->c;
+    const int64_t count = (int64_t)from->batch.args.num_tokens * c->num_v_heads * c->v_size;
+    char what[200];
+    describe(what, sizeof what, c, from->batch.layout->name);
+    for (int b = 0; b < test->num_backends; b++) {
+        struct test_backend *tb = &test->backends[b];
+        struct recurrence_fixture f;
+        if (!tb->b->recurrence || !kernel_test_takes(tb)) continue;
+        recurrence_copy(&f, from, tb);
+        struct tensor out = tensor_poison(tb->b, c->dtype, count);
+        compute(&f, &out);
+        tensor_download(&out);
+        check_close(tb, what, &out, f.expected, count, c->dtype);
+        check_states(&f.batch, what, state_tolerance(tb, c->dtype));
+        tensor_free(&out);
+        recurrence_free(&f, true);
+    }
+}
+
+static void check_recurrence(struct kernel_test *test, const struct recurrence_case *c, const struct layout *layout)
 {
     struct recurrence_fixture f;
-    char what[200];
-    recurrence_make(&f, c, tb, layout);
-    const int64_t count = (int64_t)f.batch.args.num_tokens * c->num_v_heads * c->v_size;
-    struct tensor out = tensor_poison(tb->b, c->dtype, count);
-    const struct recurrence_args args = recurrence_arguments(&f, &out, 0);
-    tb->b->recurrence(tb->b, &args);
-    tensor_download(&out);
-    describe(what, sizeof what, c, layout->name);
-    check_close(tb, what, &out, f.expected, count, c->dtype);
-    check_states(&f.batch, what, state_tolerance(tb, c->dtype));
-    tensor_free(&out);
-    recurrence_free(&f);
+    recurrence_make(&f, c, &test->backends[0], layout);
+    check_on_backends(test, &f, compute_batch);
+    recurrence_free(&f, false);
 }
 
 /* Small shapes: every kind beside every layout, type, and ratio of heads. */
 static void recurrences(void **state)
 {
-    struct kernel_test *test = *state;
     static const int32_t heads[][2] = {{1, 1}, {2, 2}, {1, 3}, {2, 4}}, sizes[][2] = {{16, 16}, {32, 48}, {48, 32}};
-    for (int b = 0; b < test->num_backends; b++)
-        for (int i = 0; i < 4 * NUM_LAYOUTS * 3; i++) {
-            struct test_backend *tb = &test->backends[b];
-            const struct recurrence_case c = {.kind = (enum recurrence_kind)(i % 4),
-                                              .num_k_heads = heads[i / 3 % 4][0],
-                                              .num_v_heads = heads[i / 3 % 4][1],
-                                              .k_size = sizes[i / 5 % 3][0],
-                                              .v_size = sizes[i / 5 % 3][1],
-                                              .norm_qk = i / 7 % 2 == 0,
-                                              .skip = i / 2 % 3 == 0,
-                                              .dtype = types[i / (4 * NUM_LAYOUTS)]};
-            if (tb->b->recurrence && kernel_test_takes(tb)) check_recurrence(tb, &c, &layouts[i / 4 % NUM_LAYOUTS]);
-        }
+    for (int i = 0; i < 4 * NUM_LAYOUTS * 3; i++) {
+        const struct recurrence_case c = {.kind = (enum recurrence_kind)(i % 4),
+                                          .num_k_heads = heads[i / 3 % 4][0],
+                                          .num_v_heads = heads[i / 3 % 4][1],
+                                          .k_size = sizes[i / 5 % 3][0],
+                                          .v_size = sizes[i / 5 % 3][1],
+                                          .norm_qk = i / 7 % 2 == 0,
+                                          .skip = i / 2 % 3 == 0,
+                                          .dtype = types[i / (4 * NUM_LAYOUTS)]};
+        check_recurrence(*state, &c, &layouts[i / 4 % NUM_LAYOUTS]);
+    }
 }
 
 static const struct recurrence_case model_cases[] = {
@@ -558,32 +606,24 @@ enum { NUM_MODEL_CASES = sizeof model_cases / sizeof *model_cases };
 /* Heads as large as those of models. */
 static void recurrences_of_models(void **state)
 {
-    struct kernel_test *test = *state;
-    for (int b = 0; b < test->num_backends; b++)
-        for (int i = 0; i < NUM_MODEL_CASES * 2; i++) {
-            struct test_backend *tb = &test->backends[b];
-            struct recurrence_case c = model_cases[i % NUM_MODEL_CASES];
-            c.dtype = types[i % 3];
-            if (tb->b->recurrence && kernel_test_takes(tb))
-                check_recurrence(tb, &c, &layouts[i < NUM_MODEL_CASES ? NUM_LAYOUTS - 1 : 3 + i % 2]);
-        }
+    for (int i = 0; i < NUM_MODEL_CASES * 2; i++) {
+        struct recurrence_case c = model_cases[i % NUM_MODEL_CASES];
+        c.dtype = types[i % 3];
+        check_recurrence(*state, &c, &layouts[i < NUM_MODEL_CASES ? NUM_LAYOUTS - 1 : 3 + i % 2]);
+    }
 }
 
 static void many_heads(void **state)
 {
-    struct kernel_test *test = *state;
-    for (int b = 0; b < test->num_backends; b++) {
-        struct test_backend *tb = &test->backends[b];
-        const struct recurrence_case c = {RECURRENCE_DELTA, 16, 32, 128, 128, .norm_qk = true, .dtype = DTYPE_BFLOAT16};
-        if (tb->b->recurrence) check_recurrence(tb, &c, &layouts[2]);
-    }
+    const struct recurrence_case c = {RECURRENCE_DELTA, 16, 32, 128, 128, .norm_qk = true, .dtype = DTYPE_BFLOAT16};
+    check_recurrence(*state, &c, &layouts[2]);
 }
 
 /* Computes tokens [first, end) of the fixture's only sequence, whose state lies in slot 1 unless first is 0. */
 static void run_chunk(const struct recurrence_fixture *f, struct tensor *out, int32_t first, int32_t end)
 {
     struct backend *b = f->batch.tb->b;
-    const int32_t starts[] = {0, end - first}, source = first > 0 ? 1 : 0, slot = 1;
+    const int32_t starts[] = {0, end - first}, slot = 1, source = first > 0 ? slot : 0;
     struct tensor on[] = {tensor_bytes(b, starts, sizeof starts), tensor_bytes(b, &source, sizeof source),
                           tensor_bytes(b, &slot, sizeof slot)};
     struct recurrence_args args = recurrence_arguments(f, out, first);
@@ -599,30 +639,24 @@ static void run_chunk(const struct recurrence_fixture *f, struct tensor *out, in
     for (int i = 0; i < 3; i++) tensor_free(&on[i]);
 }
 
+static void compute_chunks(const struct recurrence_fixture *f, struct tensor *out)
+{
+    static const int32_t cuts[] = {0, 1, 8, 72, 200, 298, 299, 300};
+    for (size_t i = 0; i + 1 < sizeof cuts / sizeof *cuts; i++) run_chunk(f, out, cuts[i], cuts[i + 1]);
+}
+
 /* A prompt that is cut into chunks, and then decodes, gives what it gives in one pass. */
 static void chunks(void **state)
 {
-    struct kernel_test *test = *state;
-    static const struct layout prompt = {"a prompt", 1, {{300, 0, 1}}};
-    static const int32_t cuts[] = {0, 1, 8, 72, 200, 298, 299, 300};
-    for (int b = 0; b < test->num_backends; b++)
-        for (int i = 0; i < 5; i++) {
-            struct test_backend *tb = &test->backends[b];
-            struct recurrence_case c = model_cases[i];
-            struct recurrence_fixture f;
-            char what[200];
-            c.num_k_heads = 1, c.num_v_heads = 2, c.dtype = types[i % 3];
-            if (!tb->b->recurrence || !kernel_test_takes(tb)) continue;
-            recurrence_make(&f, &c, tb, &prompt);
-            struct tensor out = tensor_poison(tb->b, c.dtype, 300 * 2 * c.v_size);
-            for (size_t j = 0; j + 1 < sizeof cuts / sizeof *cuts; j++) run_chunk(&f, &out, cuts[j], cuts[j + 1]);
-            tensor_download(&out);
-            describe(what, sizeof what, &c, "chunks");
-            check_close(tb, what, &out, f.expected, out.count, c.dtype);
-            check_states(&f.batch, what, state_tolerance(tb, c.dtype));
-            tensor_free(&out);
-            recurrence_free(&f);
-        }
+    static const struct layout prompt = {"a prompt in chunks", 1, {{300, 0, 1}}};
+    for (int i = 0; i < 5; i++) {
+        struct recurrence_case c = model_cases[i];
+        struct recurrence_fixture f;
+        c.num_k_heads = 1, c.num_v_heads = 2, c.dtype = types[i % 3];
+        recurrence_make(&f, &c, &((struct kernel_test *)*state)->backends[0], &prompt);
+        check_on_backends(*state, &f, compute_chunks);
+        recurrence_free(&f, false);
+    }
 }
 
 /* However many threads share the work. */
@@ -651,7 +685,7 @@ static void threads_do_not_matter(void **state)
     }
     free(first);
     tensor_free(&out);
-    recurrence_free(&f);
+    recurrence_free(&f, false);
 }
 
 /* ---- gated_norm ---- */
@@ -680,8 +714,16 @@ static void expect_norm(const struct norm_case *c, double *out, const struct ten
             if (c->gain_size) out[i] *= tensor_get(gain, i % c->size % c->gain_size);
             if (c->gain_size && c->round_norm) out[i] = rounded(c->dtype, out[i]);
             if (!c->gate_first) out[i] *= (c->sigmoid ? 1 : g) * sigmoid(g);
+            if (c->round_norm) out[i] = rounded(c->dtype, out[i]);
         }
     }
+}
+
+/* Where bfloat16 is rounded at the same places, few elements differ: another rounding would show. */
+static double norm_tolerance(const struct norm_case *c)
+{
+    if (c->dtype == DTYPE_FLOAT32) return 1e-5;
+    return c->round_norm && c->dtype == DTYPE_BFLOAT16 ? 3e-4 : 1e-2;
 }
 
 static void check_gated_norm(const struct test_backend *tb, const struct norm_case *c)
@@ -715,7 +757,7 @@ static void check_gated_norm(const struct test_backend *tb, const struct norm_ca
     snprintf(what, sizeof what, "gated_norm: %d in groups of %d, %s, gains %d of %s%s%s", c->size, c->group_size,
              dtype_name(c->dtype), c->gain_size, dtype_name(c->gain_dtype), c->gate_first ? ", gate first" : "",
              c->sigmoid ? ", sigmoid" : "");
-    check_close(tb, what, result, expected, count, c->dtype);
+    check_within(tb, what, result, expected, count, norm_tolerance(c));
     free(expected);
     tensor_free(&x), tensor_free(&gate), tensor_free(&gain), tensor_free(&out);
 }
@@ -741,13 +783,190 @@ static void gated_norms(void **state)
         }
 }
 
+/* ---- decode_recurrence ---- */
+
+struct fused_case {
+    struct recurrence_case recurrence;
+    bool value_first;              /* the channels are v, k, q */
+    int32_t group_size, gain_size; /* of the norm; gain_size 0: none */
+    bool gate_first, sigmoid, round_norm;
+};
+
+/* The operands of decode_recurrence, and those of what is computed again by the operations that it replaces. */
+struct fused_fixture {
+    const struct fused_case *c;
+    struct batch_on conv, matrix; /* the states of both */
+    struct recurrence_fixture recurrence;
+    struct tensor rows, weight, bias, gain, mixed, out;
+    int64_t stride, k_columns, v_columns, channels;
+};
+
+static void fused_make(struct fused_fixture *f, const struct fused_case *c, const struct test_backend *tb,
+                       const struct layout *layout)
+{
+    const struct recurrence_case *r = &c->recurrence;
+    *f = (struct fused_fixture){.c = c};
+    f->k_columns = (int64_t)r->num_k_heads * r->k_size, f->v_columns = (int64_t)r->num_v_heads * r->v_size;
+    f->channels = 2 * f->k_columns + f->v_columns;
+    f->stride = f->channels + f->v_columns + 16;
+    batch_make(&f->conv, tb, layout, f->channels * 3, r->dtype);
+    recurrence_make(&f->recurrence, r, tb, layout);
+    const int64_t tokens = f->conv.args.num_tokens;
+    f->rows = random_rows(tb, r->dtype, tokens, f->channels + f->v_columns, f->stride, 2);
+    f->weight = tensor_random(tb->b, r->dtype, f->channels * 4, 1, tb->random);
+    f->bias = tensor_random(tb->b, r->dtype, f->channels, 1, tb->random);
+    f->gain = tensor_random(tb->b, DTYPE_FLOAT32, f->v_columns, 1, tb->random);
+    f->mixed = tensor_poison(tb->b, r->dtype, tokens * f->channels);
+    f->out = tensor_poison(tb->b, r->dtype, tokens * f->v_columns);
+}
+
+static struct decode_recurrence_args fused_arguments(struct fused_fixture *f)
+{
+    const struct fused_case *c = f->c;
+    const struct recurrence_case *r = &c->recurrence;
+    struct decode_recurrence_args args = {.recurrence = recurrence_arguments(&f->recurrence, &f->out, 0)};
+    args.conv = (struct short_conv_args){.out = f->mixed.data,
+                                         .x = f->rows.data,
+                                         .x_stride = f->stride,
+                                         .weight = f->weight.data,
+                                         .bias = r->skip ? f->bias.data : NULL,
+                                         .weight_dtype = r->dtype,
+                                         .silu = true,
+                                         .channels = (int32_t)f->channels,
+                                         .width = 4,
+                                         .states = f->conv.states.data,
+                                         .state_stride = f->conv.stride,
+                                         .batch = f->conv.args,
+                                         .dtype = r->dtype};
+    args.recurrence.k = at(&f->mixed, c->value_first ? f->v_columns : f->k_columns);
+    args.recurrence.q = at(&f->mixed, c->value_first ? f->v_columns + f->k_columns : 0);
+    args.recurrence.v = at(&f->mixed, c->value_first ? 0 : 2 * f->k_columns);
+    args.recurrence.qkv_stride = f->channels;
+    args.norm = (struct gated_norm_args){.out = f->out.data,
+                                         .x = f->out.data,
+                                         .gate = at(&f->rows, f->channels),
+                                         .gate_stride = f->stride,
+                                         .gain = c->gain_size ? f->gain.data : NULL,
+                                         .gain_dtype = DTYPE_FLOAT32,
+                                         .gain_size = c->gain_size,
+                                         .group_size = c->group_size,
+                                         .eps = 1e-5f,
+                                         .gate_first = c->gate_first,
+                                         .sigmoid = c->sigmoid,
+                                         .round_norm = c->round_norm,
+                                         .num_tokens = f->conv.args.num_tokens,
+                                         .size = (int32_t)f->v_columns,
+                                         .dtype = r->dtype};
+    return args;
+}
+
+/* What two runs left in a tensor, `other` and its host's copy: NaN in the same places, and the same numbers. */
+static void check_same(const struct test_backend *tb, const char *what, const struct tensor *t, const uint8_t *other,
+                       double tolerance)
+{
+    struct tensor view = *t;
+    double difference = 0, norm = 0;
+    view.host = (uint8_t *)(uintptr_t)other;
+    for (int64_t i = 0; i < t->count; i++) {
+        const double x = tensor_get(t, i), y = tensor_get(&view, i);
+        if (isnan(x) && isnan(y)) continue;
+        difference += (x - y) * (x - y), norm += y * y;
+    }
+    if (!(sqrt(difference) <= tolerance * sqrt(norm)))
+        fail_msg("%s: %s: the relative difference is %g", tb->name, what, sqrt(difference / norm));
+}
+
+static uint8_t *copy_of_host(const struct tensor *t)
+{
+    uint8_t *copy = malloc((size_t)t->bytes + 1);
+    memcpy(copy, t->host, (size_t)t->bytes);
+    return copy;
+}
+
+static void check_fused(struct test_backend *tb, const struct fused_case *c, const struct layout *layout)
+{
+    struct fused_fixture f;
+    char what[200], whole[240];
+    const enum dtype dtype = c->recurrence.dtype;
+    fused_make(&f, c, tb, layout);
+    describe(what, sizeof what, &c->recurrence, layout->name);
+    struct decode_recurrence_args args = fused_arguments(&f);
+    struct tensor *results[] = {&f.conv.states, &f.recurrence.batch.states, &f.out};
+    uint8_t *fused[3];
+    for (int i = 0; i < 3; i++) fused[i] = copy_of_host(results[i]); /* what they hold before */
+    if (!tb->b->decode_recurrence(tb->b, &args)) fail_msg("%s: decode_recurrence does not take %s", tb->name, what);
+    for (int i = 0; i < 3; i++) {
+        uint8_t *before = fused[i];
+        tensor_download(results[i]);
+        fused[i] = copy_of_host(results[i]);
+        memcpy(results[i]->host, before, (size_t)results[i]->bytes);
+        tensor_upload(results[i]);
+        free(before);
+    }
+    tb->b->short_conv(tb->b, &args.conv);
+    tb->b->recurrence(tb->b, &args.recurrence);
+    tb->b->gated_norm(tb->b, &args.norm);
+    for (int i = 0; i < 3; i++) {
+        static const char *const names[] = {"states of the convolution", "states", "results"};
+        tensor_download(results[i]);
+        snprintf(whole, sizeof whole, "decode_recurrence: %s: %s", names[i], what);
+        check_same(tb, whole, results[i], fused[i], dtype == DTYPE_FLOAT32 || i < 2 ? 1e-5 : 1e-2);
+        free(fused[i]);
+    }
+    batch_free_on(&f.conv, false);
+    recurrence_free(&f.recurrence, false);
+    tensor_free(&f.rows), tensor_free(&f.weight), tensor_free(&f.bias), tensor_free(&f.gain);
+    tensor_free(&f.mixed), tensor_free(&f.out);
+}
+
+/* A backend that has the fused operation takes these shapes. */
+static void decode_recurrences(void **state)
+{
+    struct kernel_test *test = *state;
+    static const struct fused_case cases[] = {
+        {{RECURRENCE_DELTA, 2, 4, 128, 128, .norm_qk = true}, false, 128, 128, .round_norm = true},
+        {{RECURRENCE_DELTA_CHANNELS, 3, 3, 128, 128, .norm_qk = true}, false, 128, 128, .sigmoid = true},
+        {{RECURRENCE_SSD, 1, 6, 128, 64, .skip = true}, true, 384, 384, .gate_first = true},
+        {{RECURRENCE_SSD, 2, 6, 128, 64, .skip = true}, true, 64, 384, .gate_first = true},
+        {{RECURRENCE_SSD, 1, 3, 256, 64, .skip = true}, true, 192, 0},
+        {{RECURRENCE_FIXED, 4, 4, 128, 128}, false, 128, 128, .sigmoid = true},
+        {{RECURRENCE_DELTA, 2, 2, 64, 128, .norm_qk = true}, false, 128, 128},
+        {{RECURRENCE_DELTA, 1, 4, 48, 32, .norm_qk = true}, false, 32, 128},
+    };
+    static const int decodes[] = {0, 2, 3, 4};
+    const struct workspace_query query = {.max_num_tokens = 64,
+                                          .max_num_seqs = MAX_ENTRIES,
+                                          .max_model_len = 64,
+                                          .num_heads = 4,
+                                          .head_size = 128,
+                                          .block_size = 16,
+                                          .max_in_features = 128,
+                                          .vocab_size = 128};
+    for (int b = 0; b < test->num_backends; b++) {
+        struct test_backend *tb = &test->backends[b];
+        if (!tb->b->decode_recurrence) continue;
+        use_workspace(tb, &query);
+        for (int i = 0; i < 96; i++) {
+            struct fused_case c = cases[i % 8];
+            c.recurrence.dtype = types[i / 8 % 3];
+            check_fused(tb, &c, &layouts[decodes[i / 24]]);
+        }
+        check_workspace(tb);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_convs), cmocka_unit_test(short_convs_of_models),
-        cmocka_unit_test(recurrences), cmocka_unit_test(recurrences_of_models),
-        cmocka_unit_test(many_heads),  cmocka_unit_test(chunks),
-        cmocka_unit_test(gated_norms), cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(short_convs),
+        cmocka_unit_test(short_convs_of_models),
+        cmocka_unit_test(recurrences),
+        cmocka_unit_test(recurrences_of_models),
+        cmocka_unit_test(many_heads),
+        cmocka_unit_test(chunks),
+        cmocka_unit_test(gated_norms),
+        cmocka_unit_test(decode_recurrences),
+        cmocka_unit_test(threads_do_not_matter),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

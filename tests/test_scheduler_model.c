@@ -450,6 +450,25 @@ static const struct universe universes[] = {
     {{"config blocks=6 size=2 tokens=6 seqs=3 length=8 drafts=4 caching=1", "add request=0 length=2 shared=3 max=5",
       "add request=1 length=3 shared=3 n=2 max=3", "schedule drafts=2 right=1 device=1",
       "schedule drafts=3 right=3 device=1 cancel=1", EACH}},
+    /* States: prompts that part, one after another and together, where slots are few and where there are some for
+     * snapshots; before a generation prompt, and every two tokens. */
+    {{"config blocks=6 size=1 tokens=4 seqs=2 length=5 caching=1 states=1", "add request=0 length=4 shared=2 max=1",
+      "add request=1 length=4 shared=3 max=1", "add request=2 length=3 shared=4 max=2", "abort request=0",
+      "abort request=1", EACH}},
+    {{"config blocks=8 size=2 tokens=5 seqs=2 length=8 groups=2 window2=2 caching=1 states=5 interval=2",
+      "add request=0 length=6 shared=6 max=2 state=3", "add request=1 length=7 shared=5 max=1",
+      "add request=2 length=3 shared=4 max=4", "abort request=0", "schedule cancel=2", EACH}},
+    /* Forked, preempted, and as beams. */
+    {{"config blocks=6 host=4 size=1 tokens=4 seqs=3 length=5 caching=1 states=2",
+      "add request=0 length=2 shared=2 n=2 max=3", "add request=1 length=3 shared=2 max=2", "finish request=0",
+      "abort request=1", "schedule cancel=1", EACH}},
+    {{"config blocks=5 size=1 tokens=3 seqs=3 length=5 caching=1 states=1",
+      "add request=0 length=2 shared=2 n=2 max=3 beams=1", "add request=1 length=2 shared=2 max=2", "beams request=0",
+      "beams request=0 choice=1", "beams request=0 choice=4", "finish request=0", EACH}},
+    /* Runs of sequences with states, which end at boundaries and behind them. */
+    {{"config blocks=6 size=2 tokens=6 seqs=2 length=9 drafts=4 caching=1 states=3",
+      "add request=0 length=2 shared=4 max=7 eos=2", "add request=1 length=3 shared=4 max=4", "abort request=0",
+      "schedule drafts=3 right=1", "schedule drafts=4 right=4 cancel=1", "schedule drafts=2 right=2", EACH}},
     /* Cancelled, and with a budget that has no room for all. */
     {{"config blocks=6 size=2 tokens=3 seqs=2 length=7 drafts=3 caching=1", "add request=0 length=1 shared=4 max=6",
       "add request=1 length=3 shared=4 max=4", "schedule drafts=2 cancel=1", "schedule drafts=2 right=1 cancel=2",
@@ -570,6 +589,8 @@ static void test_random_operations(void **state)
     assert_true(t->targets > 1000 && t->cancelled > 100 && t->cancelled_second > 10);
     assert_true(t->runs > 1000 && t->device_runs > 500 && t->drafts > 1000 && t->accepted > 1000 && t->rollbacks > 100);
     assert_true(t->ends_in_runs > 50 && t->lost_runs > 50 && t->dropped > 1000);
+    assert_true(t->snapshots > 1000 && t->snapshots_evicted > 1000 && t->snapshot_hits > 100 && t->recovered > 50);
+    assert_true(t->awaited > 10 && t->kept > 1000 && t->state_runs > 500);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);
 }

@@ -5,23 +5,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "base/random.h"
 #include "scheduler/scheduler_state.h"
-#include "tests/support/slot_device.h"
+#include "tests/support/scheduler_world.h"
 
 #define BLOCK 16
 #define MAX_LENGTH 1024
-
-struct world {
-    struct scheduler_config config;
-    struct scheduler *scheduler;
-    struct slot_device device;
-    struct true_sequence *truth; /* [max_num_seqs] by state index */
-    struct batch batch;
-};
 
 static struct scheduler_config config_of(int32_t max_num_seqs, int32_t spare_slots)
 {
@@ -40,92 +33,36 @@ static struct scheduler_config config_of(int32_t max_num_seqs, int32_t spare_slo
     return config;
 }
 
-static void world_open(struct world *w, struct scheduler_config config)
-{
-    struct error err = {{0}};
-    *w = (struct world){.config = config};
-    if (scheduler_create(&config, &w->scheduler, &err) != STATUS_OK ||
-        batch_init(&w->batch, &config.limits, &err) != STATUS_OK ||
-        slot_device_init(&w->device, &config, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    w->truth = calloc((size_t)config.limits.max_num_seqs, sizeof *w->truth);
-    assert_non_null(w->truth);
-}
-
-static struct scheduler_stats stats_of(const struct world *w)
-{
-    struct scheduler_stats stats;
-    scheduler_get_stats(w->scheduler, &stats);
-    return stats;
-}
-
-static void true_sequence_of(struct true_sequence *truth, const struct sequence *seq, int32_t num_tokens)
-{
-    const struct request *request = seq->request;
-    true_sequence_init(truth, (int32_t)request->arrival, seq->index, request->params.seed, (int32_t)request->id);
-    for (int32_t i = 0; i < num_tokens; i++) true_sequence_append(truth, seq->tokens[i]);
-    truth->prompt_len = seq->prompt_len;
-    truth->chosen = request->beams;
-}
-
-static bool world_schedule(struct world *w)
-{
-    struct error err;
-    struct schedule schedule;
-    if (scheduler_schedule(w->scheduler, &w->batch, &schedule, &err) != STATUS_OK) fail_msg("%s", err.text);
-    for (int32_t i = 0; i < schedule.num_admitted; i++) {
-        const struct sequence *seq = schedule.admitted[i];
-        true_sequence_of(&w->truth[seq->state_index], seq, seq->num_tokens);
-        w->device.states[seq->state_index] = &w->truth[seq->state_index];
-    }
-    if (schedule.result != SCHEDULE_BATCH) return false;
-    if (slot_device_submit(&w->device, &w->batch, &err) != STATUS_OK) fail_msg("%s", err.text);
-    return true;
-}
-
 /* No state is held at the end, but by snapshots. */
-static void world_close(struct world *w)
+static void close_world(struct world *w)
 {
     struct error err;
-    assert_false(world_schedule(w)); /* what the last step read is free */
+    assert_int_equal(world_schedule(w), SCHEDULE_EMPTY); /* what the last step read is free */
     if (scheduler_check(w->scheduler, &err) != STATUS_OK) fail_msg("%s", err.text);
-    assert_int_equal(stats_of(w).state_slots_in_use, 0);
-    assert_int_equal(stats_of(w).blocks_in_use, 0);
-    scheduler_destroy(w->scheduler);
-    slot_device_free(&w->device);
-    batch_free(&w->batch);
-    free(w->truth);
+    assert_int_equal(world_stats(w).state_slots_in_use, 0);
+    assert_int_equal(world_stats(w).blocks_in_use, 0);
+    world_free(w);
 }
 
-static void world_collect(struct world *w)
+static struct request *add(struct world *w, const int32_t *prompt, int32_t length, int32_t n, int32_t max_tokens)
 {
-    struct error err;
-    const struct token_event *events;
-    int32_t num_events;
-    const struct sample_output samples = slot_device_collect(&w->device);
-    if (scheduler_collect(w->scheduler, &samples, &events, &num_events, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const struct sampling_params params = world_params(n, max_tokens);
+    return world_add_prompt(w, &params, prompt, length);
 }
 
-static struct request *world_add(struct world *w, const int32_t *prompt, int32_t length, int32_t n, int32_t max_tokens)
+/* Computes a step, or collects one: so many are in flight at most. */
+static void go_on(struct world *w, int32_t depth)
 {
-    struct error err;
-    struct request *request;
-    struct sampling_params params = sampling_params_default();
-    params.n = n;
-    params.max_tokens = max_tokens;
-    params.ignore_eos = true;
-    params.seed = 7;
-    if (request_create(&params, prompt, length, &w->config.limits, &request, &err) != STATUS_OK)
-        fail_msg("%s", err.text);
-    scheduler_add(w->scheduler, request);
-    return request;
+    if (scheduler_in_flight(w->scheduler) < depth && world_schedule(w) == SCHEDULE_BATCH) return;
+    assert_true(scheduler_in_flight(w->scheduler) > 0);
+    world_collect(w);
 }
 
 /* The tokens of an answer are those that are drawn alone. */
 static void assert_true_tokens(const struct sequence *seq)
 {
     struct true_sequence truth;
-    true_sequence_of(&truth, seq, seq->prompt_len);
+    world_true_sequence(&truth, seq, seq->tokens, seq->prompt_len);
     for (int32_t i = seq->prompt_len; i < seq->num_tokens; i++)
         assert_int_equal(seq->tokens[i], true_sequence_token(&truth, i));
 }
@@ -134,8 +71,7 @@ static int32_t take_finished(struct world *w)
 {
     int32_t count = 0;
     for (struct request *r; (r = scheduler_next_finished(w->scheduler)); count++) {
-        for (int32_t i = 0; i < r->num_sequences; i++)
-            if (!r->beams) assert_true_tokens(&r->sequences[i]);
+        for (int32_t i = 0; i < r->num_sequences; i++) assert_true_tokens(&r->sequences[i]);
         request_destroy(r);
     }
     return count;
@@ -144,16 +80,13 @@ static int32_t take_finished(struct world *w)
 /* Runs all requests to their ends with so many steps in flight. Returns how many tokens the steps computed. */
 static int64_t run_out(struct world *w, int32_t depth)
 {
-    const int64_t before = stats_of(w).tokens;
+    const int64_t before = world_stats(w).tokens;
     for (int32_t i = 0; scheduler_has_work(w->scheduler) && i < 10000; i++) {
-        if (scheduler_in_flight(w->scheduler) == depth || !world_schedule(w)) {
-            assert_true(scheduler_in_flight(w->scheduler) > 0 || !scheduler_has_work(w->scheduler));
-            if (scheduler_in_flight(w->scheduler) > 0) world_collect(w);
-        }
+        go_on(w, depth);
         take_finished(w);
     }
     assert_false(scheduler_has_work(w->scheduler));
-    return stats_of(w).tokens - before;
+    return world_stats(w).tokens - before;
 }
 
 /* Tokens of the text of this number. */
@@ -174,7 +107,7 @@ static void add_common_prompt(struct world *w, int32_t number)
     fill(prompt + COMMON, OWN, 100 + number);
     prompt[COMMON] = number % TRUE_VOCAB; /* at 300 = 18 blocks and 12 tokens they part, or soon after */
     prompt[COMMON + 1] = number / TRUE_VOCAB;
-    world_add(w, prompt, COMMON + OWN, 1, 1);
+    add(w, prompt, COMMON + OWN, 1, 1);
 }
 
 /* Two prompts compute what all have in common, and each computes the rest, which is less than a block and its own. */
@@ -189,8 +122,8 @@ static void test_of_100_prompts_two_compute_what_is_common(void **state)
                 for (int32_t i = 0; i < NUM_PROMPTS; i++) add_common_prompt(&w, i);
                 const int64_t tokens = run_out(&w, depth), common = COMMON - COMMON % BLOCK;
                 assert_int_equal(tokens, 2 * common + (int64_t)NUM_PROMPTS * (COMMON + OWN - common));
-                assert_int_equal(stats_of(&w).snapshot_hits, NUM_PROMPTS - 2);
-                world_close(&w);
+                assert_int_equal(world_stats(&w).snapshot_hits, NUM_PROMPTS - 2);
+                close_world(&w);
             }
 }
 
@@ -201,12 +134,13 @@ static void test_equal_prompts_are_computed_once(void **state)
     int32_t prompt[COMMON];
     fill(prompt, COMMON, 1);
     world_open(&w, config_of(64, 64));
-    for (int32_t i = 0; i < NUM_PROMPTS; i++) world_add(&w, prompt, COMMON, 1, 1);
+    for (int32_t i = 0; i < NUM_PROMPTS; i++) add(&w, prompt, COMMON, 1, 1);
     assert_int_equal(run_out(&w, 2), COMMON + (NUM_PROMPTS - 1) * (COMMON % BLOCK));
-    world_close(&w);
+    close_world(&w);
 }
 
-/* A request that others wait for is aborted: the next of them computes. */
+/* The second request, which computes what the first has computed, for all that come after it, is aborted: the third
+ * takes its place. */
 static void test_who_waits_for_an_aborted_request_goes_on(void **state)
 {
     (void)state;
@@ -214,27 +148,20 @@ static void test_who_waits_for_an_aborted_request_goes_on(void **state)
     struct scheduler_config config = config_of(8, 8);
     config.limits.max_num_tokens = 64;
     world_open(&w, config);
-    int32_t prompt[COMMON + OWN];
-    fill(prompt, COMMON + OWN, 1);
-    world_add(&w, prompt, COMMON + OWN, 1, 1);
+    add_common_prompt(&w, 0);
     run_out(&w, 1);
-    scheduler_reset_prefix_cache(w.scheduler);
-    for (int32_t i = 0; i < 3; i++) add_common_prompt(&w, i);
-    run_out(&w, 1);
-    struct request *first = NULL;
-    for (int32_t i = 0; i < 4; i++) {
-        int32_t other[COMMON + OWN];
-        fill(other, COMMON, 2);
-        fill(other + COMMON, OWN, 200 + i);
-        struct request *r = world_add(&w, other, COMMON + OWN, 1, 1);
-        if (i == 1) first = r;
-    }
-    while (first->sequences[0].parting == 0 && world_schedule(&w)) world_collect(&w);
-    assert_true(first->sequences[0].parting > first->sequences[0].num_computed);
-    assert_int_equal(w.scheduler->waiting.count, 2);
-    scheduler_abort(w.scheduler, first);
-    run_out(&w, 1);
-    world_close(&w);
+    add_common_prompt(&w, 1);
+    const struct sequence *second = &w.scheduler->waiting.head->sequences[0];
+    for (int32_t i = 2; i < 5; i++) add_common_prompt(&w, i);
+    for (int32_t i = 0; i < 3; i++) go_on(&w, 1);
+    assert_int_equal(second->parting, COMMON - COMMON % BLOCK);
+    assert_int_equal(w.scheduler->waiting.count, 3);
+    const int32_t computed = second->num_computed; /* whole blocks: the third goes on from there */
+    assert_in_range(computed, BLOCK, COMMON);
+    scheduler_abort(w.scheduler, second->request);
+    const int64_t rest = COMMON + OWN - (COMMON - COMMON % BLOCK);
+    assert_int_equal(run_out(&w, 1), COMMON + OWN - computed + 2 * rest);
+    close_world(&w);
 }
 
 /* ---- chats ---- */
@@ -245,18 +172,16 @@ static int64_t take_turn(struct world *w, int32_t *text, int32_t *length, int32_
     enum { QUESTION = 13, ANSWER = 20 };
     fill(text + *length, QUESTION, *length);
     *length += QUESTION;
-    struct request *r = world_add(w, text, *length, 1, ANSWER);
-    const int64_t before = stats_of(w).tokens;
-    while (!request_finished(r)) {
-        if (scheduler_in_flight(w->scheduler) == depth || !world_schedule(w)) world_collect(w);
-    }
+    struct request *r = add(w, text, *length, 1, ANSWER);
+    const int64_t before = world_stats(w).tokens;
+    while (!request_finished(r)) go_on(w, depth);
     while (scheduler_in_flight(w->scheduler) > 0) world_collect(w);
     const struct sequence *seq = &r->sequences[0];
     assert_int_equal(seq->num_tokens, *length + ANSWER);
     for (int32_t i = *length; i < *length + ANSWER; i++) text[i] = seq->tokens[i];
     *length += ANSWER;
     assert_int_equal(take_finished(w), 1);
-    const int64_t computed = stats_of(w).tokens - before - (*length - 1 - *known);
+    const int64_t computed = world_stats(w).tokens - before - (*length - 1 - *known);
     *known = *length - 1; /* the last token of an answer is computed by nobody */
     return computed;
 }
@@ -273,8 +198,8 @@ static void test_a_chat_computes_what_is_new_and_less_than_a_block(void **state)
                 const int64_t again = take_turn(&w, text, &length, &known, depth);
                 assert_in_range(again, 0, BLOCK - 1);
             }
-            assert_int_equal(stats_of(&w).snapshot_hits, 19);
-            world_close(&w);
+            assert_int_equal(world_stats(&w).snapshot_hits, 19);
+            close_world(&w);
         }
 }
 
@@ -286,20 +211,18 @@ static void test_a_prompt_without_its_generation_prompt_is_found(void **state)
     int32_t prompt[400];
     fill(prompt, 400, 1);
     world_open(&w, config_of(2, 4));
-    struct sampling_params params = sampling_params_default();
-    params.max_tokens = 5;
-    params.ignore_eos = true;
+    const struct sampling_params params = world_params(1, 5);
     struct request *r;
     struct error err;
     assert_int_equal(request_create(&params, prompt, 250, &w.config.limits, &r, &err), STATUS_OK);
     r->state_boundary = 203; /* 12 blocks, and 11 tokens; the last block before the prompt's end is the 15th */
     scheduler_add(w.scheduler, r);
     assert_int_equal(run_out(&w, 1), 250 + 4);
-    assert_int_equal(stats_of(&w).snapshots, 2);
+    assert_int_equal(world_stats(&w).snapshots, 2);
     fill(prompt + 203, 100, 2);
-    world_add(&w, prompt, 303, 1, 1);
+    add(&w, prompt, 303, 1, 1);
     assert_int_equal(run_out(&w, 1), 303 - 192);
-    world_close(&w);
+    close_world(&w);
 }
 
 static void test_a_long_prompt_has_a_snapshot_every_interval(void **state)
@@ -311,13 +234,13 @@ static void test_a_long_prompt_has_a_snapshot_every_interval(void **state)
     struct scheduler_config config = config_of(2, 20);
     config.state_interval = 100; /* 7 blocks */
     world_open(&w, config);
-    world_add(&w, prompt, 1000, 1, 1);
+    add(&w, prompt, 1000, 1, 1);
     run_out(&w, 1);
-    assert_int_equal(stats_of(&w).snapshots, 1000 / 112 + 1); /* 992 is the last */
+    assert_int_equal(world_stats(&w).snapshots, 1000 / 112 + 1); /* 992 is the last */
     fill(prompt + 600, 300, 2);
-    world_add(&w, prompt, 900, 1, 1);
+    add(&w, prompt, 900, 1, 1);
     assert_int_equal(run_out(&w, 1), 900 - 560);
-    world_close(&w);
+    close_world(&w);
 }
 
 /* ---- answers ---- */
@@ -329,7 +252,7 @@ static void test_n_answers_go_on_from_one_state(void **state)
     int32_t prompt[40];
     fill(prompt, 40, 1);
     world_open(&w, config_of(4, 0));
-    struct request *r = world_add(&w, prompt, 40, 4, 30);
+    struct request *r = add(&w, prompt, 40, 4, 30);
     world_schedule(&w); /* to the boundary, 32 */
     assert_int_equal(w.batch.num_tokens, 32);
     assert_int_equal(w.batch.state_sources[0], STATE_SLOT_NONE);
@@ -351,7 +274,7 @@ static void test_n_answers_go_on_from_one_state(void **state)
     for (int32_t i = 0; i < 4; i++) assert_int_equal(w.batch.state_sources[i], w.batch.state_slots[i]);
     world_collect(&w);
     run_out(&w, 2);
-    world_close(&w);
+    close_world(&w);
 }
 
 /* The token that ends the answer, at each place of a block, is seen one step late. What follows finds the last boundary
@@ -365,22 +288,47 @@ static void test_ends_with_two_steps_in_flight(void **state)
             int32_t text[MAX_LENGTH];
             fill(text, 37, 1);
             world_open(&w, config_of(2, 6));
-            struct request *r = world_add(&w, text, 37, 1, by_length ? outputs : -1);
+            struct request *r = add(&w, text, 37, 1, by_length ? outputs : -1);
             struct sequence *seq = &r->sequences[0];
             while (!request_finished(r)) {
-                if (scheduler_in_flight(w.scheduler) == 2 || !world_schedule(&w)) world_collect(&w);
+                go_on(&w, 2);
                 if (seq->num_tokens == 37 + outputs) scheduler_finish(w.scheduler, seq, FINISH_STOP);
             }
             while (scheduler_in_flight(w.scheduler) > 0) world_collect(&w);
             for (int32_t i = 37; i < 37 + outputs; i++) text[i] = seq->tokens[i];
             take_finished(&w);
             fill(text + 37 + outputs, 20, 2);
-            world_add(&w, text, 57 + outputs, 1, 1);
+            add(&w, text, 57 + outputs, 1, 1);
             /* By length, the last token is computed by nobody; otherwise by the step that is in flight at the end. */
             const int32_t computed = 37 + outputs - by_length, found = computed - computed % BLOCK;
             assert_int_equal(run_out(&w, 2), 57 + outputs - found);
-            world_close(&w);
+            close_world(&w);
         }
+}
+
+/* The step that computes a boundary is cancelled: what was said up to the boundary before it is found. */
+static void test_a_cancelled_step_leaves_the_boundary_before(void **state)
+{
+    (void)state;
+    for (int32_t depth = 1; depth <= 2; depth++) {
+        struct world w;
+        int32_t text[100];
+        fill(text, 37, 1);
+        world_open(&w, config_of(2, 6));
+        struct request *r = add(&w, text, 37, 1, -1);
+        struct sequence *seq = &r->sequences[0];
+        while (seq->num_computed < 64) go_on(&w, depth);
+        scheduler_cancel(w.scheduler);
+        slot_device_cancel(&w.device, &w.batch, 0);
+        while (scheduler_in_flight(w.scheduler) > 0) world_collect(&w);
+        memcpy(text, seq->tokens, (size_t)seq->num_tokens * sizeof *text);
+        const int32_t known = seq->num_tokens;
+        take_finished(&w);
+        fill(text + known, 20, 2);
+        add(&w, text, known + 20, 1, 1);
+        assert_int_equal(run_out(&w, depth), known + 20 - 48);
+        close_world(&w);
+    }
 }
 
 /* A preempted request is never swapped, and goes on from the last boundary that it had passed. */
@@ -398,18 +346,16 @@ static void test_a_preempted_request_goes_on_from_a_snapshot(void **state)
     world_open(&w, config);
     for (int32_t i = 0; i < 2; i++) {
         fill(prompt, 48, i);
-        requests[i] =
-            world_add(&w, prompt, 40 + 8 * i, 1, 80); /* the second is inside a block when the first needs one */
+        requests[i] = add(&w, prompt, 40 + 8 * i, 1, 80); /* the second is inside a block when the first needs one */
     }
-    while (stats_of(&w).preemptions_recompute == 0)
-        if (world_schedule(&w)) world_collect(&w);
+    while (world_stats(&w).preemptions_recompute == 0) go_on(&w, 1);
     const int32_t computed = requests[1]->sequences[0].num_tokens - 1;
-    assert_int_equal(stats_of(&w).preemptions_swap, 0);
+    assert_int_equal(world_stats(&w).preemptions_swap, 0);
     assert_true(computed > 60);
     scheduler_abort(w.scheduler, requests[0]);
     assert_int_equal(run_out(&w, 1), 127 - (computed - computed % BLOCK));
-    assert_int_equal(stats_of(&w).snapshot_hits, 1);
-    world_close(&w);
+    assert_int_equal(world_stats(&w).snapshot_hits, 1);
+    close_world(&w);
 }
 
 /* ---- configurations that are refused ---- */
@@ -438,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_a_long_prompt_has_a_snapshot_every_interval),
         cmocka_unit_test(test_n_answers_go_on_from_one_state),
         cmocka_unit_test(test_ends_with_two_steps_in_flight),
+        cmocka_unit_test(test_a_cancelled_step_leaves_the_boundary_before),
         cmocka_unit_test(test_a_preempted_request_goes_on_from_a_snapshot),
         cmocka_unit_test(test_too_few_slots_are_refused),
     };

@@ -508,9 +508,13 @@ static void test_golden(void **state)
             const int64_t rows = t->file_rows;
             const int of_experts = t->merged_in_file && t->num_experts > 0 && !t->flat;
             const int of_group = t->kind == TENSOR_VECTOR && found->num_dims == 2; /* [1, ] in ERNIE 4.5 */
+            if (t->width > 0) assert_int_equal(found->shape[2], t->width);
             const int64_t columns = t->flat ? t->num_experts * t->in_features : t->in_features;
-            const int64_t first = t->kind == TENSOR_MATRIX && t->transposed ? columns : rows;
-            assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts + of_group);
+            const int of_conv = t->width > 0 ? 2 : 0; /* [channels, 1, width] */
+            const int64_t first = of_conv                                     ? rows / t->width
+                                  : t->kind == TENSOR_MATRIX && t->transposed ? columns
+                                                                              : rows;
+            assert_int_equal(found->num_dims, (t->kind == TENSOR_MATRIX ? 2 : 1) + of_experts + of_group + of_conv);
             assert_int_equal(found->shape[0], of_experts ? t->num_experts : of_group ? 1 : first);
             assert_int_equal(found->bytes / (uint64_t)found->type->bytes,
                              rows * (t->kind == TENSOR_MATRIX ? t->in_features : 1));

@@ -53,20 +53,22 @@ struct cpu_columns_args {
     int64_t in_features, out_features;
 };
 
-/* A token of some rows of a head's state (kernels/recurrence.h):
+/* Some tokens of some rows of a head's state (kernels/recurrence.h). For each token,
  *
- *     S = decay * source;  S += (beta * (v - S k)) k^T, or without `delta` S += (beta * v) k^T;  state = S;  out = S q
- */
+ *     S = decay * S;  S += (beta * (v - S k)) k^T, or without `delta` S += (beta * v) k^T;  out = S q
+ *
+ * where S is `source` before the first and `state` after the last one. */
 struct cpu_recurrence_args {
-    float *out;          /* [num_rows] */
-    const float *source; /* [num_rows, k_size] */
-    float *state;        /* [num_rows, k_size]; may be source */
-    const float *q, *k;  /* [k_size] */
-    const float *v;      /* [num_rows] */
-    const float *decays; /* [k_size] of each column; NULL: `decay` of all */
-    float decay, beta;
+    float *out;                /* [num_tokens, num_rows] */
+    const float *source;       /* [num_rows, k_size] */
+    float *state;              /* [num_rows, k_size]; may be source */
+    const float *q, *k;        /* [num_tokens, k_size] */
+    const float *v;            /* [num_tokens, num_rows] */
+    int64_t row_stride;        /* of out and v, from token to token */
+    const float *decay, *beta; /* [num_tokens] */
+    const float *decays;       /* [num_tokens, k_size] of each column, instead of decay; NULL: decay */
     bool delta;
-    int num_rows, k_size; /* multiples of 16 */
+    int num_tokens, num_rows, k_size; /* rows and k_size: multiples of 16 */
 };
 
 struct cpu_kernels {
@@ -81,6 +83,8 @@ struct cpu_kernels {
     void (*silu_and_mul)(float *out, const float *gate, const float *up, int64_t count);
     /* out = gelu_tanh(gate) * up. out may be gate. */
     void (*gelu_tanh_and_mul)(float *out, const float *gate, const float *up, int64_t count);
+    /* out += x * y */
+    void (*multiply_add)(float *out, const float *x, const float *y, int64_t count);
     /* (first, second) = (first cos - second sin, second cos + first sin) */
     void (*rotate)(float *first, float *second, const float *cos, const float *sin, int64_t count);
     /* The largest of x, -INFINITY for none; a NaN counts as -INFINITY. */

@@ -215,7 +215,7 @@ static void attend_partition(const struct cpu_state *s, const void *context, int
     for (int32_t r = 0; r < tile.rows; r++) {
         const int64_t head = seq * args->num_heads + head_of(&tile, r);
         float *partial = e->partials + (head * e->num_partitions + partition) * partial_floats(args);
-        partial[0] = tile.sum[r] == 0 ? -FLT_MAX : tile.max[r];
+        partial[0] = tile.max[r];
         partial[1] = tile.sum[r];
         memcpy(partial + 2, tile_result(&tile, r), sizeof(float) * (size_t)args->rank);
     }

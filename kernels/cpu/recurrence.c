@@ -1,29 +1,24 @@
-/* Linear recurrences. An iteration computes some rows of the state of one head, for all tokens of a chain of entries:
- * rows do not depend on each other, and so few stay in the L1 cache from token to token. */
+/* Linear recurrences. An iteration computes some rows of the state of one head, which do not depend on the others, for
+ * all tokens of a chain of entries: some tokens at a time, whose q, k and numbers are prepared once, and of these so
+ * few rows at a time that they stay in the L1 cache from token to token. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/state.h"
 
-enum { MAX_SIZE = 256, SLICE_FLOATS = 4096, LARGE_SLICE_FLOATS = 16384 };
+enum { MAX_SIZE = 256, TOKENS = 8, CACHED_FLOATS = 16 * MAX_SIZE };
 
 struct slice {
     const struct cpu_kernels *kernels;
     const struct recurrence_args *args;
     int32_t head, first, num_rows; /* of v: rows [first, first + num_rows) */
     const float *source;           /* the state before the next token */
-    float q[MAX_SIZE], k[MAX_SIZE], v[MAX_SIZE], decays[MAX_SIZE], out[MAX_SIZE];
-    float own[LARGE_SLICE_FLOATS]; /* a state that lies in no slot */
+    float decay[TOKENS], beta[TOKENS];
+    float q[TOKENS * MAX_SIZE], k[TOKENS * MAX_SIZE], decays[TOKENS * MAX_SIZE]; /* [tokens, k_size] */
+    float v[TOKENS * MAX_SIZE], out[TOKENS * MAX_SIZE];                          /* [tokens, num_rows] */
+    float own[MAX_SIZE * MAX_SIZE];                                              /* a state that lies in no slot */
 };
-
-/* Decays of each element of k take longer to compute than a few rows: more rows share them. */
-static int32_t rows_at_once(const struct recurrence_params *params)
-{
-    const int32_t floats = params->kind == RECURRENCE_DELTA_CHANNELS ? LARGE_SLICE_FLOATS : SLICE_FLOATS;
-    const int32_t rows = floats / params->k_size / 16 * 16;
-    return rows < params->v_size ? rows : params->v_size;
-}
 
 static float softplus(float x)
 {
@@ -49,17 +44,17 @@ static void load_head(const struct slice *slice, float *out, const void *rows, i
 }
 
 /* decays = exp(-exp(a_log) * softplus(a + dt_bias)) of each element of k. */
-static void load_decays(struct slice *slice, int64_t token)
+static void load_decays(const struct slice *slice, float *decays, int64_t token)
 {
     const struct recurrence_args *args = slice->args;
     const int64_t size = args->params->k_size, first = slice->head * size;
     const float *bias = args->params->dt_bias + first, rate = -expf(args->params->a_log[slice->head]);
-    slice->kernels->to_float(slice->decays, cpu_element(args->a, args->dtype, token * args->a_stride + first),
-                             args->dtype, size);
-    for (int64_t i = 0; i < size; i++) slice->decays[i] += bias[i];
-    slice->kernels->softplus(slice->decays, size);
-    for (int64_t i = 0; i < size; i++) slice->decays[i] *= rate;
-    slice->kernels->exponentials(slice->decays, 0, size);
+    slice->kernels->to_float(decays, cpu_element(args->a, args->dtype, token * args->a_stride + first), args->dtype,
+                             size);
+    for (int64_t i = 0; i < size; i++) decays[i] += bias[i];
+    slice->kernels->softplus(decays, size);
+    for (int64_t i = 0; i < size; i++) decays[i] *= rate;
+    slice->kernels->exponentials(decays, 0, size);
 }
 
 /* softplus(a + dt_bias) of a token, where a head has one. */
@@ -76,66 +71,90 @@ static float sigmoid_b(const struct slice *slice, int64_t token)
     return 1 / (1 + expf(-dtype_load(args->b, args->dtype, token * args->b_stride + slice->head)));
 }
 
-/* What is the same for all rows of a token. */
-static struct cpu_recurrence_args token_args(struct slice *slice, int64_t token)
+/* The numbers of a token, which is token t of those at hand. */
+static void load_numbers(struct slice *slice, int t, int64_t token)
 {
     const struct recurrence_params *params = slice->args->params;
-    struct cpu_recurrence_args out = {
-        .q = slice->q, .k = slice->k, .v = slice->v, .out = slice->out, .k_size = params->k_size};
     const float a_log = params->a_log[slice->head];
     switch (params->kind) {
     case RECURRENCE_DELTA:
-        out.delta = true;
-        out.decay = expf(-expf(a_log) * step_of(slice, token));
-        out.beta = params->beta_factor * sigmoid_b(slice, token);
+        slice->decay[t] = expf(-expf(a_log) * step_of(slice, token));
+        slice->beta[t] = params->beta_factor * sigmoid_b(slice, token);
         break;
     case RECURRENCE_DELTA_CHANNELS:
-        out.delta = true;
-        load_decays(slice, token);
-        out.decays = slice->decays;
-        out.beta = params->beta_factor * sigmoid_b(slice, token);
+        load_decays(slice, slice->decays + t * params->k_size, token);
+        slice->beta[t] = params->beta_factor * sigmoid_b(slice, token);
         break;
     case RECURRENCE_SSD:
-        out.beta = fminf(fmaxf(step_of(slice, token), params->beta_min), params->beta_max);
-        out.decay = expf(-expf(a_log) * out.beta);
+        slice->beta[t] = fminf(fmaxf(step_of(slice, token), params->beta_min), params->beta_max);
+        slice->decay[t] = expf(-expf(a_log) * slice->beta[t]);
         break;
     case RECURRENCE_FIXED:
-        out.decay = expf(-a_log);
-        out.beta = 1;
+        slice->decay[t] = expf(-a_log);
+        slice->beta[t] = 1;
         break;
     }
-    return out;
 }
 
-static int64_t v_index(const struct slice *slice)
+/* The element of v, and of out in a token, with which the slice begins. */
+static int64_t first_element(const struct slice *slice)
 {
     return (int64_t)slice->head * slice->args->params->v_size + slice->first;
 }
 
-/* Computes a token, and leaves the state after it in `state`. */
-static void slice_token(struct slice *slice, int64_t token, float *state)
+static void load_token(struct slice *slice, int t, int64_t token)
 {
     const struct recurrence_args *args = slice->args;
     const struct recurrence_params *params = args->params;
-    const int64_t rows = slice->num_rows, index = v_index(slice);
-    load_head(slice, slice->q, args->q, token, params->scale);
-    load_head(slice, slice->k, args->k, token, 1);
-    slice->kernels->to_float(slice->v, cpu_element(args->v, args->dtype, token * args->qkv_stride + index), args->dtype,
-                             rows);
-    struct cpu_recurrence_args step = token_args(slice, token);
-    step.source = slice->source, step.state = state, step.num_rows = slice->num_rows;
-    slice->kernels->recurrence(&step);
+    load_head(slice, slice->q + t * params->k_size, args->q, token, params->scale);
+    load_head(slice, slice->k + t * params->k_size, args->k, token, 1);
+    slice->kernels->to_float(slice->v + t * slice->num_rows,
+                             cpu_element(args->v, args->dtype, token * args->qkv_stride + first_element(slice)),
+                             args->dtype, slice->num_rows);
+    load_numbers(slice, t, token);
+}
+
+static void store_token(struct slice *slice, int t, int64_t token)
+{
+    const struct recurrence_args *args = slice->args;
+    const struct recurrence_params *params = args->params;
+    const int64_t index = token * params->num_v_heads * params->v_size + first_element(slice);
+    float *out = slice->out + t * slice->num_rows, *v = slice->v + t * slice->num_rows;
     if (params->skip)
-        for (int64_t i = 0; i < rows; i++) slice->out[i] += params->skip[slice->head] * slice->v[i];
-    const int64_t token_size = (int64_t)params->num_v_heads * params->v_size;
-    slice->kernels->from_float(cpu_element_out(args->out, args->dtype, token * token_size + index), slice->out,
-                               args->dtype, rows);
+        for (int64_t i = 0; i < slice->num_rows; i++) out[i] += params->skip[slice->head] * v[i];
+    slice->kernels->from_float(cpu_element_out(args->out, args->dtype, index), out, args->dtype, slice->num_rows);
+}
+
+/* Computes some tokens, and leaves the state after them in `state`. */
+static void slice_tokens(struct slice *slice, int64_t first, int count, float *state)
+{
+    const struct recurrence_params *params = slice->args->params;
+    const bool of_columns = params->kind == RECURRENCE_DELTA_CHANNELS;
+    const int rows_at_once = CACHED_FLOATS / params->k_size / 16 * 16;
+    for (int t = 0; t < count; t++) load_token(slice, t, first + t);
+    for (int row = 0; row < slice->num_rows; row += rows_at_once)
+        slice->kernels->recurrence(
+            &(struct cpu_recurrence_args){.out = slice->out + row,
+                                          .source = slice->source + row * params->k_size,
+                                          .state = state + row * params->k_size,
+                                          .q = slice->q,
+                                          .k = slice->k,
+                                          .v = slice->v + row,
+                                          .row_stride = slice->num_rows,
+                                          .decay = slice->decay,
+                                          .beta = slice->beta,
+                                          .decays = of_columns ? slice->decays : NULL,
+                                          .delta = of_columns || params->kind == RECURRENCE_DELTA,
+                                          .num_tokens = count,
+                                          .num_rows = (int)min_i64(rows_at_once, slice->num_rows - row),
+                                          .k_size = params->k_size});
+    for (int t = 0; t < count; t++) store_token(slice, t, first + t);
     slice->source = state;
 }
 
 static float *state_of(const struct slice *slice, int32_t slot)
 {
-    return slice->args->states + slot * slice->args->state_stride + v_index(slice) * slice->args->params->k_size;
+    return slice->args->states + slot * slice->args->state_stride + first_element(slice) * slice->args->params->k_size;
 }
 
 /* The tokens of entry i. The state moves to the entry's slot, where it has one, with its first token. */
@@ -143,30 +162,31 @@ static void slice_entry(struct slice *slice, int64_t i)
 {
     const struct state_batch *batch = &slice->args->batch;
     float *state = batch->slots[i] == STATE_SLOT_NONE ? slice->own : state_of(slice, batch->slots[i]);
-    const size_t bytes = sizeof(float) * (size_t)slice->num_rows * (size_t)slice->args->params->k_size;
-    for (int64_t t = batch->query_start[i]; t < batch->query_start[i + 1]; t++) slice_token(slice, t, state);
-    if (batch->slots[i] != STATE_SLOT_NONE && slice->source != state) memcpy(state, slice->source, bytes);
+    const int64_t end = batch->query_start[i + 1];
+    for (int64_t t = batch->query_start[i]; t < end; t += TOKENS)
+        slice_tokens(slice, t, (int)min_i64(TOKENS, end - t), state);
 }
 
-static int64_t slices_per_head(const struct recurrence_params *params)
-{
-    return divide_up(params->v_size, rows_at_once(params));
-}
+struct slices {
+    const struct recurrence_args *args;
+    int32_t num_rows, per_head; /* rows of a slice; slices */
+};
 
 /* Entries that go on from the one before them are computed with the first of their chain. */
-static void recur(const struct cpu_state *s, const void *recurrence_args, int64_t index, int thread)
+static void recur(const struct cpu_state *s, const void *slices, int64_t index, int thread)
 {
     (void)thread;
-    const struct recurrence_args *args = recurrence_args;
+    const struct slices *all = slices;
+    const struct recurrence_args *args = all->args;
     const struct recurrence_params *params = args->params;
     const struct state_batch *batch = &args->batch;
-    const int64_t slices = slices_per_head(params), rows = rows_at_once(params);
-    int64_t i = index / slices / params->num_v_heads;
+    int64_t i = index / all->per_head / params->num_v_heads;
     struct slice slice;
     if (batch->sources[i] == STATE_CONTINUES) return;
     slice.kernels = s->kernels, slice.args = args;
-    slice.head = (int32_t)(index / slices % params->num_v_heads), slice.first = (int32_t)(index % slices * rows);
-    slice.num_rows = (int32_t)min_i64(rows, params->v_size - slice.first);
+    slice.head = (int32_t)(index / all->per_head % params->num_v_heads);
+    slice.first = (int32_t)(index % all->per_head) * all->num_rows;
+    slice.num_rows = (int32_t)min_i64(all->num_rows, params->v_size - slice.first);
     slice.source = slice.own;
     if (batch->sources[i] == STATE_SLOT_NONE) {
         memset(slice.own, 0, sizeof(float) * (size_t)slice.num_rows * (size_t)params->k_size);
@@ -178,11 +198,22 @@ static void recur(const struct cpu_state *s, const void *recurrence_args, int64_
     } while (i < batch->num_seqs && batch->sources[i] == STATE_CONTINUES);
 }
 
-void cpu_recurrence(struct backend *b, const struct recurrence_args *args)
+/* Whole heads, or less where one entry has fewer than two for each thread. */
+static struct slices slices_of(const struct cpu_state *s, const struct recurrence_args *args)
 {
     const struct recurrence_params *params = args->params;
+    const int64_t wanted = divide_up(2 * (int64_t)s->threads, params->num_v_heads);
+    const int32_t rows = (int32_t)divide_up(divide_up(params->v_size, wanted), 16) * 16;
+    return (struct slices){args, rows, (int32_t)divide_up(params->v_size, rows)};
+}
+
+void cpu_recurrence(struct backend *b, const struct recurrence_args *args)
+{
+    const struct cpu_state *s = cpu_state(b);
+    const struct recurrence_params *params = args->params;
+    const struct slices slices = slices_of(s, args);
     assert(params->k_size <= MAX_SIZE && params->v_size <= MAX_SIZE);
     const int64_t size = (int64_t)params->num_v_heads * params->v_size * params->k_size;
-    cpu_for(cpu_state(b), args->batch.num_tokens * size,
-            args->batch.num_seqs * params->num_v_heads * slices_per_head(params), recur, args);
+    cpu_for(s, args->batch.num_tokens * size, (int64_t)args->batch.num_seqs * params->num_v_heads * slices.per_head,
+            recur, &slices);
 }

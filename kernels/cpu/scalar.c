@@ -91,6 +91,11 @@ static void gelu_tanh_and_mul(float *out, const float *gate, const float *up, in
     }
 }
 
+static void multiply_add(float *out, const float *x, const float *y, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) out[i] += x[i] * y[i];
+}
+
 static void rotate(float *first, float *second, const float *cos, const float *sin, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -156,17 +161,24 @@ static void columns(const struct cpu_columns_args *args)
     }
 }
 
-static void recurrence(const struct cpu_recurrence_args *args)
+static float recur(const struct cpu_recurrence_args *args, const float *source, int64_t t, int64_t r)
 {
     const int64_t k_size = args->k_size;
-    for (int64_t r = 0; r < args->num_rows; r++) {
-        const float *source = args->source + r * k_size;
-        float *state = args->state + r * k_size;
-        for (int64_t i = 0; i < k_size; i++) state[i] = source[i] * (args->decays ? args->decays[i] : args->decay);
-        const float read = args->delta ? dot(state, args->k, k_size) : 0, factor = args->beta * (args->v[r] - read);
-        for (int64_t i = 0; i < k_size; i++) state[i] += factor * args->k[i];
-        args->out[r] = dot(state, args->q, k_size);
-    }
+    const float *k = args->k + t * k_size, *decays = args->decays ? args->decays + t * k_size : NULL;
+    float *state = args->state + r * k_size;
+    for (int64_t i = 0; i < k_size; i++) state[i] = source[i] * (decays ? decays[i] : args->decay[t]);
+    const float read = args->delta ? dot(state, k, k_size) : 0;
+    const float factor = args->beta[t] * (args->v[t * args->row_stride + r] - read);
+    for (int64_t i = 0; i < k_size; i++) state[i] += factor * k[i];
+    return dot(state, args->q + t * k_size, k_size);
+}
+
+static void recurrence(const struct cpu_recurrence_args *args)
+{
+    for (int64_t t = 0; t < args->num_tokens; t++)
+        for (int64_t r = 0; r < args->num_rows; r++)
+            args->out[t * args->row_stride + r] =
+                recur(args, (t == 0 ? args->source : args->state) + r * args->k_size, t, r);
 }
 
 static void scores(const struct cpu_scores_args *args)
@@ -203,6 +215,7 @@ const struct cpu_kernels cpu_kernels_scalar = {
     .scale = scale,
     .silu_and_mul = silu_and_mul,
     .gelu_tanh_and_mul = gelu_tanh_and_mul,
+    .multiply_add = multiply_add,
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,

@@ -34,11 +34,11 @@ static void load_weights(struct conv *conv)
 {
     const struct short_conv_args *args = conv->args;
     const int64_t width = args->width;
-    for (int64_t c = 0; c < conv->count; c++) {
-        const int64_t index = (conv->first + c) * width;
-        for (int64_t j = 0; j < width; j++)
-            conv->weights[j * conv->count + c] = dtype_load(args->weight, args->weight_dtype, index + j);
-    }
+    float rows[CONV_FLOATS];
+    conv->kernels->to_float(rows, cpu_element(args->weight, args->weight_dtype, conv->first * width),
+                            args->weight_dtype, conv->count * width);
+    for (int64_t j = 0; j < width; j++)
+        for (int64_t c = 0; c < conv->count; c++) conv->weights[j * conv->count + c] = rows[c * width + j];
     memset(conv->bias, 0, sizeof conv->bias);
     if (args->bias)
         conv->kernels->to_float(conv->bias, cpu_element(args->bias, args->weight_dtype, conv->first),
@@ -57,8 +57,8 @@ static void load_state(struct conv *conv, int32_t slot)
     memset(conv->ring, 0, sizeof(float) * (size_t)(width * conv->count));
     if (slot == STATE_SLOT_NONE) return;
     const float *state = state_of(conv, slot);
-    for (int64_t c = 0; c < conv->count; c++)
-        for (int j = 0; j < width - 1; j++) conv->ring[j * conv->count + c] = *state++;
+    for (int j = 0; j < width - 1; j++)
+        for (int64_t c = 0; c < conv->count; c++) conv->ring[j * conv->count + c] = state[c * (width - 1) + j];
 }
 
 static void store_state(struct conv *conv, int32_t slot)
@@ -100,10 +100,8 @@ static void conv_token(struct conv *conv, int64_t token)
     float y[CONV_CHANNELS], gate[CONV_CHANNELS];
     load_token(conv, token);
     memcpy(y, conv->bias, sizeof *y * (size_t)conv->count);
-    for (int j = 0; j < args->width; j++) {
-        const float *u = ring_row(conv, j), *w = conv->weights + j * conv->count;
-        for (int64_t c = 0; c < conv->count; c++) y[c] += w[c] * u[c];
-    }
+    for (int j = 0; j < args->width; j++)
+        conv->kernels->multiply_add(y, conv->weights + j * conv->count, ring_row(conv, j), conv->count);
     for (int64_t c = 0; c < conv->count; c++) gate[c] = 1;
     if (args->output_gate) load_row(conv, gate, args->output_gate, token);
     if (args->silu) {

@@ -10,6 +10,7 @@ const struct cpu_kernels ISA(cpu_kernels) = {
     .scale = scale,
     .silu_and_mul = silu_and_mul,
     .gelu_tanh_and_mul = gelu_tanh_and_mul,
+    .multiply_add = multiply_add,
     .rotate = rotate,
     .maximum = maximum,
     .exponentials = exponentials,

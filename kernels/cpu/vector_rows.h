@@ -127,6 +127,14 @@ static void gelu_tanh_and_mul(float *out, const float *gate, const float *up, in
     cpu_kernels_scalar.gelu_tanh_and_mul(out + i, gate + i, up + i, count - i);
 }
 
+static void multiply_add(float *out, const float *x, const float *y, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        vec_store(out + i, vec_fma(vec_load(x + i), vec_load(y + i), vec_load(out + i)));
+    cpu_kernels_scalar.multiply_add(out + i, x + i, y + i, count - i);
+}
+
 static void rotate(float *first, float *second, const float *cos, const float *sin, int64_t count)
 {
     int64_t i = 0;

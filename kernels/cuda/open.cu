@@ -77,6 +77,9 @@ static void fill_table(struct backend *b)
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
+    b->short_conv = cuda_short_conv;
+    b->recurrence = cuda_recurrence;
+    b->gated_norm = cuda_gated_norm;
     b->act_and_mul = cuda_act_and_mul;
     b->activate = cuda_activate;
     b->clip = cuda_clip;
@@ -99,6 +102,7 @@ static void fill_table(struct backend *b)
     b->experts_gate_up = cuda_experts_gate_up;
     b->experts_down = cuda_experts_down;
     b->decode_attention = cuda_decode_attention;
+    b->decode_recurrence = cuda_decode_recurrence;
     b->destroy = destroy;
 }
 

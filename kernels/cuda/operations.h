@@ -29,6 +29,7 @@ workspace_set_function cuda_workspace_set;
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
+int64_t cuda_recurrence_workspace(const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
 /* embedding.cu */
@@ -66,6 +67,12 @@ paged_attention_function cuda_paged_attention_v1;
 paged_attention_function cuda_paged_attention_v2;
 paged_attention_function cuda_paged_attention_prefill;
 decode_attention_function cuda_decode_attention;
+
+/* recurrence/ */
+short_conv_function cuda_short_conv;
+recurrence_function cuda_recurrence;
+gated_norm_function cuda_gated_norm;
+decode_recurrence_function cuda_decode_recurrence;
 
 /* matmul/linear.cu; matmul/linear_mixed.cu: any types and any shape, slowly */
 linear_function cuda_linear;

@@ -64,7 +64,8 @@ struct layer_spec family_read_llama(struct json_reader *r, const struct size_def
     if (!defaults->no_mlp)
         layer.mlp.intermediate_size = factor ? json_reader_int(r, inner_key, factor * spec->hidden_size, 1, 1 << 22)
                                              : json_reader_require_int(r, inner_key, 1, 1 << 22);
-    spec->num_layers = json_reader_require_int(r, layers_key, 1, MODEL_MAX_LAYERS);
+    spec->num_layers = defaults->num_layers ? json_reader_int(r, layers_key, defaults->num_layers, 1, MODEL_MAX_LAYERS)
+                                            : json_reader_require_int(r, layers_key, 1, MODEL_MAX_LAYERS);
     spec->vocab_size = json_reader_require_int(r, "vocab_size", 1, 1 << 24);
     layer.attention = read_heads(r, defaults, spec->hidden_size);
     spec->max_position_embeddings = json_reader_int(r, positions_key, defaults->max_position, 1, 1 << 28);

@@ -46,21 +46,22 @@ struct family {
     struct config_sizes sizes; /* of families that are the text part of others */
 };
 
-extern const struct family family_afmoe, family_apertus, family_arcee, family_bloom, family_cohere, family_cohere2,
-    family_cohere2_moe, family_cwm, family_dbrx, family_deepseek_v2, family_deepseek_v3, family_dots1, family_ernie4_5,
-    family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_falcon, family_flex_olmo,
-    family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4, family_glm4_moe,
-    family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode, family_gpt_neox,
-    family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision, family_granite_swa,
-    family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium, family_hunyuan_v1_dense,
-    family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3, family_iquestcoder, family_jais2,
-    family_kimi_k2, family_laguna, family_llama, family_llama4, family_llama_eagle3, family_mellum, family_mimo,
-    family_mimo_v2_flash, family_minicpm3, family_minimax_m2, family_ministral, family_ministral3, family_mistral,
-    family_mistral4, family_mixtral, family_mpt, family_nanochat, family_nemotron, family_olmo, family_olmo2,
-    family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2,
-    family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5, family_qwen3_5_moe,
-    family_qwen3_moe, family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3,
-    family_solar_open, family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma, family_youtu;
+extern const struct family family_afmoe, family_apertus, family_arcee, family_bamba, family_bloom, family_cohere,
+    family_cohere2, family_cohere2_moe, family_cwm, family_dbrx, family_deepseek_v2, family_deepseek_v3, family_dots1,
+    family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_falcon,
+    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
+    family_glm4_moe, family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode,
+    family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision,
+    family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
+    family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
+    family_iquestcoder, family_jais2, family_kimi_k2, family_laguna, family_lfm2, family_lfm2_moe, family_llama,
+    family_llama4, family_llama_eagle3, family_mellum, family_mimo, family_mimo_v2_flash, family_minicpm3,
+    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mistral4, family_mixtral, family_mpt,
+    family_nanochat, family_nemotron, family_nemotron_h, family_olmo, family_olmo2, family_olmo3, family_olmoe,
+    family_opt, family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl,
+    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5, family_qwen3_5_moe, family_qwen3_moe,
+    family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
+    family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma, family_youtu;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -111,7 +112,8 @@ struct size_defaults {
     /* What the family calls num_hidden_layers, rms_norm_eps and others; NULL: so; "": it has no such key. */
     const char *num_layers_key, *norm_eps_key, *hidden_size_key, *intermediate_size_key, *num_heads_key,
         *num_kv_heads_key, *max_position_key;
-    bool no_mlp; /* the file has no intermediate_size: every layer has experts */
+    bool no_mlp;        /* family_read_llama does not read intermediate_size */
+    int32_t num_layers; /* 0: the file must give it */
 };
 
 /* Reads the sizes of the model, and returns Llama's layer of these sizes: norms before attention and MLP, whole heads
@@ -133,9 +135,9 @@ void family_require_bool(struct json_reader *r, const char *key, bool expected, 
 /* Checks the sizes of a recurrent layer, and sets what follows from them where it is 0: the scale, 1 / sqrt of
  * k_head_size, and a norm of each head with one gain for all. */
 void family_finish_recurrent(struct json_reader *r, struct recurrent_spec *recurrent);
-/* layer_types: layers of `word` are `other`, those of "full_attention" (in old files "attention") `attention`. Where
- * the key is absent, every full_every-th layer is `attention`. */
-void family_set_mixed_layers(struct json_reader *r, const char *word, const struct layer_spec *attention,
+/* layer_types, or layers_block_type: layers of one of `words` are `other`, those of "full_attention" (in old files
+ * "attention") `attention`. Where the key is absent, every full_every-th layer is `attention`. */
+void family_set_mixed_layers(struct json_reader *r, const char *words, const struct layer_spec *attention,
                              const struct layer_spec *other, int32_t full_every, struct model_spec *spec);
 /* What a family takes where keys of latent attention are absent. v_head_size 0: hidden_size / num_attention_heads. */
 struct latent_sizes {
@@ -147,6 +149,12 @@ struct layer_spec family_read_latent(struct json_reader *r, const struct size_de
 /* DeepSeek V3's and GLM's make_mtp: the layer behind the last one, with what makes its input. */
 void family_make_deepseek_mtp(struct json_reader *r, struct model_spec *spec);
 
+/* Mamba 2 of these sizes and biases, whose norm has groups of norm_group_size; what all families share is added. */
+struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct recurrent_spec *sizes);
+/* The same, of the keys mamba_n_heads and others. The norm is one of all elements. */
+struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
+/* The names of Mamba 2 in a module. */
+void family_set_mamba_names(struct tensor_names *names, const char *module);
 /* Makes a head (HEAD_MTP) of one layer, whose tensors are in the module `layers`.first_layer. */
 void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer);
 

@@ -14,7 +14,7 @@ void family_read_granite_multipliers(struct json_reader *r, struct model_spec *s
     const double attention = read_multiplier(r, "attention_multiplier");
     const double residual = read_multiplier(r, "residual_multiplier");
     for (int32_t i = 0; i < spec->num_layers; i++) {
-        spec->layers[i].attention.scale = (float)attention;
+        if (spec->layers[i].mixer == MIXER_ATTENTION) spec->layers[i].attention.scale = (float)attention;
         spec->layers[i].residual_multiplier = (float)residual;
     }
     spec->embedding_multiplier = read_multiplier(r, "embedding_multiplier");

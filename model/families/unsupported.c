@@ -44,9 +44,8 @@ static const struct {
     {MIXED_HEADS, "jetmoe"},
     {SPARSE, "deepseek_v32 glm_moe_dsa"},
     {LATENT | EXPERTS, "axk1 axk2 hy_v4 longcat_flash"},
-    {RECURRENT, "bamba falcon_h1 falcon_mamba lfm2 mamba mamba2 nemotron_h olmo_hybrid recurrent_gemma rwkv "
-                "xlstm zamba zamba2"},
-    {RECURRENT | EXPERTS, "jamba lfm2_moe minimax qwen4_exp_text zaya"},
+    {RECURRENT, "falcon_h1 falcon_mamba mamba mamba2 olmo_hybrid recurrent_gemma rwkv xlstm zamba zamba2"},
+    {RECURRENT | EXPERTS, "jamba minimax qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},

@@ -25,7 +25,7 @@ import tempfile
 MANAGER, POOL, CACHE = "block_manager.c", "block_pool.c", "prefix_cache.c"
 CHOOSE, ADMIT, RELEASE = "scheduler_choose.c", "scheduler_admit.c", "scheduler_release.c"
 REQUEST = "scheduler_request.c"
-SEQUENCE = "sequence.c"
+SEQUENCE, STATES = "sequence.c", "state_pool.c"
 LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "scheduler.c", "request_queue.c"
 
 # What is wrong, in which file, the code, and what takes its place.
@@ -50,7 +50,7 @@ MUTATIONS = [
     ("the first block of a sequence is released first", MANAGER, "    for (int32_t i = last - 1; i >= 0; i--)\n", "    for (int32_t i = 0; i < last; i++)\n"),
     ("the first block of a swapped sequence is released first", MANAGER, "for (int32_t i = t->num_blocks - 1; i >= t->first && status == STATUS_OK; i--) {", "for (int32_t i = t->first; i < t->num_blocks && status == STATUS_OK; i++) {"),
     ("a cached block goes to the head of the free list", POOL, "list_insert(pool, block, pool->tail, BLOCK_NONE);", "list_insert(pool, block, BLOCK_NONE, pool->head);"),
-    ("an evicted block is not forgotten by the prefix cache", MANAGER, "    prefix_cache_detach(&m->cache, evicted, *block);\n    m->evictions++;", "    m->evictions++;"),
+    ("an evicted block is not forgotten by the prefix cache", MANAGER, "    detach(m, evicted, *block);\n    m->evictions++;", "    m->evictions++;"),
     ("a released block is not counted as a gain", MANAGER, "pool->blocks[block].ref_count == 0) m->gains++;", "pool->blocks[block].ref_count == 0) m->gains += 0;"),
     # Copy-on-write
     ("copy-on-write makes no copy", MANAGER, "    copies[(*num_copies)++] = (struct block_pair){old, new};\n", "    (void)copies, (void)num_copies;\n"),
@@ -101,7 +101,7 @@ MUTATIONS = [
     ("a step that computes nothing swaps out", SCHEDULER, "    if (batch->num_seqs == 0) scheduler_undo_swaps(s, batch);\n", ""),
     ("more swap space is asked for after a failure", RELEASE, "    s->host_failed = true;\n", ""),
     ("the preemption mode is ignored", RELEASE, "if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;", "if (s->config.preemption_mode != PREEMPTION_AUTO) return true;"),
-    ("a request whose prompt others wait for is swapped", RELEASE, "if (request->leader || !oldest_runs", "if (!oldest_runs"),
+    ("a request whose prompt others wait for is swapped", RELEASE, "if (scheduler_has_states(s) || request->leader || !oldest_runs", "if (scheduler_has_states(s) || !oldest_runs"),
     # Admission and order
     ("admission ignores the watermark", MANAGER, "    int32_t watermark = m->watermark;\n", "    int32_t watermark = 0;\n"),
     ("a request starts while another is swapped", ADMIT, "return s->config.policy == SCHEDULING_PRIORITY && request_precedes", "return request_precedes"),
@@ -200,12 +200,44 @@ MUTATIONS = [
     ("a beam whose last token is pending is released", CHOOSE, "if (seq->num_pending > 0 && seq->state_index >= 0 && !request->beams && scheduler_has_last_token(seq))", "if (seq->num_pending > 0 && seq->state_index >= 0 && scheduler_has_last_token(seq))"),
     ("swapped beams enter the prefix cache", BEAMS, "if (seqs[i].status == SEQUENCE_RUNNING) block_manager_hash", "block_manager_hash"),
     ("a beam's block counts as its own", BEAMS, "        seqs[i].num_writable = 0;", "        seqs[i].num_writable += 0;"),
+    # State slots and snapshots
+    ("a state slot with two holders is written in place", STATES, "pool->slots.blocks[slot].ref_count == 1 &&", "pool->slots.blocks[slot].ref_count >= 1 &&"),
+    ("a snapshot is written in place", STATES, "           pool->slots.blocks[slot].prefix == PREFIX_NONE;", "           pool->slots.blocks[slot].prefix >= PREFIX_NONE;"),
+    ("a state slot that a step reads can be taken in it", STATES, "    if (seq->state != STATE_SLOT_NONE) pool->leaving[pool->num_leaving++] = seq->state;\n", "    state_pool_drop(pool, seq->state);\n"),
+    ("a snapshot can be found in the step that writes it", STATES, "    set_snapshot(pool, seq->prefix, SNAPSHOT_PENDING);\n", "    attach(pool, seq->state, seq->prefix);\n"),
+    ("a fork does not count as a holder of the state", STATES, "    if (child->state != STATE_SLOT_NONE) share(pool, child->state);\n", ""),
+    ("the newest state becomes a snapshot at the end", STATES, "        make_snapshot(pool, seq, seq->boundary_state, seq->boundary);", "        make_snapshot(pool, seq, seq->state, seq->boundary);"),
+    ("a boundary whose tokens are not known becomes a snapshot", STATES, "    if (length < num_tokens) return PREFIX_NONE;\n", "    if (length == 0) return PREFIX_NONE;\n"),
+    ("a boundary is not kept", STATES, "    if (pool->slots.num_free > 0) state_pool_keep", "    if (pool->slots.num_free < 0) state_pool_keep"),
+    ("the state of a run in flight is that after its drafts", STATES, "seq->num_computed % pool->boundary == 0 && seq->num_drafts == 0;", "seq->num_computed % pool->boundary == 0;"),
+    ("the state of a cancelled step becomes a snapshot", MANAGER, "    state_pool_forget(&m->states, seq);\n", ""),
+    ("a snapshot has the tokens of the blocks that are known", CHOOSE, "if (status == STATUS_OK && is_wanted && is_known)", "if (status == STATUS_OK && is_wanted && seq->num_hashed > 0)"),
+    ("a boundary that is kept is written in place", STATES, "    share(pool, slot);\n    give_up(pool, seq);\n", "    give_up(pool, seq);\n"),
+    ("beams keep boundaries", STATES, "num_computed < seq->prompt_len || seq->request->beams ||", "num_computed < seq->prompt_len ||"),
+    ("an evicted snapshot can be found still", STATES, "        set_snapshot(pool, evicted, STATE_SLOT_NONE);\n", ""),
+    ("a snapshot outlives its block", MANAGER, "    state_pool_drop_snapshot(&m->states, prefix);\n", ""),
+    ("a snapshot whose writer ends stays pending", STATES, "    if (seq->parting > 0) cancel_pending(pool, seq->parting_prefix);\n", "    if (seq->parting > 0) prefix_cache_unpin(pool->cache, seq->parting_prefix);\n"),
+    ("a snapshot of a cancelled step arrives", STATES, "        cancel_pending(pool, pool->arrivals[i].prefix);\n    }\n    pool->num_arrivals = 0;", "        share(pool, pool->arrivals[i].slot);\n    }"),
+    ("a hit needs no snapshot", MANAGER, "    return snapshot > 0;\n", "    return true;\n"),
+    ("prompts do not wait for a snapshot", MANAGER, "    if (hits.pending) return ALLOCATE_LATER;\n", ""),
+    ("nobody writes a snapshot where prompts part", MANAGER, "    if (hits.parting > 0) state_pool_await", "    if (hits.parting > 0 && hits.state > 0) state_pool_await"),
+    ("a sequence goes on in place past a boundary", MANAGER, "    return state_pool_is_used(&m->states) ? (num_tokens + unit - 1) / unit * unit : INT32_MAX;", "    return unit > 0 ? INT32_MAX : num_tokens;"),
+    ("prompts are not cut at snapshots", CHOOSE, "    if (remaining > 1 && scheduler_has_states(s)) wanted", "    if (remaining > 1 && !s) wanted"),
+    ("a prompt has no snapshot at its end", CHOOSE, "{(end - 1) / unit * unit, seq->parting,", "{0, seq->parting,"),
+    ("a prompt has no snapshot before the generation prompt", CHOOSE, "seq->request->state_boundary / unit * unit,", "0,"),
+    ("drafts take the state slots that sequences need", CHOOSE, "    if (s->num_drafted == 0 || !scheduler_has_states(s)) return true;\n", "    if (limits) return true;\n"),
+    ("the state after a run is that after its first token", SCHEDULER, "    if (accepted == 0) return;\n    const int32_t boundary", "    if (accepted >= 0) return;\n    const int32_t boundary"),
+    ("the boundary in a run is the state after the token behind it", SCHEDULER, "draft = boundary - first - 2;", "draft = boundary - first - 1;"),
+    ("the states of rejected drafts are kept", SCHEDULER, "    for (int32_t i = 0; i < step->num_draft_states; i++) state_pool_drop(&s->blocks.states, step->draft_states[i]);\n", ""),
+    ("requests with states are swapped", RELEASE, "    if (scheduler_has_states(s) || request->leader ||", "    if (request->leader ||"),
+    ("a beam does not take over the state", BEAMS, "    seq->state = from->state;\n", ""),
+    ("a draft goes on from the state of its sequence", LAYOUT, "i > 0 ? STATE_CONTINUES : c->state_source,", "c->state_source,"),
 ]
 
 WORLD_SOURCES = ["slot_device", "scheduler_world"]
 MODEL_SOURCES = ["operation_list", "slot_device", "scheduler_model", "scheduler_model_request", "scheduler_model_check",
-                 "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_digest"]
-UNIT_TESTS = ["test_scheduler", "test_runs", "test_block_manager", "test_block_pool", "test_prefix_cache"]
+                 "scheduler_model_policy", "scheduler_model_drafts", "scheduler_model_states", "scheduler_model_digest"]
+UNIT_TESTS = ["test_scheduler", "test_runs", "test_states", "test_block_manager", "test_block_pool", "test_prefix_cache"]
 
 
 def run(command, timeout, **more):

@@ -568,9 +568,8 @@ void scheduler_model_print(const struct scheduler_model *m, FILE *out)
             fprintf(out, "        %s, %d tokens and %d pending of %d, %d computed; ", states[seq->status],
                     seq->num_tokens, seq->num_pending, seq->token_capacity, seq->num_computed);
             if (m->config.limits.num_state_slots > 0)
-                fprintf(out, "state %d, after %d tokens %d, after %d %d, a snapshot due after %d; ", seq->state,
-                        seq->boundary.num_tokens, seq->boundary.slot, seq->older.num_tokens, seq->older.slot,
-                        seq->parting);
+                fprintf(out, "state %d, after %d tokens %d, a snapshot due after %d; ", seq->state, seq->boundary,
+                        seq->boundary_state, seq->parting);
             fprintf(out, "tables");
             for (int32_t g = 0; g < m->config.limits.num_groups; g++) {
                 fprintf(out, " [");

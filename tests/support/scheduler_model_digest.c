@@ -45,8 +45,6 @@ static void put_states(struct digest *d, const struct scheduler_model *m)
         if (states->slots.blocks[i].prefix != PREFIX_NONE) put(d, (int64_t)m->device.state_slots[i].context);
     for (int32_t i = 0; i < states->num_leaving; i++) put(d, states->leaving[i]);
     for (int32_t i = 0; i < states->num_arrivals; i++) put(d, states->arrivals[i].slot);
-    for (int32_t i = 0; i < states->num_keepers; i++)
-        put(d, model_of(m, states->keepers[i]->request)->number * 100 + states->keepers[i]->index);
 }
 
 /* How many of the steps in flight are not newer than the last one that names the sequence. */
@@ -75,10 +73,8 @@ static void put_sequence(struct digest *d, const struct scheduler_model *m, cons
                               r->sampled[seq->index],
                               r->ended[seq->index],
                               seq->state,
-                              seq->boundary.slot,
-                              seq->boundary.num_tokens,
-                              seq->older.slot,
-                              seq->older.num_tokens,
+                              seq->boundary_state,
+                              seq->boundary,
                               seq->parting};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) put(d, values[i]);
     put(d, (int64_t)r->truth[seq->index].contexts[seq->num_tokens]);

@@ -5,12 +5,12 @@ int64_t model_num_evictions(const struct scheduler_model *m)
     return m->scheduler->blocks.evictions + m->scheduler->blocks.states.evicted;
 }
 
-/* Each sequence holds three at most, and drafts of two steps theirs, when each takes another. */
+/* Each sequence holds two at most, and drafts of two steps theirs, when each takes another. */
 bool model_has_ample_states(const struct scheduler_model *m)
 {
     const struct batch_limits *limits = &m->config.limits;
     return limits->num_state_slots == 0 ||
-           limits->num_state_slots >= 4 * limits->max_num_seqs + 3 * limits->max_num_drafts;
+           limits->num_state_slots >= 3 * limits->max_num_seqs + 3 * limits->max_num_drafts;
 }
 
 /* What it goes on from, and what it keeps for its end. */
@@ -19,13 +19,11 @@ static enum status check_sequence(struct scheduler_model *m, const struct model_
 {
     struct true_sequence scratch;
     const struct true_sequence *contents = model_contents(r, seq, &scratch);
-    const struct kept_state *kept[] = {&seq->boundary, &seq->older};
     enum status status =
         slot_device_check_state(&m->device, contents, seq->state, seq->num_computed - r->drafts[seq->index].count, err);
-    for (int i = 0; i < 2 && status == STATUS_OK; i++)
-        if (kept[i]->slot != STATE_SLOT_NONE)
-            status = slot_device_check_state(&m->device, contents, kept[i]->slot, kept[i]->num_tokens, err);
-    m->totals.kept += seq->boundary.slot != STATE_SLOT_NONE;
+    if (status == STATUS_OK)
+        status = slot_device_check_state(&m->device, contents, seq->boundary_state, seq->boundary, err);
+    m->totals.kept += seq->boundary > 0;
     return status;
 }
 

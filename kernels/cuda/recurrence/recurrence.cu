@@ -1,0 +1,153 @@
+/* recurrence, token after token. A block computes some rows of the state of one head, which stay in registers, for all
+ * tokens of a chain of entries: rows do not depend on each other. */
+#include "kernels/cuda/dependent.cuh"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/recurrence/recurrence.cuh"
+
+enum { THREADS = 128, ROWS = 4 };
+
+/* What a thread reads of a token, before anything is computed of it. */
+template <class T> struct token_inputs {
+    piece<T, 4> q[RECUR_PIECES], k[RECUR_PIECES];
+    T v[ROWS], a, b;
+};
+
+/* Where a block's rows are. */
+struct block_rows {
+    int32_t head, k_head, first, step, lane; /* the thread's rows: first, first + step, .. */
+};
+
+template <int LANES> static __device__ __forceinline__ block_rows block_rows_of(const struct recurrence_params &params)
+{
+    constexpr int STEP = THREADS / LANES;
+    const int32_t head = blockIdx.y;
+    return {head, head / (params.num_v_heads / params.num_k_heads),
+            (int32_t)(blockIdx.x * ROWS * STEP + threadIdx.x / LANES), STEP, (int32_t)(threadIdx.x % LANES)};
+}
+
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void load_token(token_inputs<T> &in, const struct recurrence_call &call,
+                                                  const block_rows &rows, int64_t token)
+{
+    const struct recurrence_args &args = call.args;
+    const int32_t k_size = call.params.k_size, v_size = call.params.v_size;
+    const int64_t k_first = token * args.qkv_stride + (int64_t)rows.k_head * k_size;
+    const T *q = (const T *)args.q + k_first, *k = (const T *)args.k + k_first;
+    const T *v = (const T *)args.v + token * args.qkv_stride + (int64_t)rows.head * v_size;
+#pragma unroll
+    for (int p = 0; p < RECUR_PIECES; p++) {
+        const int column = lane_column<LANES>(rows.lane, p);
+        in.q[p] = in.k[p] = {};
+        if (column < k_size) in.q[p] = *(const piece<T, 4> *)(q + column), in.k[p] = *(const piece<T, 4> *)(k + column);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const int row = rows.first + r * rows.step;
+        in.v[r] = row < v_size ? v[row] : T();
+    }
+    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD)
+        in.a = ((const T *)args.a)[token * args.a_stride + rows.head];
+    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS)
+        in.b = ((const T *)args.b)[token * args.b_stride + rows.head];
+}
+
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void compute_token(state_rows<LANES, ROWS> &state, const token_inputs<T> &in,
+                                                     const struct recurrence_call &call, const block_rows &rows,
+                                                     const head_params &head, int64_t token)
+{
+    const struct recurrence_args &args = call.args;
+    const struct recurrence_params &params = call.params;
+    token_vectors x;
+    float v[ROWS], out[ROWS];
+#pragma unroll
+    for (int i = 0; i < RECUR_ELEMENTS; i++) {
+        x.q.values[i] = to_float(in.q[i / 4].values[i % 4]);
+        x.k.values[i] = to_float(in.k[i / 4].values[i % 4]);
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) v[r] = to_float(in.v[r]);
+    finish_vectors<LANES>(x, params);
+    const token_scalars scalars = token_scalars_of<KIND>(params, head, to_float(in.a), to_float(in.b));
+    if constexpr (KIND == RECURRENCE_DELTA_CHANNELS) {
+        const int64_t first = (int64_t)rows.head * params.k_size;
+        lane_elements decays;
+        load_decays<LANES>(decays, (const T *)args.a + token * args.a_stride + first, params.dt_bias + first, head.rate,
+                           rows.lane, params.k_size);
+        state.decay(decays);
+    }
+    state.template token<KIND>(x, scalars, head.skip, v, out);
+    T *to = (T *)args.out + (token * params.num_v_heads + rows.head) * params.v_size;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const int row = rows.first + r * rows.step;
+        if (row < params.v_size && rows.lane == r % LANES) to[row] = from_float<T>(out[r]);
+    }
+}
+
+/* The grid is (slices of rows, heads, entries). The next token is read while one is computed. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __global__ void __launch_bounds__(THREADS) recurrence_kernel(const __grid_constant__ struct recurrence_call call)
+{
+    const struct state_batch &batch = call.args.batch;
+    const struct recurrence_params &params = call.params;
+    const block_rows rows = block_rows_of<LANES>(params);
+    const int64_t head_first = (int64_t)rows.head * params.v_size * params.k_size;
+    int32_t i = blockIdx.z;
+    let_next_start();
+    const int32_t source = batch.sources[i];
+    if (source == STATE_CONTINUES) {
+        wait_for_previous();
+        return;
+    }
+    const head_params head = load_head_params<KIND>(params, rows.head);
+    wait_for_previous();
+    state_rows<LANES, ROWS> state;
+    token_inputs<T> in = {}, next = {};
+    const float *from = source == STATE_SLOT_NONE ? NULL : call.args.states + source * call.args.state_stride;
+    state.load(from ? from + head_first : NULL, rows.first, rows.step, params.v_size, rows.lane, params.k_size);
+    int32_t t = batch.query_start[i];
+    if (t < batch.num_tokens) load_token<T, KIND, LANES>(next, call, rows, t);
+    do {
+        for (const int32_t end = batch.query_start[i + 1]; t < end; t++) {
+            in = next;
+            if (t + 1 < batch.num_tokens) load_token<T, KIND, LANES>(next, call, rows, t + 1);
+            compute_token<T, KIND, LANES>(state, in, call, rows, head, t);
+        }
+        if (batch.slots[i] != STATE_SLOT_NONE)
+            state.store(call.args.states + batch.slots[i] * call.args.state_stride + head_first, rows.first, rows.step,
+                        params.v_size, rows.lane, params.k_size);
+        i++;
+    } while (i < batch.num_decodes && batch.sources[i] == STATE_CONTINUES);
+}
+
+template <class T> static bool is_aligned(const struct recurrence_args *args)
+{
+    const uintptr_t pieces = (uintptr_t)args->q | (uintptr_t)args->k;
+    return pieces % (4 * sizeof(T)) == 0 && args->qkv_stride % 4 == 0 && cuda_is_aligned(args->states) &&
+           args->state_stride % 4 == 0;
+}
+
+void cuda_recurrence(struct backend *b, const struct recurrence_args *args)
+{
+    const struct cuda_state *s = cuda_use(b);
+    const struct recurrence_params *params = args->params;
+    if (args->batch.num_seqs <= 0) return;
+    cuda_dispatch(b, "recurrence", args->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        if (!is_aligned<T>(args)) {
+            cuda_fail(b, "recurrence: q, k or the states are not aligned");
+            return;
+        }
+        recurrence_kinds(params->kind, [&](auto kind) {
+            recurrence_lanes(params->k_size, [&](auto lanes) {
+                constexpr int LANES = decltype(lanes)::value;
+                const unsigned slices = (unsigned)cuda_div_up(params->v_size, ROWS * THREADS / LANES);
+                cuda_launch_dependent(s, recurrence_kernel<T, decltype(kind)::value, LANES>,
+                                      {dim3(slices, params->num_v_heads, args->batch.num_seqs), THREADS},
+                                      recurrence_call{*args, *params});
+            });
+        });
+    });
+    cuda_check_launch(b, "recurrence");
+}
