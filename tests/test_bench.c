@@ -409,6 +409,44 @@ static void kernels_of_experts(void **state)
     }
 }
 
+/* States are read and written once, in float32. */
+static void kernels_of_recurrent_layers(void **state)
+{
+    (void)state;
+    enum { K = 16, V = 2 * 32, CHANNELS = 2 * K + V, WIDTH = 4 };
+    static const struct {
+        const char *kernel, *shape;
+        int bytes;
+    } rows[] = {{"recurrence", "1 sequence", 4 * (CHANNELS + V + 2 * V * K)},
+                {"recurrence", "32 sequences", 32 * 4 * (CHANNELS + V + 2 * V * K)},
+                {"recurrence", "2048 tokens", 4 * (2048 * (CHANNELS + V) + 2 * V * K)},
+                {"short_conv", "8 sequences", 8 * 4 * CHANNELS * (2 + 2 * (WIDTH - 1)) + 2 * CHANNELS * WIDTH},
+                {"short_conv", "2048 tokens", 4 * CHANNELS * (2 * 2048 + 2 * (WIDTH - 1)) + 2 * CHANNELS * WIDTH}};
+    enum { NUM_ROWS = sizeof rows / sizeof *rows };
+    const struct temp_folder model = {QUIRE_TEST_DATA "/golden/qwen3_5_moe"};
+    int seen = 0;
+    for (int of_conv = 0; of_conv < 2; of_conv++) {
+        struct program p;
+        size_t i;
+        const json_t *kernel;
+        bench_kernels(&p, &model, "--json", "--filter", of_conv ? "short_conv" : "recurrence", NULL);
+        json_t *json = program_json(&p);
+        json_array_foreach(json_object_get(json, "kernels"), i, kernel)
+        {
+            for (int j = 0; j < NUM_ROWS; j++) {
+                if (strcmp(string(kernel, "kernel"), rows[j].kernel) || strcmp(string(kernel, "shape"), rows[j].shape))
+                    continue;
+                seen++;
+                assert_int_equal(json_require_number(kernel, "bytes"), rows[j].bytes);
+            }
+        }
+        assert_int_equal(i, 5);
+        json_decref(json);
+        program_free(&p);
+    }
+    assert_int_equal(seen, NUM_ROWS);
+}
+
 static void kernels_are_chosen_by_a_text(void **state)
 {
     struct program p;
@@ -771,6 +809,7 @@ int main(void)
         cmocka_unit_test(kernels_measures_every_operation),
         cmocka_unit_test(kernels_of_quantized_weights),
         cmocka_unit_test(kernels_of_experts),
+        cmocka_unit_test(kernels_of_recurrent_layers),
         cmocka_unit_test(kernels_are_chosen_by_a_text),
         cmocka_unit_test(kernels_table),
         cmocka_unit_test(scheduler_measures_every_part),

@@ -55,8 +55,30 @@ static const struct layer_spec *first_with_experts(const struct model_spec *c)
     return &c->layers[0];
 }
 
+/* The recurrence of the first layer that has one; without heads if none has. */
+static struct recurrence_params first_recurrence(const struct model_spec *c, int32_t *conv_width)
+{
+    int32_t i = 0;
+    while (i < c->num_layers && c->layers[i].mixer != MIXER_RECURRENT) i++;
+    if (i == c->num_layers) return (struct recurrence_params){0};
+    const struct recurrent_spec *r = &c->layers[i].recurrent;
+    *conv_width = r->conv_width;
+    return (struct recurrence_params){.kind = r->kind,
+                                      .num_k_heads = r->num_k_heads,
+                                      .num_v_heads = r->num_v_heads,
+                                      .k_size = r->k_head_size,
+                                      .v_size = r->v_head_size,
+                                      .scale = r->scale,
+                                      .beta_factor = r->beta_factor,
+                                      .beta_min = r->beta_min,
+                                      .beta_max = r->beta_max,
+                                      .norm_qk = r->norm_qk};
+}
+
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
+    int32_t conv_width = 0;
+    const struct recurrence_params recurrence = first_recurrence(c, &conv_width);
     const struct layer_sizes largest = model_spec_largest(c);
     const struct layer_spec *experts = first_with_experts(c);
     return (struct bench_sizes){.hidden_size = c->hidden_size,
@@ -70,7 +92,9 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .router = experts->experts.router,
                                 .expert_size = experts->experts.intermediate_size,
                                 .expert_quantization =
-                                    quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]])};
+                                    quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]]),
+                                .recurrence = recurrence,
+                                .conv_width = conv_width};
 }
 
 /* The largest of the merged matrices that begin with this role; NULL: no layer has one. */
@@ -175,6 +199,8 @@ static void describe(const struct bench_case *c, char *shape)
             snprintf(more, sizeof more, " of %d tokens", c->context);
         else
             snprintf(more, sizeof more, " of %d tokens, runs of %d", c->context, run_len);
+    } else if (c->operation == BENCH_SHORT_CONV || c->operation == BENCH_RECURRENCE) {
+        what = c->prompt ? "token" : "sequence";
     } else if (c->operation == BENCH_SAMPLE) {
         what = "sequence";
         snprintf(more, sizeof more, ", %s", c->top_p ? "top-p" : "greedy");
@@ -263,11 +289,23 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
     }
 }
 
+static void add_recurrences(struct rows *rows, const struct bench_sizes *s)
+{
+    static const int32_t sequences[] = {1, 8, 32, 256};
+    for (int i = 0; i < 2 && s->recurrence.num_v_heads > 0; i++) {
+        const enum bench_operation operation = i == 0 ? BENCH_SHORT_CONV : BENCH_RECURRENCE;
+        for (size_t j = 0; j < sizeof sequences / sizeof sequences[0]; j++)
+            add_case(rows, (struct bench_case){operation, .count = sequences[j]});
+        add_case(rows, (struct bench_case){operation, .count = PROMPT, .prompt = true});
+    }
+}
+
 static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, const struct bench_sizes *s, bool discrete)
 {
     add_linear(rows, matmuls);
     add_fused(rows, matmuls);
     add_experts(rows, s, discrete);
+    add_recurrences(rows, s);
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);

@@ -681,6 +681,135 @@ static bool call_down_of_experts(struct backend *b, const struct bench_call *cal
     return true;
 }
 
+/* ---- recurrent layers ---- */
+
+static int32_t recurrent_sequences(const struct bench_case *c)
+{
+    return c->prompt ? 1 : c->count;
+}
+
+/* Of q, k and v, which lie side by side. */
+static int64_t recurrent_channels(const struct bench_sizes *s)
+{
+    const struct recurrence_params *r = &s->recurrence;
+    return 2 * (int64_t)r->num_k_heads * r->k_size + (int64_t)r->num_v_heads * r->v_size;
+}
+
+static int64_t v_elements(const struct bench_sizes *s)
+{
+    return (int64_t)s->recurrence.num_v_heads * s->recurrence.v_size;
+}
+
+/* Elements of a. */
+static int64_t a_elements(const struct bench_sizes *s)
+{
+    const bool of_channels = s->recurrence.kind == RECURRENCE_DELTA_CHANNELS;
+    return (int64_t)s->recurrence.num_v_heads * (of_channels ? s->recurrence.k_size : 1);
+}
+
+/* Part 0 is the input, part 1 the output and part 2 the states, behind the null slot. Where entries begin is fixed, and
+ * so are their slots. */
+static void plan_states(const struct bench_sizes *s, const struct bench_case *c, int64_t out, int64_t state,
+                        struct bench_plan *plan)
+{
+    const int64_t n = recurrent_sequences(c), element = dtype_size(s->activations), x = recurrent_channels(s);
+    add_part(plan, c->count * x * element);
+    add_part(plan, c->count * out * element);
+    add_part(plan, (n + 1) * state * (int64_t)sizeof(float));
+    add_fixed(plan, (n + 1) * (int64_t)sizeof(int32_t));
+    add_fixed(plan, n * (int64_t)sizeof(int32_t));
+    plan->bytes = (double)(c->count * (x + out) * element + 2 * n * state * (int64_t)sizeof(float));
+}
+
+static void write_states(const struct bench_sizes *s, const struct bench_case *c, const struct bench_plan *plan,
+                         uint8_t *data)
+{
+    (void)s;
+    int32_t *query_start = (int32_t *)(data + plan->fixed[0]), *slots = (int32_t *)(data + plan->fixed[1]);
+    for (int32_t i = 0; i < recurrent_sequences(c); i++) {
+        query_start[i + 1] = c->prompt ? c->count : i + 1;
+        slots[i] = i + 1;
+    }
+}
+
+static struct state_batch state_batch_of(const struct bench_call *call)
+{
+    const struct bench_case *c = call->c;
+    return (struct state_batch){.query_start = fixed(call, 0),
+                                .sources = fixed(call, 1),
+                                .slots = fixed(call, 1),
+                                .num_seqs = recurrent_sequences(c),
+                                .num_decodes = c->prompt ? 0 : c->count,
+                                .num_tokens = c->count,
+                                .max_query_len = c->prompt ? c->count : 1,
+                                .max_run_len = 1};
+}
+
+static void plan_short_conv(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t channels = recurrent_channels(s), weight = channels * s->conv_width * dtype_size(s->weights);
+    plan_states(s, c, channels, channels * (s->conv_width - 1), plan);
+    add_part(plan, weight);
+    plan->bytes += (double)weight;
+}
+
+static bool call_short_conv(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int64_t channels = recurrent_channels(s);
+    const struct short_conv_args args = {.out = part(call, 1),
+                                         .x = part(call, 0),
+                                         .x_stride = channels,
+                                         .weight = part(call, 3),
+                                         .weight_dtype = s->weights,
+                                         .silu = true,
+                                         .channels = (int32_t)channels,
+                                         .width = s->conv_width,
+                                         .states = part(call, 2),
+                                         .state_stride = channels * (s->conv_width - 1),
+                                         .batch = state_batch_of(call),
+                                         .dtype = s->activations};
+    if (!b->short_conv) return false;
+    b->short_conv(b, &args);
+    return true;
+}
+
+/* Then come a and b, side by side, and the learnt numbers. */
+static void plan_recurrence(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t state = v_elements(s) * s->recurrence.k_size;
+    plan_states(s, c, v_elements(s), state, plan);
+    add_part(plan, c->count * (a_elements(s) + s->recurrence.num_v_heads) * dtype_size(s->activations));
+    add_part(plan, (s->recurrence.num_v_heads + a_elements(s)) * (int64_t)sizeof(float));
+}
+
+static bool call_recurrence(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int64_t size = dtype_size(s->activations), k_elements = s->recurrence.num_k_heads * s->recurrence.k_size;
+    const float *numbers = part(call, 4);
+    struct recurrence_params params = s->recurrence;
+    params.a_log = numbers, params.dt_bias = numbers + params.num_v_heads;
+    const uint8_t *q = part(call, 0), *a = part(call, 3);
+    const struct recurrence_args args = {.out = part(call, 1),
+                                         .q = q,
+                                         .k = q + k_elements * size,
+                                         .v = q + 2 * k_elements * size,
+                                         .a = a,
+                                         .b = a + a_elements(s) * size,
+                                         .qkv_stride = recurrent_channels(s),
+                                         .a_stride = a_elements(s) + params.num_v_heads,
+                                         .b_stride = a_elements(s) + params.num_v_heads,
+                                         .states = part(call, 2),
+                                         .state_stride = v_elements(s) * params.k_size,
+                                         .batch = state_batch_of(call),
+                                         .params = &params,
+                                         .dtype = s->activations};
+    if (!b->recurrence) return false;
+    b->recurrence(b, &args);
+    return true;
+}
+
 /* ---- fused operations ---- */
 
 /* The operands of linear, then the norm's gain. */
@@ -774,6 +903,8 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_ROUTE_EXPERTS] = {"route_experts", plan_route, NULL, call_route},
     [BENCH_EXPERTS_GATE_UP] = {"experts_gate_up", plan_experts, write_experts, call_gate_up_of_experts},
     [BENCH_EXPERTS_DOWN] = {"experts_down", plan_experts, write_experts, call_down_of_experts},
+    [BENCH_SHORT_CONV] = {"short_conv", plan_short_conv, write_states, call_short_conv},
+    [BENCH_RECURRENCE] = {"recurrence", plan_recurrence, write_states, call_recurrence},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_GATE_UP] = {"gate_up", plan_fused_linear, NULL, call_gate_up},

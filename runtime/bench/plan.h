@@ -21,6 +21,8 @@ struct bench_sizes {
     struct router_params router; /* num_experts 0: there are no experts */
     int32_t expert_size;
     struct bench_quantization expert_quantization;
+    struct recurrence_params recurrence; /* without pointers; num_v_heads 0: no layer is recurrent */
+    int32_t conv_width;                  /* of a recurrent layer's short convolution */
 };
 
 enum bench_operation {
@@ -38,6 +40,8 @@ enum bench_operation {
     BENCH_ROUTE_EXPERTS,
     BENCH_EXPERTS_GATE_UP,
     BENCH_EXPERTS_DOWN,
+    BENCH_SHORT_CONV,
+    BENCH_RECURRENCE,
     BENCH_NORM_LINEAR, /* from here on: optional operations */
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
@@ -55,6 +59,7 @@ struct bench_case {
     int64_t out_features, in_features; /* matmuls: the weight's, or each expert's. The output of linear is float32 if
                                           out_features is vocab_size */
     bool same_experts;                 /* experts_gate_up and experts_down: all tokens go to the same; else evenly */
+    bool prompt;                       /* short_conv and recurrence: all tokens are one sequence's; else one each */
     bool top_p;                        /* sample: with a temperature and top_p 0.9; else greedy */
     bool swap_in;                      /* swap_blocks: from the host to the device; else out */
 };

@@ -9,8 +9,8 @@ struct golden_choice {
     int count;
 };
 
-/* All. With a sanitizer, under which they take ten times as long, those that have something which none before them has:
- * a kind of layer, of router, or of tensor in the file. */
+/* All that the device of this test computes. With a sanitizer, under which they take ten times as long, those that have
+ * something which none before them has: a kind of layer, of router, or of tensor in the file. */
 struct golden_choice golden_choose(void);
 
 #endif
