@@ -51,6 +51,20 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     set_error(json, "weights_error", &i->weights_error);
 }
 
+static void set_latent(json_t *json, const struct latent_spec *l)
+{
+    json_object_set_new(json, "q_lora_rank", l->q_rank > 0 ? json_integer(l->q_rank) : json_null());
+    json_put_integer(json, "kv_lora_rank", l->rank);
+    json_put_integer(json, "qk_nope_head_dim", l->nope);
+    json_put_integer(json, "qk_rope_head_dim", l->rope);
+    json_put_integer(json, "v_head_dim", l->v_head_size);
+    json_put_integer(json, "rotary_dim", l->rope);
+    json_put_real(json, "scaling", (double)l->scale);
+    json_object_set_new(json, "qkv_bias", json_boolean(l->bias));
+    json_object_set_new(json, "o_bias", json_boolean(l->bias));
+    if (l->query_scaling.length) json_put_integer(json, "floor_scale", l->query_scaling.length);
+}
+
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
@@ -66,9 +80,11 @@ static json_t *layer_json(const struct layer_spec *l)
     json_object_set_new(json, "attn_logit_softcapping",
                         l->attention.soft_cap > 0 ? json_real((double)l->attention.soft_cap) : json_null());
     if (l->attention.v_head_size) json_put_integer(json, "v_head_dim", l->attention.v_head_size);
-    if (l->attention.v_multiplier != 1) json_put_real(json, "attention_value_scale", (double)l->attention.v_multiplier);
+    if (l->mixer == MIXER_ATTENTION && l->attention.v_multiplier != 1)
+        json_put_real(json, "attention_value_scale", (double)l->attention.v_multiplier);
     json_object_set_new(json, "qkv_bias", json_boolean(l->attention.qkv_bias));
     json_object_set_new(json, "o_bias", json_boolean(l->attention.o_bias));
+    if (l->mixer == MIXER_LATENT) set_latent(json, &l->latent);
     json_object_set_new(json, "mlp_bias", json_boolean(l->mlp.bias));
     json_object_set_new(json, "clip_qkv", l->attention.clip > 0 ? json_real((double)l->attention.clip) : json_null());
     json_put_integer(json, "num_experts", l->experts.router.num_experts);

@@ -2,7 +2,8 @@
 """Writes tests/data/golden/NAME/fp8_cache.bin for the checkpoints named, or all: the logits that transformers computes in
 float64 if keys and values are rounded to fp8 where they enter its cache. float32 [3 ways][2 prompts][vocab_size], for
 the last token of the prompts of 33 and of 100 tokens. The ways: e4m3 with scales that follow from the first prompt as
-kernels/kv_scale.h says; e4m3 with the scales 0.011 and 0.007 of K and of V; e5m2 with scales of 1."""
+kernels/kv_scale.h says; e4m3 with the scales 0.011 and 0.007 of K and of V; e5m2 with scales of 1. Of latent attention
+transformers caches the latent as K and the rotated key as V; both have one scale, that of K."""
 import json
 import pathlib
 import sys
@@ -35,10 +36,13 @@ class Fp8Cache(DynamicCache):
         super().__init__(config=config)
         self.dtype, self.scales = dtype, scales
         self.value_scale = getattr(config, "attention_value_scale", 1)
+        self.latent = getattr(config, "kv_lora_rank", None) is not None
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         v = measured_scale(value_states / self.value_scale) * self.value_scale
-        k, v = self.scales.setdefault(layer_idx, (measured_scale(key_states), v))
+        k = max(measured_scale(key_states), v) if self.latent else measured_scale(key_states)
+        k, v = self.scales.setdefault(layer_idx, (k, v))
+        v = k if self.latent else v
         return super().update(rounded(key_states, k, self.dtype), rounded(value_states, v, self.dtype), layer_idx,
                               *args, **kwargs)
 

@@ -443,9 +443,9 @@ CHECKPOINTS = {
     # latent attention: of one matrix for q; experts of the best groups, by their best expert; yarn, with a share in the scale
     "deepseek_v2": ("deepseek_v2", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
-        tie_word_embeddings=False, q_lora_rank=None, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=32,
-        v_head_dim=16, n_routed_experts=8, n_group=4, topk_group=2, topk_method="group_limited_greedy",
-        num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, routed_scaling_factor=2.0,
+        tie_word_embeddings=False, q_lora_rank=None, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
+        v_head_dim=16, n_routed_experts=6, n_group=3, topk_group=1, topk_method="group_limited_greedy",
+        num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, routed_scaling_factor=0.75,
         rope_parameters=dict(YARN, mscale=0.707, mscale_all_dim=0.707))),
     # two matrices for q, with biases
     "deepseek_v3": ("deepseek_v3", "bfloat16", "5", None, dict(
@@ -470,10 +470,10 @@ CHECKPOINTS = {
     "mistral4": ("mistral4", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
         tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
-        v_head_dim=32, n_routed_experts=8, n_group=4, topk_group=2, num_experts_per_tok=2, moe_intermediate_size=16,
+        v_head_dim=16, n_routed_experts=6, n_group=3, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=16,
         first_k_dense_replace=1, rope_parameters=dict(
-            rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=32, beta_fast=32.0,
-            beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3, max_position_embeddings=256))),
+            rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64, beta_fast=32.0,
+            beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1, max_position_embeddings=256))),
     # a convolution, attention, and a convolution as the last layer
     "lfm2": ("lfm2", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=72, block_multiple_of=16, num_hidden_layers=3, num_attention_heads=2,
