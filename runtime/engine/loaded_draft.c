@@ -1,3 +1,4 @@
+#include "model/state_cache.h"
 #include "runtime/engine/loaded_draft.h"
 
 #include <string.h>
@@ -51,6 +52,15 @@ static bool same_tokens(const struct tokenizer *a, const struct tokenizer *b)
     return true;
 }
 
+/* A draft model's rejected tokens are forgotten with their slots, which a state is not. */
+static enum status check_states(const struct loaded_model *l, struct error *err)
+{
+    if (state_cache_slot_bytes(&l->draft.config.spec) == 0) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "the draft model has recurrent layers, which quire computes in a target only; choose one without, "
+                     "or the method ngram or suffix");
+}
+
 /* Checkpoints of one family pad the vocabulary to sizes of their own, and agree on the ids all the same. */
 static enum status check_vocabulary(const struct engine_options *o, const struct loaded_model *l, struct error *err)
 {
@@ -88,7 +98,9 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
     enum status status = load_config(o, &d->config, err);
     if (status != STATUS_OK) return status;
     d->is_open = true;
-    status = is_head(d) ? head_fit(&d->config.spec, &l->config.spec, err) : check_vocabulary(o, l, err);
+    status = check_states(l, err);
+    if (status == STATUS_OK)
+        status = is_head(d) ? head_fit(&d->config.spec, &l->config.spec, err) : check_vocabulary(o, l, err);
     if (status == STATUS_OK) status = check_length(o, l, err);
     if (status != STATUS_OK) return status;
     if (o->load_format == LOAD_FORMAT_DUMMY)
