@@ -40,6 +40,7 @@ struct attention_case {
                                   block, which is NaN too, or numbers of no block */
     double amplitude;          /* of queries and keys; 0: 1 */
     double grain;              /* queries and keys are multiples of it; 0: any number */
+    double recent;             /* what the keys of a sequence's last 16 tokens are larger by; 0: 1 */
     int routes;                /* the entries to call; 0: all that apply */
     int32_t max_seq_len;       /* the bound in the arguments, as when a graph is captured; 0: the longest sequence */
 };
@@ -121,9 +122,10 @@ static void fill_sequence(struct fixture *f, int32_t seq, const int32_t *blocks,
     for (int32_t t = 0; t < tokens; t++)
         for (int32_t h = 0; h < heads && !is_hidden(f, seq, t); h++) {
             const int64_t block = blocks[t / c->block_size], offset = t % c->block_size;
+            const double factor = c->recent > 0 && t >= tokens - 16 ? c->recent : 1;
             for (int32_t d = 0; d < size; d++)
                 f->keys[seq][(t * heads + h) * size + d] =
-                    put(&f->k_cache, k_index(f, block, h, offset, d), draw(c, random), f->kv_scales[0]);
+                    put(&f->k_cache, k_index(f, block, h, offset, d), draw(c, random) * factor, f->kv_scales[0]);
             for (int32_t d = 0; d < v_head; d++)
                 f->values[seq][(t * heads + h) * v_head + d] = put(&f->v_cache, v_index(f, block, h, offset, d),
                                                                    2 * random_uniform(random) - 0.7, f->kv_scales[1]);
@@ -526,9 +528,8 @@ static void assert_same(const struct tensor *a, const struct tensor *b)
 static bool is_for_fused(const struct attention_case *c)
 {
     const bool fp8 = dtype_size(c->cache_dtype) == 1 && c->block_size >= 16 && c->head_size % 16 == 0;
-    const bool modifies_runs = c->max_run_len > 1 && (c->alibi || c->params.soft_cap > 0);
     return c->dtype != DTYPE_FLOAT32 && (c->cache_dtype == c->dtype || fp8) && c->params.sparse_vertical_stride <= 1 &&
-           v_size(c) == c->head_size && !modifies_runs;
+           v_size(c) == c->head_size;
 }
 
 /* Gives both the same inputs: copies what is random from one to the other. */
@@ -869,6 +870,106 @@ static void runs_among_many_decodes(void **state)
         struct attention_case c = run_case(runs, lengths, 80, 6, 3, 64, 16);
         c.dtype = c.cache_dtype = DTYPE_FLOAT16;
         check_case(test, &c);
+    }
+}
+
+/* Long contexts, and as many short ones behind them as make a kernel compute long runs together. Scores are small, but
+ * those of the newest tokens, so that an entry of a run which sees a token too
+ * many or too few is found. decode_attention prepares larger keys for those tokens by itself. */
+static struct attention_case long_run_case(const int32_t *runs, const int32_t *lengths, int32_t count,
+                                           int32_t num_short, int32_t heads, int32_t kv_heads, int32_t head_size,
+                                           int32_t block_size)
+{
+    struct attention_case c = run_case(runs, lengths, count, heads, kv_heads, head_size, block_size);
+    for (int32_t i = 0; i < num_short; i++, c.num_seqs++)
+        c.query_lens[c.num_seqs] = 1, c.seq_lens[c.num_seqs] = 1 + i % 5;
+    c.amplitude = 0.25;
+    c.recent = 16;
+    c.params.scale = 16 / sqrtf((float)head_size);
+    return c;
+}
+
+/* The borders that long runs are tested at are those of a GPU's kernels. A CPU computes each entry alone, and slowly:
+ * without a GPU every `step`-th case is enough. */
+static bool is_left_out(const struct kernel_test *test, int i, int step)
+{
+    for (int k = 0; k < test->num_backends; k++)
+        if (test->backends[k].b->discrete) return false;
+    return i % step != 0;
+}
+
+/* Contexts around those from which on kernels compute the entries of a run together, beside short ones and decodes:
+ * every number of heads that a KV head may have beside others, every size and type. */
+static void runs_of_long_contexts(void **state)
+{
+    static const int32_t heads[][2] = {{4, 1}, {1, 1}, {3, 1}, {5, 1}, {8, 1}, {9, 1}, {16, 1}, {2, 2}, {12, 2}};
+    static const int32_t head_sizes[] = {64, 128, 80, 256, 112};
+    static const enum dtype types[] = {DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    for (int i = 0; i < 18; i++) {
+        if (is_left_out(*state, i, 11)) continue;
+        const int32_t runs[] = {8, 1, 3, 2 + i % 7, 1, 8};
+        const int32_t lengths[] = {2600 + i, 2100, 40 + i, 2026 + i, 3, 2034 + i % 9};
+        struct attention_case c = long_run_case(runs, lengths, 6, 80, heads[i % 9][0], heads[i % 9][1],
+                                                head_sizes[i % 5], block_sizes[i % 5]);
+        c.dtype = c.cache_dtype = types[i % 2];
+        if (i % 4 == 1) c.cache_dtype = i % 8 == 1 ? DTYPE_FP8_E4M3 : DTYPE_FP8_E5M2;
+        if (i % 4 == 1) c.kv_scales[0] = 0.37f, c.kv_scales[1] = 0.02f;
+        if (i % 3 == 0) c.max_seq_len = 1 << 17;
+        check_case(*state, &c);
+    }
+}
+
+/* One long run, and a few of equal length: clusters, and parts of a unit. */
+static void long_runs_of_few_sequences(void **state)
+{
+    for (int32_t length = 2; length <= 8; length++)
+        for (int32_t count = 1; count <= 3; count += 2) {
+            if (is_left_out(*state, 2 * length + count / 3, 16)) continue;
+            const int32_t least = 65536 / count / (length - 1); /* tokens with which it pays to compute it together */
+            const int32_t runs[] = {length, length, length}, lengths[] = {least + 9 * length, least + 30, least + 1000};
+            struct attention_case c = long_run_case(runs, lengths, count, 0, 8, 2, length % 2 ? 64 : 128, 16);
+            c.max_run_len = length;
+            c.dtype = c.cache_dtype = DTYPE_BFLOAT16;
+            if (length % 3 == 0) c.cache_dtype = DTYPE_FP8_E4M3;
+            check_case(*state, &c);
+        }
+}
+
+/* More entries than a warp has lanes, with runs across the borders between its rounds. */
+static void long_runs_of_many_sequences(void **state)
+{
+    const int32_t runs[] = {7, 8, 1, 8, 2, 8, 1, 1, 8, 5, 8, 8, 1, 6};
+    const int32_t lengths[] = {2100, 2200, 2300, 90, 2400, 2050, 30, 2500, 2041, 2042, 2300, 60, 700, 2222};
+    for (int i = 0; i < 3; i++) {
+        if (is_left_out(*state, i, 3)) continue;
+        struct attention_case c = long_run_case(runs, lengths, 14, 0, i == 2 ? 3 : 4, 1, 64, 16);
+        c.dtype = c.cache_dtype = i == 1 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+        if (i == 2) c.max_seq_len = 1 << 17;
+        check_case(*state, &c);
+    }
+}
+
+/* Long runs whose entries see other tokens at the beginning, too, and other scores: windows, chunks that begin within a
+ * run, ALiBi, soft caps, sinks; two sizes of heads. */
+static void variants_of_long_runs(void **state)
+{
+    static const int32_t windows[] = {0, 2100, 2500, 100, 2033}, chunks[] = {2100, 4196, 64, 2099};
+    const int32_t runs[] = {8, 1, 5, 4, 3}, lengths[] = {4204, 2500, 2301, 300, 7};
+    static const int32_t head_sizes[] = {64, 128, 256};
+    for (int i = 0; i < 18; i++) {
+        if (is_left_out(*state, i, 9)) continue;
+        struct attention_case c =
+            long_run_case(runs, lengths, 5, 80, i % 2 ? 8 : 6, 2, head_sizes[i % 3], block_sizes[i % 5]);
+        c.dtype = c.cache_dtype = i % 4 < 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16;
+        if (i % 7 == 3) c.cache_dtype = DTYPE_FP8_E4M3;
+        if (i % 3 != 2) c.params.window = windows[i / 2 % 5];
+        if (i % 3 == 2) c.params.chunk = chunks[i / 3 % 4];
+        c.poison_before_window = c.params.window + c.params.chunk > 0;
+        c.alibi = i % 4 == 1;
+        c.params.soft_cap = i % 5 == 3 ? 7 : 0;
+        c.sinks = i % 5 == 2 ? SINKS_EVEN : SINKS_NONE;
+        if (i == 10) c.v_head_size = c.head_size / 2;
+        check_case(*state, &c);
     }
 }
 
@@ -1403,6 +1504,10 @@ int main(void)
         cmocka_unit_test(runs_of_every_length),
         cmocka_unit_test(runs_of_few_sequences),
         cmocka_unit_test(runs_among_many_decodes),
+        cmocka_unit_test(runs_of_long_contexts),
+        cmocka_unit_test(long_runs_of_few_sequences),
+        cmocka_unit_test(long_runs_of_many_sequences),
+        cmocka_unit_test(variants_of_long_runs),
         cmocka_unit_test(variants_of_runs),
         cmocka_unit_test(runs_in_batches),
         cmocka_unit_test(random_runs),

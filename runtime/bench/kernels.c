@@ -169,7 +169,7 @@ enum status bench_matmul_speed(struct backend *b, const struct bench_sizes *s, c
 
 /* ---- the cases ---- */
 
-enum { MAX_CASES = 128, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
+enum { MAX_CASES = 192, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
 
 struct row {
     struct bench_case c;
@@ -267,6 +267,17 @@ static void add_attention(struct rows *rows, enum bench_operation operation)
         add_case(rows, (struct bench_case){operation, .count = 4 * sequences[i], .context = CONTEXT, .run_len = 4});
 }
 
+/* Runs in contexts so long that K and V do not stay in a GPU's caches. A CPU would take seconds for each. */
+static void add_long_runs(struct rows *rows, enum bench_operation operation)
+{
+    static const int32_t sequences[] = {1, 8}, contexts[] = {512, 4096, 32768, 100000}, runs[] = {1, 2, 4, 8};
+    for (int s = 0; s < 2; s++)
+        for (int c = 0; c < 4; c++)
+            for (int r = 0; r < 4; r++)
+                add_case(rows, (struct bench_case){operation, .count = sequences[s] * runs[r], .context = contexts[c],
+                                                   .run_len = runs[r]});
+}
+
 /* Tokens go to experts evenly, or, in the last row, all to the same. A CPU would take seconds for the largest count. */
 static void add_experts(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
@@ -309,6 +320,7 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, cons
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);
+    if (discrete) add_long_runs(rows, BENCH_DECODE_ATTENTION);
     add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 1});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 32});

@@ -11,6 +11,11 @@
  * layouts of S and of O: neither the maximum nor rescaling needs an exchange between lanes of different heads. P is
  * brought from the C layout to the B layout by transposing 8x8 matrices.
  *
+ * Entries of a run with a long context (decode.cuh) are computed together, so that K and V are read once for all of
+ * them: the columns are the unit's heads of the first entry, then those of the second and so on, in up to MAX_TILES
+ * tiles of 8, and each column has an end of its own. Their queries stay in shared memory. All else is as for one entry,
+ * and in the same order.
+ *
  * A chunk in shared memory, whatever the block size, in pieces of 16 bytes:
  *
  *     16-bit   K [head_size / 8][16 tokens] pieces of 8 elements,
@@ -45,13 +50,17 @@
 template <class Type, bool is_fp8, int head_size, bool has_variant, bool has_two_sizes = false, bool has_runs = false>
 struct decode_traits {
     using T = Type;
-    using Operand = std::conditional_t<is_fp8, __half, Type>;       /* of the tensor cores */
-    using Element = std::conditional_t<is_fp8, uint8_t, Type>;      /* of the cache */
-    static constexpr bool FP8 = is_fp8, VARIANT = has_variant;      /* soft cap or ALiBi */
-    static constexpr bool TWO_SIZES = has_two_sizes;                /* v_head_size */
-    static constexpr bool RUNS = has_runs;                          /* sequences may be entries of runs */
-    static constexpr int FRESH = RUNS ? 1 + MAX_DRAFTS : 1;         /* tokens whose K and V are not in the cache yet */
-    static constexpr int HEAD = head_size;                          /* padded to 64, 128, 256 */
+    using Operand = std::conditional_t<is_fp8, __half, Type>;  /* of the tensor cores */
+    using Element = std::conditional_t<is_fp8, uint8_t, Type>; /* of the cache */
+    static constexpr bool FP8 = is_fp8, VARIANT = has_variant; /* soft cap or ALiBi */
+    static constexpr bool TWO_SIZES = has_two_sizes;           /* v_head_size */
+    static constexpr bool RUNS = has_runs;                     /* sequences may be entries of runs */
+    static constexpr int FRESH = RUNS ? 1 + MAX_DRAFTS : 1;    /* tokens whose K and V are not in the cache yet */
+    static constexpr int HEAD = head_size;                     /* padded to 64, 128, 256 */
+    static constexpr int TILES = 1;                            /* of columns; of a group: MAX_TILES */
+    static constexpr int MAX_TILES = !RUNS ? 1 : HEAD == 256 ? 2 : 4;
+    static constexpr int COLUMNS = MAX_TILES * UNIT_HEADS;          /* there is room for */
+    static constexpr int ROWS = COLUMNS + 2 * FRESH;                /* of decode_row */
     static constexpr int PIECE_TOKENS = FP8 ? 16 : 8;               /* of V, in 16 bytes */
     static constexpr int PART_BYTES = HEAD * CHUNK * (FP8 ? 1 : 2); /* K, or V, of a chunk */
     static constexpr int STAGE_BYTES = 2 * PART_BYTES;
@@ -59,11 +68,16 @@ struct decode_traits {
      * that more blocks fit on a multiprocessor. */
     static constexpr int STAGES = 16384 / STAGE_BYTES > 2 ? 16384 / STAGE_BYTES : 2;
     static constexpr int LEAST_STAGES = HEAD == 64 ? STAGES / 2 : STAGES;
-    static constexpr int BLOCKS_PER_SM = HEAD == 64 ? 5 : HEAD == 256 && !FP8 ? 1 : 3;
-    static constexpr int MERGE_STRIDE = HEAD + 4; /* floats from head to head, without bank conflicts */
-    static constexpr int ROW_STRIDE = HEAD + 8;   /* elements from row to row of decode_rows, the same */
-    static_assert(UNIT_HEADS * MERGE_STRIDE * sizeof(float) <= LEAST_STAGES * STAGE_BYTES,
+    static constexpr int BLOCKS_PER_SM = HEAD == 256 && !FP8 ? 1 : RUNS ? HEAD == 64 ? 3 : 2 : HEAD == 64 ? 5 : 3;
+    static constexpr int ROW_STRIDE = HEAD + 8; /* elements from row to row, without bank conflicts */
+    static_assert(COLUMNS * HEAD * sizeof(float) <= LEAST_STAGES * STAGE_BYTES,
                   "the ring holds a warp's results at the end");
+};
+
+/* A kernel with runs, where it computes a group of up to this many tiles, of 2 at least: with one the query would be
+ * expected in registers. */
+template <class D, int tiles> struct group_traits : D {
+    static constexpr int TILES = tiles;
 };
 
 /* The chunks that a warp reads. */
@@ -72,22 +86,31 @@ struct chunk_source {
     int64_t block_bytes;          /* from a block to the next */
     const int32_t *block_table;
     int32_t head_size, v_head_size, block_size, log_block_size;
-    int32_t first, end; /* tokens that the query attends to */
+    int32_t first, end; /* tokens that the queries attend to */
     int32_t chunk;      /* the warp's first; each of the others is DECODE_WARPS after the one before it */
     int32_t count;
+    int32_t all_first, all_end; /* tokens that all of a group's queries attend to */
+    uint32_t per_heads;         /* of a group: 1 / heads, times 2^16 and rounded up */
 };
 
-/* Rows of the sequence's query token: the unit's heads of the query, then K and V of the tokens of its run up to its
- * own, first all of K, if this block has a chunk that they belong to and they are not in the cache yet. */
-template <class D> struct decode_rows {
-    alignas(16) typename D::T values[UNIT_HEADS + 2 * D::FRESH][D::ROW_STRIDE];
-};
+/* What is loaded for the unit's query tokens: a row for each of the unit's columns, then K and V of the tokens of its
+ * run up to its last, first all of K, if this block has a chunk that they belong to and they are not in the cache yet.
+ */
+template <class D> using decode_row = typename D::T[D::ROW_STRIDE];
 
-/* A lane's part of the softmax: heads 2j and 2j + 1, over the rows of S that this lane has. */
+/* A lane's part of the softmax: columns 2j and 2j + 1 of each tile, over the rows of S that this lane has. */
 template <class D> struct decode_state {
-    uint32_t query[D::HEAD / 16][2]; /* B operands */
-    float max[2], sum[2], out[D::HEAD / 16][4];
+    uint32_t query[D::TILES > 1 ? 1 : D::HEAD / 16][2]; /* B operands; of a group they are loaded from `rows` */
+    uint32_t rows;                                      /* the lane's address in shared memory */
+    float max[D::TILES][2], sum[D::TILES][2], out[D::TILES][D::HEAD / 16][4];
+    float slopes[D::TILES][2];
 };
+
+/* The entry of a column, of a group: exact for less than 2^16 / UNIT_HEADS columns. */
+static __device__ __forceinline__ int32_t column_entry(const chunk_source &source, int32_t column)
+{
+    return (int32_t)(column * source.per_heads >> 16);
+}
 
 /* The token of row m of S, and the inverse. */
 template <class D> static __device__ __forceinline__ int32_t chunk_token(int32_t m)
@@ -203,30 +226,49 @@ template <bool E5M2> static __device__ __forceinline__ void convert_matrices(con
     for (int m = 0; m < 4; m++) fp8_to_float16<E5M2>(r[m], a[m / 2][m % 2], a[m / 2][m % 2 + 2]);
 }
 
+/* The B operands of columns 8 tile .. 8 tile + 7 for elements 32 pair .. 32 pair + 31. */
+template <class D>
+static __device__ __forceinline__ void query_operands(const decode_state<D> &state, int32_t tile, int32_t pair,
+                                                      uint32_t b[4])
+{
+    if constexpr (D::TILES > 1) {
+        load_matrices(b, state.rows + (tile * UNIT_HEADS * D::ROW_STRIDE + pair * 32) * 2);
+    } else {
+        for (int i = 0; i < 4; i++) b[i] = state.query[2 * pair + i / 2][i % 2];
+    }
+}
+
 /* S = K Q^T. */
 template <class D, bool E5M2>
-static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage, float scores[4])
+static __device__ __forceinline__ void multiply_keys(const decode_state<D> &state, uint32_t stage,
+                                                     float scores[D::TILES][4])
 {
     const uint32_t address = stage + threadIdx.x % LANES * 16;
-    float sums[2][4] = {};
+    float sums[D::TILES][2][4] = {};
 #pragma unroll
-    for (int p = 0; p < D::PART_BYTES / 512; p++) {
-        uint32_t r[4];
-        load_matrices(r, address + p * 512);
+    for (int pair = 0; pair < D::HEAD / 32; pair++) {
+        uint32_t a[2][4], b[4];
         if constexpr (D::FP8) {
-            uint32_t a[2][4];
+            uint32_t r[4];
+            load_matrices(r, address + pair * 512);
             convert_matrices<E5M2>(r, a);
-            multiply_add<typename D::Operand>(sums[0], a[0], state.query[2 * p][0], state.query[2 * p][1]);
-            multiply_add<typename D::Operand>(sums[1], a[1], state.query[2 * p + 1][0], state.query[2 * p + 1][1]);
         } else {
-            multiply_add<typename D::Operand>(sums[p % 2], r, state.query[p][0], state.query[p][1]);
+            load_matrices(a[0], address + pair * 1024);
+            load_matrices(a[1], address + pair * 1024 + 512);
+        }
+#pragma unroll
+        for (int t = 0; t < D::TILES; t++) {
+            query_operands<D>(state, t, pair, b);
+            multiply_add<typename D::Operand>(sums[t][0], a[0], b[0], b[1]);
+            multiply_add<typename D::Operand>(sums[t][1], a[1], b[2], b[3]);
         }
     }
 #pragma unroll
-    for (int e = 0; e < 4; e++) scores[e] = sums[0][e] + sums[1][e];
+    for (int t = 0; t < D::TILES; t++)
+        for (int e = 0; e < 4; e++) scores[t][e] = sums[t][0][e] + sums[t][1][e];
 }
 
-/* A mask with `bits` bits for each of the tokens from + 0, 1, ... 32 / bits - 1: ones if the query attends to it. */
+/* A mask with `bits` bits for each of the tokens from + 0, 1, ... 32 / bits - 1: ones if a query attends to it. */
 template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const chunk_source &source, int32_t from)
 {
     uint32_t mask = 0;
@@ -236,12 +278,13 @@ template <int bits> static __device__ __forceinline__ uint32_t seen_mask(const c
     return mask;
 }
 
-/* O += V^T P. `partial`: the query does not attend to all tokens of the chunk. */
+/* O += V^T P. `partial`: not every query attends to all tokens of the chunk. */
 template <class D, bool E5M2>
 static __device__ __forceinline__ void multiply_values(decode_state<D> &state, const chunk_source &source,
-                                                       uint32_t stage, int32_t start, bool partial, uint32_t b0,
-                                                       uint32_t b1)
+                                                       uint32_t stage, int32_t start, bool partial,
+                                                       const uint32_t b[D::TILES][2])
 {
+    using Operand = typename D::Operand;
     const int32_t lane = threadIdx.x % LANES, j = lane % 4;
     const uint32_t values = stage + D::PART_BYTES;
     uint32_t low = ~0u, high = ~0u; /* masks of A's columns 2j.. and 2j + 8..; fp8: of 4 tokens */
@@ -251,70 +294,93 @@ static __device__ __forceinline__ void multiply_values(decode_state<D> &state, c
     }
 #pragma unroll
     for (int p = 0; p < D::PART_BYTES / 512; p++) {
-        uint32_t r[4];
+        uint32_t r[4], a[2][4];
         if constexpr (D::FP8) {
             load_matrices(r, values + p * 512 + lane * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= low, r[3] &= low;
-            uint32_t a[2][4];
             convert_matrices<E5M2>(r, a);
-            multiply_add<typename D::Operand>(state.out[2 * p], a[0], b0, b1);
-            multiply_add<typename D::Operand>(state.out[2 * p + 1], a[1], b0, b1);
         } else {
             const int32_t row = lane % 16, half = lane / 16 ^ row / 4 % 2;
             load_matrices(r, values + p * 512 + (row * 2 + half) * 16);
             if (partial) r[0] &= low, r[1] &= low, r[2] &= high, r[3] &= high;
-            multiply_add<typename D::Operand>(state.out[p], r, b0, b1);
         }
+#pragma unroll
+        for (int t = 0; t < D::TILES; t++) {
+            if constexpr (D::FP8) {
+                multiply_add<Operand>(state.out[t][2 * p], a[0], b[t][0], b[t][1]);
+                multiply_add<Operand>(state.out[t][2 * p + 1], a[1], b[t][0], b[t][1]);
+            } else {
+                multiply_add<Operand>(state.out[t][p], r, b[t][0], b[t][1]);
+            }
+        }
+    }
+}
+
+/* Scores of a tile as powers of 2, which are minus infinity where the query does not attend to the token. */
+template <class D>
+static __device__ __forceinline__ void scale_scores(float s[4], const chunk_source &source,
+                                                    const struct attention_call &call, float scale,
+                                                    const float slopes[2], int32_t tile, int32_t start, bool partial)
+{
+    const int32_t row = threadIdx.x % LANES / 4, column = tile * UNIT_HEADS + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
+        const int32_t end = D::TILES > 1 ? source.all_end + column_entry(source, column + e % 2) : source.end;
+        if constexpr (D::VARIANT) {
+            s[e] = attention_modify_fast(&call.params, s[e] * scale, slopes[e % 2], token - end + 1) * ATTENTION_LOG2E;
+        } else {
+            s[e] *= scale * ATTENTION_LOG2E;
+        }
+        if (!partial) continue;
+        const int32_t first = D::TILES > 1 ? attention_first(&call.params, end - 1) : source.first;
+        if (token < first || token >= end) s[e] = -INFINITY;
     }
 }
 
 /* Adds a chunk, which is in `stage`, to the softmax. */
 template <class D, bool E5M2>
 static __device__ __forceinline__ void attend_chunk(decode_state<D> &state, const chunk_source &source,
-                                                    const struct attention_call &call, float k_scale,
-                                                    const float slopes[2], uint32_t stage, int32_t start)
+                                                    const struct attention_call &call, float k_scale, uint32_t stage,
+                                                    int32_t start)
 {
-    const int32_t row = threadIdx.x % LANES / 4;
-    const bool partial = start < source.first || start + CHUNK > source.end;
-    const float scale = call.params.scale * k_scale;
-    float s[4], factor[2], p[4];
-    multiply_keys<D, E5M2>(state, stage, s);
+    const bool partial = start < source.all_first || start + CHUNK > source.all_end;
+    float scores[D::TILES][4];
+    uint32_t b[D::TILES][2];
+    multiply_keys<D, E5M2>(state, stage, scores);
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        const int32_t token = start + chunk_token<D>(row + e / 2 * 8);
-        if constexpr (D::VARIANT) {
-            s[e] = attention_modify_fast(&call.params, s[e] * scale, slopes[e % 2], token - source.end + 1) *
-                   ATTENTION_LOG2E;
-        } else {
-            s[e] *= scale * ATTENTION_LOG2E;
+    for (int t = 0; t < D::TILES; t++) {
+        float *s = scores[t], factor[2], p[4];
+        scale_scores<D>(s, source, call, call.params.scale * k_scale, state.slopes[t], t, start, partial);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float max = fmaxf(s[h], s[h + 2]);
+            for (int step = 4; step < LANES; step *= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
+            max = fmaxf(max, state.max[t][h]);
+            const float base = max == -INFINITY ? 0 : max;
+            factor[h] = exp2_fast(state.max[t][h] - base);
+            state.max[t][h] = max;
+            p[h] = exp2_fast(s[h] - base);
+            p[h + 2] = exp2_fast(s[h + 2] - base);
+            state.sum[t][h] = state.sum[t][h] * factor[h] + p[h] + p[h + 2];
         }
-        if (partial && (token < source.first || token >= source.end)) s[e] = -INFINITY;
-    }
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        float max = fmaxf(s[h], s[h + 2]);
-        for (int step = 4; step < LANES; step *= 2) max = fmaxf(max, __shfl_xor_sync(~0u, max, step));
-        max = fmaxf(max, state.max[h]);
-        const float base = max == -INFINITY ? 0 : max;
-        factor[h] = exp2_fast(state.max[h] - base);
-        state.max[h] = max;
-        p[h] = exp2_fast(s[h] - base);
-        p[h + 2] = exp2_fast(s[h + 2] - base);
-        state.sum[h] = state.sum[h] * factor[h] + p[h] + p[h + 2];
+        for (int m = 0; m < D::HEAD / 16; m++)
+            for (int e = 0; e < 4; e++) state.out[t][m][e] *= factor[e % 2];
+        b[t][0] = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
+        b[t][1] = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
     }
-#pragma unroll
-    for (int m = 0; m < D::HEAD / 16; m++)
-        for (int e = 0; e < 4; e++) state.out[m][e] *= factor[e % 2];
-    const uint32_t b0 = transpose_matrix(pack_pair<typename D::Operand>(p[0], p[1]));
-    const uint32_t b1 = transpose_matrix(pack_pair<typename D::Operand>(p[2], p[3]));
-    multiply_values<D, E5M2>(state, source, stage, start, partial, b0, b1);
+    multiply_values<D, E5M2>(state, source, stage, start, partial, b);
 }
 
-/* A unit's heads and the token that it belongs to. */
+/* What a block computes: heads [head, head + heads) of `entries` tokens, the last of which is `token`. Column c is head
+ * c % heads of token c / heads of these. */
 struct decode_unit {
     int64_t token;
-    int32_t kv_head, head, heads; /* heads [head, head + heads) */
-    int32_t run;                  /* tokens of its run up to its own, which are neighbours; 1 without runs */
+    int32_t kv_head, head, heads;
+    int32_t entries; /* 1, or those of a group */
+    int32_t run;     /* tokens of its run up to its last, which are neighbours; 1 without runs */
+    int32_t columns; /* heads * entries */
 };
 
 /* A lane's share of a row: 4 elements from `left` on, and the 4 from `right` on, which rotation pairs them with. */
@@ -376,7 +442,7 @@ template <class D> static __device__ __forceinline__ int64_t row_token(const str
 /* Loads the `count` rows of the block when the previous kernels have ended: `heads` of the query, then K and V. Query
  * and key are normed and rotated. The gains and the first angles, which no kernel writes, are read before the wait. */
 template <class D, bool ANY>
-static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const struct attention_call &call,
+static __device__ __forceinline__ void load_rows(decode_row<D> *rows, const struct attention_call &call,
                                                  const struct decode_fresh &fresh, const struct decode_unit &unit,
                                                  int32_t count)
 {
@@ -418,15 +484,96 @@ static __device__ __forceinline__ void load_rows(decode_rows<D> *rows, const str
         if (fresh.cos_sin && share.rotated && (r < heads || is_key))
             rotate_pieces(left, right, share.cos.values, share.sin.values, ANY && fresh.interleaved);
         if (!there) continue;
-        *(piece<T, 4> *)&rows->values[r][share.left] = left;
-        *(piece<T, 4> *)&rows->values[r][share.right] = right;
+        *(piece<T, 4> *)&rows[r][share.left] = left;
+        *(piece<T, 4> *)&rows[r][share.right] = right;
     }
+}
+
+/* Row r of a group: where it is loaded from, and how it is prepared. */
+template <class D> struct group_row {
+    const typename D::T *from;
+    row_share share;
+    bool is_query, is_key, there;
+    piece<typename D::T, 4> left, right;
+};
+
+template <class D>
+static __device__ __forceinline__ group_row<D> find_group_row(const struct attention_call &call,
+                                                              const struct decode_fresh &fresh,
+                                                              const struct decode_unit &unit, int32_t r, int32_t count)
+{
+    using T = typename D::T;
+    const int32_t head_size = call.args.head_size, values = unit.columns + unit.run;
+    const bool is_query = r < unit.columns, is_key = !is_query && r < values;
+    const int32_t before = is_query ? unit.entries - 1 - r / unit.heads : unit.run - 1 - (r - unit.columns) % unit.run;
+    const int64_t token = unit.token - before;
+    const T *from =
+        (const T *)call.args.query + token * call.args.query_stride + (int64_t)(unit.head + r % unit.heads) * head_size;
+    if (is_key) from = (const T *)fresh.key + token * fresh.key_stride + (int64_t)unit.kv_head * head_size;
+    if (r >= values) from = (const T *)fresh.value + token * fresh.value_stride + (int64_t)unit.kv_head * head_size;
+    group_row<D> row = {from, {}, is_query, is_key, false, {}, {}};
+    if (r < count) row.share = share_row<D, true>(fresh, token, head_size);
+    row.there = r < count && row.share.there;
+    return row;
+}
+
+/* load_rows of a group, with K and V from row COLUMNS on. All rows are found before the wait, and all are loaded before
+ * the first one is prepared. */
+template <class D>
+static __device__ __forceinline__ void load_group_rows(decode_row<D> *rows, const struct attention_call &call,
+                                                       const struct decode_fresh &fresh, const struct decode_unit &unit,
+                                                       int32_t count)
+{
+    using T = typename D::T;
+    constexpr int ROW_LANES = D::HEAD / 8, ROWS_AT_ONCE = DECODE_THREADS / ROW_LANES;
+    constexpr int ROUNDS = (D::ROWS + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    const struct decode_norms &norms = fresh.norms;
+    const int32_t row = threadIdx.x / ROW_LANES;
+    group_row<D> found[ROUNDS];
+#pragma unroll
+    for (int n = 0; n < ROUNDS; n++) found[n] = find_group_row<D>(call, fresh, unit, n * ROWS_AT_ONCE + row, count);
+    const row_share share = found[0].share; /* but for the angles the same share of all rows */
+    row_gains query_gains, key_gains;
+    if (norms.query_gain && share.there) {
+        query_gains = load_row_gains(norms.query_gain, norms.gain_dtype, share);
+        key_gains = load_row_gains(norms.key_gain, norms.gain_dtype, share);
+    }
+    wait_for_previous();
+#pragma unroll
+    for (int n = 0; n < ROUNDS; n++)
+        if (found[n].there) {
+            found[n].left = *(const piece<T, 4> *)(found[n].from + share.left);
+            found[n].right = *(const piece<T, 4> *)(found[n].from + share.right);
+        }
+#pragma unroll
+    for (int n = 0; n < ROUNDS; n++) {
+        if (n * ROWS_AT_ONCE >= count) break;
+        group_row<D> &x = found[n];
+        if (norms.query_gain) {
+            const float eps = x.is_query ? norms.query_eps : norms.key_eps;
+            const float squares = add_squares(add_squares(0, x.left), x.right);
+            const float factor = head_norm_factor(squares, ROW_LANES, call.args.head_size, eps);
+            if (x.is_query) apply_row_gains(x.left, x.right, factor, query_gains, norms.gain_dtype);
+            if (x.is_key) apply_row_gains(x.left, x.right, factor, key_gains, norms.gain_dtype);
+        }
+        if (fresh.cos_sin && x.share.rotated && (x.is_query || x.is_key))
+            rotate_pieces(x.left, x.right, x.share.cos.values, x.share.sin.values, fresh.interleaved);
+        if (!x.there) continue;
+        const int32_t r = n * ROWS_AT_ONCE + row, place = x.is_query ? r : r - unit.columns + D::COLUMNS;
+        *(piece<T, 4> *)&rows[place][share.left] = x.left;
+        *(piece<T, 4> *)&rows[place][share.right] = x.right;
+    }
+}
+
+template <class D> static __device__ __forceinline__ uint32_t to_operands(uint32_t pair)
+{
+    return std::is_same_v<typename D::T, typename D::Operand> ? pair : bfloat16_to_float16(pair);
 }
 
 /* The unit's heads of the query as B operands: column n is head n, with zeros after the last head and after head_size.
  */
 template <class D>
-static __device__ __forceinline__ void load_query(decode_state<D> &state, const decode_rows<D> *rows, int32_t heads,
+static __device__ __forceinline__ void load_query(decode_state<D> &state, const decode_row<D> *rows, int32_t heads,
                                                   int32_t head_size)
 {
     const int32_t head = threadIdx.x % LANES / 4, j = threadIdx.x % 4;
@@ -436,9 +583,29 @@ static __device__ __forceinline__ void load_query(decode_state<D> &state, const 
         for (int e = 0; e < 2; e++) {
             const int32_t d = k * 16 + (D::FP8 ? 4 * j + 2 * e : 2 * j + 8 * e);
             const bool there = head < heads && d < head_size;
-            const uint32_t pair = there ? *(const uint32_t *)&rows->values[head][d] : 0;
-            state.query[k][e] = std::is_same_v<typename D::T, typename D::Operand> ? pair : bfloat16_to_float16(pair);
+            state.query[k][e] = there ? to_operands<D>(*(const uint32_t *)&rows[head][d]) : 0;
         }
+}
+
+/* The same for a group: the rows become operands where they are, in the order in which load_matrices wants them. */
+template <class D>
+static __device__ __forceinline__ void load_group_query(decode_state<D> &state, decode_row<D> *rows, int32_t columns,
+                                                        int32_t head_size)
+{
+    for (int32_t i = threadIdx.x; i < D::COLUMNS * D::HEAD / 16; i += DECODE_THREADS) {
+        const int32_t column = i / (D::HEAD / 16), d = i % (D::HEAD / 16) * 16;
+        uint32_t *pairs = (uint32_t *)&rows[column][d], from[8];
+#pragma unroll
+        for (int n = 0; n < 8; n++) {
+            const bool there = column < columns && d + 2 * n < head_size;
+            from[n] = there ? to_operands<D>(pairs[n]) : 0;
+        }
+#pragma unroll
+        for (int n = 0; n < 8; n++) pairs[D::FP8 ? n / 2 + n % 2 * 4 : n] = from[n];
+    }
+    __syncthreads();
+    const int32_t lane = threadIdx.x % LANES;
+    state.rows = shared_address(&rows[lane % 8][lane / 8 * 8]);
 }
 
 template <class D>
@@ -484,17 +651,37 @@ static __device__ __forceinline__ void place_fresh(const chunk_source &source, c
     }
 }
 
-/* Places the tokens of the run that are in the chunk of tokens from `start` on; only the newest is stored in the cache.
- */
+/* Places the tokens of the run that are in the chunk of tokens from `start` on; only those of the unit's entries are
+ * stored in the cache. Lane k has the slot of entry k. */
 template <class D>
 static __device__ __forceinline__ void place_run(const chunk_source &source, const struct attention_call &call,
                                                  struct kv_scales scales, const struct decode_unit &unit,
-                                                 const typename D::T *rows, int64_t slot, int32_t start, uint8_t *stage)
+                                                 const decode_row<D> *rows, int64_t slot, int32_t start, uint8_t *stage)
 {
     const int32_t first = source.end - unit.run, end = min(source.end, start + CHUNK);
     for (int32_t position = max(start, first); position < end; position++) {
-        const typename D::T *key = rows + (position - first) * D::ROW_STRIDE, *value = key + unit.run * D::ROW_STRIDE;
-        place_fresh<D>(source, call, scales, key, value, position, position == source.end - 1 ? slot : -1, stage);
+        const int32_t row = position - first, entry = row - (unit.run - unit.entries);
+        const int64_t place = __shfl_sync(~0u, slot, max(entry, 0));
+        place_fresh<D>(source, call, scales, rows[row], rows[row + unit.run], position, entry >= 0 ? place : -1, stage);
+    }
+}
+
+template <class D>
+static __device__ __forceinline__ void begin_state(decode_state<D> &state, const struct attention_call &call,
+                                                   const struct decode_unit &unit)
+{
+#pragma unroll
+    for (int t = 0; t < D::TILES; t++) {
+        for (int h = 0; h < 2; h++) {
+            const int32_t column = t * UNIT_HEADS + threadIdx.x % 4 * 2 + h;
+            state.max[t][h] = -INFINITY, state.sum[t][h] = 0, state.slopes[t][h] = 0;
+            if (D::VARIANT && call.params.alibi_slopes && column < unit.columns)
+                state.slopes[t][h] =
+                    call.params.alibi_slopes[unit.head + (D::TILES > 1 ? column % unit.heads : column)];
+        }
+#pragma unroll
+        for (int m = 0; m < D::HEAD / 16; m++)
+            for (int e = 0; e < 4; e++) state.out[t][m][e] = 0;
     }
 }
 
@@ -504,19 +691,9 @@ template <class D>
 static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, const chunk_source &source,
                                                      chunk_copies &copies, const struct attention_call &call,
                                                      struct kv_scales scales, const struct decode_unit &unit,
-                                                     const typename D::T *fresh_rows, int64_t slot)
+                                                     const decode_row<D> *fresh_rows, int64_t slot)
 {
-    const int32_t j = threadIdx.x % 4;
-    float slopes[2] = {};
-    for (int h = 0; h < 2; h++) {
-        state.max[h] = -INFINITY, state.sum[h] = 0;
-        if (D::VARIANT && call.params.alibi_slopes && 2 * j + h < unit.heads)
-            slopes[h] = call.params.alibi_slopes[unit.head + 2 * j + h];
-    }
-#pragma unroll
-    for (int m = 0; m < D::HEAD / 16; m++)
-        for (int e = 0; e < 4; e++) state.out[m][e] = 0;
-
+    begin_state<D>(state, call, unit);
     for (int32_t i = 0; i < source.count; i++) {
         const int32_t start = (source.chunk + i * DECODE_WARPS) * CHUNK;
         uint8_t *stage = chunk_stage<D>(copies, i);
@@ -526,14 +703,13 @@ static __device__ __forceinline__ void attend_chunks(decode_state<D> &state, con
             if constexpr (D::RUNS)
                 place_run<D>(source, call, scales, unit, fresh_rows, slot, start, stage);
             else
-                place_fresh<D>(source, call, scales, fresh_rows, fresh_rows + D::ROW_STRIDE, source.end - 1, slot,
-                               stage);
+                place_fresh<D>(source, call, scales, fresh_rows[0], fresh_rows[1], source.end - 1, slot, stage);
             __syncwarp();
         }
         if (D::FP8 && call.args.cache_dtype == DTYPE_FP8_E5M2)
-            attend_chunk<D, true>(state, source, call, scales.k, slopes, shared_address(stage), start);
+            attend_chunk<D, true>(state, source, call, scales.k, shared_address(stage), start);
         else
-            attend_chunk<D, false>(state, source, call, scales.k, slopes, shared_address(stage), start);
+            attend_chunk<D, false>(state, source, call, scales.k, shared_address(stage), start);
         __syncwarp();
         copy_next<D>(copies, source); /* into the stage that was read just now */
     }
@@ -546,24 +722,36 @@ enum {
 };
 
 /* What the block's warps combine their results with; their outputs are in their rings. */
-struct decode_merge {
-    float max[DECODE_WARPS][UNIT_HEADS], sum[DECODE_WARPS][UNIT_HEADS];
-    float2 stats[UNIT_HEADS]; /* of the block: maximum and sum; its output takes the place of warp 0's */
+template <int COLUMNS> struct decode_merge {
+    float max[DECODE_WARPS][COLUMNS], sum[DECODE_WARPS][COLUMNS];
+    float2 stats[COLUMNS]; /* of the block: maximum and sum; its output takes the place of warp 0's */
     bool is_last;
 };
 
+/* Where element d of a column's output is in a ring, in floats: the lanes of a warp write to different banks. */
+template <class D> static __device__ __forceinline__ int32_t merge_place(int32_t column, int32_t d)
+{
+    return column * D::HEAD + (d ^ column / 2 % 4 * 8);
+}
+
 template <class D>
-static __device__ void leave_warp_sums(decode_state<D> &state, struct decode_merge *merge, float *out)
+static __device__ void leave_warp_sums(decode_state<D> &state, decode_merge<D::COLUMNS> *merge, float *out)
 {
     const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, i = lane / 4, j = lane % 4;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        for (int step = 4; step < LANES; step *= 2) state.sum[h] += __shfl_xor_sync(~0u, state.sum[h], step);
-        if (i == 0) merge->max[warp][2 * j + h] = state.max[h], merge->sum[warp][2 * j + h] = state.sum[h];
-    }
+    for (int t = 0; t < D::TILES; t++) {
+        const int32_t column = t * UNIT_HEADS + 2 * j;
 #pragma unroll
-    for (int m = 0; m < D::HEAD / 16; m++)
-        for (int e = 0; e < 4; e++) out[(2 * j + e % 2) * D::MERGE_STRIDE + m * 16 + e / 2 * 8 + i] = state.out[m][e];
+        for (int h = 0; h < 2; h++) {
+            float &sum = state.sum[t][h];
+            for (int step = 4; step < LANES; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+            if (i == 0) merge->max[warp][column + h] = state.max[t][h], merge->sum[warp][column + h] = sum;
+        }
+#pragma unroll
+        for (int m = 0; m < D::HEAD / 16; m++)
+            for (int e = 0; e < 4; e++)
+                out[merge_place<D>(column + e % 2, m * 16 + e / 2 * 8 + i)] = state.out[t][m][e];
+    }
 }
 
 static __device__ __forceinline__ void add_scaled(float4 &sum, float weight, float4 x)
@@ -595,33 +783,45 @@ static __device__ __forceinline__ void store_result(const struct attention_call 
                                pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
 }
 
-/* Combines the warps' results for 4 elements of a head. */
+/* Stores 4 elements, from d on, of the unit's result for a column. */
+template <class D>
+static __device__ __forceinline__ void store_column(const struct attention_call &call, float v_scale,
+                                                    const struct decode_unit &unit, const struct decode_join &join,
+                                                    int32_t column, int32_t d)
+{
+    const int32_t entry = D::TILES > 1 ? column / unit.heads : 0;
+    const int32_t head = unit.head + (D::TILES > 1 ? column % unit.heads : column);
+    const int64_t row = (unit.token + 1 - unit.entries + entry) * call.args.num_heads + head;
+    store_result<D>(call, v_scale, head, join, (typename D::T *)call.args.out + row * v_head_size<D>(call.args) + d);
+}
+
+/* Combines the warps' results for 4 elements of a column. */
 template <class D>
 static __device__ __forceinline__ struct decode_join join_warps(const uint8_t *rings, int32_t ring_bytes,
-                                                                const struct decode_merge *merge, int32_t head,
+                                                                const decode_merge<D::COLUMNS> *merge, int32_t column,
                                                                 int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
-    for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][head]);
+    for (int w = 0; w < DECODE_WARPS; w++) join.max = fmaxf(join.max, merge->max[w][column]);
     for (int w = 0; w < DECODE_WARPS; w++)
-        join_add(&join, merge->max[w][head], merge->sum[w][head],
-                 *(const float4 *)((const float *)(rings + w * ring_bytes) + head * D::MERGE_STRIDE + d));
+        join_add(&join, merge->max[w][column], merge->sum[w][column],
+                 *(const float4 *)((const float *)(rings + w * ring_bytes) + merge_place<D>(column, d)));
     return join;
 }
 
 /* Combines the results of the cluster's blocks, each of which has called join_block. */
 template <class D>
 static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t *rings,
-                                                                  const struct decode_merge *merge, int32_t cluster,
-                                                                  int32_t head, int32_t d)
+                                                                  const decode_merge<D::COLUMNS> *merge,
+                                                                  int32_t cluster, int32_t column, int32_t d)
 {
     struct decode_join join = {-INFINITY, 0, {}};
-    const float *from = (const float *)rings + head * D::MERGE_STRIDE + d;
+    const float *from = (const float *)rings + merge_place<D>(column, d);
     float2 stats[MAX_CLUSTER];
     float4 out[MAX_CLUSTER];
 #pragma unroll
     for (int r = 0; r < MAX_CLUSTER; r++) { /* all loads are started before the first result is used */
-        stats[r] = r < cluster ? cluster_load_2(cluster_address(&merge->stats[head], r)) : make_float2(-INFINITY, 0);
+        stats[r] = r < cluster ? cluster_load_2(cluster_address(&merge->stats[column], r)) : make_float2(-INFINITY, 0);
         out[r] = r < cluster ? cluster_load_4(cluster_address(from, r)) : make_float4(0, 0, 0, 0);
         join.max = fmaxf(join.max, stats[r].x);
     }
@@ -631,67 +831,67 @@ static __device__ __forceinline__ struct decode_join join_cluster(const uint8_t 
 }
 
 template <class D>
-static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_bytes, struct decode_merge *merge,
-                                                  int32_t heads)
+static __device__ __forceinline__ void join_block(uint8_t *rings, int32_t ring_bytes, decode_merge<D::COLUMNS> *merge,
+                                                  int32_t columns)
 {
-    for (int32_t index = threadIdx.x * 4; index < heads * D::HEAD; index += DECODE_THREADS * 4) {
-        const int32_t head = index / D::HEAD, d = index % D::HEAD;
-        const struct decode_join join = join_warps<D>(rings, ring_bytes, merge, head, d);
-        *(float4 *)((float *)rings + head * D::MERGE_STRIDE + d) = join.out;
-        if (d == 0) merge->stats[head] = make_float2(join.max, join.sum);
+    for (int32_t index = threadIdx.x * 4; index < columns * D::HEAD; index += DECODE_THREADS * 4) {
+        const int32_t column = index / D::HEAD, d = index % D::HEAD;
+        const struct decode_join join = join_warps<D>(rings, ring_bytes, merge, column, d);
+        *(float4 *)((float *)rings + merge_place<D>(column, d)) = join.out;
+        if (d == 0) merge->stats[column] = make_float2(join.max, join.sum);
     }
 }
 
-/* Combines a unit's parts, from the workspace, and writes the unit's result. `out` [heads, v_head_size]. */
+/* Combines a unit's parts, from the workspace, and writes the unit's result. */
 template <class D>
 static __device__ __forceinline__ void join_parts(const struct decode_work &work, const struct decode_plan &plan,
                                                   const struct attention_call &call, float v_scale,
-                                                  const struct decode_unit &unit, typename D::T *out)
+                                                  const struct decode_unit &unit)
 {
     const int32_t head_size = v_head_size<D>(call.args);
-    for (int32_t index = threadIdx.x * 4; index < unit.heads * D::HEAD; index += DECODE_THREADS * 4) {
-        const int32_t head = index / D::HEAD, d = index % D::HEAD;
+    for (int32_t index = threadIdx.x * 4; index < unit.columns * D::HEAD; index += DECODE_THREADS * 4) {
+        const int32_t column = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
         struct decode_join join = {-INFINITY, 0, {}};
 #pragma unroll 4
         for (int p = 0; p < work.parts; p++)
             join.max =
-                fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_partial + p) * UNIT_HEADS + head) * 2));
+                fmaxf(join.max, __ldcg(plan.stats + ((int64_t)(work.first_partial + p) * D::COLUMNS + column) * 2));
 #pragma unroll 4
         for (int p = 0; p < work.parts; p++) {
-            const int64_t place = (int64_t)(work.first_partial + p) * UNIT_HEADS + head;
+            const int64_t place = (int64_t)(work.first_partial + p) * D::COLUMNS + column;
             const float2 stats = __ldcg((const float2 *)(plan.stats + place * 2));
             join_add(&join, stats.x, stats.y, __ldcg((const float4 *)(plan.partials + place * D::HEAD + d)));
         }
-        store_result<D>(call, v_scale, unit.head + head, join, out + head * head_size + d);
+        store_column<D>(call, v_scale, unit, join, column, d);
     }
 }
 
 /* Combines the results of the warps and of the cluster's blocks, each of which does a slice of the output, and writes
- * the unit's result, or the part's partial. `out` [heads, v_head_size]. */
+ * the unit's result, or the part's partial. */
 template <class D>
 static __device__ void finish_work(const struct decode_work &work, const struct decode_plan &plan,
                                    const struct attention_call &call, float v_scale, const struct decode_unit &unit,
-                                   uint8_t *rings, struct decode_merge *merge, typename D::T *out)
+                                   uint8_t *rings, decode_merge<D::COLUMNS> *merge)
 {
-    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster, slice = unit.heads * D::HEAD / cluster;
-    const int32_t ring_bytes = plan.stages * D::STAGE_BYTES;
+    const int32_t head_size = v_head_size<D>(call.args), cluster = plan.cluster;
+    const int32_t slice = unit.columns * D::HEAD / cluster, ring_bytes = plan.stages * D::STAGE_BYTES;
     const int32_t first = cluster > 1 ? (int32_t)blockIdx.x % cluster * slice : 0;
     if (cluster > 1) {
-        join_block<D>(rings, ring_bytes, merge, unit.heads);
+        join_block<D>(rings, ring_bytes, merge, unit.columns);
         cluster_arrive();
         cluster_wait();
     }
     for (int32_t index = first + threadIdx.x * 4; index < first + slice; index += DECODE_THREADS * 4) {
-        const int32_t head = index / D::HEAD, d = index % D::HEAD;
+        const int32_t column = index / D::HEAD, d = index % D::HEAD;
         if (d >= head_size) continue;
-        const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, head, d)
-                                                    : join_warps<D>(rings, ring_bytes, merge, head, d);
+        const struct decode_join join = cluster > 1 ? join_cluster<D>(rings, merge, cluster, column, d)
+                                                    : join_warps<D>(rings, ring_bytes, merge, column, d);
         if (work.parts == 1) {
-            store_result<D>(call, v_scale, unit.head + head, join, out + head * head_size + d);
+            store_column<D>(call, v_scale, unit, join, column, d);
             continue;
         }
-        const int64_t place = (int64_t)(work.first_partial + work.part) * UNIT_HEADS + head;
+        const int64_t place = (int64_t)(work.first_partial + work.part) * D::COLUMNS + column;
         *(float4 *)(plan.partials + place * D::HEAD + d) = join.out;
         if (d == 0) *(float2 *)(plan.stats + place * 2) = make_float2(join.max, join.sum);
     }
@@ -705,27 +905,54 @@ static __device__ void finish_work(const struct decode_work &work, const struct 
         __syncthreads();
         if (merge->is_last) {
             __threadfence();
-            join_parts<D>(work, plan, call, v_scale, unit, out);
+            join_parts<D>(work, plan, call, v_scale, unit);
         }
     }
     if (cluster > 1) cluster_wait();
 }
 
+/* The slots of the unit's tokens: of a run, lane k has that of entry k. -1: K and V are not stored. */
+template <class D>
+static __device__ __forceinline__ int64_t find_slot(const struct decode_fresh &fresh, const struct decode_unit &unit)
+{
+    if constexpr (!D::RUNS) return fresh.slots[unit.token];
+    const int32_t lane = threadIdx.x % LANES;
+    return lane < unit.entries ? fresh.slots[unit.token + 1 - unit.entries + lane] : -1;
+}
+
+/* Loads the block's rows, and makes operands of the queries. */
+template <class D, bool ANY>
+static __device__ __forceinline__ void prepare_rows(decode_state<D> &state, decode_row<D> *rows,
+                                                    const struct attention_call &call, const struct decode_fresh &fresh,
+                                                    const struct decode_unit &unit, bool has_fresh)
+{
+    const int32_t count = unit.columns + (has_fresh ? 2 * unit.run : 0);
+    if constexpr (D::TILES > 1) {
+        load_group_rows<D>(rows, call, fresh, unit, count);
+        __syncthreads();
+        load_group_query<D>(state, rows, unit.columns, call.args.head_size);
+    } else {
+        load_rows<D, ANY>(rows, call, fresh, unit, count);
+        __syncthreads();
+        load_query<D>(state, rows, unit.columns, call.args.head_size);
+    }
+}
+
 template <class D, bool ANY>
 static __device__ __forceinline__ void do_work(const struct decode_work &work, const struct decode_plan &plan,
                                                const struct attention_call &call, const struct decode_fresh &fresh,
-                                               uint8_t *rings, decode_rows<D> *rows, struct decode_merge *merge)
+                                               uint8_t *rings, decode_row<D> *rows, decode_merge<D::COLUMNS> *merge)
 {
     const struct attention_args &args = call.args;
     const int64_t token = args.query_start[args.first_seq + work.seq];
-    const struct decode_range range = decode_range_of(&call, work.seq);
+    const struct decode_range &range = work.range;
     const int32_t kv_head = work.unit / plan.units_per_head, group = args.num_heads / args.num_kv_heads;
     const int32_t in_group = work.unit % plan.units_per_head * UNIT_HEADS, head = kv_head * group + in_group;
     const int32_t heads = min(group - in_group, (int32_t)UNIT_HEADS), warp = threadIdx.x / LANES;
     constexpr int64_t SIZE = D::FP8 ? 1 : 2;
     const int64_t k_bytes = SIZE * args.head_size * args.block_size; /* of a head in a block */
     const int64_t v_bytes = SIZE * v_head_size<D>(args) * args.block_size;
-    const int32_t begin = work.begin + warp;
+    const int32_t begin = work.begin + warp, entries = D::TILES > 1 ? range.entries : 1;
     const struct chunk_source source = {(const uint8_t *)args.k_cache + kv_head * k_bytes,
                                         (const uint8_t *)args.v_cache + kv_head * v_bytes,
                                         SIZE * args.block_stride,
@@ -737,25 +964,25 @@ static __device__ __forceinline__ void do_work(const struct decode_work &work, c
                                         range.first,
                                         range.end,
                                         range.chunk + begin,
-                                        max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS};
+                                        max(work.end - begin + DECODE_WARPS - 1, 0) / DECODE_WARPS,
+                                        D::TILES > 1 ? attention_first(&call.params, range.end - 1) : range.first,
+                                        range.end + 1 - entries,
+                                        (65536u + heads - 1) / heads};
     uint8_t *ring = rings + warp * plan.stages * D::STAGE_BYTES;
     chunk_copies copies = begin_copies<D>(source, ring, plan.stages);
     const struct kv_scales scales = kv_scales_load(&call.params, D::FP8);
-    const int32_t run = D::RUNS ? decode_run(&call, work.seq) : 1;
-    const bool has_last = D::RUNS ? (range.chunk + work.end) * CHUNK > range.end - run : work.end == range.count;
+    const struct decode_unit unit = {token, kv_head, head, heads, entries, D::RUNS ? range.run : 1, heads * entries};
+    const bool has_last = D::RUNS ? (range.chunk + work.end) * CHUNK > range.end - unit.run : work.end == range.count;
     const bool has_fresh = fresh.key && work.begin < work.end && has_last;
-    const int64_t slot =
-        has_fresh && in_group == 0 ? fresh.slots[token] : -1; /* only one unit of a KV head writes to the cache */
-    const struct decode_unit unit = {token, kv_head, head, heads, run};
-    load_rows<D, ANY>(rows, call, fresh, unit, has_fresh ? heads + 2 * run : heads);
-    __syncthreads();
+    /* Only one unit of a KV head writes to the cache. */
+    const int64_t slot = has_fresh && in_group == 0 ? find_slot<D>(fresh, unit) : -1;
     decode_state<D> state;
-    load_query<D>(state, rows, heads, args.head_size);
-    attend_chunks<D>(state, source, copies, call, scales, unit, has_fresh ? rows->values[heads] : NULL, slot);
+    prepare_rows<D, ANY>(state, rows, call, fresh, unit, has_fresh);
+    const int32_t first_fresh = D::TILES > 1 ? (int32_t)D::COLUMNS : unit.columns;
+    attend_chunks<D>(state, source, copies, call, scales, unit, has_fresh ? rows + first_fresh : NULL, slot);
     leave_warp_sums<D>(state, merge, (float *)ring);
     __syncthreads();
-    finish_work<D>(work, plan, call, scales.v, unit, rings, merge,
-                   (typename D::T *)args.out + (token * args.num_heads + head) * v_head_size<D>(args));
+    finish_work<D>(work, plan, call, scales.v, unit, rings, merge);
 }
 
 /* ANY: heads may be normed, and rotated in any way. Without it they are not normed, and rotated as a whole or not at
@@ -766,34 +993,50 @@ static __global__ void __launch_bounds__(DECODE_THREADS, D::BLOCKS_PER_SM)
                   const __grid_constant__ struct decode_fresh fresh)
 {
     extern __shared__ __align__(128) uint8_t rings[];
-    __shared__ struct decode_merge merge;
-    __shared__ decode_rows<D> rows;
+    __shared__ decode_merge<D::COLUMNS> merge;
+    __shared__ __align__(16) decode_row<D> rows[D::ROWS];
     struct decode_work work;
     let_next_start();
     if (!fresh.key) wait_for_previous(); /* the previous kernel may have written the cache */
-    if (decode_work_of(&work, &call, &plan))
-        do_work<D, ANY>(work, plan, call, fresh, rings, &rows, &merge);
-    else if (blockIdx.x == 0) /* at least one block has to wait (dependent.cuh), and perhaps none has work */
-        wait_for_previous();
+    if (!decode_work_of<D::RUNS>(&work, &call, &plan)) {
+        if (blockIdx.x == 0) wait_for_previous(); /* a block has to (dependent.cuh), and perhaps none has work */
+        return;
+    }
+    if constexpr (D::RUNS) {
+        const int32_t columns = work.range.entries * plan.unit_heads;
+        if (work.range.entries > 1 && columns <= 2 * UNIT_HEADS)
+            return do_work<group_traits<D, 2>, true>(work, plan, call, fresh, rings, rows, &merge);
+        if (work.range.entries > 1)
+            return do_work<group_traits<D, D::MAX_TILES>, true>(work, plan, call, fresh, rings, rows, &merge);
+    }
+    do_work<D, ANY>(work, plan, call, fresh, rings, rows, &merge);
 }
 
-/* How many parts a call is cut into: two for each multiprocessor. */
-static int32_t target_parts(const struct cuda_state *s)
+/* How many parts a call is cut into: two for each multiprocessor. With runs there is room for no more blocks than that
+ * at a time, and fewer parts leave room for clusters, which do not fit everywhere, and for blocks without work: there
+ * may be hundreds, and the next kernel cannot start before they have. */
+static int32_t target_parts(const struct cuda_state *s, bool runs)
 {
-    return 2 * s->num_sms;
+    return runs ? s->num_sms + s->num_sms / 2 : 2 * s->num_sms;
 }
 
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query)
 {
-    const int64_t floats = UNIT_HEADS * (2 + padded_head_size(query->head_size));
-    return 2 * target_parts(s) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
+    /* A part's outputs and their stats: 32 columns of heads of up to 128, or 16 of larger ones. */
+    const int64_t floats = 32 * (padded_head_size(query->head_size) == 64 ? 64 : 128) + 2 * 32;
+    return 2 * target_parts(s, false) * (int64_t)(sizeof(uint32_t) + floats * sizeof(float));
 }
 
 /* Whether the rings fit beside the kernel's static shared memory. */
 static bool rings_fit(const struct cuda_state *s, int32_t stages, int32_t stage_bytes)
 {
-    enum { NOT_DYNAMIC = 16384 };
+    enum { NOT_DYNAMIC = 20480 };
     return DECODE_WARPS * stages * stage_bytes <= s->max_shared_bytes - NOT_DYNAMIC;
+}
+
+static int32_t min_int(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
 }
 
 static bool is_for_tensor_cores(const struct attention_args *args)
@@ -814,25 +1057,28 @@ template <class D>
 static struct decode_plan make_plan(const struct cuda_state *s, const struct attention_args *args, bool may_split)
 {
     const struct cuda_region *region = &s->regions[CUDA_USER_ATTENTION];
-    const int64_t partials = 2 * target_parts(s), group = args->num_heads / args->num_kv_heads;
+    /* The same with and without runs: the counters stay where they are. */
+    const int64_t partials = 2 * target_parts(s, false), group = args->num_heads / args->num_kv_heads;
     struct decode_plan plan = {};
     plan.cluster = 1;
     plan.units_per_head = (int32_t)cuda_div_up(group, UNIT_HEADS);
     while (1 << plan.log_block_size < args->block_size) plan.log_block_size++;
     plan.counters = (uint32_t *)region->data;
+    plan.unit_heads = min_int((int32_t)group, UNIT_HEADS);
+    plan.group_entries = min_int(1 + MAX_DRAFTS, D::COLUMNS / plan.unit_heads);
     plan.stats = (float *)(plan.counters + partials);
-    plan.partials = plan.stats + partials * UNIT_HEADS * 2;
+    plan.partials = plan.stats + partials * D::COLUMNS * 2;
     const int64_t units = (int64_t)args->num_seqs * args->num_kv_heads * plan.units_per_head;
-    plan.stages = units <= target_parts(s) ? D::STAGES : D::LEAST_STAGES;
+    plan.stages = units <= target_parts(s, D::RUNS) ? D::STAGES : D::LEAST_STAGES;
     if (!rings_fit(s, plan.stages, D::STAGE_BYTES)) plan.stages = 1;
-    const float *end = plan.partials + partials * UNIT_HEADS * D::HEAD;
+    const float *end = plan.partials + partials * D::COLUMNS * D::HEAD;
     const bool fits = region->data && (const uint8_t *)end <= region->data + region->bytes;
     if (!may_split || !fits || args->max_seq_len <= CHUNK * DECODE_WARPS) return plan;
     constexpr int32_t large = (D::FP8 ? 2 : 1) * LARGE_CLUSTER / (DECODE_WARPS * D::STAGES);
     constexpr int32_t most = large < MAX_CLUSTER ? large : MAX_CLUSTER;
-    while (s->compute_capability >= 90 && plan.cluster < most && 2 * units * plan.cluster <= target_parts(s))
+    while (s->compute_capability >= 90 && plan.cluster < most && 2 * units * plan.cluster <= target_parts(s, D::RUNS))
         plan.cluster *= 2;
-    plan.target = target_parts(s) / plan.cluster;
+    plan.target = target_parts(s, D::RUNS) / plan.cluster;
     return plan;
 }
 
@@ -857,16 +1103,26 @@ template <class D, bool ANY> static void launch(const struct decode_launch *l)
     cuda_check_launch(l->b, "paged attention");
 }
 
+/* Whether a kernel for runs is needed: there may be groups, or entries whose run is not in the cache yet. */
+static bool needs_runs(const struct decode_launch *l)
+{
+    const bool is_long = l->args->max_seq_len > (LEAST_GROUP_CHUNKS - 1) * CHUNK;
+    return l->args->max_run_len > 1 && (l->fresh.key || is_long);
+}
+
 template <class T, bool FP8, int HEAD>
 static void launch_variant(attention_types<T, FP8, HEAD>, const struct decode_launch *l)
 {
     const struct decode_fresh *f = &l->fresh;
     const bool whole = f->rotary_dim == 0 || f->rotary_dim == l->args->head_size;
+    const bool modifies = attention_modifies_scores(l->args->params);
     if (attention_has_two_sizes(l->args))
         launch<decode_traits<T, FP8, 256, true, true>, false>(l);
-    else if (f->key && l->args->max_run_len > 1)
+    else if (needs_runs(l) && modifies)
+        launch<decode_traits<T, FP8, HEAD, true, false, true>, true>(l);
+    else if (needs_runs(l))
         launch<decode_traits<T, FP8, HEAD, false, false, true>, true>(l);
-    else if (attention_modifies_scores(l->args->params))
+    else if (modifies)
         launch<decode_traits<T, FP8, HEAD, true>, true>(l);
     else if (f->norms.query_gain || f->interleaved || !whole)
         launch<decode_traits<T, FP8, HEAD, false>, true>(l);
@@ -927,8 +1183,7 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  rotary->interleaved};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    const bool modifies_run = attention->max_run_len > 1 && attention_modifies_scores(attention->params);
-    if (!aligned || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) || modifies_run ||
+    if (!aligned || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) ||
         !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
