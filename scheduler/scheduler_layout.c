@@ -168,9 +168,7 @@ void scheduler_lay_out(struct scheduler *s, struct batch *batch, const struct ch
 /* So far the batch has decodes and runs alone: each entry is one token. */
 void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct sequence *seq)
 {
-    const int32_t row = batch->num_seqs, end = seq->num_computed, t = end - 1;
-    add_states(s, batch, seq->state, seq->state);
-    batch->num_seqs++;
+    const int32_t row = batch->num_seqs++, end = seq->num_computed, t = end - 1;
     batch->num_tokens++;
     s->sequences[row] = seq;
     batch->token_ids[row] = t < seq->num_tokens ? seq->tokens[t] : -(seq->pending_sample + 1);
@@ -179,6 +177,7 @@ void scheduler_lay_out_next(struct scheduler *s, struct batch *batch, struct seq
     batch->state_indices[row] = seq->state_index;
     batch->query_start[row + 1] = row + 1;
     if (end > batch->max_seq_len) batch->max_seq_len = end;
+    if (scheduler_has_states(s)) batch->state_sources[row] = batch->state_slots[row] = seq->state;
     add_sample(s, batch, seq, end - seq->prompt_len);
 }
 

@@ -238,10 +238,10 @@ static bool make_snapshot(struct state_pool *pool, const struct sequence *seq, i
     return true;
 }
 
-/* With a run in flight, the newest state is not that after num_computed tokens. */
+/* With a run in flight, the newest state is not that after num_computed tokens, of which the last are not known. */
 void state_pool_release(struct state_pool *pool, struct sequence *seq)
 {
-    const bool at_boundary = pool->cache && seq->num_computed % pool->boundary == 0 && seq->num_drafts == 0;
+    const bool at_boundary = pool->cache && seq->num_computed % pool->boundary == 0;
     if (!at_boundary || !make_snapshot(pool, seq, seq->state, seq->num_computed))
         make_snapshot(pool, seq, seq->boundary_state, seq->boundary);
     end_parting(pool, seq);
