@@ -48,6 +48,7 @@ static inline int64_t layer_cache_room(const struct layer_cache *c)
 static inline int64_t layer_cache_tokens_read(const struct layer_cache *c, int64_t context, int32_t num_seqs)
 {
     const int64_t windows = (int64_t)c->window * num_seqs;
+    if (c->kind == CACHE_NONE) return 0;
     if (c->kind == CACHE_FULL || windows >= context) return context;
     if (c->kind == CACHE_WINDOW) return windows;
     return ((context / num_seqs - 1) % c->window + 1) * num_seqs;

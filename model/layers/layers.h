@@ -111,8 +111,8 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
 /* ---- The sublayers ---- */
 
 /* What a layer's mixer computes, in act.attention, of all tokens: attention_inner, latent_inner, recurrent_inner or
- * conv_inner. Of MIXER_NONE there is nothing. Elements of a token: layer_mixer_out_size. As attention_inner, latent_inner
- * caches the last layer's tokens even where nothing reads what it computes. */
+ * conv_inner. Of MIXER_NONE there is nothing. Elements of a token: layer_mixer_out_size. As attention_inner,
+ * latent_inner caches the last layer's tokens even where nothing reads what it computes. */
 void latent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 void recurrent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
