@@ -14,6 +14,7 @@ struct test_backend {
     uint8_t *workspace; /* with guards; NULL: none yet */
     int64_t workspace_bytes;
     struct random *random; /* the test's */
+    bool widest;           /* of the CPU backends, the one that quire chooses on this machine */
     int num_cases;         /* that kernel_test_takes was asked about */
 };
 
@@ -27,9 +28,10 @@ struct kernel_test {
  * "skipped". Prints the seed: QUIRE_TEST_SEED, or from the clock where that is "fresh"; without it, 1. */
 int kernel_test_setup(void **state);
 int kernel_test_teardown(void **state);
-/* Whether the next case runs on the backend. With AddressSanitizer every seventh does on the scalar CPU, whose loops
- * take most of the time then; with ThreadSanitizer every seventh on any, because all divide their work among threads
- * alike. Where the parameters of cases repeat after 2 to 6, every seventh meets each of them. */
+/* Whether the next case runs on the backend. A GPU and the widest instruction set of this machine take all, with
+ * AddressSanitizer two of seven; the other instruction sets, whose loops are the same source, and with ThreadSanitizer
+ * any, because all divide their work among threads alike, take every seventh. Where the parameters of cases repeat
+ * after 2 to 6, every seventh meets each of them. QUIRE_TEST_CASES=all in the environment: every backend takes all. */
 bool kernel_test_takes(struct test_backend *tb);
 /* The CUDA device; skips the calling test if there is none. */
 struct test_backend *kernel_test_gpu(struct kernel_test *test);
