@@ -166,16 +166,43 @@ static struct tally layer_tally(const struct model_spec *spec)
     return (struct tally){.thing = "layer", .total = spec->num_layers};
 }
 
+/* Whether a layer is attention, of whatever kind: its heads, scores and rotation are shown. */
+static bool attends(const struct layer_spec *l)
+{
+    return l->mixer == MIXER_ATTENTION || l->mixer == MIXER_LATENT;
+}
+
+/* What mixes tokens in a layer that is no attention. */
+static struct words mixer_words(const struct layer_spec *l)
+{
+    static const char *const kinds[] = {[RECURRENCE_DELTA] = "gated delta net",
+                                        [RECURRENCE_DELTA_CHANNELS] = "gated delta net by channel",
+                                        [RECURRENCE_SSD] = "Mamba 2",
+                                        [RECURRENCE_FIXED] = "lightning attention"};
+    const struct recurrent_spec *r = &l->recurrent;
+    struct words out = {"an MLP alone"};
+    if (l->mixer == MIXER_RECURRENT)
+        snprintf(out.text, sizeof out.text, "%s of %d heads of %d x %d", kinds[r->kind], r->num_v_heads, r->v_head_size,
+                 r->k_head_size);
+    else if (l->mixer == MIXER_CONV)
+        snprintf(out.text, sizeof out.text, "convolution of %d tokens", l->conv.width);
+    return out;
+}
+
 static void attention_row(struct table *t, const struct model_spec *spec)
 {
     struct tally kinds = layer_tally(spec);
     char before[32];
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        if (a->window)
+        if (!attends(&spec->layers[i]))
+            tally_add(&kinds, "%s", mixer_words(&spec->layers[i]).text);
+        else if (a->window)
             tally_add(&kinds, "sliding window %d", a->window);
         else if (a->chunk)
             tally_add(&kinds, "chunks of %d", a->chunk);
+        else if (spec->layers[i].mixer == MIXER_LATENT)
+            tally_add(&kinds, "latent attention of %d elements", latent_vector_size(&spec->layers[i].latent));
         else
             tally_add(&kinds, "full attention");
     }
@@ -188,7 +215,11 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
     struct tally kinds = layer_tally(spec);
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        if (a->rotary_dim)
+        const struct latent_spec *l = &spec->layers[i].latent;
+        if (!attends(&spec->layers[i])) continue;
+        if (spec->layers[i].mixer == MIXER_LATENT)
+            tally_add(&kinds, "%d of %d elements of a head", l->rope, latent_head_size(l));
+        else if (a->rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
         else if (a->alibi_bias_max > 0)
             tally_add(&kinds, "none, ALiBi");
@@ -208,7 +239,11 @@ static void heads_row(struct table *t, const struct model_spec *spec)
     kinds.has_commas = true;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct attention_spec *a = &spec->layers[i].attention;
-        if (attention_v_head_size(a) == a->head_size)
+        const struct latent_spec *l = &spec->layers[i].latent;
+        if (!attends(&spec->layers[i])) continue;
+        if (spec->layers[i].mixer == MIXER_LATENT)
+            tally_add(&kinds, "%d of %d elements, those of V of %d", l->num_heads, latent_head_size(l), l->v_head_size);
+        else if (attention_v_head_size(a) == a->head_size)
             tally_add(&kinds, "%d of %d elements, %d of K and V", a->num_heads, a->head_size, a->num_kv_heads);
         else
             tally_add(&kinds, "%d of %d elements, %d of K and V, those of V of %d", a->num_heads, a->head_size,
@@ -267,17 +302,22 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
         const char *qk_norm = inspect_qk_norm(l->attention.qk_norm);
-        tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
-                  l->attention.norm_after_rotation ? ", after the rotation" : "");
+        if (attends(l))
+            tally_add(&qk_norms, qk_norm ? "of each %s%s" : "none", qk_norm,
+                      l->attention.norm_after_rotation ? ", after the rotation" : "");
         if (l->attention.shares_kv) tally_add(&shared, "of an earlier layer");
         if (l->attention.query_scaling.length)
             tally_add(&queries, "by position / %d", l->attention.query_scaling.length);
+        if (l->latent.query_scaling.length) tally_add(&queries, "by position / %d", l->latent.query_scaling.length);
         if (l->attention.clip > 0) tally_add(&clips, "to %g", (double)l->attention.clip);
-        if (l->attention.v_multiplier != 1) tally_add(&values, "times %g", (double)l->attention.v_multiplier);
-        tally_add(&scores, "%s", scaling_words((double)l->attention.scale, (double)l->attention.soft_cap).text);
-        tally_add(&mlps, "%s", mlp_words(l).text);
+        if (l->mixer == MIXER_ATTENTION && l->attention.v_multiplier != 1)
+            tally_add(&values, "times %g", (double)l->attention.v_multiplier);
+        const float scale = l->mixer == MIXER_LATENT ? l->latent.scale : l->attention.scale;
+        if (attends(l)) tally_add(&scores, "%s", scaling_words((double)scale, (double)l->attention.soft_cap).text);
+        if (layer_has_mlp(l)) tally_add(&mlps, "%s", mlp_words(l).text);
         if (l->attention.qkv_bias) tally_add(&biases, "qkv");
         if (l->attention.o_bias) tally_add(&biases, "o");
+        if (l->latent.bias) tally_add(&biases, "q_a, kv_a and o");
         if (l->mlp.bias) tally_add(&biases, "MLP");
         tally_add(&outputs, "times %g", (double)l->residual_multiplier);
         scaled = scaled || l->residual_multiplier != 1;
@@ -310,8 +350,7 @@ static void rope_rows(struct table *t, const struct model_spec *spec)
         struct words factor = {""}, original = {""}, layers = {""};
         int32_t count = 0;
         if (rope_rotary_dim(spec, r) == 0) continue;
-        for (int32_t i = 0; i < spec->num_layers; i++)
-            count += spec->layers[i].attention.rope == r && spec->layers[i].attention.rotary_dim > 0;
+        for (int32_t i = 0; i < spec->num_layers; i++) count += layer_rotary_dim(&spec->layers[i], r) > 0;
         if (inspect_rope_has_factor(rope)) snprintf(factor.text, sizeof factor.text, ", factor %g", rope->factor);
         if (inspect_rope_has_original(rope))
             snprintf(original.text, sizeof original.text, ", original length %d", rope->original_max_position);
@@ -345,6 +384,9 @@ static void model_rows(struct table *t, const struct inspection *i)
     row(t, "KV cache", "%lld bytes a token, %s a block of %d tokens, %s",
         (long long)kv_cache_token_bytes(spec, p->cache_dtype), size_words(p->block_bytes).text,
         i->info.limits->block_size, dtype_name(p->cache_dtype));
+    if (p->slot_bytes > 0)
+        row(t, "state", "%s a sequence, as much as the KV cache of %lld tokens", size_words(p->slot_bytes).text,
+            (long long)(p->slot_bytes / kv_cache_token_bytes(spec, p->cache_dtype)));
     end_group(t);
 }
 
