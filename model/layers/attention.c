@@ -121,15 +121,16 @@ static void clip(const struct residual_stream *s, const struct attention_spec *a
 }
 
 /* Before the rotation, which is linear. */
-static void scale_queries(const struct residual_stream *s, const struct qkv *qkv, const struct attention_spec *a)
+void layer_scale_queries(const struct residual_stream *s, void *q, int64_t stride, int64_t size,
+                         const struct query_scaling *scaling)
 {
     struct backend *b = s->d->backend;
-    const struct scale_queries_args args = {.x = qkv->q,
-                                            .stride = qkv->stride,
+    const struct scale_queries_args args = {.x = q,
+                                            .stride = stride,
                                             .positions = s->d->inputs->positions,
-                                            .scaling = a->query_scaling,
+                                            .scaling = *scaling,
                                             .num_tokens = s->num_tokens,
-                                            .size = (int32_t)attention_q_size(a),
+                                            .size = (int32_t)size,
                                             .dtype = s->d->dtype};
     b->scale_queries(b, &args);
 }
@@ -184,7 +185,7 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
         layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
         layer_norm_in_place(s, qkv.k, qkv.stride, attention_k_size(a), &w->k_norm);
     }
-    if (a->query_scaling.length > 0) scale_queries(s, &qkv, a);
+    if (a->query_scaling.length > 0) layer_scale_queries(s, qkv.q, qkv.stride, attention_q_size(a), &a->query_scaling);
     if (a->v_norm) norm_values(b, &args.rotary, a, qkv.v, &w->v_norm);
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);

@@ -40,20 +40,6 @@ static void project_queries(struct residual_stream *s, const struct latent_spec 
     layer_project(s, p->q, d->dtype, &w->q_b, &in, NULL);
 }
 
-/* Before the rotation, which is linear. */
-static void scale_queries(const struct residual_stream *s, const struct latent_spec *l, const struct parts *p)
-{
-    struct backend *b = s->d->backend;
-    const struct scale_queries_args args = {.x = p->q,
-                                            .stride = p->q_stride,
-                                            .positions = s->d->inputs->positions,
-                                            .scaling = l->query_scaling,
-                                            .num_tokens = s->num_tokens,
-                                            .size = (int32_t)latent_q_size(l),
-                                            .dtype = s->d->dtype};
-    b->scale_queries(b, &args);
-}
-
 /* The last elements of each head of q, and the one key. For the operation a head begins with what is rotated, and so
  * ends behind the first elements of the next, which stay as they are. */
 static void rotate(const struct residual_stream *s, const struct latent_spec *l, const struct parts *p)
@@ -212,7 +198,7 @@ void latent_inner(struct residual_stream *s, const struct step_shape *shape, int
     head_keep_before(s, layer);
     if (l->q_rank > 0) project_queries(s, l, &w->latent, &p);
     layer_norm_in_place(s, p.latent, p.stride, l->rank, &w->latent.norm);
-    if (l->query_scaling.length > 0) scale_queries(s, l, &p);
+    if (l->query_scaling.length > 0) layer_scale_queries(s, p.q, p.q_stride, latent_q_size(l), &l->query_scaling);
     rotate(s, l, &p);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     store(s, shape, l, &p, layer);

@@ -93,6 +93,10 @@ struct matmul_input layer_quantize_for(const struct residual_stream *s, const vo
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
                          const struct norm_params *norm);
 
+/* Multiplies q, whose tokens are `stride` elements apart, by what follows from their positions (scale_queries). */
+void layer_scale_queries(const struct residual_stream *s, void *q, int64_t stride, int64_t size,
+                         const struct query_scaling *scaling);
+
 /* out[i] = x[indices[i]], rows of `size` elements one after the other. */
 void layer_gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
                   int32_t size);
