@@ -14,6 +14,7 @@
 #include "tests/support/must.h"
 #include "tests/support/golden_choice.h"
 #include "tests/support/run.h"
+#include "tests/support/temp_folder.h"
 
 enum { VOCABULARY = 160, NUM_PROMPTS = 3, OUTPUT_TOKENS = 24, REPEATED = 6, MAX_MODEL_LEN = 120 };
 
@@ -109,6 +110,21 @@ static void test_families(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* The head eagle3_layers for a target of two layers. */
+static void make_eagle3_of_two_layers(struct temp_folder *folder)
+{
+    temp_folder_make(folder);
+    temp_folder_copy(folder, QUIRE_TEST_DATA "/heads/eagle3_layers", "model.safetensors");
+    temp_folder_write_string(
+        folder, "config.json",
+        "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"vocab_size\": 160,"
+        "\"draft_vocab_size\": 160, \"hidden_size\": 48, \"target_hidden_size\": 32, \"intermediate_size\": 40,"
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"head_dim\": 64,"
+        "\"attention_bias\": true, \"rms_norm_eps\": 1e-05, \"max_position_embeddings\": 256,"
+        "\"torch_dtype\": \"bfloat16\","
+        "\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [0, 1, 1], \"use_aux_hidden_state\": true}}");
+}
+
 /* EAGLE-3 heads of one layer and of several, and a target's own head. Their weights are random, and so are their
  * drafts. */
 static void test_heads(void **state)
@@ -116,8 +132,11 @@ static void test_heads(void **state)
     (void)state;
     static const char target[] = QUIRE_TEST_DATA "/heads/target";
     static const char *const heads[] = {QUIRE_TEST_DATA "/heads/eagle3", QUIRE_TEST_DATA "/heads/eagle3_layers"};
-    static const char *const mtp[] = {QUIRE_TEST_DATA "/heads/mtp_ernie4_5_moe", QUIRE_TEST_DATA "/heads/mtp_glm4_moe",
-                                      QUIRE_TEST_DATA "/heads/mtp_mimo"};
+    static const char *const mtp[] = {
+        QUIRE_TEST_DATA "/heads/mtp_deepseek_v3", QUIRE_TEST_DATA "/heads/mtp_ernie4_5_moe",
+        QUIRE_TEST_DATA "/heads/mtp_glm4_moe",    QUIRE_TEST_DATA "/heads/mtp_glm4_moe_lite",
+        QUIRE_TEST_DATA "/heads/mtp_mimo",        QUIRE_TEST_DATA "/heads/mtp_qwen3_5",
+        QUIRE_TEST_DATA "/heads/mtp_qwen3_5_moe", QUIRE_TEST_DATA "/heads/mtp_qwen3_next"};
     struct run_prompt *prompts = make_prompts();
     struct drafted plain, drafted;
     run_need_device();
@@ -140,8 +159,45 @@ static void test_heads(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* Each of the drafters, a folder, for the target. */
+static void check_drafters(const char *target, const char *const *drafters, size_t count,
+                           const struct run_prompt *prompts)
+{
+    struct drafted plain, drafted;
+    draft(target, DRAFT_NONE, NULL, prompts, &plain);
+    for (size_t i = 0; i < count; i++) {
+        draft(target, DRAFT_MODEL, drafters[i], prompts, &drafted);
+        if (run_assert_same(&plain.run, &drafted.run, target) > 1)
+            fail_msg("%s, %s: too many near ties", target, drafters[i]);
+        assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS);
+        run_free(&drafted.run);
+    }
+    run_free(&plain.run);
+}
+
+/* Targets with recurrent layers, which keep the states of a run, and with latent attention, whose blocks have no V.
+ * What drafts has neither: a Llama, and an EAGLE-3 head, which reads states in front of layers of any kind. And a draft
+ * model with latent attention for a Llama. */
+static void test_other_layers(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {QUIRE_TEST_DATA "/heads/mtp_qwen3_next", QUIRE_TEST_DATA "/heads/mtp_qwen3_5",
+                                          QUIRE_TEST_DATA "/heads/mtp_glm4_moe_lite"};
+    static const char llama[] = QUIRE_TEST_DATA "/heads/target";
+    struct run_prompt *prompts = make_prompts();
+    struct temp_folder head;
+    run_need_device();
+    make_eagle3_of_two_layers(&head);
+    const char *const drafters[] = {llama, head.path};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) check_drafters(targets[i], drafters, 2, prompts);
+    check_drafters(llama, &targets[2], 1, prompts);
+    temp_folder_remove(&head);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_other_layers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

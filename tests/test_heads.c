@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "model/head.h"
 #include "model/model.h"
+#include "model/state_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
@@ -20,7 +21,9 @@
 enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
 
 /* Those of MTP lie in the files of their target. */
-static const char *const heads[] = {"eagle3", "eagle3_layers", "mtp_ernie4_5_moe", "mtp_glm4_moe", "mtp_mimo"};
+static const char *const heads[] = {"eagle3",          "eagle3_layers",     "mtp_deepseek_v3", "mtp_ernie4_5_moe",
+                                    "mtp_glm4_moe",    "mtp_glm4_moe_lite", "mtp_mimo",        "mtp_qwen3_5",
+                                    "mtp_qwen3_5_moe", "mtp_qwen3_next"};
 enum { NUM_HEADS = sizeof heads / sizeof *heads };
 
 struct fixture {
@@ -95,6 +98,7 @@ static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
     must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
     options.copy_weights = copy_weights || f->backend->discrete;
     load_configs(name, &f->target_config, &f->head_config);
+    if (state_cache_slot_bytes(&f->target_config.spec) > 0) options.limits.num_state_slots = SEQUENCES;
     folder_of(name, folder, sizeof folder);
     folder_of(target_of(name), target_folder, sizeof target_folder);
     must(head_fit(&f->head_config.spec, &f->target_config.spec, &err), &err);
@@ -147,6 +151,10 @@ static void add(struct batch *b, int32_t sequence, const int32_t *ids, int32_t f
         b->output_positions[b->num_samples++] = position;
     }
     b->num_tokens += count;
+    if (b->limits.num_state_slots > 0) {
+        b->state_sources[b->num_seqs] = first > 0 ? 1 + sequence : STATE_SLOT_NONE;
+        b->state_slots[b->num_seqs] = 1 + sequence;
+    }
     b->state_indices[b->num_seqs] = sequence;
     b->seq_lens[b->num_seqs++] = first + count;
     b->query_start[b->num_seqs] = b->num_tokens;
