@@ -726,6 +726,8 @@ struct workspace_query {
     int32_t num_heads, head_size, block_size;            /* head_size: of q, K or V */
     int64_t max_in_features, vocab_size;                 /* max_in_features: over all weights */
     int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
+    int32_t num_recurrent_heads;    /* of v; 0: no layer is recurrent */
+    int64_t recurrent_state_size;   /* elements of a layer's state */
 };
 
 /* ---- function types ---- */

@@ -300,15 +300,18 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
     }
 }
 
-static void add_recurrences(struct rows *rows, const struct bench_sizes *s)
+/* A CPU computes prompts token by token: it has no prompts of other lengths. */
+static void add_recurrences(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
-    static const int32_t sequences[] = {1, 8, 32, 256};
+    static const int32_t sequences[] = {1, 8, 32, 128, 256}, lengths[] = {1, 16, 64, 256, 512, 1024, 4096, 8192, 32768};
     for (int i = 0; i < 2 && s->recurrence.num_v_heads > 0; i++) {
         const enum bench_operation operation = i == 0 ? BENCH_SHORT_CONV : BENCH_RECURRENCE;
         for (size_t j = 0; j < sizeof sequences / sizeof sequences[0]; j++)
             add_case(rows, (struct bench_case){operation, .count = sequences[j]});
         add_case(rows, (struct bench_case){operation, .count = PROMPT, .prompt = true});
     }
+    for (size_t j = 0; j < sizeof lengths / sizeof lengths[0] && discrete && s->recurrence.num_v_heads > 0; j++)
+        add_case(rows, (struct bench_case){BENCH_RECURRENCE, .count = lengths[j], .prompt = true});
 }
 
 static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, const struct bench_sizes *s, bool discrete)
@@ -316,7 +319,7 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, cons
     add_linear(rows, matmuls);
     add_fused(rows, matmuls);
     add_experts(rows, s, discrete);
-    add_recurrences(rows, s);
+    add_recurrences(rows, s, discrete);
     add_passes(rows);
     add_attention(rows, BENCH_PAGED_ATTENTION);
     add_attention(rows, BENCH_DECODE_ATTENTION);

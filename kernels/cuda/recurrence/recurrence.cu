@@ -141,6 +141,6 @@ void cuda_recurrence(struct backend *b, const struct recurrence_args *args)
     call.args.batch.num_seqs = batch.num_decodes;
     if (batch.num_decodes > 0) recur_decodes(b, call);
     call.args.batch = prefills_of(batch);
-    if (call.args.batch.num_seqs > 0) cuda_recur_tiles(b, call);
+    if (call.args.batch.num_seqs > 0 && !cuda_recur_chunks(b, call)) cuda_recur_tiles(b, call);
     cuda_check_launch(b, "recurrence");
 }
