@@ -110,6 +110,7 @@ struct model_weights {
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
     int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
+    int64_t next_tensors, next_bytes;   /* of the files: in layers that predict further tokens (struct head_spec) */
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors

@@ -1182,6 +1182,38 @@ static void test_mimo(void **state)
     refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
 }
 
+/* Of Qwen3-Next and Qwen3.5: attention, and the rest as in layer 0, which is recurrent. A file need not count it. */
+static void test_qwen_mtp(void **state)
+{
+    const char *next = "\"model_type\":\"qwen3_next\"," SIZES, *dense = "\"model_type\":\"qwen3_5_text\"," SIZES;
+    struct model_config c =
+        accept_mtp(*state, next, "\"full_attention_interval\":2,\"shared_expert_intermediate_size\":32");
+    const struct layer_spec *l = &c.spec.layers[0];
+    struct error err;
+    assert_true(l->mixer == MIXER_ATTENTION && l->attention.gate_in_q &&
+                l->attention.output_gate == OUTPUT_GATE_SIGMOID);
+    assert_true(l->attention.rotary_dim == l->attention.head_size / 4 && l->recurrent.num_v_heads == 0);
+    assert_true(routes(&c, 0, 256, 8, 512) && l->mlp.intermediate_size == 32 && c.spec.gain_offset == 1);
+    assert_true(c.spec.head.own_state_normed && !c.spec.head.state_before_norm && !c.spec.head.state_first);
+    assert_string_equal(c.spec.names.layers, "mtp.layers");
+    assert_string_equal(c.spec.names.final_norm, "mtp.norm");
+    c = accept_mtp(*state, dense, "\"full_attention_interval\":2,\"mtp_num_hidden_layers\":1");
+    assert_true(l->mixer == MIXER_ATTENTION && routes(&c, 0, 0, 0, 0) && l->mlp.intermediate_size == 96);
+    c = accept(*state, dense, "\"full_attention_interval\":2");
+    assert_true(c.spec.num_next_layers == 1 && c.spec.layers[0].mixer == MIXER_RECURRENT);
+    static const char *const refused[][2] = {
+        {"\"mtp_num_hidden_layers\":0", "mtp_num_hidden_layers is 0: the model has no layers that predict"},
+        {"\"mtp_use_dedicated_embeddings\":true", "quire does not compute an embedding of next layers"}};
+    for (int i = 0; i < 2; i++) {
+        char extra[128];
+        snprintf(extra, sizeof extra, "\"full_attention_interval\":2,%s", refused[i][0]);
+        accept(*state, dense, extra);
+        assert_int_equal(model_config_load_mtp(((struct temp_folder *)*state)->path, NULL, &c, &err),
+                         STATUS_UNSUPPORTED);
+        if (!strstr(err.text, refused[i][1])) fail_msg("\"%s\" does not say \"%s\"", err.text, refused[i][1]);
+    }
+}
+
 /* The layer that predicts a further token has no experts, whatever the first layers have. */
 static void test_ernie_mtp(void **state)
 {
@@ -2185,6 +2217,7 @@ int main(void)
         TEST(test_laguna),
         TEST(test_mimo),
         TEST(test_ernie_mtp),
+        TEST(test_qwen_mtp),
         TEST(test_mimo_v2),
         TEST(test_step3p5),
         TEST(test_step3p5_of_transformers),

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "model/config.h"
 #include "model/head.h"
 #include "model/model.h"
@@ -17,6 +18,7 @@
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
+#include "tests/support/temp_folder.h"
 
 enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
 
@@ -420,6 +422,79 @@ static void test_no_next_layers(void **state)
     check_no_mtp("golden/ernie4_5_moe", "num_nextn_predict_layers is 0");
 }
 
+/* A config.json that counts, or may count, a layer that the files lack. */
+static void test_lost_next_layer(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {QUIRE_TEST_DATA "/golden/qwen3_next", QUIRE_TEST_DATA "/golden/qwen3_5"};
+    static struct model_config head;
+    struct model_weights weights;
+    struct error err;
+    for (int i = 0; i < 2; i++) {
+        must(model_config_load_mtp(folders[i], NULL, &head, &err), &err);
+        assert_int_equal(model_weights_open(folders[i], &head.spec, NULL, &weights, &err), STATUS_INVALID);
+        assert_non_null(strstr(err.text, "no tensor \"mtp.pre_fc_norm_embedding.weight\""));
+        assert_non_null(strstr(err.text, "lacks the layer that predicts further tokens"));
+    }
+}
+
+/* ---- what the files say of the next layer ---- */
+
+/* The config.json of a head's folder with one more key in front. */
+static void write_config(const struct temp_folder *folder, const char *name, const char *key)
+{
+    char from[512], path[640];
+    struct text config = {0}, changed = {0};
+    struct error err;
+    folder_of(name, from, sizeof from);
+    snprintf(path, sizeof path, "%s/config.json", from);
+    must(file_read(path, &config, &err), &err);
+    assert_int_equal(config.data[0], '{');
+    assert_true(text_printf(&changed, "{%s,%.*s", key, (int)config.length - 1, config.data + 1));
+    temp_folder_write_string(folder, "config.json", changed.data);
+    text_free(&config);
+    text_free(&changed);
+}
+
+/* A program that quantizes the target copies the layer as it is. */
+static void test_next_layer_of_floats(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static struct model_config head;
+    struct model_weights weights;
+    struct error err;
+    char from[512];
+    folder_of("mtp_qwen3_5", from, sizeof from);
+    write_config(folder, "mtp_qwen3_5", "\"quantization_config\":{\"quant_method\":\"fp8\"}");
+    must(model_config_load_mtp(folder->path, NULL, &head, &err), &err);
+    assert_true(head.spec.num_schemes == 2 && head.spec.layers[0].schemes[TENSOR_Q] == 1); /* without files */
+    temp_folder_copy(folder, from, "model.safetensors");
+    must(model_config_load_mtp(folder->path, NULL, &head, &err), &err);
+    for (int role = 0; role < NUM_TENSOR_ROLES; role++) assert_int_equal(head.spec.layers[0].schemes[role], 0);
+    must(model_weights_open(folder->path, &head.spec, NULL, &weights, &err), &err);
+    model_weights_close(&weights);
+}
+
+/* All experts of the layer are one tensor, or each is three. */
+static void test_stacked_experts(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static struct model_config head;
+    struct error err;
+    char from[512];
+    folder_of("mtp_qwen3_5_moe", from, sizeof from);
+    must(model_config_load_mtp(from, NULL, &head, &err), &err);
+    assert_string_equal(head.spec.names.experts, "mlp.experts");
+    temp_folder_copy(folder, from, "config.json");
+    temp_folder_write_safetensors(folder, "model.safetensors",
+                                  "\"mtp.layers.0.mlp.experts.gate_up_proj\":"
+                                  "{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}",
+                                  "\0\0\0\0", 4);
+    must(model_config_load_mtp(folder->path, NULL, &head, &err), &err);
+    assert_null(head.spec.names.experts);
+    assert_string_equal(head.spec.names.expert_down, "mlp.experts.down_proj");
+}
+
 /* What a model would allocate of a workspace. */
 static int64_t workspace(struct backend *b, const struct model_spec *spec, const struct model_weights *weights,
                          const struct model_options *options)
@@ -493,6 +568,9 @@ int main(void)
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_ids_of_the_target),
         cmocka_unit_test(test_no_next_layers),
+        cmocka_unit_test(test_lost_next_layer),
+        cmocka_unit_test_setup_teardown(test_next_layer_of_floats, temp_folder_setup, temp_folder_teardown),
+        cmocka_unit_test_setup_teardown(test_stacked_experts, temp_folder_setup, temp_folder_teardown),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits),

@@ -119,6 +119,8 @@ struct engine_info {
     int32_t num_ids;
     struct sampling_params default_sampling; /* sampling_params_default() with the values of generation_config.json over
                                                 it, as vLLM does; without lists, so that it may be assigned */
+    const struct model_config *draft_config; /* of a draft model or a head; NULL: there is none */
+    const struct model_weights *draft_weights; /* likewise */
     const struct model_weights *weights; /* as the host has them, in files or memory: their table, files and sizes */
     int64_t decode_weight_bytes;         /* model_decode_weight_bytes */
     /* the plan */

@@ -307,6 +307,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .tokenizer = l->tokenizer,
         .num_ids = plan_num_ids(l),
         .default_sampling = default_sampling(&l->config.generation),
+        .draft_config = l->draft.is_open ? &l->draft.config : NULL,
+        .draft_weights = l->draft.is_open ? &l->draft.weights : NULL,
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,

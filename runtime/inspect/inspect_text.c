@@ -134,6 +134,17 @@ static void quantization_rows(struct table *t, const struct inspection *i)
         size_words(i->float_bytes).text);
 }
 
+/* A head has neither the embedding nor lm_head. */
+static void draft_rows(struct table *t, const struct inspection *i)
+{
+    const struct model_config *config = i->info.draft_config;
+    if (!config) return;
+    row(t, "drafter", "%s, %d layer%s", config->spec.head.kind == HEAD_MTP ? "mtp" : config->model_type,
+        config->spec.num_layers, plural(config->spec.num_layers));
+    row(t, "  parameters", "%lld, %s, in %s", (long long)i->num_draft_parameters,
+        count_words(i->num_draft_parameters).text, size_words(i->info.draft_weights->bytes).text);
+}
+
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
     const struct model_config *config = i->info.config;
@@ -143,6 +154,9 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
     if (w->other_tensors > 0)
         row(t, "not used", "%s: %lld tensors, %s; text alone is read", model_spec_other_parts(&config->spec),
             (long long)w->other_tensors, size_words(w->other_bytes).text);
+    if (w->next_tensors > 0)
+        row(t, "next layers", "%d, with %lld tensors, %s; %s", config->spec.num_next_layers, (long long)w->next_tensors,
+            size_words(w->next_bytes).text, i->can_draft ? "the drafter mtp uses the first" : "not used");
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
     if (i->num_active_parameters < i->num_parameters)
         row(t, "  active", "%lld, %s, of which a token reads %s", (long long)i->num_active_parameters,
@@ -151,6 +165,7 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
         i->tied ? ", which is lm_head too" : ", and as many in lm_head");
     dtype_rows(t, i);
     quantization_rows(t, i);
+    draft_rows(t, i);
     if (i->weights_error.text[0])
         row(t, "weights", "cannot be loaded: %s", command_sentence(&i->weights_error).text);
     else if (i->num_files)

@@ -30,6 +30,8 @@ struct inspection {
     int64_t float_bytes; /* of the weights, if they were floats of config.json's type */
     int64_t file_bytes;  /* of the files with the weights; 0: there are none */
     int32_t num_files;
+    bool can_draft;               /* quire computes the layers that predict further tokens, as the drafter mtp */
+    int64_t num_draft_parameters; /* of a draft model or a head that the options ask for */
 };
 
 /* Reads all but i->options, which is set, into *i, which is zero. Fails if config.json is wrong or memory ran out. Free

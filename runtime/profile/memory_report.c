@@ -219,6 +219,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
         json_put_integer(json, "num_state_slots", p->num_state_slots);
     }
     json_put_integer(json, "draft_model_memory", memory_profile_draft(p));
+    json_put_integer(json, "draft_model_weights", p->draft_weights);
     json_put_integer(json, "draft_model_kv_cache_memory", p->num_blocks * p->draft_block_bytes);
     json_put_integer(json, "kv_cache_memory", p->kv_cache);
     json_put_integer(json, "available_kv_cache_memory", p->kv_budget);
