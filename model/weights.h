@@ -46,6 +46,7 @@ struct expert_weights {
 struct recurrent_weights {
     struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
     struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
+    struct weight o;           /* [hidden_size, recurrent_v_size], beside attention; else the layer's */
 };
 
 /* Of latent attention. */
@@ -58,9 +59,9 @@ struct latent_weights {
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
     struct norm_params attention_norm; /* [hidden_size] */
-    /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer
-     * [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size, hidden_size]; of
-     * latent attention [latent_first_size + latent_vector_size, hidden_size] */
+    /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer, or beside
+     * attention, [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size,
+     * hidden_size]; of latent attention [latent_first_size + latent_vector_size, hidden_size] */
     struct projection qkv;
     struct recurrent_weights recurrent;
     struct latent_weights latent;

@@ -440,6 +440,13 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
         head_dim=64, tie_word_embeddings=False, attn_layer_indices=[1], mamba_n_heads=4, mamba_d_head=16,
         mamba_d_state=16, mamba_chunk_size=16)),
+    # attention and Mamba 2 in each layer, whose parts have other multipliers
+    "falcon_h1": ("falcon_h1", "bfloat16", "4", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, tie_word_embeddings=False, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2,
+        mamba_d_state=16, mamba_chunk_size=16, embedding_multiplier=3.0, lm_head_multiplier=0.8, key_multiplier=0.7,
+        attention_in_multiplier=1.2, attention_out_multiplier=0.6, ssm_in_multiplier=1.1, ssm_out_multiplier=0.5,
+        ssm_multipliers=[0.9, 1.3, 0.8, 1.4, 0.7], mlp_multipliers=[1.5, 0.6])),
     # two matrices for q, with biases
     "deepseek_v3": ("deepseek_v3", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
@@ -566,7 +573,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "mimo_v2_flash": "MiMoV2Flash", "qwen3_next": "Qwen3Next",
     "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3", "glm4_moe_lite": "Glm4MoeLite", "minicpm3": "MiniCPM3",
     "youtu": "Youtu", "mistral4": "Mistral4",
-    "lfm2": "Lfm2", "lfm2_moe": "Lfm2Moe", "nemotron_h": "NemotronH", "bamba": "Bamba",
+    "lfm2": "Lfm2", "lfm2_moe": "Lfm2Moe", "nemotron_h": "NemotronH", "bamba": "Bamba", "falcon_h1": "FalconH1",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
     "mimo": "Qwen2",
 }

@@ -27,6 +27,7 @@ const char *const golden_checkpoints[] = {
     "exaone_moe",
     "falcon",
     "falcon_alibi",
+    "falcon_h1",
     "falcon_two_norms",
     "flex_olmo",
     "gemma",
