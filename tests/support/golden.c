@@ -84,6 +84,7 @@ const char *const golden_checkpoints[] = {
     "nanochat",
     "nemotron",
     "nemotron_h",
+    "nemotron_h_latent",
     "nemotron_h_moe",
     "olmo",
     "olmo2",
