@@ -81,6 +81,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_experts, l->experts.router.num_experts);
         take_larger(&largest.top_k, l->experts.router.top_k);
         take_larger(&largest.expert_size, l->experts.intermediate_size);
+        take_larger(&largest.expert_latent_size, l->experts.latent_size);
     }
     return largest;
 }

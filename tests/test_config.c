@@ -794,6 +794,12 @@ static void test_falcon_h1(void **state)
            "ssm_in_multiplier is 2 beside biases");
 }
 
+static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
+{
+    const struct experts_spec *e = &c->spec.layers[layer].experts;
+    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
+}
+
 #define NEMOTRON_H                                                                                                     \
     "\"model_type\":\"nemotron_h\"," SIZES                                                                             \
     ",\"num_key_value_heads\":2,\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"n_groups\":2"
@@ -811,8 +817,19 @@ static void test_nemotron_h(void **state)
            "hybrid_override_pattern has 3 letters, but num_hidden_layers is 2");
     refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*x\"", STATUS_UNSUPPORTED,
            "hybrid_override_pattern[1] is x; quire computes");
-    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\"", STATUS_UNSUPPORTED,
-           "layer 1 is a mixture of experts without gates");
+    c = accept(*state, NEMOTRON_H,
+               "\"hybrid_override_pattern\":\"*E\",\"n_routed_experts\":16,\"num_experts_per_tok\":3");
+    const struct experts_spec *experts = &c.spec.layers[1].experts;
+    assert_true(experts->gate.kind == GATE_NONE && experts->gate.activation == ACTIVATION_RELU2);
+    assert_true(experts->router.kind == ROUTER_SIGMOID && experts->choice_bias && experts->latent_size == 0);
+    assert_true(routes(&c, 1, 16, 3, 7688) && c.spec.layers[1].mlp.intermediate_size == 7688);
+    c = accept(*state, NEMOTRON_H,
+               "\"hybrid_override_pattern\":\"*E\",\"moe_latent_size\":24,\"moe_intermediate_size\":48,"
+               "\"moe_shared_expert_intermediate_size\":32,\"mlp_hidden_act\":\"relu\",\"mlp_bias\":true");
+    assert_true(experts->latent_size == 24 && experts->latent_bias && experts->gate.activation == ACTIVATION_RELU);
+    assert_true(c.spec.layers[1].mlp.intermediate_size == 32 && c.spec.layers[1].mlp.bias && !experts->bias);
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\",\"n_shared_experts\":2", STATUS_UNSUPPORTED,
+           "n_shared_experts is 2; in this family quire computes one");
 }
 
 #define LFM2 "\"model_type\":\"lfm2\"," SIZES ",\"num_key_value_heads\":2"
@@ -837,12 +854,6 @@ static void test_lfm2(void **state)
 
 #define QWEN3_MOE "\"model_type\":\"qwen3_moe\"," SIZES ",\"moe_intermediate_size\":24"
 #define QWEN2_MOE "\"model_type\":\"qwen2_moe\"," SIZES ",\"num_key_value_heads\":2"
-
-static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
-{
-    const struct experts_spec *e = &c->spec.layers[layer].experts;
-    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
-}
 
 static void test_qwen_experts(void **state)
 {

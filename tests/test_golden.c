@@ -161,7 +161,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
     const int32_t more = a->qk_norm != QK_NORM_PROJECTION && a->alibi_bias_max == 0 && !a->sinks && !a->head_gates;
     const struct spread q = spread_heads(a, a->head_size, more, heads[0]);
     const struct spread out = spread_heads(a, attention_v_head_size(a), more, heads[1]);
-    const int32_t num_experts = spec->experts.router.num_experts;
+    const int32_t num_experts = spec->experts.router.num_experts, parts = gate_operands(&spec->experts.gate);
     int32_t expert_size = spec->experts.intermediate_size;
     float *data = malloc(MOST_NUMBERS * sizeof *data);
     assert_non_null(data);
@@ -172,7 +172,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
         next = widen_mlp(w->gate_up.parts, w->gate_up.num_parts, &w->down, &spec->mlp.intermediate_size, next);
     for (int32_t i = 0; i < num_experts; i++) {
         expert_size = spec->experts.intermediate_size;
-        next = widen_mlp(w->experts.gate_up + 2 * i, 2, w->experts.down + i, &expert_size, next);
+        next = widen_mlp(w->experts.gate_up + parts * i, parts, w->experts.down + i, &expert_size, next);
     }
     assert_true(next - data <= MOST_NUMBERS);
     a->num_heads += a->num_kv_heads * more;

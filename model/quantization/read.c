@@ -165,7 +165,7 @@ static void check_expert(struct quantization_reader *q, const struct module *m)
 {
     const struct tensor *t = m->tensor;
     const uint8_t *schemes = q->spec->layers[t->layer].schemes;
-    const enum tensor_role first = t->role == TENSOR_EXPERT_UP ? TENSOR_EXPERT_GATE : t->role;
+    const enum tensor_role first = t->role == TENSOR_EXPERT_UP && t->part > 0 ? TENSOR_EXPERT_GATE : t->role;
     if ((t->expert > 0 || t->role != first) && m->scheme != schemes[first])
         quantization_refuse(q, "a mix of formats among the experts of a layer (%s)", m->name.text);
 }

@@ -91,6 +91,8 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]]),
                                 .router = experts->experts.router,
                                 .expert_size = experts->experts.intermediate_size,
+                                .expert_width = experts_width(&experts->experts, c->hidden_size),
+                                .expert_gate = experts->experts.gate,
                                 .expert_quantization =
                                     quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]]),
                                 .recurrence = recurrence,
@@ -283,10 +285,11 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
 {
     static const int32_t counts[] = {1, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
     const int num_counts = (int)(sizeof counts / sizeof counts[0]) - !discrete;
+    const int64_t gate_up_features = (int64_t)gate_operands(&s->expert_gate) * s->expert_size;
     const struct bench_case cases[] = {
         {BENCH_ROUTE_EXPERTS},
-        {BENCH_EXPERTS_GATE_UP, .out_features = 2 * (int64_t)s->expert_size, .in_features = s->hidden_size},
-        {BENCH_EXPERTS_DOWN, .out_features = s->hidden_size, .in_features = s->expert_size}};
+        {BENCH_EXPERTS_GATE_UP, .out_features = gate_up_features, .in_features = s->expert_width},
+        {BENCH_EXPERTS_DOWN, .out_features = s->expert_width, .in_features = s->expert_size}};
     if (s->router.num_experts == 0) return;
     for (int i = 0; i < 3; i++) {
         struct bench_case c = cases[i];

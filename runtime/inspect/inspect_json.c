@@ -120,6 +120,7 @@ static json_t *layer_json(const struct layer_spec *l)
     json_object_set_new(json, "clip_qkv", l->attention.clip > 0 ? json_real((double)l->attention.clip) : json_null());
     json_put_integer(json, "num_experts", l->experts.router.num_experts);
     json_put_integer(json, "num_experts_per_tok", l->experts.router.top_k);
+    if (l->experts.latent_size > 0) json_put_integer(json, "moe_latent_size", l->experts.latent_size);
     json_put_string(json, "qk_norm", inspect_qk_norm(l->attention.qk_norm));
     json_object_set_new(json, "qk_norm_after_rotation", json_boolean(l->attention.norm_after_rotation));
     json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
