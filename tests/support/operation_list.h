@@ -53,6 +53,7 @@ enum {
     CONFIG_DRAFTS,                    /* max_num_drafts */
     CONFIG_STATES,   /* state slots beyond those that a scheduler needs, from 1; 0: no layer has a state */
     CONFIG_INTERVAL, /* state_interval */
+    CONFIG_HOST_SLOTS, /* for swapped states */
     NUM_CONFIG_VALUES
 };
 enum {
