@@ -21,8 +21,8 @@
  *
  * A preempted request is recomputed from its tokens or swapped to host memory: by default, swapped if several of its
  * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, whatever the mode, or
- * if there are too few host blocks or slots. With the policy fcfs, swapped requests return before any waiting request is
- * admitted; with priority, the most urgent request of both is next.
+ * if there are too few host blocks or slots. With the policy fcfs, swapped requests return before any waiting request
+ * is admitted; with priority, the most urgent request of both is next.
  *
  * A sequence that needs nothing more on the device gives its blocks and its state index to the very next step, even if
  * a step in flight still names it, because the device runs steps in order. That is so when it has ended, and when its
@@ -78,7 +78,7 @@ struct scheduler_config {
     int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
     enum preemption_mode preemption_mode;
     enum scheduling_policy policy;
-    int32_t num_host_slots;  /* for swapped states, numbered limits.num_state_slots + 1 and on; 0: none */
+    int32_t num_host_slots; /* for swapped states, numbered limits.num_state_slots + 1 and on; 0: none */
     /* Called when a swap needs more blocks or slots than there are (at first there are none), and never for more than
      * the numbers above in all. If one fails, its sentence is logged as a warning, neither is called again, and
      * requests that do not fit in what there is are recomputed instead. NULL: they need no allocation. */

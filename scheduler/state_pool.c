@@ -60,7 +60,8 @@ static void share(struct state_pool *pool, int32_t slot)
 void state_pool_drop(struct state_pool *pool, int32_t slot)
 {
     struct error err;
-    if (slot != STATE_SLOT_NONE && block_pool_release(pool_of(pool, slot), slot, &err) != STATUS_OK) violate(pool, &err);
+    if (slot != STATE_SLOT_NONE && block_pool_release(pool_of(pool, slot), slot, &err) != STATUS_OK)
+        violate(pool, &err);
 }
 
 static bool is_own(const struct state_pool *pool, int32_t slot)

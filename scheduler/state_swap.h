@@ -1,5 +1,5 @@
-/* States in swap space. A swapped-out sequence's newest state goes from its state slot to a host slot, and comes back to
- * any slot. Sequences that share a state share it on the host, too.
+/* States in swap space. A swapped-out sequence's newest state goes from its state slot to a host slot, and comes back
+ * to any slot. Sequences that share a state share it on the host, too.
  *
  * The state after the last boundary stays behind: it becomes a snapshot, as when the sequence ends (state_pool.h). A
  * sequence that was to write a snapshot for which prompts wait writes none, and another of these prompts does.

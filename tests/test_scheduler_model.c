@@ -358,8 +358,8 @@ static void print_totals(const struct scheduler_model_totals *t)
         (long long)t->accepted, (long long)t->rollbacks, (long long)t->ends_in_runs, (long long)t->lost_runs,
         (long long)t->dropped, (long long)t->snapshots, (long long)t->snapshots_evicted, (long long)t->snapshot_hits,
         (long long)t->recovered, (long long)t->awaited, (long long)t->kept, (long long)t->state_runs,
-        (long long)t->states_swapped_in,
-        (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+        (long long)t->states_swapped_in, (long long)t->stops, (long long)t->lengths, (long long)t->aborts,
+        (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */

@@ -85,7 +85,8 @@ static enum status check_preemption(const struct scheduler_model *m, const struc
     for (int32_t i = 0; i < m->batch.num_seqs; i++)
         first_runs = first_runs || model_of_state(m, m->batch.state_indices[i], &index) == first;
     if (model_place(r->request) == PLACE_WAITING && may && !r->waited && !r->request->beams && preempted == 1 &&
-        m->totals.host_failures == 0 && m->config.first_namespace_len == 0 && first_runs && host_free >= r->held && slots_free >= r->held_states)
+        m->totals.host_failures == 0 && m->config.first_namespace_len == 0 && first_runs && host_free >= r->held &&
+        slots_free >= r->held_states)
         return error_set(err, STATUS_INTERNAL, "request %d, with %d blocks, was recomputed; %d host blocks were free",
                          r->number, r->held, host_free);
     return STATUS_OK;
