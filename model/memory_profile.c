@@ -40,7 +40,10 @@ void memory_profile_count_blocks(struct memory_profile *p)
     if (blocks > INT32_MAX - 1) blocks = INT32_MAX - 1;
     p->num_blocks = (int32_t)blocks;
     p->kv_cache = blocks * p->block_bytes;
-    const int64_t host_blocks = p->swap_space / p->block_bytes, numbers_left = INT32_MAX - 1 - blocks;
+    const int64_t host_slots = p->num_state_slots > 0 ? p->swap_space / 2 / p->slot_bytes : 0;
+    p->num_host_slots = (int32_t)(host_slots < p->num_state_slots ? host_slots : p->num_state_slots);
+    const int64_t left = p->swap_space - p->num_host_slots * p->slot_bytes;
+    const int64_t host_blocks = left / p->block_bytes, numbers_left = INT32_MAX - 1 - blocks;
     p->num_host_blocks = (int32_t)(host_blocks < numbers_left ? host_blocks : numbers_left);
 }
 
@@ -117,7 +120,7 @@ const char *memory_profile_blocks_setting(const struct memory_profile *p)
 
 int64_t memory_profile_swap_space(const struct memory_profile *p)
 {
-    return p->num_host_blocks * p->block_bytes;
+    return p->num_host_blocks * p->block_bytes + p->num_host_slots * p->slot_bytes;
 }
 
 int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits)

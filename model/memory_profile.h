@@ -48,9 +48,10 @@ struct memory_profile {
     int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override;         /* 0: computed */
     int64_t kv_cache;                    /* num_blocks * block_bytes */
-    int64_t swap_space;                  /* host memory for blocks of preempted requests, taken as it is needed; no
-                                            part of the budget */
-    int32_t num_host_blocks;             /* floor(swap_space / block_bytes) */
+    int64_t swap_space;                  /* host memory for blocks and states of preempted requests, taken as it is
+                                            needed; no part of the budget */
+    int32_t num_host_slots;              /* for states: what half of swap_space holds, and at most num_state_slots */
+    int32_t num_host_blocks;             /* what the rest of swap_space holds */
     int64_t host;                        /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t model_max_len;               /* what the model was made for */
     enum dtype dtype, cache_dtype;
@@ -68,7 +69,8 @@ int64_t memory_profile_draft(const struct memory_profile *p); /* a draft model's
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
 
-/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
+/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_slots and num_host_blocks from swap_space.
+ */
 void memory_profile_count_blocks(struct memory_profile *p);
 /* What a step takes: activations, workspace and state, those of a draft model included. On the CPU this and the blocks
  * are allocated after the plan. */
@@ -81,7 +83,7 @@ enum status memory_profile_check(const struct memory_profile *p, const struct ba
 /* The field of struct engine_options that decides how many blocks there are. */
 const char *memory_profile_blocks_setting(const struct memory_profile *p);
 
-/* Bytes of the host blocks. */
+/* Bytes of the host blocks and slots. */
 int64_t memory_profile_swap_space(const struct memory_profile *p);
 /* Tokens that the blocks hold in every group, a multiple of the largest block size; and how many requests of
  * max_model_len fit at once. */

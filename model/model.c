@@ -270,6 +270,11 @@ enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added
     return swap_space_grow(&m->swap, &m->arena, &m->cache, limit, added, err);
 }
 
+enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added, struct error *err)
+{
+    return swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, limit, added, err);
+}
+
 /* One sequence of `tokens` tokens, none of them stored, attending to the null block. */
 static enum status run_empty_step(struct model *m, int32_t tokens, struct batch *batch, struct error *err)
 {

@@ -523,6 +523,8 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .drafts_accepted = s->drafts_accepted,
         .blocks_swapped_out = s->blocks_swapped_out,
         .blocks_swapped_in = s->blocks_swapped_in,
+        .states_swapped_out = s->states_swapped_out,
+        .states_swapped_in = s->states_swapped_in,
         .preemptions_recompute = s->preemptions_recompute,
         .preemptions_swap = s->preemptions_swap,
         .steps = s->num_steps,

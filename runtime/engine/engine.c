@@ -63,16 +63,24 @@ static enum status grow_swap_space(void *user, int32_t *added, struct error *err
     return status == STATUS_OK ? loaded_draft_grow_swap_space(e->loaded, *added, err) : status;
 }
 
+static enum status grow_host_slots(void *user, int32_t *added, struct error *err)
+{
+    struct engine *e = user;
+    return model_grow_host_slots(e->loaded->model, e->loaded->profile.num_host_slots, added, err);
+}
+
 static enum status create_scheduler(struct engine *e, struct error *err)
 {
     const struct scheduler_config config = {
         .limits = e->loaded->limits,
         .num_blocks = e->loaded->profile.num_blocks,
         .num_host_blocks = e->loaded->profile.num_host_blocks,
+        .num_host_slots = e->loaded->profile.num_host_slots,
         .blocks_setting = memory_profile_blocks_setting(&e->loaded->profile),
         .preemption_mode = e->options.preemption_mode,
         .policy = e->options.scheduling_policy,
         .grow_host_blocks = grow_swap_space,
+        .grow_host_slots = grow_host_slots,
         .user = e,
         .log = e->options.log,
         /* longrope: the rows of long sequences follow those of short ones (rope_table_rows) */

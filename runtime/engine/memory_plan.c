@@ -397,7 +397,13 @@ static enum status plan_values(struct planner *w, struct error *err)
 
 static enum status check_swap_space(const struct engine_options *o, const struct memory_profile *p, struct error *err)
 {
-    if (o->preemption_mode != PREEMPTION_SWAP || p->swap_space >= p->block_bytes) return STATUS_OK;
+    if (o->preemption_mode != PREEMPTION_SWAP) return STATUS_OK;
+    if (p->num_host_slots == 0 && p->num_state_slots > 0)
+        return error_set(err, STATUS_INVALID,
+                         "preempted requests are to be swapped to host memory, but half of the swap space of %g GiB, "
+                         "which is for states of recurrent layers, does not hold one of %.3f MiB",
+                         (double)p->swap_space / GIB, (double)p->slot_bytes / (1 << 20));
+    if (p->swap_space >= p->block_bytes) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
                      "preempted requests are to be swapped to host memory, but the swap space of %g GiB does not hold "
                      "one block of %.3f MiB",

@@ -109,8 +109,11 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
              p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
     if (p->in_use) device_row(t, p);
-    snprintf(note, sizeof note, "on the host, %d block%s; allocated as it is needed", p->num_host_blocks,
-             plural(p->num_host_blocks));
+    char slots[32] = "";
+    if (p->num_host_slots > 0)
+        snprintf(slots, sizeof slots, " and %d state%s", p->num_host_slots, plural(p->num_host_slots));
+    snprintf(note, sizeof note, "on the host, %d block%s%s; allocated as it is needed", p->num_host_blocks,
+             plural(p->num_host_blocks), slots);
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
     if (gpu) host_rows(t, p);
 }
@@ -217,6 +220,7 @@ static void set_memory(json_t *json, const struct memory_profile *p)
         json_put_integer(json, "state_slots_memory", p->state_slots);
         json_put_integer(json, "state_slot_bytes", p->slot_bytes);
         json_put_integer(json, "num_state_slots", p->num_state_slots);
+        json_put_integer(json, "num_cpu_state_slots", p->num_host_slots);
     }
     json_put_integer(json, "draft_model_memory", memory_profile_draft(p));
     json_put_integer(json, "draft_model_weights", p->draft_weights);

@@ -9,11 +9,16 @@
 #include "runtime/profile/reservation.h"
 
 static void report_swapped(struct report *r, const char *way, const char *label, const char *where, int64_t blocks,
-                           int64_t block_bytes)
+                           int64_t states, const struct memory_profile *p)
 {
-    char key[48], note[64];
-    const int64_t bytes = blocks * block_bytes;
-    snprintf(note, sizeof note, "blocks %s, %.2f MiB", where, (double)bytes / (1024.0 * 1024.0));
+    char key[48], note[96], with[32] = "";
+    const int64_t bytes = blocks * p->block_bytes + states * p->slot_bytes;
+    if (p->num_state_slots > 0) {
+        snprintf(with, sizeof with, " and %lld states", (long long)states);
+        snprintf(key, sizeof key, "num_swapped_%s_states", way);
+        json_put_integer(r->json, key, states);
+    }
+    snprintf(note, sizeof note, "blocks%s %s, %.2f MiB", with, where, (double)bytes / (1024.0 * 1024.0));
     snprintf(key, sizeof key, "num_swapped_%s_blocks", way);
     report_amount(r, key, label, blocks, note);
     snprintf(key, sizeof key, "swapped_%s_bytes", way);
@@ -70,8 +75,8 @@ void profile_summary(struct report *r, const struct profile_run *run, const stru
     report_step_tokens(r, run->most_step_tokens, s);
     report_integer(r, "num_output_tokens", "tokens of answers", run->output_tokens);
     report_queues(r, run, s);
-    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, info->memory->block_bytes);
-    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, info->memory->block_bytes);
+    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, s->states_swapped_out, info->memory);
+    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, s->states_swapped_in, info->memory);
     report_cache(r, run, s);
     if (info->drafter) drafts_report(r, s);
     report_number(r, "max_itl_ms", "longest time between tokens", 1e3 * samples_percentile(&run->gaps, 100), "ms");

@@ -25,7 +25,7 @@ import tempfile
 MANAGER, POOL, CACHE = "block_manager.c", "block_pool.c", "prefix_cache.c"
 CHOOSE, ADMIT, RELEASE = "scheduler_choose.c", "scheduler_admit.c", "scheduler_release.c"
 REQUEST = "scheduler_request.c"
-SEQUENCE, STATES = "sequence.c", "state_pool.c"
+SEQUENCE, STATES, SWAP = "sequence.c", "state_pool.c", "state_swap.c"
 LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "scheduler.c", "request_queue.c"
 
 # What is wrong, in which file, the code, and what takes its place.
@@ -225,7 +225,15 @@ MUTATIONS = [
     ("the state after a run is that after its first token", SCHEDULER, "    if (accepted == 0) return;\n    const int32_t boundary", "    if (accepted >= 0) return;\n    const int32_t boundary"),
     ("the boundary in a run is the state after the token behind it", SCHEDULER, "draft = boundary - first - 2;", "draft = boundary - first - 1;"),
     ("the states of rejected drafts are kept", SCHEDULER, "    for (int32_t i = 0; i < step->num_draft_states; i++) state_pool_drop(&s->blocks.states, step->draft_states[i]);\n", ""),
-    ("requests with states are swapped", RELEASE, "    if (scheduler_has_states(s) || request->leader ||", "    if (request->leader ||"),
+    ("a swapped state leaves no snapshot of its boundary", SWAP, "        state_pool_release(pool, seq);\n", "        state_pool_forget(pool, seq);\n"),
+    ("siblings that share a state take several host slots", SWAP, "    if (place) return block_pool_share(way->to, place, 0, err);\n", ""),
+    ("a shared host slot counts one holder", SWAP, "    if (place) return block_pool_share(way->to, place, 0, err);\n", "    if (place) return STATUS_OK;\n"),
+    ("a slot keeps its place on the host as a note", SWAP, "        if (b->ref_count > 0) b->note = 0;\n", "        (void)b;\n"),
+    ("a state is not copied to the host", SWAP, "    way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n", "    if (!way->out) way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n"),
+    ("a state does not come back", SWAP, "    way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n", "    if (way->out) way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n"),
+    ("requests are swapped without free host slots", RELEASE, "has_room(s, HOST_STATES, state_swap_cost(request)) &&\n           ", ""),
+    ("swaps of states that are undone stay in the batch", RELEASE, "    batch->num_swap_out = batch->num_states_out = 0;\n", "    batch->num_swap_out = 0;\n"),
+    ("a state on the host becomes a snapshot", STATES, "slot != STATE_SLOT_NONE && !is_on_host(pool, slot);", "slot != STATE_SLOT_NONE;"),
     ("a beam does not take over the state", BEAMS, "    seq->state = from->state;\n", ""),
     ("a draft goes on from the state of its sequence", LAYOUT, "i > 0 ? STATE_CONTINUES : c->state_source,", "c->state_source,"),
 ]

@@ -13,6 +13,29 @@ bool model_has_ample_states(const struct scheduler_model *m)
            limits->num_state_slots >= 3 * limits->max_num_seqs + 3 * limits->max_num_drafts;
 }
 
+int32_t model_num_states(struct model_request *const *requests, int32_t count)
+{
+    int32_t seen[SCHEDULER_MODEL_MAX_REQUESTS * SCHEDULER_MODEL_MAX_N], num_seen = 0;
+    for (int32_t i = 0; i < count; i++)
+        for (int32_t j = 0; j < requests[i]->request->num_sequences; j++) {
+            const int32_t state = requests[i]->request->sequences[j].state;
+            bool is_seen = state == STATE_SLOT_NONE;
+            for (int32_t k = 0; k < num_seen && !is_seen; k++) is_seen = seen[k] == state;
+            if (!is_seen) seen[num_seen++] = state;
+        }
+    return num_seen;
+}
+
+/* A swapped sequence has its state on the host, and keeps nothing for its end. */
+static enum status check_swapped(const struct scheduler_model *m, const struct model_request *r,
+                                 const struct sequence *seq, struct error *err)
+{
+    if (seq->boundary > 0 || seq->parting > 0 || (seq->state > 0 && seq->state <= m->config.limits.num_state_slots))
+        return error_set(err, STATUS_INTERNAL, "request %d sequence %d, which is swapped, has state slot %d", r->number,
+                         seq->index, seq->state);
+    return slot_device_check_state(&m->device, &r->truth[seq->index], seq->state, seq->num_computed, err);
+}
+
 /* What it goes on from, and what it keeps for its end. */
 static enum status check_sequence(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
                                   struct error *err)
@@ -31,9 +54,13 @@ enum status model_check_states(struct scheduler_model *m, struct error *err)
 {
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < m->num_live && m->config.limits.num_state_slots > 0; i++)
-        for (int32_t j = 0; j < m->live[i]->request->num_sequences && status == STATUS_OK; j++)
-            if (model_has_place(&m->live[i]->request->sequences[j]))
-                status = check_sequence(m, m->live[i], &m->live[i]->request->sequences[j], err);
+        for (int32_t j = 0; j < m->live[i]->request->num_sequences && status == STATUS_OK; j++) {
+            const struct sequence *seq = &m->live[i]->request->sequences[j];
+            if (model_has_place(seq))
+                status = check_sequence(m, m->live[i], seq, err);
+            else if (seq->status == SEQUENCE_SWAPPED)
+                status = check_swapped(m, m->live[i], seq, err);
+        }
     struct scheduler_stats s;
     scheduler_get_stats(m->scheduler, &s);
     if (status != STATUS_OK || (s.state_slots_total == m->config.limits.num_state_slots && s.snapshots >= 0 &&
