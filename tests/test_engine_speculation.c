@@ -13,8 +13,8 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "model/checkpoint/tensor_file.h"
 #include "tests/support/run.h"
+#include "tests/support/stored_copy.h"
 #include "tests/support/temp_folder.h"
 
 enum { VOCABULARY = 320, MAX_MODEL_LEN = 200, OUTPUT_TOKENS = 40, BEYOND = 12, MAX_ANSWERS = 3, MAX_REQUESTS = 26 };
@@ -690,40 +690,15 @@ static void test_draft_models_of_longrope(void **state)
 
 /* ---- heads ---- */
 
-/* A safetensors file in the making. */
-struct stored {
-    struct text header, data;
-};
-
-/* Adds the tensors of a folder whose names begin with `prefix`. */
-static void add_tensors(struct stored *s, const char *folder, const char *prefix)
-{
-    struct tensor_file *file;
-    struct error err = {""};
-    if (tensor_file_open(folder, &file, &err) != STATUS_OK) fail_msg("%s", err.text);
-    for (int64_t i = 0; i < tensor_file_count(file); i++) {
-        const struct stored_tensor *t = tensor_file_at(file, i);
-        if (strncmp(t->name, prefix, strlen(prefix)) != 0) continue;
-        text_printf(&s->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", s->header.length > 0 ? "," : "", t->name,
-                    t->type->name);
-        for (int d = 0; d < t->num_dims; d++) text_printf(&s->header, d > 0 ? ",%lld" : "%lld", (long long)t->shape[d]);
-        text_printf(&s->header, "],\"data_offsets\":[%zu,%zu]}", s->data.length, s->data.length + (size_t)t->bytes);
-        text_append(&s->data, t->data, t->bytes);
-    }
-    tensor_file_close(file);
-}
-
 /* Gives the checkpoint in the folder a head's tensors. */
 static void add_head(const struct temp_folder *folder, const char *head, const char *prefix)
 {
     char from[512];
-    struct stored s = {{0}};
+    struct stored_copy copy = {{0}};
     snprintf(from, sizeof from, "%s/heads/%s", QUIRE_TEST_DATA, head);
-    add_tensors(&s, folder->path, "");
-    add_tensors(&s, from, prefix);
-    temp_folder_write_safetensors(folder, "model.safetensors", s.header.data, s.data.data, s.data.length);
-    text_free(&s.header);
-    text_free(&s.data);
+    stored_copy_add(&copy, folder->path, "", NULL);
+    stored_copy_add(&copy, from, prefix, NULL);
+    stored_copy_write(&copy, folder);
 }
 
 /* The config.json with a key more. */

@@ -122,9 +122,9 @@ static void a_next_layer_is_counted(void **state)
     add_file(folder, "model.safetensors", &bytes, &elements);
     const int64_t head = json_require_integer(drafts, "num_draft_parameters");
     assert_int_equal(json_require_integer(plain, "num_draft_parameters"), 0);
-    assert_int_equal(json_require_integer(plain, "num_next_layers"), 1);
-    assert_int_equal(json_require_integer(plain, "next_bytes"), 2 * head);
-    assert_int_equal(json_require_integer(plain, "next_tensors"), 3 * 6 + 17);
+    assert_int_equal(json_require_integer(plain, "num_nextn_predict_layers"), 1);
+    assert_int_equal(json_require_integer(plain, "mtp_bytes"), 2 * head);
+    assert_int_equal(json_require_integer(plain, "mtp_tensors"), 3 * 6 + 17);
     assert_int_equal(json_require_integer(plain, "other_tensors"), 1);
     assert_int_equal(json_require_integer(plain, "other_bytes"), 2 * VISION);
     assert_int_equal(json_require_integer(plain, "num_parameters") + head + VISION, elements);

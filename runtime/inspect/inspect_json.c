@@ -48,9 +48,9 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_put_string(json, "other_parts", *other ? other : NULL);
     json_put_integer(json, "other_tensors", i->info.weights->other_tensors);
     json_put_integer(json, "other_bytes", i->info.weights->other_bytes);
-    json_put_integer(json, "num_next_layers", config->spec.num_next_layers);
-    json_put_integer(json, "next_tensors", i->info.weights->next_tensors);
-    json_put_integer(json, "next_bytes", i->info.weights->next_bytes);
+    json_put_integer(json, "num_nextn_predict_layers", config->spec.num_next_layers);
+    json_put_integer(json, "mtp_tensors", i->info.weights->next_tensors);
+    json_put_integer(json, "mtp_bytes", i->info.weights->next_bytes);
     json_put_integer(json, "num_draft_parameters", i->num_draft_parameters);
     json_put_integer(json, "draft_weights_bytes", i->info.draft_weights ? i->info.draft_weights->bytes : 0);
     set_error(json, "weights_error", &i->weights_error);

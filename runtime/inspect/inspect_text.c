@@ -155,7 +155,7 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
         row(t, "not used", "%s: %lld tensors, %s; text alone is read", model_spec_other_parts(&config->spec),
             (long long)w->other_tensors, size_words(w->other_bytes).text);
     if (w->next_tensors > 0)
-        row(t, "next layers", "%d, with %lld tensors, %s; %s", config->spec.num_next_layers, (long long)w->next_tensors,
+        row(t, "MTP layers", "%d, with %lld tensors, %s; %s", config->spec.num_next_layers, (long long)w->next_tensors,
             size_words(w->next_bytes).text, i->can_draft ? "the drafter mtp uses the first" : "not used");
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
     if (i->num_active_parameters < i->num_parameters)
