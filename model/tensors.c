@@ -41,11 +41,11 @@ const struct tensor_names tensor_names_llama = {
 
 const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES] = {
     {"model.", "lm_head"},
+    {"backbone.", "lm_head"},
     {"language_model.model.", "language_model.lm_head"},
     {"model.language_model.", "lm_head"},
     {"model.text_model.", "lm_head"},
     {"language_model.", "lm_head"},
-    {"backbone.", "lm_head"},
     {"", "lm_head"},
 };
 

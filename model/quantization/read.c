@@ -234,7 +234,8 @@ static void read_object(struct json_reader *r, const char *key, const char *abse
     struct quantization_reader q = {.key = key,
                                     .json = json_reader(object, r->source, r->err),
                                     .spec = spec,
-                                    .num_prefixes = spec->has_vision || spec->has_audio ? NUM_TENSOR_PREFIXES : 1};
+                                    .num_prefixes =
+                                        spec->has_vision || spec->has_audio ? NUM_TENSOR_PREFIXES : NUM_TEXT_PREFIXES};
     q.json.prefix = prefix;
     q.json.status = list_modules(&q, r->err);
     if (q.json.status == STATUS_OK) read_method(&q, absent);
