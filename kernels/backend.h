@@ -726,6 +726,7 @@ struct workspace_query {
     int32_t num_heads, head_size, block_size;            /* head_size: of q, K or V */
     int64_t max_in_features, vocab_size;                 /* max_in_features: over all weights */
     int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
+    int32_t latent_rank;            /* of latent attention; 0: there is none */
 };
 
 /* ---- function types ---- */

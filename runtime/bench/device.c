@@ -63,9 +63,9 @@ static void take_largest(struct bench_device *d, const struct bench_case *cases,
         d->fixed_bytes = larger(d->fixed_bytes, plan.fixed_bytes);
         d->pinned_bytes = larger(d->pinned_bytes, plan.host_bytes);
         const enum bench_operation operation = cases[i].operation;
-        const bool prefill = operation == BENCH_PAGED_ATTENTION_PREFILL,
+        const bool prefill = operation == BENCH_PAGED_ATTENTION_PREFILL || operation == BENCH_LATENT_ATTENTION_PREFILL,
                    of_experts = bench_plan_is_of_experts(operation);
-        if (operation == BENCH_SHORT_CONV || operation == BENCH_RECURRENCE) continue; /* they use no workspace */
+        if (operation >= BENCH_SHORT_CONV && operation <= BENCH_HEADS_LINEAR) continue; /* they use no workspace */
         const int32_t length = prefill ? cases[i].count : cases[i].context;
         if (cases[i].count > query->max_num_tokens) query->max_num_tokens = cases[i].count;
         if (!prefill && !of_experts && cases[i].count > query->max_num_seqs) query->max_num_seqs = cases[i].count;
@@ -141,6 +141,7 @@ enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes
                                     .num_heads = sizes->num_heads,
                                     .head_size = sizes->head_size,
                                     .block_size = sizes->block_size,
+                                    .latent_rank = sizes->latent_rank,
                                     .max_in_features = sizes->hidden_size,
                                     .vocab_size = sizes->vocab_size};
     take_largest(d, cases, count, &query);
