@@ -752,6 +752,7 @@ struct workspace_query {
     int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
     int32_t num_recurrent_heads;    /* of v; 0: no layer is recurrent */
     int64_t recurrent_state_size;   /* elements of a layer's state */
+    int32_t latent_rank;            /* of latent attention; 0: there is none */
 };
 
 /* ---- function types ---- */

@@ -92,6 +92,7 @@ static void widen_query(struct workspace_query *query, const struct model_spec *
     const struct layer_sizes largest = model_spec_largest(spec);
     if (largest.num_heads > query->num_heads) query->num_heads = largest.num_heads;
     if (largest.head_size > query->head_size) query->head_size = largest.head_size;
+    if (largest.latent_rank > query->latent_rank) query->latent_rank = largest.latent_rank;
     if (spec->vocab_size > query->vocab_size) query->vocab_size = spec->vocab_size;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct recurrent_spec *r = &spec->layers[i].recurrent;

@@ -65,6 +65,7 @@ static void take_latent(struct layer_sizes *largest, const struct latent_spec *l
     take_larger(&largest->num_heads, l->num_heads);
     take_larger(&largest->num_kv_heads, 1);
     take_larger(&largest->head_size, latent_vector_size(l));
+    take_larger(&largest->latent_rank, l->rank);
 }
 
 struct layer_sizes model_spec_largest(const struct model_spec *spec)

@@ -556,6 +556,7 @@ static inline bool layer_reads_embedding(const struct model_spec *spec, int32_t 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
     int32_t num_heads, num_kv_heads, head_size, intermediate_size; /* intermediate_size: of MLPs */
+    int32_t latent_rank;                                           /* 0: no layer has latent attention */
     int32_t num_experts, top_k, expert_size; /* expert_size: the intermediate size of an expert; 0: no layer has one */
     int32_t expert_latent_size;
 };
