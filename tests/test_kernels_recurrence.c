@@ -680,7 +680,7 @@ static void prompts(void **state)
 {
     struct kernel_test *test = *state;
     static const struct layout layout = {
-        "prompts", 7, {{1, 2, 3}, {130, 0, 4}, {300, 5, 6}, {64, 7, 7}, {1, 0, 9}, {65, 8, 0}, {0, 10, 11}}};
+        "prompts", 6, {{1, 2, 3}, {130, 0, 4}, {300, 5, 6}, {64, 7, 7}, {1, 0, 9}, {65, 8, 0}}};
     static const struct recurrence_case more[] = {{RECURRENCE_DELTA, 1, 3, 96, 192, .norm_qk = true},
                                                   {RECURRENCE_SSD, 1, 5, 64, 48},
                                                   {RECURRENCE_FIXED, 2, 2, 48, 64, .norm_qk = true, .skip = true}};

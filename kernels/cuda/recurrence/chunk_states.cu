@@ -29,7 +29,7 @@ struct states_range {
     __device__ __forceinline__ int32_t tokens_of(int32_t chunk) const { return min(CHUNK, num_tokens - chunk * CHUNK); }
 };
 
-/* False: the entry has nothing to do in this round. An entry without tokens has where its first chunk would be. */
+/* False: no chunk of the entry is of this round. */
 static __device__ __forceinline__ bool find_range(const struct chunk_call &call, int32_t entry, states_range &out)
 {
     const struct state_batch &batch = call.of.args.batch;
@@ -38,7 +38,7 @@ static __device__ __forceinline__ bool find_range(const struct chunk_call &call,
     out.begin = batch.query_start[entry], out.num_tokens = batch.query_start[entry + 1] - out.begin;
     out.first = max(first, 0), out.end = min(end, chunks.count);
     out.goes_on = first > 0, out.is_cut = end < chunks.count;
-    return out.first < out.end || (chunks.count == 0 && first <= 0 && end > 0);
+    return out.first < out.end;
 }
 
 /* Starts the copies of a chunk. */
@@ -315,7 +315,7 @@ static __global__ void __launch_bounds__(32 * WARPS) states_kernel(const __grid_
     const float skip = params.skip ? params.skip[head] : 0;
     wait_for_previous();
     if (!has_work) return;
-    if (range.first < range.end) load_stage<T, KIND>(stages[0], call, at, range, range.first);
+    load_stage<T, KIND>(stages[0], call, at, range, range.first);
     warp_state<COLUMNS> state = {};
     const float *from = state_before(call, range, at.entry);
     float *to = state_after(call, range, at.entry);

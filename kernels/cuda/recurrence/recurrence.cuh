@@ -274,4 +274,23 @@ template <class Function> static inline void recurrence_kinds(enum recurrence_ki
     }
 }
 
+/* Calls f with zero of the type, the kind and the lanes. */
+template <class Function>
+static inline void recurrence_dispatch(struct backend *b, const char *operation, enum dtype dtype,
+                                       const struct recurrence_params &params, Function f)
+{
+    cuda_dispatch(b, operation, dtype, [&](auto zero) {
+        recurrence_kinds(params.kind, [&](auto kind) {
+            recurrence_lanes(params.k_size, [&](auto lanes) { f(zero, kind, lanes); });
+        });
+    });
+}
+
+/* The grid of kernels whose blocks have `rows` rows of the state of a head: (slices of rows, heads, entries). */
+static inline dim3 recurrence_grid(const struct recurrence_call &call, int rows)
+{
+    const struct recurrence_params &params = call.params;
+    return dim3((unsigned)cuda_div_up(params.v_size, rows), params.num_v_heads, call.args.batch.num_seqs);
+}
+
 #endif
