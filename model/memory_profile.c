@@ -48,16 +48,19 @@ int64_t memory_profile_cache_budget(const struct memory_profile *p)
     return p->kv_budget + memory_profile_snapshots(p);
 }
 
+static int64_t clamp(int64_t value, int64_t least, int64_t most)
+{
+    return value < least ? least : value < most ? value : most;
+}
+
 int32_t memory_choose_snapshots(const struct memory_profile *p, const struct batch_limits *limits, int32_t prefix_len)
 {
     const int64_t prefix = batch_sequence_blocks(limits, prefix_len) * p->block_bytes, slot = p->slot_bytes;
-    const bool given = p->num_blocks_override > 0; /* then snapshots come in addition to the blocks */
-    const int64_t balanced = given ? p->kv_cache / prefix : p->kv_budget / (prefix + slot);
-    const int64_t quarter = (given ? p->kv_cache / 3 : p->kv_budget / 4) / slot;
-    const int64_t half = (given ? p->kv_cache : p->kv_budget / 2) / slot;
-    const int64_t least = half < MEMORY_MIN_SNAPSHOTS ? half : MEMORY_MIN_SNAPSHOTS;
-    const int64_t count = balanced < quarter ? balanced : quarter;
-    return (int32_t)(count < least ? least : count < MAX_SNAPSHOTS ? count : MAX_SNAPSHOTS);
+    /* Where the number of blocks was asked for, snapshots come in addition. */
+    const int64_t balanced = p->num_blocks_override > 0 ? p->kv_cache / prefix : p->kv_budget / (prefix + slot);
+    const int64_t cache = p->num_blocks_override > 0 ? p->kv_cache + balanced * slot : p->kv_budget;
+    const int64_t count = clamp(balanced, cache / 16 / slot, cache / 4 / slot);
+    return (int32_t)clamp(count, clamp(cache / 2 / slot, 0, MEMORY_MIN_SNAPSHOTS), MAX_SNAPSHOTS);
 }
 
 int64_t memory_profile_fixed(const struct memory_profile *p)
@@ -179,4 +182,10 @@ double memory_profile_concurrency(const struct memory_profile *p, const struct b
 {
     const int32_t blocks = batch_sequence_blocks(limits, limits->max_model_len);
     return blocks > 0 ? (double)p->num_blocks / blocks : 0;
+}
+
+int32_t memory_profile_requests(const struct memory_profile *p, const struct batch_limits *limits, int32_t tokens)
+{
+    const int32_t usable = p->num_blocks - batch_watermark(p->num_blocks), held = batch_sequence_blocks(limits, tokens);
+    return held > 0 && usable / held < limits->max_num_seqs ? usable / held : limits->max_num_seqs;
 }

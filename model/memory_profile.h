@@ -72,9 +72,10 @@ int64_t memory_profile_sequence_slots(const struct memory_profile *p);
 /* What blocks and snapshots may take together. */
 int64_t memory_profile_cache_budget(const struct memory_profile *p);
 /* How many slots of *p, which has none for snapshots yet, should be for them: one for so many tokens as prefix_len that
- * the blocks hold, so that neither outlasts the other; but at most a quarter of the cache's bytes, and at least
- * MEMORY_MIN_SNAPSHOTS, if these are not more than half of them. */
-enum { MEMORY_MIN_SNAPSHOTS = 4 };
+ * the blocks hold, so that neither outlasts the other. That may take a sixteenth to a quarter of the bytes of the
+ * cache, which are those of blocks and snapshots; there are at least MEMORY_MIN_SNAPSHOTS, unless these are half of
+ * them. */
+enum { MEMORY_MIN_SNAPSHOTS = 8 };
 int32_t memory_choose_snapshots(const struct memory_profile *p, const struct batch_limits *limits, int32_t prefix_len);
 
 /* Everything that is not blocks: the sum of the terms above. */
@@ -99,5 +100,7 @@ int64_t memory_profile_swap_space(const struct memory_profile *p);
  * max_model_len fit at once. */
 int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits);
 double memory_profile_concurrency(const struct memory_profile *p, const struct batch_limits *limits);
+/* How many requests of so many tokens, nothing shared, run at once: as many as blocks and max_num_seqs admit. */
+int32_t memory_profile_requests(const struct memory_profile *p, const struct batch_limits *limits, int32_t tokens);
 
 #endif
