@@ -321,7 +321,8 @@ static void defaults_start_anywhere(void **state)
         struct error err;
         volatile sig_atomic_t cancel = 0;
         if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
-        for (int64_t available = 2 << 20; available < (int64_t)1 << 40; available += available / 3) {
+        const int64_t least = shapes[s].state_heads > 100 ? 64 << 20 : 2 << 20; /* a slot has 3 MiB */
+        for (int64_t available = least; available < (int64_t)1 << 40; available += available / 3) {
             o.cancel = available % 2 ? &cancel : NULL;
             o.enable_chunked_prefill = available % 3 != 0;
             if (plan(&o, described, available, &l, &err) != STATUS_OK)
