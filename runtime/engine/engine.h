@@ -66,6 +66,8 @@ typedef void answer_function(void *user, const struct answer_piece *piece);
 struct engine_request {
     const int32_t *prompt; /* [prompt_len] token ids; copied */
     int32_t prompt_len;
+    int32_t num_lasting; /* tokens of the prompt with which the next prompt of the conversation begins, whatever becomes
+                            of the others: there the states of recurrent layers are kept for it; 0: unknown */
     const struct sampling_params *params; /* copied */
     const char *cache_salt; /* K and V are shared through the prefix cache only among requests of the same salt; NULL:
                                none; copied */

@@ -204,6 +204,7 @@ static void set_sizes(json_t *json, const struct inspection *i)
     set_ropes(json, spec);
     set_arithmetic(json, spec);
     json_put_integer(json, "kv_bytes_per_token", kv_cache_token_bytes(spec, p->cache_dtype));
+    json_put_integer(json, "state_bytes_per_sequence", p->slot_bytes);
 }
 
 static void set_tokenizer(json_t *json, const struct inspection *i)
@@ -250,6 +251,19 @@ static void set_generation(json_t *json, const struct generation_config *g)
     json_object_set_new(json, "generation_config", out);
 }
 
+/* How many requests of each length run at once. */
+static json_t *requests_json(const struct inspection *i)
+{
+    json_t *list = json_array();
+    for (int32_t k = 0, tokens; (tokens = inspect_length(i, k)) > 0; k++) {
+        json_t *entry = json_object();
+        json_put_integer(entry, "num_tokens", tokens);
+        json_put_integer(entry, "max_requests", memory_profile_requests(i->info.memory, i->info.limits, tokens));
+        json_array_append_new(list, entry);
+    }
+    return list;
+}
+
 json_t *inspection_json(const struct inspection *i)
 {
     json_t *json = json_object(), *memory = json_object();
@@ -260,6 +274,7 @@ json_t *inspection_json(const struct inspection *i)
     set_generation(json, &i->info.config->generation);
     memory_report_add(memory, i->info.memory, i->info.limits);
     json_put_string(memory, "device_description", i->info.device_description);
+    json_object_set_new(memory, "requests_by_length", requests_json(i));
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);
     json_object_set_new(json, "memory", memory);

@@ -515,11 +515,32 @@ static void request_row(struct table *t, const struct batch_limits *limits)
     row(t, "  a request", held < all ? "%d at most; without windows %d" : "%d", held, all);
 }
 
+static void states_row(struct table *t, const struct memory_profile *p)
+{
+    if (p->num_state_slots == 0) return;
+    row(t, "  states", "%s: %d slots of %s for sequences, %d for snapshots", size_words(p->state_slots).text,
+        p->num_state_slots - p->num_snapshot_slots, size_words(p->slot_bytes).text, p->num_snapshot_slots);
+}
+
+/* How many requests run at once, by their length. */
+static void requests_rows(struct table *t, const struct inspection *i)
+{
+    const struct memory_profile *p = i->info.memory;
+    const struct batch_limits *limits = i->info.limits;
+    struct text by_length = {0};
+    bool ok = true;
+    for (int32_t k = 0, tokens; ok && (tokens = inspect_length(i, k)) > 0; k++)
+        ok = text_printf(&by_length, "%s%d of %d", k ? ", " : "", memory_profile_requests(p, limits, tokens), tokens);
+    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p, limits));
+    row(t, "  at once", "%s tokens", ok ? by_length.data : "");
+    text_free(&by_length);
+}
+
 static void machine_rows(struct table *t, const struct inspection *i)
 {
     const struct memory_profile *p = i->info.memory;
     const struct batch_limits *limits = i->info.limits;
-    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
+    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights - p->state_slots;
     const char *gpu = i->info.device_description;
     row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
         size_words(p->total - p->others - p->context).text, size_words(p->total).text);
@@ -532,6 +553,7 @@ static void machine_rows(struct table *t, const struct inspection *i)
             size_words(p->host_experts).text, p->host_expert_layers, plural(p->host_expert_layers),
             size_words(p->host_token_bytes).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
+    states_row(t, p);
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     groups_row(t, i);
     row(t, "blocks", "%d", p->num_blocks);
@@ -539,7 +561,7 @@ static void machine_rows(struct table *t, const struct inspection *i)
     row(t, "tokens", "%lld", (long long)memory_profile_tokens(p, limits));
     row(t, "max_model_len", limits->max_model_len < p->model_max_len ? "%d of the model's %d" : "%d",
         limits->max_model_len, p->model_max_len);
-    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p, limits));
+    requests_rows(t, i);
     row(t, "fits", "%s%s", i->memory_error.text[0] ? "no: " : "yes", command_sentence(&i->memory_error).text);
 }
 

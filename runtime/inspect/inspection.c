@@ -46,6 +46,19 @@ const char *inspect_qk_norm(enum qk_norm norm)
     return norm == QK_NORM_NONE ? NULL : norm == QK_NORM_HEAD ? "head" : "projection";
 }
 
+/* ---- lengths ---- */
+
+int32_t inspect_length(const struct inspection *i, int32_t k)
+{
+    const int32_t longest = i->info.limits->max_model_len;
+    int64_t length = 1024, before = 0;
+    for (; k > 0; k--) {
+        before = length;
+        length *= 4;
+    }
+    return before >= longest ? 0 : length < longest ? (int32_t)length : longest;
+}
+
 /* ---- special tokens ---- */
 
 int32_t inspect_bos(const struct inspection *i)

@@ -53,6 +53,10 @@ const char *inspect_activation(const struct layer_spec *layer);
 const char *inspect_norm_placement(enum norm_placement placement);
 const char *inspect_qk_norm(enum qk_norm norm); /* NULL: none */
 
+/* Lengths of requests that are shown, from the shortest: 1024 tokens, 4 times as many and so on, and last
+ * max_model_len. 0: there is no k-th. */
+int32_t inspect_length(const struct inspection *i, int32_t k);
+
 /* Ids that begin and end a text, as the engine takes them. */
 int32_t inspect_bos(const struct inspection *i);                              /* -1: none */
 int32_t inspect_eos(const struct inspection *i, int32_t ids[CONFIG_MAX_EOS]); /* returns how many */
