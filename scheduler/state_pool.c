@@ -41,14 +41,9 @@ static void violate(struct state_pool *pool, const struct error *err)
     if (!pool->violation.text[0]) error_set(&pool->violation, STATUS_INTERNAL, "state slots: %s", err->text);
 }
 
-static bool is_on_host(const struct state_pool *pool, int32_t slot)
-{
-    return slot >= pool->slots.end;
-}
-
 static struct block_pool *pool_of(struct state_pool *pool, int32_t slot)
 {
-    return is_on_host(pool, slot) ? &pool->host : &pool->slots;
+    return slot < pool->slots.end ? &pool->slots : &pool->host;
 }
 
 static void share(struct state_pool *pool, int32_t slot)
@@ -242,12 +237,11 @@ static int32_t prefix_of(const struct state_pool *pool, const struct sequence *s
     return prefix;
 }
 
-/* Gives the slot, of the state after num_tokens tokens, to their prefix. False: it is not known, or the state is on the
- * host. */
+/* Gives the slot, of the state after num_tokens tokens, to their prefix. False: it is not known, as of a sequence that
+ * is swapped. */
 static bool make_snapshot(struct state_pool *pool, const struct sequence *seq, int32_t slot, int32_t num_tokens)
 {
-    const bool is_usable = slot != STATE_SLOT_NONE && !is_on_host(pool, slot);
-    const int32_t prefix = is_usable ? prefix_of(pool, seq, num_tokens) : PREFIX_NONE;
+    const int32_t prefix = slot == STATE_SLOT_NONE ? PREFIX_NONE : prefix_of(pool, seq, num_tokens);
     if (prefix == PREFIX_NONE) return false;
     attach(pool, slot, prefix);
     return true;

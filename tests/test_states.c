@@ -414,7 +414,11 @@ static void test_swapped_answers_share_their_state(void **state)
     assert_string_equal(err.text, "a swapped state needs a slot, but all 0 are held");
     assert_int_equal(state_swap_grow(&w.scheduler->blocks.states, 1, &err), STATUS_OK);
     const int32_t before = r->sequences[0].state, host = config.limits.num_state_slots + 1;
+    struct block_pool *slots = &w.scheduler->blocks.states.slots;
+    assert_int_equal(block_pool_share(slots, before, 0, &err), STATUS_OK); /* another holder, who stays */
     assert_int_equal(state_swap_out(&w.scheduler->blocks.states, r, &w.batch, &err), STATUS_OK);
+    assert_true(slots->blocks[before].ref_count == 1 && slots->blocks[before].note == 0);
+    assert_int_equal(block_pool_release(slots, before, &err), STATUS_OK);
     assert_int_equal(w.batch.num_states_out, 1);
     assert_int_equal(w.batch.states_out[0].source, before);
     for (int32_t i = 0; i < 3; i++) assert_int_equal(r->sequences[i].state, host);

@@ -232,8 +232,6 @@ MUTATIONS = [
     ("a state is not copied to the host", SWAP, "    way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n", "    if (!way->out) way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n"),
     ("a state does not come back", SWAP, "    way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n", "    if (way->out) way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n"),
     ("requests are swapped without free host slots", RELEASE, "has_room(s, HOST_STATES, state_swap_cost(request)) &&\n           ", ""),
-    ("swaps of states that are undone stay in the batch", RELEASE, "    batch->num_swap_out = batch->num_states_out = 0;\n", "    batch->num_swap_out = 0;\n"),
-    ("a state on the host becomes a snapshot", STATES, "slot != STATE_SLOT_NONE && !is_on_host(pool, slot);", "slot != STATE_SLOT_NONE;"),
     ("a beam does not take over the state", BEAMS, "    seq->state = from->state;\n", ""),
     ("a draft goes on from the state of its sequence", LAYOUT, "i > 0 ? STATE_CONTINUES : c->state_source,", "c->state_source,"),
 ]
