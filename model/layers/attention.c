@@ -200,5 +200,5 @@ void attention_output(struct residual_stream *s, const void *x, int32_t layer)
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
     const float v_multiplier = l->mixer == MIXER_ATTENTION ? l->attention.v_multiplier : 1;
-    residual_add(s, &in, &w->o, &w->post_attention_norm, l->residual_multiplier * v_multiplier);
+    residual_add(s, &in, &w->o, &w->post_attention_norm, mixer_multiplier(l) * v_multiplier);
 }

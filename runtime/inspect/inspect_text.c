@@ -258,7 +258,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
                                          [NORM_AFTER] = "after each sublayer",
                                          [NORM_AROUND] = "before and after each sublayer",
                                          [NORM_PARALLEL] = "before attention and MLP in parallel",
-                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel"};
+                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel",
+                                         [NORM_STREAM] = "of the residual stream, before each sublayer"};
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
@@ -319,8 +320,11 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         if (l->attention.o_bias) tally_add(&biases, "o");
         if (l->latent.bias) tally_add(&biases, "q_a, kv_a and o");
         if (l->mlp.bias) tally_add(&biases, "MLP");
-        tally_add(&outputs, "times %g", (double)l->residual_multiplier);
-        scaled = scaled || l->residual_multiplier != 1;
+        if (l->norm_placement == NORM_STREAM)
+            tally_add(&outputs, "times %g and %g", (double)l->mixer_scaling.output, (double)l->mlp_scaling.output);
+        else
+            tally_add(&outputs, "times %g", (double)l->residual_multiplier);
+        scaled = scaled || l->residual_multiplier != 1 || l->norm_placement == NORM_STREAM;
     }
     if (shared.num_kinds) tally_row(t, "  K and V", "", &shared);
     if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);
