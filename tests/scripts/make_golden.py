@@ -443,7 +443,7 @@ CHECKPOINTS = {
     # the same with experts; sublayers that add little, or rounding would be amplified until experts change
     "granite4_h_moe": ("granitemoehybrid", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=16, shared_intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, tie_word_embeddings=True, attention_multiplier=0.1, embedding_multiplier=3.0,
+        num_key_value_heads=1, tie_word_embeddings=False, attention_multiplier=0.1, embedding_multiplier=2.0,
         residual_multiplier=0.3, logits_scaling=1.5, num_local_experts=4, num_experts_per_tok=2,
         layer_types=["linear_attention", "full_attention"], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=16,
         mamba_chunk_size=16)),
@@ -473,9 +473,8 @@ CHECKPOINTS = {
         hidden_size=32, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
         tie_word_embeddings=False, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=16,
         v_head_dim=16, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, first_k_dense_replace=1,
-        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=2.0, original_max_position_embeddings=32,
-                             beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1,
-                             max_position_embeddings=256))),
+        rope_parameters=dict(YARN, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                             llama_4_scaling_beta=0.1, max_position_embeddings=256))),
     "glm4_moe_lite": ("glm4_moe_lite", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
         tie_word_embeddings=False, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16,
