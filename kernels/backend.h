@@ -297,6 +297,18 @@ struct scale_queries_args {
     enum dtype dtype;
 };
 
+/* Columns times constants, part by part: the parts follow each other from the first column on, and x[t][c] *=
+ * multipliers[p] for the columns c of part p. */
+enum { SCALE_MAX_PARTS = 8 };
+struct scale_columns_args {
+    void *x; /* [num_tokens, stride] dtype, in place */
+    int64_t stride;
+    int32_t num_tokens, num_parts;
+    int32_t sizes[SCALE_MAX_PARTS]; /* [num_parts] columns of each; more than 0 */
+    float multipliers[SCALE_MAX_PARTS];
+    enum dtype dtype;
+};
+
 /* The results of attention times gates, which are a function of a projection of the layer's input:
  * x[t][i] *= f(gate[t][i / (size / gate_size)]). Numbers are float32 between reading and writing. */
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SIGMOID, OUTPUT_GATE_SOFTPLUS };
@@ -342,7 +354,10 @@ struct linear_args {
     struct row_segments segments; /* without quantized_x */
 };
 
-enum { LINEAR_MAX_PARTS = 6 }; /* matmuls of the same x at a time: q, k, v, a gate, and a and b of a recurrence */
+enum {
+    LINEAR_MAX_PARTS = 8
+}; /* matmuls of the same x at a time: q, k and v of attention, and beside these five parts
+      of a recurrent layer */
 
 /* out = linear(rms_norm(x)). */
 struct norm_linear_args {
@@ -776,6 +791,7 @@ typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_ar
 typedef void activate_function(struct backend *b, const struct activate_args *args);
 typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void scale_queries_function(struct backend *b, const struct scale_queries_args *args);
+typedef void scale_columns_function(struct backend *b, const struct scale_columns_args *args);
 typedef void output_gate_function(struct backend *b, const struct output_gate_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
@@ -875,6 +891,7 @@ struct backend {
     activate_function *activate;
     clip_function *clip;
     scale_queries_function *scale_queries;
+    scale_columns_function *scale_columns;
     output_gate_function *output_gate;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:

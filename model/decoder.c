@@ -50,10 +50,15 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     const struct decoder *d = s->d;
     const struct layer_spec *last = &d->spec->layers[d->spec->num_layers - 1];
     const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
+    const int64_t beside = last->recurrent_beside ? recurrent_v_size(&last->recurrent) : 0;
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
     if (last->mixer == MIXER_NONE) residual_begin(s); /* no mixer has added what is pending */
-    if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)size);
+    if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)(size - beside));
+    if (beside > 0)
+        layer_gather(d, beside_out(last, d->act.qkv, shape->num_samples, d->dtype),
+                     beside_out(last, d->act.attention, s->num_tokens, d->dtype), indices, shape->num_samples,
+                     (int32_t)beside);
     layer_gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
@@ -246,7 +251,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
         const struct layer_spec *l = &c->layers[i];
         const struct recurrent_spec *r = &l->recurrent;
         const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
-        const int64_t mixed = l->mixer == MIXER_RECURRENT ? recurrent_channels(r) : 0;
+        const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(r) : 0;
         if (r->rank > 0) cover(&s.mixed_gates, recurrent_v_size(r) + recurrent_a_size(r));
         if (qkv > s.qkv) s.qkv = qkv;
         if (out > s.qkv) s.qkv = out; /* keep_sampled gathers it there */

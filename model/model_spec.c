@@ -28,7 +28,8 @@ int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size
 {
     switch (layer->mixer) {
     case MIXER_ATTENTION:
-        return attention_out_size(&layer->attention);
+        return attention_out_size(&layer->attention) +
+               (layer->recurrent_beside ? recurrent_v_size(&layer->recurrent) : 0);
     case MIXER_RECURRENT:
         return recurrent_v_size(&layer->recurrent);
     case MIXER_CONV:
@@ -44,7 +45,8 @@ int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
 {
     switch (layer->mixer) {
     case MIXER_ATTENTION:
-        return attention_qkv_size(&layer->attention);
+        return attention_qkv_size(&layer->attention) +
+               (layer->recurrent_beside ? recurrent_in_size(&layer->recurrent) : 0);
     case MIXER_RECURRENT:
         return recurrent_in_size(&layer->recurrent);
     case MIXER_CONV:

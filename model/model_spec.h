@@ -134,6 +134,7 @@ enum tensor_role {
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
+    TENSOR_MIX_O,    /* of a recurrent mixer beside attention; of one alone it is O */
     TENSOR_LATENT_Q, /* q_a_proj, or q_proj */
     TENSOR_LATENT_KV,
     TENSOR_LATENT_Q_NORM,
@@ -194,8 +195,10 @@ struct attention_spec {
     int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
     int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
     int32_t rope;       /* by which of the spec's ropes */
-    float scale;        /* scores are scale * q.k */
-    float soft_cap;     /* of scores; 0: none */
+    float in_multiplier, k_multiplier;  /* q, k and v are multiplied by the first, k by the second, too; 0: 1 */
+    float out_multiplier;               /* what o computes is; 0: 1 */
+    float scale;                        /* scores are scale * q.k */
+    float soft_cap;                     /* of scores; 0: none */
     struct query_scaling query_scaling; /* only where heads have no norms, and without longrope */
     /* v is multiplied by this, which is done to what o computes of it: unless it is 1, o has no bias and its output no
      * norm. */
@@ -281,6 +284,8 @@ struct recurrent_spec {
     int32_t norm_group_size, norm_size;
     bool gate_first, sigmoid_gate, no_norm, round_norm;
     double norm_eps;
+    /* What the parts of the input's projection are multiplied by: q, k, v, gates and a; and what o computes. 0: 1 */
+    float q_multiplier, k_multiplier, v_multiplier, gate_multiplier, a_multiplier, out_multiplier;
 };
 
 /* A layer that is a short convolution between two gates (LFM2): of the three parts of its input's projection, of
@@ -382,6 +387,8 @@ struct mlp_spec {
     bool bias;
     enum activation activation; /* XIELU's numbers are what the layer has learnt */
     float limit;                /* GATED only: struct act_and_mul_args; 0: none */
+    float gate_multiplier;      /* GATED only: what the activation reads is multiplied by it; 0: 1 */
+    float out_multiplier;       /* what down computes is; 0: 1. Not beside experts */
 };
 
 /* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
@@ -415,17 +422,26 @@ struct layer_spec {
     enum mixer_kind mixer;           /* which of the next four counts. Norms of attention are the mixer's */
     struct attention_spec attention; /* of another mixer: all 0 */
     struct recurrent_spec recurrent;
+    /* The mixer is attention, and the recurrent one is beside it: it reads the same normed input, and what both compute
+     * is added. The norms are NORM_BEFORE; heads of attention have multiples of 16 elements. */
+    bool recurrent_beside;
     struct conv_spec conv;
     struct latent_spec latent;
     /* intermediate_size 0: the layer has experts only or, without these, a mixer only */
     struct mlp_spec mlp;
     struct experts_spec experts;
-    /* a sublayer's output is multiplied by this before it is added to the residual stream */
+    /* a sublayer's output is multiplied by this before it is added to the residual stream, and by an out_multiplier */
     float residual_multiplier;
     struct stream_scaling mixer_scaling, mlp_scaling; /* only with NORM_STREAM */
 };
 
-/* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. */
+static inline bool layer_is_recurrent(const struct layer_spec *layer)
+{
+    return layer->mixer == MIXER_RECURRENT || layer->recurrent_beside;
+}
+
+/* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. Of two mixers,
+ * those of attention come first. */
 int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size);
 int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size);
 

@@ -7,11 +7,12 @@
 #include <string.h>
 
 /* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
- * gate and its bias, 2 tensors more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of
- * its cache; and, with experts, a router with two biases, scales and a shared gate, and 4 norms. An expert has 3
- * matrices and their biases. Embedding, learned positions, 3 tensors of per-layer embeddings, a head's projection and
- * ids, and, with biases, embedding norm, final norm, a head's norms and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
+ * gate and its bias, 2 tensors more; beside attention, 18 tensors of a recurrent mixer; a norm of V; 4 tensors behind
+ * the MLP, one with a bias; sinks, and two scales of its cache; and, with experts, a router with two biases, scales and
+ * a shared gate, and 4 norms. An expert has 3 matrices and their biases. Embedding, learned positions, 3 tensors of
+ * per-layer embeddings, a head's projection and ids, and, with biases, embedding norm, final norm, a head's norms and
+ * lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 69, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -181,16 +182,25 @@ static void add_v_norm(struct tensor_table *table, const struct model_spec *spec
     add(table, &ones, "%s.%s.weight", layer_name(spec, layer).text, in_attention(spec, "v_norm").text);
 }
 
+/* The parts of what a recurrent layer's input is projected to, in their order in memory. */
+enum mix_part { MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B, NUM_MIX_PARTS };
+
+static int mix_parts(const struct recurrent_spec *r)
+{
+    return MIX_A + (recurrent_a_size(r) > 0) + (recurrent_b_size(r) > 0);
+}
+
 /* q, k and v; q alone where the layer reads another's K and V. */
 static void add_qkv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const struct attention_spec *a = &spec->layers[layer].attention;
+    const struct layer_spec *l = &spec->layers[layer];
+    const struct attention_spec *a = &l->attention;
     const int64_t q_size = attention_q_size(a), k_size = attention_k_size(a), v_size = attention_v_size(a);
     struct tensor qkv = {.layer = layer,
                          .in_features = spec->hidden_size * (layer_reads_embedding(spec, layer) ? 2 : 1),
                          .merged = MERGED_QKV,
-                         .num_parts = a->output_gate ? 4 : 3,
-                         .merged_rows = attention_qkv_size(a)};
+                         .num_parts = (a->output_gate ? 4 : 3) + (l->recurrent_beside ? mix_parts(&l->recurrent) : 0),
+                         .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
     const char *merged = spec->names.qkv;
     const int64_t shared = a->num_heads / a->num_kv_heads;
     qkv.merged_in_file = merged != NULL;
@@ -223,9 +233,6 @@ static struct tensor_name in_mixer(const struct model_spec *spec, int32_t layer,
     snprintf(module.text, sizeof module.text, "%s.%s", conv ? spec->names.conv : spec->names.recurrent, name);
     return module;
 }
-
-/* The parts of what a recurrent layer's input is projected to, in their order in memory. */
-enum mix_part { MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B, NUM_MIX_PARTS };
 
 static int64_t mix_rows(const struct recurrent_spec *r, enum mix_part part)
 {
@@ -277,18 +284,22 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
     return name;
 }
 
+/* Beside attention, whose parts come first. */
 static void add_mix(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     static const enum mix_part orders[][NUM_MIX_PARTS] = {{MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
                                                           {MIX_V, MIX_K, MIX_Q, MIX_GATE, MIX_A, MIX_B}};
-    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    const struct layer_spec *l = &spec->layers[layer];
+    const struct recurrent_spec *r = &l->recurrent;
+    const int before = l->recurrent_beside ? l->attention.output_gate ? 4 : 3 : 0;
     struct tensor t = {.layer = layer,
                        .in_features = spec->hidden_size,
                        .merged = MERGED_QKV,
-                       .num_parts = MIX_A + (recurrent_a_size(r) > 0) + (recurrent_b_size(r) > 0),
-                       .merged_rows = recurrent_in_size(r)};
-    for (t.part = 0; t.part < t.num_parts; t.part++) {
-        const enum mix_part part = orders[r->value_first][t.part];
+                       .num_parts = before + mix_parts(r),
+                       .first_row = l->recurrent_beside ? attention_qkv_size(&l->attention) : 0,
+                       .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
+    for (t.part = before; t.part < t.num_parts; t.part++) {
+        const enum mix_part part = orders[r->value_first][t.part - before];
         t.role = (enum tensor_role)(TENSOR_MIX_Q + part);
         t.out_features = mix_rows(r, part);
         const char *name = place_mix_part(&t, r, part);
@@ -361,8 +372,10 @@ static void add_recurrent(struct tensor_table *table, const struct model_spec *s
     if (!r->no_norm)
         add(table, &norm, "%s.%s.weight", layer_name(spec, layer).text,
             in_mixer(spec, layer, spec->names.recurrent_norm).text);
-    const struct tensor o = {
-        .role = TENSOR_O, .layer = layer, .out_features = spec->hidden_size, .in_features = recurrent_v_size(r)};
+    const struct tensor o = {.role = spec->layers[layer].recurrent_beside ? TENSOR_MIX_O : TENSOR_O,
+                             .layer = layer,
+                             .out_features = spec->hidden_size,
+                             .in_features = recurrent_v_size(r)};
     add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.recurrent_o).text, r->o_bias);
 }
 
@@ -599,7 +612,7 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     if (before && mixes)
         add_norm(table, spec, layer, stream ? TENSOR_STREAM_NORM : TENSOR_ATTENTION_NORM, names->attention_norm);
     if (l->mixer == MIXER_ATTENTION) add_attention(table, spec, layer);
-    if (l->mixer == MIXER_RECURRENT) add_recurrent(table, spec, layer);
+    if (layer_is_recurrent(l)) add_recurrent(table, spec, layer);
     if (l->mixer == MIXER_CONV) add_conv(table, spec, layer);
     if (l->mixer == MIXER_LATENT) add_latent(table, spec, layer);
     if (after && mixes) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);

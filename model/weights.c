@@ -97,6 +97,7 @@ static const struct {
     [TENSOR_DT_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.dt_bias)},
     [TENSOR_SKIP] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.skip)},
     [TENSOR_MIX_NORM] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.norm)},
+    [TENSOR_MIX_O] = {PLACE_MATRIX, offsetof(struct layer_weights, recurrent.o)},
     [TENSOR_LATENT_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_LATENT_KV] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_LATENT_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, latent.q_norm)},

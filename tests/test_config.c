@@ -177,12 +177,12 @@ static void test_unsupported(void **state)
         {"longcat_flash", "its latent attention (MLA) and its mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
         {"deepseek_v32", "sparse attention, to tokens that an indexer chooses"},
-        {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-        {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and its mixture of experts"},
-        {"glm5_next",
-         "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), its latent attention (MLA) "
-         "and its mixture of experts"},
+        {"mamba", "its kind of recurrent layers"},
+        {"mamba2", "recurrent layers alone, without any attention"},
+        {"zamba2", "blocks of attention that several layers share, with an adapter (LoRA) of each layer"},
+        {"jamba", "its kind of recurrent layers and its mixture of experts"},
+        {"glm5_next", "vision, its kind of recurrent layers, its latent attention (MLA) "
+                      "and its mixture of experts"},
         {"aria", "vision and its mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
@@ -757,6 +757,41 @@ static void test_mamba2(void **state)
     assert_true(c.spec.layers[0].mixer == MIXER_RECURRENT && c.spec.layers[1].attention.rotary_dim == 8);
     refuse(*state, "\"model_type\":\"bamba\"," SIZES, "\"num_key_value_heads\":2," MAMBA2, STATUS_UNSUPPORTED,
            "no layer has attention");
+}
+
+#define FALCON_H1                                                                                                      \
+    "\"model_type\":\"falcon_h1\"," SIZES ",\"num_key_value_heads\":2,\"mamba_d_ssm\":192,\"mamba_n_heads\":6,"        \
+    "\"mamba_n_groups\":2,\"mamba_d_state\":32"
+
+/* Both mixers in each layer, and all multipliers. */
+static void test_falcon_h1(void **state)
+{
+    struct model_config c = accept(*state, FALCON_H1,
+                                   "\"key_multiplier\":0.5,\"attention_out_multiplier\":0.25,"
+                                   "\"ssm_in_multiplier\":2,\"ssm_out_multiplier\":0.75,"
+                                   "\"ssm_multipliers\":[0.5,1,2,3,4],\"mlp_multipliers\":[0.5,4],"
+                                   "\"embedding_multiplier\":5,\"lm_head_multiplier\":0.125");
+    const struct layer_spec *l = &c.spec.layers[1];
+    const struct recurrent_spec *net = &l->recurrent;
+    assert_true(l->mixer == MIXER_ATTENTION && l->recurrent_beside && layer_is_recurrent(l));
+    assert_true(l->attention.in_multiplier == 1 && l->attention.k_multiplier == 0.5f);
+    assert_true(l->attention.out_multiplier == 0.25f && net->out_multiplier == 0.75f);
+    assert_true(net->gate_multiplier == 1 && net->v_multiplier == 2 && net->k_multiplier == 4);
+    assert_true(net->q_multiplier == 6 && net->a_multiplier == 8);
+    assert_true(l->mlp.gate_multiplier == 0.5f && l->mlp.out_multiplier == 4);
+    assert_true(c.spec.embedding_multiplier == 5 && c.spec.logits_multiplier == 0.125);
+    assert_true(net->v_head_size == 32 && recurrent_v_size(net) == 192 && net->no_norm);
+    assert_int_equal(layer_mixer_in_size(l, 64), attention_qkv_size(&l->attention) + recurrent_in_size(net));
+    c = accept(*state, FALCON_H1, "\"mamba_rms_norm\":true,\"mamba_norm_before_gate\":false");
+    assert_true(!net->no_norm && net->gate_first && net->norm_group_size == 96 && net->norm_size == 192);
+    refuse(*state, FALCON_H1, "\"mamba_d_head\":16", STATUS_INVALID,
+           "6) heads of 16 elements are not mamba_d_ssm (192)");
+    refuse(*state, FALCON_H1, "\"ssm_multipliers\":[1,2]", STATUS_INVALID, "ssm_multipliers must be an array of 5");
+    refuse(*state, FALCON_H1, "\"key_multiplier\":0", STATUS_UNSUPPORTED, "a multiplier is 0");
+    refuse(*state, FALCON_H1, "\"attention_bias\":true,\"attention_in_multiplier\":2", STATUS_UNSUPPORTED,
+           "attention_in_multiplier is 2 beside biases");
+    refuse(*state, FALCON_H1, "\"mamba_proj_bias\":true,\"ssm_in_multiplier\":2", STATUS_UNSUPPORTED,
+           "ssm_in_multiplier is 2 beside biases");
 }
 
 #define NEMOTRON_H                                                                                                     \
@@ -2232,6 +2267,7 @@ int main(void)
         TEST(test_two_ropes),
         TEST(test_granite4),
         TEST(test_mamba2),
+        TEST(test_falcon_h1),
         TEST(test_nemotron_h),
         TEST(test_lfm2),
         TEST(test_gpt_oss),

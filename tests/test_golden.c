@@ -745,16 +745,18 @@ static bool adds_plain_outputs(const struct model_spec *spec)
         const struct layer_spec *l = &spec->layers[i];
         const bool post_norms = l->norm_placement == NORM_AFTER || l->norm_placement == NORM_AROUND ||
                                 l->norm_placement == NORM_STREAM; /* whose sums are scaled */
-        if (!post_norms && l->residual_multiplier == 1) return true;
+        if (!post_norms && l->residual_multiplier == 1 && !l->recurrent_beside) return true;
     }
     return false;
 }
 
-/* Whether a layer has one beside its experts, or no experts. */
+/* Whether a layer has one beside its experts, or no experts, whose gates are not multiplied by a constant. */
 static bool has_gated_mlp(const struct model_spec *spec)
 {
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].mlp.kind == MLP_GATED && spec->layers[i].mlp.intermediate_size > 0) return true;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct mlp_spec *m = &spec->layers[i].mlp;
+        if (m->kind == MLP_GATED && m->intermediate_size > 0 && m->gate_multiplier == 0) return true;
+    }
     return false;
 }
 

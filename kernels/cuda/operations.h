@@ -46,6 +46,7 @@ act_and_mul_function cuda_act_and_mul;
 activate_function cuda_activate;
 clip_function cuda_clip;
 scale_queries_function cuda_scale_queries;
+scale_columns_function cuda_scale_columns;
 output_gate_function cuda_output_gate;
 scale_logits_function cuda_scale_logits;
 scatter_logits_function cuda_scatter_logits;

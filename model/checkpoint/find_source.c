@@ -429,6 +429,15 @@ static enum status find_blocks(const struct finder *f, const struct tensor *t, s
     return STATUS_OK;
 }
 
+/* Whether rows that lie in several runs can be read: scales must do so, too, and zero points lie in words of several
+ * rows. */
+static bool reads_runs(const struct tensor *t, const struct weight_source *s)
+{
+    const int64_t shared = s->weight.scale_rows;
+    return !s->storage->transposed && !t->scheme.has_zeros && s->run % shared == 0 && s->step % shared == 0 &&
+           s->first_row % shared == 0;
+}
+
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     if (t->merged_in_file && t->num_experts > 0 && s->storage->of_experts) return find_blocks(f, t, s);
@@ -438,11 +447,11 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
                          "model that has a tensor for each expert, or one in bfloat16 or float16, which quire can "
                          "quantize to fp8, int8 or int4 while it loads it",
                          f->folder, t->name);
-    if (s->run < t->out_features || s->transposed)
+    if (s->transposed || (s->run < t->out_features && !reads_runs(t, s)))
         return error_set(f->err, STATUS_UNSUPPORTED,
-                         "%s: the matrix \"%s\" is quantized, which quire does not read where the file has its rows "
-                         "%s; use the model in bfloat16 or float16",
-                         f->folder, t->name, s->transposed ? "as columns" : "of q, k and v head by head");
+                         "%s: the matrix \"%s\" is quantized in a way that quire does not read where the file has its "
+                         "rows %s; use the model in bfloat16 or float16",
+                         f->folder, t->name, s->transposed ? "as columns" : "in turn with others, head by head");
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK && s->storage->global_scale) status = find_global_scale(f, t, s);

@@ -180,6 +180,16 @@ static enum status read_one_scale(const struct weight_source *s, int64_t count, 
     return status;
 }
 
+/* Rows of scales that lie in runs, as the data does. */
+static enum status read_runs_of_scales(const struct weight_source *s, int64_t first, int64_t count, int64_t bytes,
+                                       void *out, struct error *err)
+{
+    const int64_t shared = s->weight.scale_rows;
+    struct weight_source scales = *s;
+    scales.first_row /= shared, scales.run /= shared, scales.step /= shared;
+    return weight_source_read_rows(&scales, s->scales, first / shared, count, bytes, out, err);
+}
+
 /* There is a row of scales for each scale_rows rows of data. */
 static enum status read_scales(const struct weight_source *s, int64_t first, int64_t count, void *out,
                                struct error *err)
@@ -193,9 +203,11 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
     if (!raw) return out_of_memory(err);
+    const bool in_runs = s->run < w->out_features;
     enum status status = s->storage->of_experts
                              ? weight_source_read_rows(s, s->scales, first, count, groups * size, raw, err)
-                             : read_grid(s, s->scales, row, rows, size, raw, err);
+                         : in_runs ? read_runs_of_scales(s, first, rows, groups * size, raw, err)
+                                   : read_grid(s, s->scales, row, rows, size, raw, err);
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);

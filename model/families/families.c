@@ -26,6 +26,7 @@ static const struct family *const families[] = {
     &family_exaone4,
     &family_exaone_moe,
     &family_falcon,
+    &family_falcon_h1,
     &family_flex_olmo,
     &family_gemma,
     &family_gemma2,

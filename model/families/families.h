@@ -49,8 +49,8 @@ struct family {
 extern const struct family family_afmoe, family_apertus, family_arcee, family_bamba, family_bloom, family_cohere,
     family_cohere2, family_cohere2_moe, family_cwm, family_dbrx, family_deepseek_v2, family_deepseek_v3, family_dots1,
     family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_falcon,
-    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
-    family_glm4_moe, family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode,
+    family_falcon_h1, family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm,
+    family_glm4, family_glm4_moe, family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode,
     family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision,
     family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
     family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
@@ -142,8 +142,9 @@ void family_set_mixed_layers(struct json_reader *r, const char *words, const str
                              const struct layer_spec *other, int32_t full_every, struct model_spec *spec);
 /* Mamba 2 of these sizes and biases, whose norm has groups of norm_group_size; what all families share is added. */
 struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct recurrent_spec *sizes);
-/* The same, of the keys mamba_n_heads and others. The norm is one of all elements. */
-struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
+/* The same, of the keys mamba_n_heads and others. The norm is one of all elements, of which there are `size`; 0:
+ * mamba_expand * hidden_size. */
+struct recurrent_spec family_read_mamba2(struct json_reader *r, int32_t size, const struct model_spec *spec);
 /* The names of Mamba 2 in a module. */
 void family_set_mamba_names(struct tensor_names *names, const char *module);
 /* What a family takes where keys of latent attention are absent. v_head_size 0: hidden_size / num_attention_heads. */
@@ -156,12 +157,6 @@ struct layer_spec family_read_latent(struct json_reader *r, const struct size_de
 /* DeepSeek V3's and GLM's make_mtp: the layer behind the last one, with what makes its input. */
 void family_make_deepseek_mtp(struct json_reader *r, struct model_spec *spec);
 
-/* Mamba 2 of these sizes and biases, whose norm has groups of norm_group_size; what all families share is added. */
-struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct recurrent_spec *sizes);
-/* The same, of the keys mamba_n_heads and others. The norm is one of all elements. */
-struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
-/* The names of Mamba 2 in a module. */
-void family_set_mamba_names(struct tensor_names *names, const char *module);
 /* Makes a head (HEAD_MTP) of one layer, whose tensors are in the module `layers`.first_layer. */
 void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer);
 

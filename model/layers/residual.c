@@ -105,6 +105,22 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
     return b->decode_attention && !scattered && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
 }
 
+void layer_scale_columns(const struct residual_stream *s, void *x, int64_t stride, const struct column_part *parts,
+                         int num_parts)
+{
+    struct backend *b = s->d->backend;
+    struct scale_columns_args args = {.x = x, .stride = stride, .num_tokens = s->num_tokens, .dtype = s->d->dtype};
+    bool scales = false;
+    for (int i = 0; i < num_parts; i++) {
+        if (parts[i].size == 0) continue;
+        args.sizes[args.num_parts] = (int32_t)parts[i].size;
+        args.multipliers[args.num_parts] = multiplier_or_1(parts[i].multiplier);
+        scales = scales || args.multipliers[args.num_parts] != 1;
+        args.num_parts++;
+    }
+    if (scales) b->scale_columns(b, &args);
+}
+
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
                          const struct norm_params *norm)
 {

@@ -59,7 +59,7 @@ static const struct layer_spec *first_with_experts(const struct model_spec *c)
 static struct recurrence_params first_recurrence(const struct model_spec *c, int32_t *conv_width)
 {
     int32_t i = 0;
-    while (i < c->num_layers && c->layers[i].mixer != MIXER_RECURRENT) i++;
+    while (i < c->num_layers && !layer_is_recurrent(&c->layers[i])) i++;
     if (i == c->num_layers) return (struct recurrence_params){0};
     const struct recurrent_spec *r = &c->layers[i].recurrent;
     *conv_width = r->conv_width;

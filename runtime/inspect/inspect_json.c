@@ -65,11 +65,37 @@ static void set_latent(json_t *json, const struct latent_spec *l)
     if (l->query_scaling.length) json_put_integer(json, "floor_scale", l->query_scaling.length);
 }
 
+static void set_recurrent(json_t *json, const struct recurrent_spec *r)
+{
+    static const char *const kinds[] = {[RECURRENCE_DELTA] = "gated_delta_net",
+                                        [RECURRENCE_DELTA_CHANNELS] = "gated_delta_net_by_channel",
+                                        [RECURRENCE_SSD] = "mamba2",
+                                        [RECURRENCE_FIXED] = "lightning_attention"};
+    json_put_string(json, "recurrence", kinds[r->kind]);
+    json_put_integer(json, "linear_num_key_heads", r->num_k_heads);
+    json_put_integer(json, "linear_num_value_heads", r->num_v_heads);
+    json_put_integer(json, "linear_key_head_dim", r->k_head_size);
+    json_put_integer(json, "linear_value_head_dim", r->v_head_size);
+    json_put_integer(json, "linear_conv_kernel_dim", r->conv_width);
+}
+
+/* As transformers 5 calls them; "hybrid": attention and a recurrent mixer beside it. */
+static const char *layer_type(const struct layer_spec *l)
+{
+    if (l->recurrent_beside) return "hybrid";
+    if (l->mixer == MIXER_RECURRENT) return "linear_attention";
+    if (l->mixer == MIXER_CONV) return "conv";
+    if (l->mixer == MIXER_NONE) return l->experts.router.num_experts > 0 ? "moe" : "mlp";
+    if (l->attention.window) return "sliding_attention";
+    return l->attention.chunk ? "chunked_attention" : "full_attention";
+}
+
 static json_t *layer_json(const struct layer_spec *l)
 {
     json_t *json = json_object();
-    const char *whole = l->attention.chunk ? "chunked_attention" : "full_attention";
-    json_put_string(json, "layer_type", l->attention.window ? "sliding_attention" : whole);
+    json_put_string(json, "layer_type", layer_type(l));
+    if (layer_is_recurrent(l)) set_recurrent(json, &l->recurrent);
+    if (l->mixer == MIXER_CONV) json_put_integer(json, "conv_L_cache", l->conv.width);
     json_object_set_new(json, "sliding_window", l->attention.window ? json_integer(l->attention.window) : json_null());
     if (l->attention.chunk) json_put_integer(json, "attention_chunk_size", l->attention.chunk);
     if (l->attention.query_scaling.length) json_put_integer(json, "floor_scale", l->attention.query_scaling.length);

@@ -172,7 +172,7 @@ static bool attends(const struct layer_spec *l)
     return l->mixer == MIXER_ATTENTION || l->mixer == MIXER_LATENT;
 }
 
-/* What mixes tokens in a layer that is no attention. */
+/* What mixes tokens in a layer that is no attention, or beside attention. */
 static struct words mixer_words(const struct layer_spec *l)
 {
     static const char *const kinds[] = {[RECURRENCE_DELTA] = "gated delta net",
@@ -181,7 +181,7 @@ static struct words mixer_words(const struct layer_spec *l)
                                         [RECURRENCE_FIXED] = "lightning attention"};
     const struct recurrent_spec *r = &l->recurrent;
     struct words out = {"an MLP alone"};
-    if (l->mixer == MIXER_RECURRENT)
+    if (layer_is_recurrent(l))
         snprintf(out.text, sizeof out.text, "%s of %d heads of %d x %d", kinds[r->kind], r->num_v_heads, r->v_head_size,
                  r->k_head_size);
     else if (l->mixer == MIXER_CONV)
@@ -203,6 +203,8 @@ static void attention_row(struct table *t, const struct model_spec *spec)
             tally_add(&kinds, "chunks of %d", a->chunk);
         else if (spec->layers[i].mixer == MIXER_LATENT)
             tally_add(&kinds, "latent attention of %d elements", latent_vector_size(&spec->layers[i].latent));
+        else if (spec->layers[i].recurrent_beside)
+            tally_add(&kinds, "full attention beside %s", mixer_words(&spec->layers[i]).text);
         else
             tally_add(&kinds, "full attention");
     }
@@ -295,6 +297,28 @@ static struct words mlp_words(const struct layer_spec *l)
     return out;
 }
 
+static double multiplier(float own, float all)
+{
+    return (double)(own == 0 ? all : own * all);
+}
+
+/* What the outputs of a layer's sublayers are multiplied by. */
+static struct words output_words(const struct layer_spec *l)
+{
+    struct words out;
+    const float all = l->residual_multiplier;
+    if (l->norm_placement == NORM_STREAM)
+        snprintf(out.text, sizeof out.text, "times %g and %g", (double)l->mixer_scaling.output,
+                 (double)l->mlp_scaling.output);
+    else if (!l->recurrent_beside)
+        snprintf(out.text, sizeof out.text, "times %g", (double)all);
+    else
+        snprintf(out.text, sizeof out.text, "attention times %g, what is beside it times %g, MLP times %g",
+                 multiplier(l->attention.out_multiplier, all), multiplier(l->recurrent.out_multiplier, all),
+                 multiplier(l->mlp.out_multiplier, all));
+    return out;
+}
+
 static void sublayer_rows(struct table *t, const struct model_spec *spec)
 {
     struct tally qk_norms = layer_tally(spec), scores = qk_norms, mlps = qk_norms, biases = qk_norms,
@@ -320,11 +344,8 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         if (l->attention.o_bias) tally_add(&biases, "o");
         if (l->latent.bias) tally_add(&biases, "q_a, kv_a and o");
         if (l->mlp.bias) tally_add(&biases, "MLP");
-        if (l->norm_placement == NORM_STREAM)
-            tally_add(&outputs, "times %g and %g", (double)l->mixer_scaling.output, (double)l->mlp_scaling.output);
-        else
-            tally_add(&outputs, "times %g", (double)l->residual_multiplier);
-        scaled = scaled || l->residual_multiplier != 1 || l->norm_placement == NORM_STREAM;
+        tally_add(&outputs, "%s", output_words(l).text);
+        scaled = scaled || l->residual_multiplier != 1 || l->recurrent_beside || l->norm_placement == NORM_STREAM;
     }
     if (shared.num_kinds) tally_row(t, "  K and V", "", &shared);
     if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);

@@ -47,6 +47,12 @@ QWEN3_MOE = dict(hidden_size=64, moe_intermediate_size=32, num_hidden_layers=1, 
                  num_attention_heads=1, norm_topk_prob=True, tie_word_embeddings=False)
 MIXTRAL = dict(hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
                num_attention_heads=1)
+# gated delta nets, and attention whose q_proj has gates, head by head
+GATED = dict(hidden_size=128, intermediate_size=128, num_hidden_layers=2, head_dim=128, linear_num_key_heads=1,
+             linear_num_value_heads=2, linear_key_head_dim=128, linear_value_head_dim=64,
+             layer_types=["linear_attention", "full_attention"],
+             rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                                  mrope_section=[6, 5, 5], mrope_interleaved=True))
 PHI3 = dict(SMALL, head_dim=None, rope_parameters=dict(rope_type="default", rope_theta=10000.0))  # qkv_proj, gate_up_proj
 
 
@@ -99,6 +105,9 @@ CHECKPOINTS = {
     "awq": ("llama", "float16", dict(SMALL, intermediate_size=128),
             gptqmodel(autoawq_config(32), group_size=32, sym=False, method="awq", format="gemm")),
     "awq-g128": ("llama", "float16", LARGE, gptqmodel(group_size=128, sym=False, method="awq", format="gemm")),
+    "gated-fp8-block": ("qwen3_5_text", "bfloat16", GATED, fp8_blocks),
+    "gated-ct-w4a16": ("qwen3_5_text", "bfloat16", dict(GATED, hidden_size=64, intermediate_size=96, head_dim=64),
+                       packed(4, 32, ignored=["re:.*in_proj_[ab]$"])),
     "gptq": ("llama", "float16", LARGE, gptqmodel(group_size=128, sym=True, desc_act=False)),
     "gptq-act-order": ("llama", "float16", SMALL, gptqmodel(group_size=32, sym=False, desc_act=True)),
     "gptq-v2": ("llama", "bfloat16", LARGE, gptqmodel(group_size=64, sym=False, desc_act=False, format="gptq_v2")),
@@ -125,7 +134,7 @@ CHECKPOINTS = {
 def save_floats(folder, family, dtype, keys, seed):
     keys = {key: value for key, value in {**COMMON, **keys}.items() if key != "head_dim" or value}
     model = make_golden.new_model(family, keys).eval()
-    make_golden.randomize(model, seed, 0)
+    make_golden.randomize(model, seed, make_golden.GAIN_OFFSETS.get(family, 0))
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     formats.write_tokenizer(folder, VOCAB)
 
@@ -221,7 +230,7 @@ def is_steady(folder, cases, logits):
 def library_error(folder, cases, logits):
     """The error of what the format's library computes with the checkpoint, in its own type."""
     if folder.name in ("ct-w4a16-g-idx", "fp8-block-edges", "gptq-phi3", "moe-ct-w8a8", "moe-awq",
-                       "moe-gptq"):
+                       "moe-gptq", "gated-ct-w4a16"):
         return None  # not read any more; all blocks of a side are taken to be equal; a fused matrix is not known; no
                      # library reads such experts on a CPU
     config = json.loads((folder / "config.json").read_text())
