@@ -48,8 +48,9 @@ struct rope_config {
 /* Where a sublayer (attention, MLP) is normed. x is the residual stream.
  * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))).
  * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021).
- * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022). */
-enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO };
+ * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022).
+ * STREAM: s * (n + m * f(n)), where n is norm(x): the residual stream itself is normed (DeepNet: Wang et al., 2022). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO, NORM_STREAM };
 
 static inline bool norm_is_parallel(enum norm_placement placement)
 {
@@ -110,6 +111,7 @@ enum tensor_role {
     TENSOR_PER_LAYER_PROJECTION,
     TENSOR_PER_LAYER_NORM,
     TENSOR_ATTENTION_NORM,
+    TENSOR_STREAM_NORM, /* of NORM_STREAM, before the mixer */
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
@@ -124,6 +126,8 @@ enum tensor_role {
     TENSOR_MIX_GATE,
     TENSOR_MIX_A,
     TENSOR_MIX_B,
+    TENSOR_MIX_GATE_B, /* the second matrices of gates and a */
+    TENSOR_MIX_A_B,
     TENSOR_CONV,
     TENSOR_CONV_BIAS,
     TENSOR_A_LOG,
@@ -140,6 +144,7 @@ enum tensor_role {
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
+    TENSOR_MLP_STREAM_NORM,
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_XIELU_BETA,
@@ -258,8 +263,10 @@ enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_LATENT, MI
  * APART: four, of [q, k, v], of the gate, of b and of a (Qwen 3.5).
  * BY_KEY_HEAD: two, in which the rows of a key head are together: its q, its k, the v and the gates of its value
  * heads; and the b and the a of these (Qwen3-Next).
- * MAMBA: one, of the gate, x, B, C and dt (Mamba 2). */
-enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA };
+ * MAMBA: one, of the gate, x, B, C and dt (Mamba 2).
+ * KIMI: six, of q, k, v, the first of the gates, the first of a, and b (Kimi Linear).
+ * LIGHTNING: two, of the gates, and one that has the q, the k and the v of each head together (MiniMax). */
+enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA, RECURRENT_KIMI, RECURRENT_LIGHTNING };
 
 /* A recurrent layer (kernels/recurrence.h): its input's projection, the *channels* of q, k and v, goes through a short
  * convolution with silu; then comes the recurrence; what it computes is normed, gated, and read by o. */
@@ -267,7 +274,10 @@ struct recurrent_spec {
     enum recurrence_kind kind;
     enum recurrent_layout layout;
     int32_t num_k_heads, num_v_heads, k_head_size, v_head_size;
-    int32_t conv_width;
+    int32_t rank;       /* elements between the two matrices that make the gates, and a; 0: they have one matrix each */
+    int32_t conv_width; /* 1: there is no convolution, and its weights in memory are 1 */
+    float slope_factor; /* of FIXED: a_log of head h of n is this times 2^(-8 (h + 1) / n) */
+    bool conv_apart;    /* the file has a convolution for q, one for k and one for v */
     bool conv_bias, in_bias, o_bias, has_skip, norm_qk;
     bool value_first; /* the channels are v, k, q, not q, k, v (Mamba 2's x, B, C) */
     float scale;
@@ -295,9 +305,10 @@ struct latent_spec {
     int32_t q_rank;     /* elements between the two matrices of q, which are normed; 0: q has one matrix */
     int32_t rank, rope; /* of the latent, which is normed, and of the rotated key: multiples of 16 */
     int32_t nope, v_head_size;
-    bool bias;       /* of the two matrices that read the layer's input, and of o; only with q_rank */
-    double norm_eps; /* of both norms */
-    float scale;     /* scores are scale * q.k */
+    bool no_rotation; /* q and the key that is called rotated stay as they are */
+    bool bias;        /* of the two matrices that read the layer's input, and of o; only with q_rank */
+    double norm_eps;  /* of both norms */
+    float scale;      /* scores are scale * q.k */
     struct query_scaling query_scaling; /* not with longrope */
 };
 
@@ -328,6 +339,9 @@ static inline int64_t latent_out_size(const struct latent_spec *l)
     return (int64_t)l->num_heads * l->v_head_size;
 }
 
+/* a_log of a head of FIXED. */
+float recurrent_slope(const struct recurrent_spec *r, int32_t head);
+
 static inline int64_t recurrent_v_size(const struct recurrent_spec *r)
 {
     return (int64_t)r->num_v_heads * r->v_head_size;
@@ -339,10 +353,11 @@ static inline int64_t recurrent_channels(const struct recurrent_spec *r)
     return 2 * (int64_t)r->num_k_heads * r->k_head_size + recurrent_v_size(r);
 }
 
-/* Of a token: DELTA_CHANNELS has one for each element of k. */
+/* Of a token: DELTA_CHANNELS has one for each element of k, FIXED none. */
 static inline int64_t recurrent_a_size(const struct recurrent_spec *r)
 {
-    return (int64_t)r->num_v_heads * (r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : 1);
+    const int32_t of_head = r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : r->kind != RECURRENCE_FIXED;
+    return (int64_t)r->num_v_heads * of_head;
 }
 
 static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
@@ -350,10 +365,22 @@ static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
     return r->kind == RECURRENCE_DELTA || r->kind == RECURRENCE_DELTA_CHANNELS ? r->num_v_heads : 0;
 }
 
-/* Elements of what the layer computes of its input first, side by side: channels, gates, a and b. */
+/* Elements of the gates and of a, or of what their second matrices read, in what the layer computes of its input
+ * first. */
+static inline int64_t recurrent_first_gate_size(const struct recurrent_spec *r)
+{
+    return r->rank > 0 ? r->rank : recurrent_v_size(r);
+}
+
+static inline int64_t recurrent_first_a_size(const struct recurrent_spec *r)
+{
+    return r->rank > 0 ? r->rank : recurrent_a_size(r);
+}
+
+/* Elements of all of that, side by side: channels, gates, a and b. */
 static inline int64_t recurrent_in_size(const struct recurrent_spec *r)
 {
-    return recurrent_channels(r) + recurrent_v_size(r) + recurrent_a_size(r) + recurrent_b_size(r);
+    return recurrent_channels(r) + recurrent_first_gate_size(r) + recurrent_first_a_size(r) + recurrent_b_size(r);
 }
 
 struct mlp_spec {
@@ -394,6 +421,11 @@ static inline int32_t experts_width(const struct experts_spec *e, int32_t hidden
     return e->latent_size > 0 ? e->latent_size : hidden_size;
 }
 
+/* m and s of a sublayer with NORM_STREAM. */
+struct stream_scaling {
+    float output, sum;
+};
+
 /* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
@@ -411,6 +443,7 @@ struct layer_spec {
     struct experts_spec experts;
     /* a sublayer's output is multiplied by this before it is added to the residual stream, and by an out_multiplier */
     float residual_multiplier;
+    struct stream_scaling mixer_scaling, mlp_scaling; /* only with NORM_STREAM */
 };
 
 static inline bool layer_is_recurrent(const struct layer_spec *layer)
@@ -461,8 +494,9 @@ struct head_spec {
  * are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
- * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d, A_log,
- * dt_bias, D, `recurrent_norm` and `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
+ * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d or
+ * q_conv1d, k_conv1d and v_conv1d, with a rank g_b_proj and f_b_proj, A_log, dt_bias, D, `recurrent_norm` and
+ * `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
  *
  * In the module `attention` are, of latent attention, q_a_proj, q_a_layernorm and q_b_proj, or q_proj;
  * kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj and `o`.

@@ -49,6 +49,7 @@ struct expert_weights {
 struct recurrent_weights {
     struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
     struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
+    struct weight gate_b, a_b; /* [recurrent_v_size, rank] and [recurrent_a_size, rank]; not there without a rank */
     struct weight o;           /* [hidden_size, recurrent_v_size], beside attention; else the layer's */
 };
 
@@ -61,7 +62,8 @@ struct latent_weights {
 
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
-    struct norm_params attention_norm; /* [hidden_size] */
+    struct norm_params attention_norm;               /* [hidden_size] */
+    struct norm_params stream_norm, mlp_stream_norm; /* [hidden_size] of NORM_STREAM */
     /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer, or beside
      * attention, [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size,
      * hidden_size]; of latent attention [latent_first_size + latent_vector_size, hidden_size] */
@@ -189,7 +191,8 @@ enum status model_weights_allocate(struct model_weights *weights, int64_t bytes,
 bool model_weights_converts(const struct model_spec *spec, const struct tensor *t);
 /* The type of a tensor that is not quantized, in weights without files. */
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t);
-/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. */
+/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. Of a merged vector only
+ * the first part, behind which the others lie, is pointed to. */
 void model_weights_set(struct model_weights *weights, const struct tensor *t, const struct weight *from);
 /* What the tensor is made of in the files; NULL without files. */
 const struct weight_source *model_weights_source(const struct model_weights *weights, const struct tensor *t);
