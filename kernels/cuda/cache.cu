@@ -2,43 +2,12 @@
  * token's head, of K and of V. Neighbouring threads have the same item of up to MAX_TILE consecutive tokens.
  * Consecutive tokens mostly have consecutive slots, so a warp writes runs of tile * 16 bytes of K, and of tile elements
  * of V. */
-#include <type_traits>
-
 #include "kernels/cuda/cache.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/kv_scale.h"
 
 enum { THREADS = 128, MAX_TILE = 16 };
-
-template <class T, class C> static __device__ __forceinline__ C convert(T x, float inverse_scale)
-{
-    if constexpr (std::is_same_v<T, C>)
-        return x; /* bit for bit */
-    else
-        return to_cache<C>(to_float(x), inverse_scale);
-}
-
-/* in[0 .. X) as elements of the cache. */
-template <class T, class C, int X>
-static __device__ __forceinline__ piece<C, X> load_item(const T *in, bool aligned, float inverse_scale)
-{
-    constexpr int N = 16 / sizeof(T) < X ? 16 / sizeof(T) : X;
-    piece<C, X> out;
-#pragma unroll
-    for (int i = 0; i < X; i += N) {
-        piece<T, N> part;
-        if (aligned) {
-            part = *(const piece<T, N> *)(in + i);
-        } else {
-#pragma unroll
-            for (int j = 0; j < N; j++) part.values[j] = in[i + j];
-        }
-#pragma unroll
-        for (int j = 0; j < N; j++) out.values[i + j] = convert<T, C>(part.values[j], inverse_scale);
-    }
-    return out;
-}
 
 struct cache_call {
     struct reshape_and_cache_args args;

@@ -28,6 +28,8 @@ struct cublas {
     int (*set_math_mode)(handle, int);
     int (*gemm)(handle, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
                 const void *, void *, int, int, int, int);
+    int (*gemm_batch)(handle, int, int, int, int, int, const void *, const void *, int, int, long long, const void *,
+                      int, int, long long, const void *, void *, int, int, long long, int, int, int);
     const char *(*status_string)(int);
 };
 
@@ -38,6 +40,7 @@ static bool find_all(struct cublas *c)
            library_find(l, "cublasSetStream_v2", &c->set_stream) &&
            library_find(l, "cublasSetWorkspace_v2", &c->set_workspace) &&
            library_find(l, "cublasSetMathMode", &c->set_math_mode) && library_find(l, "cublasGemmEx", &c->gemm) &&
+           library_find(l, "cublasGemmStridedBatchedEx", &c->gemm_batch) &&
            library_find(l, "cublasGetStatusString", &c->status_string);
 }
 
@@ -133,10 +136,15 @@ static int type_of(enum dtype dtype)
     return dtype == DTYPE_FLOAT32 ? CUDA_R_32F : dtype == DTYPE_FLOAT16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
+static int compute_type(enum dtype dtype)
+{
+    return dtype == DTYPE_FLOAT32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F;
+}
+
 const char *cublas_run(struct cublas *c, const struct cublas_matmul *m, void *stream)
 {
     const float one = 1, keep = m->add ? 1 : 0;
-    int type = type_of(m->dtype), compute = m->dtype == DTYPE_FLOAT32 ? COMPUTE_32F_PEDANTIC : COMPUTE_32F;
+    int type = type_of(m->dtype), compute = compute_type(m->dtype);
     int result = use_stream(c, stream);
     /* cuBLAS's matrices are column-major, so it sees each of ours transposed: out' [out_features, num_tokens] =
      * weight x'. */
@@ -144,5 +152,20 @@ const char *cublas_run(struct cublas *c, const struct cublas_matmul *m, void *st
         result = c->gemm(c->handle, OP_T, OP_N, (int)m->out_features, (int)m->num_tokens, (int)m->in_features, &one,
                          m->weight, type, (int)m->in_features, m->x, type, (int)m->x_stride, &keep, m->out,
                          type_of(m->out_dtype), (int)m->out_stride, compute, GEMM_DEFAULT);
+    return result == STATUS_SUCCESS ? NULL : c->status_string(result);
+}
+
+const char *cublas_run_batch(struct cublas *c, const struct cublas_matmul *m, const struct cublas_batch *batch,
+                             void *stream)
+{
+    const float one = 1, keep = m->add ? 1 : 0;
+    const int type = type_of(m->dtype), weight_row = (int)(batch->transposed ? m->out_features : m->in_features);
+    int result = use_stream(c, stream);
+    if (result == STATUS_SUCCESS)
+        result =
+            c->gemm_batch(c->handle, batch->transposed ? OP_N : OP_T, OP_N, (int)m->out_features, (int)m->num_tokens,
+                          (int)m->in_features, &one, m->weight, type, weight_row, batch->weight_stride, m->x, type,
+                          (int)m->x_stride, batch->x_stride, &keep, m->out, type_of(m->out_dtype), (int)m->out_stride,
+                          batch->out_stride, batch->count, compute_type(m->dtype), GEMM_DEFAULT);
     return result == STATUS_SUCCESS ? NULL : c->status_string(result);
 }

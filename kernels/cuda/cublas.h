@@ -44,6 +44,17 @@ struct cublas_matmul {
  * share the workspace, so they must run one after another. Returns NULL, or why the matmul could not be started. */
 const char *cublas_run(struct cublas *c, const struct cublas_matmul *matmul, void *stream);
 
+/* Matmuls of the same sizes, whose operands lie so many elements apart. */
+struct cublas_batch {
+    int32_t count;
+    int64_t out_stride, x_stride, weight_stride;
+    bool transposed; /* weights are [in_features, out_features] */
+};
+
+/* cublas_run for all matmuls of a batch; `matmul` is the first. */
+const char *cublas_run_batch(struct cublas *c, const struct cublas_matmul *matmul, const struct cublas_batch *batch,
+                             void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -77,6 +77,9 @@ static void fill_table(struct backend *b)
     b->paged_attention_v1 = cuda_paged_attention_v1;
     b->paged_attention_v2 = cuda_paged_attention_v2;
     b->paged_attention_prefill = cuda_paged_attention_prefill;
+    b->latent_cache = cuda_latent_cache;
+    b->latent_attention = cuda_latent_attention;
+    b->heads_linear = cuda_heads_linear;
     b->short_conv = cuda_short_conv;
     b->recurrence = cuda_recurrence;
     b->gated_norm = cuda_gated_norm;

@@ -74,6 +74,11 @@ recurrence_function cuda_recurrence;
 gated_norm_function cuda_gated_norm;
 decode_recurrence_function cuda_decode_recurrence;
 
+/* latent/ */
+latent_cache_function cuda_latent_cache;
+latent_attention_function cuda_latent_attention;
+heads_linear_function cuda_heads_linear;
+
 /* matmul/linear.cu; matmul/linear_mixed.cu: any types and any shape, slowly */
 linear_function cuda_linear;
 linear_function cuda_linear_mixed;

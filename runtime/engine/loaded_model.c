@@ -101,26 +101,11 @@ static enum status make_dummy(const struct engine_options *o, struct loaded_mode
     return model_weights_dummy(&l->config.spec, o->seed, by_device, &l->weights, err);
 }
 
-/* Whether the device computes every kind of layer that the model has. */
-static enum status check_layers(const struct loaded_model *l, struct error *err)
-{
-    const struct model_spec *spec = &l->config.spec;
-    for (int32_t i = 0; i < spec->num_layers; i++) {
-        if (spec->layers[i].mixer != MIXER_LATENT || l->backend->latent_attention) continue;
-        error_set(err, STATUS_UNSUPPORTED, "layer %d has latent attention (MLA), which quire computes on the CPU only",
-                  i);
-        error_advise(err, ADVICE_SET, "device", "cpu");
-        return STATUS_UNSUPPORTED;
-    }
-    return STATUS_OK;
-}
-
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
     if (status == STATUS_OK) status = open_host_backend(o, l, err);
-    if (status == STATUS_OK) status = check_layers(l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     if (o->load_format == LOAD_FORMAT_DUMMY)
@@ -264,7 +249,6 @@ static enum status describe(const struct engine_options *o, struct loaded_model 
     enum status status = read_config(o, &l->config, err);
     if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
     if (status == STATUS_OK) status = open_host_backend(o, l, err);
-    if (status == STATUS_OK) status = check_layers(l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     status = describe_weights(o, l, weights_error, err);

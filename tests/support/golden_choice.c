@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -13,7 +12,6 @@
 #include "model/tensors.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
-#include "tests/support/run.h"
 
 /* What a checkpoint can have: a field with a value of 0 to 31. */
 enum { MODEL_FIELDS = 0, LAYER_FIELDS = 32, TENSOR_FIELDS = 80, NUM_FIELDS = TENSOR_FIELDS + NUM_TENSOR_ROLES };
@@ -128,21 +126,6 @@ static bool adds_something(struct met *met, const char *name)
     return met->new;
 }
 
-/* A GPU does not compute latent attention. */
-static bool is_for_cpu(const char *name)
-{
-    char folder[512];
-    struct error err;
-    bool latent = false;
-    struct model_config *config = malloc(sizeof *config);
-    assert_non_null(config);
-    snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
-    must(model_config_load(folder, NULL, NULL, config, &err), &err);
-    for (int32_t i = 0; i < config->spec.num_layers; i++) latent |= config->spec.layers[i].mixer == MIXER_LATENT;
-    free(config);
-    return latent;
-}
-
 struct golden_choice golden_choose(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -150,13 +133,11 @@ struct golden_choice golden_choose(void)
 #else
     const bool all = true;
 #endif
-    const bool on_cpu = strcmp(run_need_device(), "cpu") == 0;
     struct golden_choice choice = {.count = 0};
     struct met met = {.new = false};
     assert_true(golden_num_checkpoints <= GOLDEN_MOST);
     for (int i = 0; i < golden_num_checkpoints; i++) {
         const char *name = golden_checkpoints[i];
-        if (!on_cpu && is_for_cpu(name)) continue;
         if (adds_something(&met, name) || all) choice.names[choice.count++] = name;
     }
     return choice;
