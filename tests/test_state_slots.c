@@ -301,6 +301,115 @@ static void test_flags(void **state)
     }
 }
 
+/* ---- reports ---- */
+
+/* What quire profile says of four prompts that begin alike; `format` is --json or --plot. */
+static void profile(struct program *p, const struct temp_folder *folder, const char *format, const char *picture)
+{
+    struct text lines = {0};
+    for (int i = 0; i < 4; i++)
+        assert_true(
+            text_printf(&lines,
+                        "{\"prompt\": \"The quire of many pages is a stack of blocks, and each is a page of its "
+                        "own: %d\", \"max_tokens\": 20, \"ignore_eos\": true}\n",
+                        i));
+    const char *argv[] = {QUIRE_EXECUTABLE,
+                          "profile",
+                          "--model",
+                          folder->path,
+                          "--device",
+                          "cpu",
+                          "-i",
+                          "-",
+                          format,
+                          "--load-format",
+                          "dummy",
+                          "--png",
+                          picture,
+                          "--threads",
+                          "1",
+                          "--max-model-len",
+                          "256",
+                          "--max-num-seqs",
+                          "4",
+                          "--num-gpu-blocks-override",
+                          "100",
+                          NULL};
+    program_run(p, argv, lines.data);
+    if (p->exit_status != 0) fail_msg("%s", p->err.data);
+    text_free(&lines);
+}
+
+static void check_steps(const json_t *json)
+{
+    const int64_t slots = json_require_integer(json, "num_state_slots");
+    const json_t *steps = json_object_get(json, "steps"), *summary = json_object_get(json, "summary");
+    int64_t most = 0;
+    for (size_t i = 0; i < json_array_size(steps); i++) {
+        const json_t *step = json_array_get(steps, i);
+        const int64_t used = json_require_integer(step, "state_slots_in_use");
+        assert_true(used + json_require_integer(step, "state_slots_cached") <= slots);
+        most = used > most ? used : most;
+    }
+    assert_in_range(most, 4, slots);
+    assert_int_equal(json_require_integer(summary, "peak_state_slots"), most);
+    assert_true(json_require_integer(summary, "snapshots_made") > 0);
+    assert_int_equal(slots - json_require_integer(json, "num_snapshot_slots"), 2 * 4 + 1);
+    assert_int_equal(json_require_integer(json, "state_slots_memory"),
+                     (slots + 1) * json_require_integer(json, "state_slot_bytes"));
+}
+
+static void test_profile_shows_slots(void **state)
+{
+    struct temp_folder out;
+    struct program p;
+    struct text png = {0};
+    struct error err;
+    char path[4200];
+    temp_folder_make(&out);
+    snprintf(path, sizeof path, "%s/run.png", out.path);
+    profile(&p, *state, "--json", path);
+    json_t *json = program_json(&p);
+    check_steps(json);
+    if (file_read(path, &png, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_true(png.length > 10000);
+    json_decref(json);
+    program_free(&p);
+    profile(&p, *state, "--plot", path);
+    assert_non_null(strstr(p.out.data, "\n  state slots "));
+    assert_non_null(strstr(p.out.data, " 9 for sequences, "));
+    assert_non_null(strstr(p.out.data, "\n    slots  "));
+    assert_non_null(strstr(p.out.data, " snapshots that none of them reads\n"));
+    program_free(&p);
+    text_free(&png);
+    temp_folder_remove(&out);
+}
+
+static void test_inspect_says_what_a_sequence_takes(void **state)
+{
+    const struct temp_folder *folder = *state;
+    struct program p;
+    const char *argv[] = {QUIRE_EXECUTABLE, "inspect", "--model",         folder->path, "--device", "cpu",
+                          "--load-format",  "dummy",   "--max-model-len", "5000",       "--json",   NULL};
+    program_run(&p, argv, NULL);
+    json_t *json = program_json(&p);
+    const json_t *memory = json_object_get(json, "memory");
+    const json_t *requests = json_object_get(memory, "requests_by_length");
+    static const int32_t lengths[] = {1024, 4096, 5000};
+    assert_int_equal(json_array_size(requests), 3);
+    for (int i = 0; i < 3; i++) {
+        const json_t *row = json_array_get(requests, (size_t)i);
+        const int64_t blocks = (lengths[i] + BLOCK - 1) / BLOCK, all = json_require_integer(memory, "num_gpu_blocks");
+        const int64_t most = json_require_integer(row, "max_requests");
+        assert_int_equal(json_require_integer(row, "num_tokens"), lengths[i]);
+        assert_true(most == json_require_integer(memory, "max_num_seqs") || (most + 1) * blocks > all - all / 100);
+    }
+    /* 4 heads of 16 x 16, and 3 tokens of 2 * 2 * 16 + 4 * 16 channels */
+    assert_int_equal(json_require_integer(json, "state_bytes_per_sequence"), (4 * 16 * 16 + 3 * 128) * 4);
+    json_decref(json);
+    program_free(&p);
+}
+
 static int set_up(void **state)
 {
     static struct temp_folder folder;
@@ -323,6 +432,8 @@ int main(void)
         cmocka_unit_test(test_a_long_prompt_leaves_snapshots),
         cmocka_unit_test(test_slots_leave_room_for_blocks),
         cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_profile_shows_slots),
+        cmocka_unit_test(test_inspect_says_what_a_sequence_takes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
