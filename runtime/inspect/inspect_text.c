@@ -299,7 +299,7 @@ static struct words scaling_words(double multiplier, double soft_cap)
 }
 
 /* "silu with a gate", "8 of 128 experts", "4 of 60 experts beside silu with a gate", "6 of 128 experts without a gate
- * beside relu2 without a gate", "22 of 512 experts in 1024 elements without a gate" */
+ * beside relu2 without a gate", "22 of 512 experts without a gate on latents of 1024" */
 static struct words mlp_words(const struct layer_spec *l)
 {
     struct words mlp = {""}, out = {""};
@@ -309,9 +309,10 @@ static struct words mlp_words(const struct layer_spec *l)
         snprintf(mlp.text, sizeof mlp.text, "%s %s a gate", inspect_activation(l),
                  l->mlp.kind == MLP_GATED ? "with" : "without");
     if (router->num_experts == 0) return mlp;
-    if (l->experts.latent_size > 0) snprintf(latent, sizeof latent, " in %d elements", l->experts.latent_size);
-    snprintf(out.text, sizeof out.text, "%d of %d experts%s%s%s%.30s", router->top_k, router->num_experts, latent,
-             l->experts.gate.kind == GATE_NONE ? " without a gate" : "", mlp.text[0] ? " beside " : "", mlp.text);
+    if (l->experts.latent_size > 0) snprintf(latent, sizeof latent, " on latents of %d", l->experts.latent_size);
+    snprintf(out.text, sizeof out.text, "%d of %d experts%s%s%s%.30s", router->top_k, router->num_experts,
+             l->experts.gate.kind == GATE_NONE ? " without a gate" : "", latent, mlp.text[0] ? " beside " : "",
+             mlp.text);
     return out;
 }
 
