@@ -211,8 +211,10 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     if (!found) return;
     const int64_t element = at.begin * args.qkv_stride + (int64_t)k_head * params.k_size;
     struct chunk_work *work = call.work + (int64_t)at.chunk * params.num_v_heads + at.head;
-    load_tile<COLUMNS, THREADS>(shared.rows.q, (const T *)args.q + element, args.qkv_stride, at.count, params.k_size);
-    load_tile<COLUMNS, THREADS>(shared.rows.k, (const T *)args.k + element, args.qkv_stride, at.count, params.k_size);
+    load_tile<COLUMNS, THREADS>(shared.rows.q, (const T *)args.q + element, args.qkv_stride, at.count, params.k_size,
+                                threadIdx.x);
+    load_tile<COLUMNS, THREADS>(shared.rows.k, (const T *)args.k + element, args.qkv_stride, at.count, params.k_size,
+                                threadIdx.x);
     if (const int warp = threadIdx.x / 32; warp < at.num_heads)
         sum_decays<T, KIND>(call.of, at, at.head + warp, shared.logs[warp], shared.beta[warp]);
     copy_async_wait_all();
