@@ -14,7 +14,7 @@
 
 enum { THREADS = 256, WIDTH = 4, MAX_SIZE = 256, MAX_CHANNELS = 3 * MAX_SIZE, MAX_K_HEADS = 128 };
 enum { CHANNELS = MAX_CHANNELS / THREADS }; /* of a thread */
-enum { SLICES = 4 };                        /* of a head that is cut */
+enum { SLICES = 4, MAX_ROWS = 4 };          /* of a head that is cut; of a thread */
 
 struct decode_call {
     struct short_conv_args conv;
@@ -34,9 +34,9 @@ struct token_buffer {
     alignas(16) float decays[MAX_SIZE];
 };
 
-/* A block's chain and head, and its rows of the head's state: the first, and how many. */
+/* A block's chain and head, and its rows of the head's state: the first, and how many. slices: a head's blocks. */
 struct block_place {
-    int32_t entry, head, k_head, v_first, v_count;
+    int32_t entry, head, k_head, v_first, v_count, slices;
 };
 
 /* The convolution of the head's channels of q, k and v, one after the other. A thread computes channels threadIdx.x and
@@ -106,7 +106,7 @@ template <class T> struct block_shared {
 /* Whether this block is the last of those that share the k head to have read its old state. */
 static __device__ __forceinline__ void count_reader(const struct decode_call &call, const block_place &at, bool *last)
 {
-    const uint32_t readers = call.params.num_v_heads / call.params.num_k_heads * call.slices;
+    const uint32_t readers = call.params.num_v_heads / call.params.num_k_heads * at.slices;
     if (threadIdx.x > 0) return;
     *last = true;
     if (!call.counters) return;
@@ -172,7 +172,7 @@ static __device__ __forceinline__ void write_result(const struct decode_call &ca
     if (norm.gate_first) x *= gate;
     if (norm.gain) {
         const float factor =
-            rsqrtf(sum_slices(block_sum(x * x, sums), call.slices, slice_sum) / (float)v_size + norm.eps);
+            rsqrtf(sum_slices(block_sum(x * x, sums), at.slices, slice_sum) / (float)v_size + norm.eps);
         float gain[1];
         if (!writes) return;
         convert_gains<1>(gain,
@@ -228,11 +228,15 @@ static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_
     __shared__ block_shared<T> shared;
     const struct state_batch &batch = call.args.batch;
     const struct recurrence_params &params = call.params;
-    const int32_t head_index = blockIdx.x / call.slices, lane = threadIdx.x % LANES;
-    const int32_t v_count = params.v_size / call.slices, v_first = (int32_t)blockIdx.x % call.slices * v_count;
-    const int32_t first = v_first + threadIdx.x / LANES, end = v_first + v_count;
-    const block_place at = {(int32_t)blockIdx.y, head_index, head_index / (params.num_v_heads / params.num_k_heads),
-                            v_first, v_count};
+    const int32_t slices = ROWS == MAX_ROWS ? 1 : call.slices, v_count = params.v_size / slices;
+    const int32_t head_index = blockIdx.x / slices, v_first = (int32_t)blockIdx.x % slices * v_count;
+    const int32_t lane = threadIdx.x % LANES, first = v_first + threadIdx.x / LANES, end = v_first + v_count;
+    const block_place at = {(int32_t)blockIdx.y,
+                            head_index,
+                            head_index / (params.num_v_heads / params.num_k_heads),
+                            v_first,
+                            v_count,
+                            slices};
     const int64_t head_first = (int64_t)head_index * params.v_size * params.k_size;
     let_next_start();
     const int32_t source = batch.sources[at.entry];
@@ -260,7 +264,7 @@ static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_
                     params.k_size);
         shared.conv.store_states(call, at, slot, shared.reads_last);
     } while (i < batch.num_seqs && batch.sources[i] == STATE_CONTINUES);
-    if (call.slices == 1) return;
+    if (slices == 1) return;
     cluster_arrive(); /* others may still read slice_sums */
     cluster_wait();
 }
@@ -301,17 +305,20 @@ static bool takes(const struct cuda_state *s, const struct decode_recurrence_arg
            cuda_is_aligned(r.states) && r.state_stride % 4 == 0 && (counts || p.num_k_heads == p.num_v_heads);
 }
 
+/* Blocks whose threads have MAX_ROWS rows have whole heads. */
 template <class T, enum recurrence_kind KIND, int LANES>
-static bool launch(const struct cuda_state *s, const struct decode_call &call)
+static bool launch(const struct cuda_state *s, struct decode_call &call)
 {
-    const int64_t rows = cuda_div_up(call.params.v_size / call.slices, THREADS / LANES);
+    constexpr int STEP = THREADS / LANES;
+    if (call.params.v_size > call.slices * STEP * MAX_ROWS / 2) call.slices = 1;
     const dim3 grid(call.params.num_v_heads * call.slices, call.args.batch.num_seqs);
     const struct cuda_launch shape = {grid, THREADS, 0, call.slices};
-    if (rows > 4) return false;
-    if (rows > 2)
-        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, 4>, shape, call);
+    const int64_t rows = cuda_div_up(call.params.v_size / call.slices, STEP);
+    if (rows > MAX_ROWS) return false;
+    if (rows > MAX_ROWS / 2)
+        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, MAX_ROWS>, shape, call);
     else
-        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, 2>, shape, call);
+        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, MAX_ROWS / 2>, shape, call);
     return true;
 }
 
