@@ -41,4 +41,13 @@ static __device__ __forceinline__ void load_matrices(uint32_t r[4], uint32_t add
                  : "memory");
 }
 
+/* The same, transposed: a lane gets elements i of rows 2j and 2j + 1 of each matrix. */
+static __device__ __forceinline__ void load_matrices_transposed(uint32_t r[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 #endif

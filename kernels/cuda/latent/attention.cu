@@ -83,14 +83,6 @@ struct latent_piece {
     int32_t begin, end, place; /* place -1: this is the whole tile */
 };
 
-static __device__ __forceinline__ void load_matrices_transposed(uint32_t r[4], uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-}
-
 static __device__ __forceinline__ uint4 load_shared(uint32_t from)
 {
     uint4 x;

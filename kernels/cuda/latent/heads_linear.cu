@@ -67,14 +67,6 @@ static __device__ __forceinline__ void copy_x(const heads_linear_args &args, int
     }
 }
 
-static __device__ __forceinline__ void load_matrices_transposed(uint32_t r[4], uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-}
-
 /* The warp's 16 features of all tokens, over its half of the columns. */
 template <class T, int TOKENS>
 static __device__ __forceinline__ void multiply(const heads_linear_args &args, uint32_t weight, uint32_t x,
