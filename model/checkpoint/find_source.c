@@ -68,6 +68,19 @@ static struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
+/* Whether it has so many elements along one dimension: [n], [1, n] (ERNIE 4.5), [1, 1, n, 1] (Kimi Linear). */
+static bool is_line(const struct stored_tensor *found, int64_t elements)
+{
+    int64_t product = 1;
+    int lines = 0;
+    for (int i = 0; i < found->num_dims; i++) {
+        if (found->shape[i] == 1) continue;
+        product = found->shape[i];
+        lines++;
+    }
+    return found->num_dims > 0 && lines <= 1 && product == elements;
+}
+
 static enum status check_shape(const struct finder *f, const struct stored_tensor *found, const int64_t *shape,
                                int num_dims)
 {
@@ -113,9 +126,9 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const bool of_experts = t->merged_in_file && t->num_experts > 0;
-    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows, line[2] = {1, t->out_features};
+    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows;
     int64_t shape[3] = {t->num_experts, rows, t->in_features};
-    if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
+    if (t->kind == TENSOR_VECTOR && !t->width && is_line(found, t->out_features)) return STATUS_OK;
     const int64_t channels[3] = {t->width ? t->out_features / t->width : 0, 1, t->width};
     if (t->width) return check_shape(f, found, channels, 3);
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->in_features, shape[2] = rows;
@@ -186,8 +199,7 @@ static enum status check_sizes(const struct finder *f, const struct tensor *t, c
 {
     const struct weight_scheme *c = &t->scheme;
     const int in_word = 32 / element_bits(t);
-    const bool words_of_rows = s->storage->transposed || (c->has_zeros && !c->quantize);
-    const int64_t row_step = c->blocks ? c->group_size : words_of_rows ? in_word : 1;
+    const int64_t row_step = c->blocks ? c->group_size : s->storage->transposed ? in_word : 1;
     const int64_t column_step = !s->storage->in_words && !weight_is_packed(c->format) ? 1 : in_word;
     if (t->in_features % column_step || (weight_is_packed(c->format) && t->in_features % s->weight.group_size))
         return error_set(f->err, STATUS_UNSUPPORTED,
@@ -416,6 +428,14 @@ static enum status find_blocks(const struct finder *f, const struct tensor *t, s
     return STATUS_OK;
 }
 
+/* Whether the rows lie in one run, or in runs that are whole rows of the data and of the scales. */
+static bool runs_can_be_read(const struct weight_source *s)
+{
+    const int64_t unit = s->weight.scale_rows;
+    if (s->run == s->weight.out_features) return true;
+    return !s->storage->transposed && s->first_row % unit == 0 && s->run % unit == 0 && s->step % unit == 0;
+}
+
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
     if (t->merged_in_file && t->num_experts > 0 && s->storage->of_experts) return find_blocks(f, t, s);
@@ -425,11 +445,12 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
                          "model that has a tensor for each expert, or one in bfloat16 or float16, which quire can "
                          "quantize to fp8, int8 or int4 while it loads it",
                          f->folder, t->name);
-    if (s->run < t->out_features || s->transposed)
+    if (!runs_can_be_read(s) || s->transposed)
         return error_set(f->err, STATUS_UNSUPPORTED,
                          "%s: the matrix \"%s\" is quantized, which quire does not read where the file has its rows "
                          "%s; use the model in bfloat16 or float16",
-                         f->folder, t->name, s->transposed ? "as columns" : "of q, k and v head by head");
+                         f->folder, t->name,
+                         s->transposed ? "as columns" : "head by head, and in words or blocks of rows");
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK && s->storage->global_scale) status = find_global_scale(f, t, s);

@@ -59,7 +59,7 @@ static const struct layer_spec *first_with_experts(const struct model_spec *c)
 static struct recurrence_params first_recurrence(const struct model_spec *c, int32_t *conv_width)
 {
     int32_t i = 0;
-    while (i < c->num_layers && c->layers[i].mixer != MIXER_RECURRENT) i++;
+    while (i < c->num_layers && !layer_is_recurrent(&c->layers[i])) i++;
     if (i == c->num_layers) return (struct recurrence_params){0};
     const struct recurrent_spec *r = &c->layers[i].recurrent;
     *conv_width = r->conv_width;
@@ -100,6 +100,8 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]]),
                                 .router = experts->experts.router,
                                 .expert_size = experts->experts.intermediate_size,
+                                .expert_width = experts_width(&experts->experts, c->hidden_size),
+                                .expert_gate = experts->experts.gate,
                                 .expert_quantization =
                                     quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]]),
                                 .recurrence = recurrence,
@@ -296,10 +298,11 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
 {
     static const int32_t counts[] = {1, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
     const int num_counts = (int)(sizeof counts / sizeof counts[0]) - !discrete;
+    const int64_t gate_up_features = (int64_t)gate_operands(&s->expert_gate) * s->expert_size;
     const struct bench_case cases[] = {
         {BENCH_ROUTE_EXPERTS},
-        {BENCH_EXPERTS_GATE_UP, .out_features = 2 * (int64_t)s->expert_size, .in_features = s->hidden_size},
-        {BENCH_EXPERTS_DOWN, .out_features = s->hidden_size, .in_features = s->expert_size}};
+        {BENCH_EXPERTS_GATE_UP, .out_features = gate_up_features, .in_features = s->expert_width},
+        {BENCH_EXPERTS_DOWN, .out_features = s->expert_width, .in_features = s->expert_size}};
     if (s->router.num_experts == 0) return;
     for (int i = 0; i < 3; i++) {
         struct bench_case c = cases[i];
@@ -313,15 +316,18 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
     }
 }
 
-static void add_recurrences(struct rows *rows, const struct bench_sizes *s)
+/* A CPU computes prompts token by token: it has no prompts of other lengths. */
+static void add_recurrences(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
-    static const int32_t sequences[] = {1, 8, 32, 256};
+    static const int32_t sequences[] = {1, 8, 32, 128, 256}, lengths[] = {1, 16, 64, 256, 512, 1024, 4096, 8192, 32768};
     for (int i = 0; i < 2 && s->recurrence.num_v_heads > 0; i++) {
         const enum bench_operation operation = i == 0 ? BENCH_SHORT_CONV : BENCH_RECURRENCE;
         for (size_t j = 0; j < sizeof sequences / sizeof sequences[0]; j++)
             add_case(rows, (struct bench_case){operation, .count = sequences[j]});
         add_case(rows, (struct bench_case){operation, .count = PROMPT, .prompt = true});
     }
+    for (size_t j = 0; j < sizeof lengths / sizeof lengths[0] && discrete && s->recurrence.num_v_heads > 0; j++)
+        add_case(rows, (struct bench_case){BENCH_RECURRENCE, .count = lengths[j], .prompt = true});
 }
 
 /* Decodes; with long contexts, and runs, where they would not take a CPU seconds. */
@@ -353,7 +359,7 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, cons
     add_linear(rows, matmuls);
     add_fused(rows, matmuls);
     add_experts(rows, s, discrete);
-    add_recurrences(rows, s);
+    add_recurrences(rows, s, discrete);
     add_latents(rows, s, discrete);
     add_passes(rows);
     if (s->latent_heads == 0) add_attentions(rows, discrete);

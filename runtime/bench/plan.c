@@ -752,7 +752,7 @@ static bool call_gate_up_of_experts(struct backend *b, const struct bench_call *
         .out = part(call, 2),
         .x = part(call, 1),
         .gate_up = {&w, .stacked = true, .num_parts = 1},
-        .gate = {GATE_MULTIPLY, ACTIVATION_SILU},
+        .gate = s->expert_gate,
         .plan = expert_plan_at(s, call->c, fixed(call, (int)(call->number % ROUTINGS))),
         .scratch = part(call, 3),
         .num_tokens = call->c->count,

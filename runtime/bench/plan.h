@@ -18,8 +18,9 @@ struct bench_sizes {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
     enum dtype weights, activations, cache;
     struct bench_quantization quantization;
-    struct router_params router; /* num_experts 0: there are no experts */
-    int32_t expert_size;
+    struct router_params router;       /* num_experts 0: there are no experts */
+    int32_t expert_size, expert_width; /* expert_width: what experts read and make */
+    struct gate_params expert_gate;
     struct bench_quantization expert_quantization;
     struct recurrence_params recurrence; /* without pointers; num_v_heads 0: no layer is recurrent */
     int32_t conv_width;                  /* of a recurrent layer's short convolution */
