@@ -251,9 +251,27 @@ static void test_other_layers(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* Whatever the target has. */
+static void test_recurrent_draft_model(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {QUIRE_TEST_DATA "/heads/target", QUIRE_TEST_DATA "/heads/mtp_qwen3_next"};
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        struct engine_options o = run_options(targets[i], path, sizeof path);
+        struct engine *e;
+        struct error err;
+        o.speculative.method = DRAFT_MODEL;
+        snprintf(o.speculative.model, sizeof o.speculative.model, QUIRE_TEST_DATA "/heads/mtp_qwen3_next");
+        assert_int_equal(engine_create(&o, &e, &err), STATUS_UNSUPPORTED);
+        assert_non_null(strstr(err.text, "the draft model has recurrent layers"));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_heads),
-                                       cmocka_unit_test(test_other_layers), cmocka_unit_test(test_states)};
+                                       cmocka_unit_test(test_other_layers), cmocka_unit_test(test_states),
+                                       cmocka_unit_test(test_recurrent_draft_model)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
