@@ -225,8 +225,9 @@ struct fused_add_rms_norm_args {
 };
 
 /* silu(x) = x / (1 + exp(-x)). gelu(x) = x / 2 * (1 + erf(x / sqrt(2))). gelu_tanh(x), which approximates it, =
- * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). Only `activate` takes the others:
- * relu(x) = max(x, 0), relu2(x) = relu(x)^2 (So et al., 2021), and xielu, of struct xielu_params. */
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). Only `activate` and experts
+ * without gates take the others: relu(x) = max(x, 0), relu2(x) = relu(x)^2 (So et al., 2021); and only `activate`
+ * xielu, of struct xielu_params. */
 enum activation {
     ACTIVATION_SILU,
     ACTIVATION_GELU_TANH,
@@ -297,6 +298,18 @@ struct scale_queries_args {
     enum dtype dtype;
 };
 
+/* Columns times constants, part by part: the parts follow each other from the first column on, and x[t][c] *=
+ * multipliers[p] for the columns c of part p. */
+enum { SCALE_MAX_PARTS = 8 };
+struct scale_columns_args {
+    void *x; /* [num_tokens, stride] dtype, in place */
+    int64_t stride;
+    int32_t num_tokens, num_parts;
+    int32_t sizes[SCALE_MAX_PARTS]; /* [num_parts] columns of each; more than 0 */
+    float multipliers[SCALE_MAX_PARTS];
+    enum dtype dtype;
+};
+
 /* The results of attention times gates, which are a function of a projection of the layer's input:
  * x[t][i] *= f(gate[t][i / (size / gate_size)]). Numbers are float32 between reading and writing. */
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SIGMOID, OUTPUT_GATE_SOFTPLUS };
@@ -342,7 +355,10 @@ struct linear_args {
     struct row_segments segments; /* without quantized_x */
 };
 
-enum { LINEAR_MAX_PARTS = 6 }; /* matmuls of the same x at a time: q, k, v, a gate, and a and b of a recurrence */
+enum {
+    LINEAR_MAX_PARTS = 8
+}; /* matmuls of the same x at a time: q, k and v of attention, and beside these five parts
+      of a recurrent layer */
 
 /* out = linear(rms_norm(x)). */
 struct norm_linear_args {
@@ -426,24 +442,32 @@ struct expert_matrices {
 
 /* What experts, and gated MLPs, compute of gate g and up u, in float32. GATE_MULTIPLY: activation(g) * u. With a limit,
  * activation(g) is at most the limit, and u within +-limit (Step 3.5). GATE_SWIGLU_OAI (gpt-oss):
- * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. */
-enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI };
+ * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. GATE_NONE, of
+ * experts only: there is no g, and activation(u) is computed. */
+enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI, GATE_NONE };
 
 struct gate_params {
     enum gate_kind kind;
-    enum activation activation; /* of GATE_MULTIPLY */
-    float limit;                /* 0: none */
+    enum activation activation; /* of GATE_MULTIPLY and GATE_NONE */
+    float limit;                /* 0: none; not of GATE_NONE */
 };
 
-/* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. */
+/* How many numbers one is computed of: g and u, or u. */
+static inline int gate_operands(const struct gate_params *gate)
+{
+    return gate->kind == GATE_NONE ? 1 : 2;
+}
+
+/* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. Where there are
+ * gates, the first half of a product is g and the second u. */
 struct experts_gate_up_args {
     void *out;                      /* [A, size] dtype */
     const void *x;                  /* [num_tokens, in_features] dtype */
-    struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up */
+    struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up; without gates [size, in_features] */
     struct gate_params gate;
     struct expert_plan plan;
     bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
-    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype, and [A] float32 behind it */
+    void *scratch; /* [A, the larger of in_features and out_features of gate_up] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -726,6 +750,9 @@ struct workspace_query {
     int32_t num_heads, head_size, block_size;            /* head_size: of q, K or V */
     int64_t max_in_features, vocab_size;                 /* max_in_features: over all weights */
     int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
+    int32_t num_recurrent_heads;    /* of v; 0: no layer is recurrent */
+    int64_t recurrent_state_size;   /* elements of a layer's state */
+    int32_t latent_rank;            /* of latent attention; 0: there is none */
 };
 
 /* ---- function types ---- */
@@ -776,6 +803,7 @@ typedef void act_and_mul_function(struct backend *b, const struct act_and_mul_ar
 typedef void activate_function(struct backend *b, const struct activate_args *args);
 typedef void clip_function(struct backend *b, const struct clip_args *args);
 typedef void scale_queries_function(struct backend *b, const struct scale_queries_args *args);
+typedef void scale_columns_function(struct backend *b, const struct scale_columns_args *args);
 typedef void output_gate_function(struct backend *b, const struct output_gate_args *args);
 typedef void linear_function(struct backend *b, const struct linear_args *args);
 typedef void route_experts_function(struct backend *b, const struct route_experts_args *args);
@@ -875,6 +903,7 @@ struct backend {
     activate_function *activate;
     clip_function *clip;
     scale_queries_function *scale_queries;
+    scale_columns_function *scale_columns;
     output_gate_function *output_gate;
     linear_function *linear;
     /* A mixture of experts: the plan, then two grouped matmuls. No count that only the device knows reaches the host:

@@ -50,10 +50,15 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     const struct decoder *d = s->d;
     const struct layer_spec *last = &d->spec->layers[d->spec->num_layers - 1];
     const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
+    const int64_t beside = last->recurrent_beside ? recurrent_v_size(&last->recurrent) : 0;
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
     if (last->mixer == MIXER_NONE) residual_begin(s); /* no mixer has added what is pending */
-    if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)size);
+    if (size > 0) layer_gather(d, d->act.qkv, d->act.attention, indices, shape->num_samples, (int32_t)(size - beside));
+    if (beside > 0)
+        layer_gather(d, beside_out(last, d->act.qkv, shape->num_samples, d->dtype),
+                     beside_out(last, d->act.attention, s->num_tokens, d->dtype), indices, shape->num_samples,
+                     (int32_t)beside);
     layer_gather(d, s->hidden, s->residual, indices, shape->num_samples, d->spec->hidden_size);
     void *old = s->residual;
     s->residual = s->hidden;
@@ -167,6 +172,19 @@ static bool cancelled(const struct decoder *d)
     return d->cancel && *d->cancel;
 }
 
+/* The layer's MLP, or experts. */
+static bool add_mlp(struct residual_stream *s, struct matmul_input *mlp, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_spec *l = &d->spec->layers[layer];
+    if (l->norm_placement == NORM_STREAM) residual_norm_stream(s, &d->weights->layers[layer].mlp_stream_norm);
+    if (!norm_is_parallel(l->norm_placement)) *mlp = mlp_inner(s, layer);
+    if (cancelled(d)) return false;
+    if (l->norm_placement == NORM_STREAM) s->sum_multiplier = l->mlp_scaling.sum;
+    mlp_output(s, mlp, layer);
+    return true;
+}
+
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 {
     struct residual_stream s = {.d = d,
@@ -181,22 +199,23 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
         const struct layer_spec *l = &d->spec->layers[layer];
-        const bool parallel = norm_is_parallel(l->norm_placement), has_mlp = layer_has_mlp(l);
+        const struct layer_weights *w = &d->weights->layers[layer];
+        const bool parallel = norm_is_parallel(l->norm_placement), stream = l->norm_placement == NORM_STREAM;
         const void *attention = d->act.attention;
         struct matmul_input mlp = {0};
         if (cancelled(d)) return false;
+        if (stream) residual_norm_stream(&s, &w->stream_norm);
         mixer_inner(&s, shape, layer);
         if (!layer_is_read(d, shape, layer)) return true;
         if (layer == d->spec->num_layers - 1) attention = keep_sampled(&s, shape);
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (parallel) mlp = mlp_inner(&s, layer);
+        if (stream) s.sum_multiplier = l->mixer_scaling.sum;
         if (l->mixer != MIXER_NONE) attention_output(&s, attention, layer);
         if (cancelled(d)) return false;
-        if (!parallel && has_mlp) mlp = mlp_inner(&s, layer);
-        if (cancelled(d)) return false;
-        if (has_mlp) mlp_output(&s, &mlp, layer);
+        if (layer_has_mlp(l) && !add_mlp(&s, &mlp, layer)) return false;
         if (d->spec->per_layer_size) per_layer_add(&s, shape, layer);
-        s.sum_multiplier = d->weights->layers[layer].scalar;
+        if (d->spec->layer_scalars) s.sum_multiplier = w->scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
     finish(&s, shape);
@@ -207,7 +226,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* Elements that a token takes at most in the buffers that layers share. */
 struct activation_sizes {
-    int64_t qkv, attention, mixed, latent_heads, inner, gate_up;
+    int64_t qkv, attention, mixed, mixed_gates, latent_heads, inner, gate_up;
 };
 
 static void cover(int64_t *most, int64_t value)
@@ -230,8 +249,10 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     struct activation_sizes s = {0};
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
+        const struct recurrent_spec *r = &l->recurrent;
         const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
-        const int64_t mixed = l->mixer == MIXER_RECURRENT ? recurrent_channels(&l->recurrent) : 0;
+        const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(r) : 0;
+        if (r->rank > 0) cover(&s.mixed_gates, recurrent_v_size(r) + recurrent_a_size(r));
         if (qkv > s.qkv) s.qkv = qkv;
         if (out > s.qkv) s.qkv = out; /* keep_sampled gathers it there */
         if (l->mixer == MIXER_LATENT) cover_latent(&s, &l->latent);
@@ -261,8 +282,10 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
-    const int64_t hidden = d->spec->hidden_size, inner = 2 * (int64_t)sizes.expert_size, rows = computed ? A : 0;
-    const int64_t widest = hidden > inner ? hidden : inner;
+    const int64_t inner = 2 * (int64_t)sizes.expert_size, rows = computed ? A : 0;
+    int64_t widest = d->spec->hidden_size;
+    cover(&widest, inner);
+    cover(&widest, sizes.expert_latent_size);
     const struct arena_request requests[] = {
         {purpose, T, sizeof *x->base_gate, &x->base_gate},
         {purpose, sizes.num_experts + 1, i32, &x->plan.starts},
@@ -270,6 +293,7 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
         {purpose, A, i32, &x->plan.rows},
         {purpose, A, sizeof *x->plan.weights, &x->plan.weights},
         {purpose, rows * sizes.expert_size, e, &x->gated},
+        {purpose, T * sizes.expert_latent_size, e, &x->latent},
         {purpose, rows * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
@@ -278,7 +302,8 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
 static enum status allocate_host_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
 {
     struct host_experts *h = &d->host_experts;
-    const int64_t elements = num_tokens * d->spec->hidden_size, e = dtype_size(d->dtype);
+    const int64_t latent = model_spec_largest(d->spec).expert_latent_size, e = dtype_size(d->dtype);
+    const int64_t elements = num_tokens * (latent > d->spec->hidden_size ? latent : d->spec->hidden_size);
     const struct arena_request requests[] = {{PURPOSE_HOST_STAGING, elements, e, &h->x},
                                              {PURPOSE_HOST_STAGING, elements, e, &h->hidden}};
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
@@ -328,8 +353,9 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
     const int64_t T = quantized_rows_padded(batch_max_rows(limits)), E = batch_max_entries(limits);
     const int64_t e = dtype_size(d->dtype);
     const struct activation_sizes sizes = largest_sizes(c);
-    const int64_t quantized =
-        sizes.attention > c->hidden_size ? sizes.attention : c->hidden_size; /* of o, or a sublayer */
+    int64_t quantized = c->hidden_size; /* of a sublayer, o, or experts_out */
+    cover(&quantized, sizes.attention);
+    cover(&quantized, model_spec_largest(c).expert_latent_size);
     struct activations *a = &d->act;
     const struct arena_request requests[] = {
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->hidden},
@@ -337,6 +363,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
         {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
         {PURPOSE_ACTIVATIONS, T * sizes.mixed, e, &a->mixed},
+        {PURPOSE_ACTIVATIONS, T * sizes.mixed_gates, e, &a->mixed_gates},
         {PURPOSE_ACTIVATIONS, T * sizes.latent_heads, e, &a->latent_heads},
         {PURPOSE_ACTIVATIONS, T * sizes.gate_up, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},

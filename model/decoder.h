@@ -21,7 +21,8 @@ struct expert_activations {
     float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
     struct expert_plan plan; /* of T tokens */
     void *gated;             /* [A, intermediate_size of an expert] dtype */
-    void *scratch; /* [A, the larger of hidden_size and 2 * intermediate_size] dtype, and [A] float32 behind it */
+    void *latent;            /* [T, latent_size] dtype: what latent experts read, and then what they make */
+    void *scratch; /* [A, the larger of experts_width and 2 * intermediate_size] dtype, and [A] float32 behind it */
 };
 
 struct host_layer {
@@ -36,7 +37,7 @@ struct host_experts {
     int32_t num_layers;            /* 0: all experts are computed where the rest is */
     bool idle;                     /* the host computes nothing, because nobody reads what the step makes */
     struct expert_activations act; /* on the host, without logits */
-    void *x, *hidden;              /* [T, hidden_size] dtype */
+    void *x, *hidden;              /* [T, experts_width] dtype */
     struct host_layer layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 
@@ -53,11 +54,12 @@ struct activations {
     /* Of latent attention, else NULL: [T, num_heads, rank] dtype, or if there is more in it q [T, num_heads, nope +
      * rope] */
     void *latent_heads;
-    void *gate_up;   /* [T, 2 * intermediate_size] dtype */
-    void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
-    void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
-    void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
-    float *logits;   /* [E, vocab_size] */
+    void *mixed_gates; /* [T, recurrent_v_size + recurrent_a_size] dtype, of recurrent layers with a rank, else NULL */
+    void *gate_up;     /* [T, 2 * intermediate_size] dtype */
+    void *gated;       /* [T, intermediate_size] dtype, or quantized rows of that size */
+    void *per_layer;   /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
+    void *quantized;   /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
+    float *logits;     /* [E, vocab_size] */
     /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the
      * logits of its own vocabulary [E, num_ids] */
     void *head_input;

@@ -70,6 +70,14 @@ static void settle_transposition(const struct opening *o)
 
 /* ---- tensors ---- */
 
+/* Memory for them: of a merged vector the first part takes that of all. */
+static float *take_numbers(const struct opening *o, const struct tensor *t, struct weight_source *s)
+{
+    const struct weights_place place = model_weights_place(o->weights, t);
+    if (place.first_row > 0) return (float *)*place.vector + place.first_row;
+    return s->owned = malloc((size_t)place.num_rows * sizeof(float));
+}
+
 /* The numbers in float32. A gain is spec->gain_offset plus what the file holds, or a multiple of this. */
 static enum status convert(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
@@ -77,7 +85,7 @@ static enum status convert(const struct opening *o, const struct tensor *t, stru
     const float multiplier = t->multiplier != 0 ? t->multiplier : 1;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
-    float *numbers = s->owned = malloc((size_t)count * sizeof *numbers);
+    float *numbers = take_numbers(o, t, s);
     void *stored = malloc(s->data->bytes + 1);
     enum status status = numbers && stored ? STATUS_OK : out_of_memory(&o->finder);
     if (status == STATUS_OK) status = tensor_file_read(s->file, s->data->data, s->data->bytes, stored, o->finder.err);
@@ -124,13 +132,15 @@ static enum status find_cache_scale(const struct opening *o, const struct tensor
     return status;
 }
 
-static enum status make_ones(const struct opening *o, const struct tensor *t, struct weight_source *s)
+/* Ones, or slopes. */
+static enum status make_numbers(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
-    float *ones = s->owned = malloc((size_t)t->out_features * sizeof *ones);
-    if (!ones) return out_of_memory(&o->finder);
-    for (int64_t i = 0; i < t->out_features; i++) ones[i] = 1;
+    float *numbers = s->owned = malloc((size_t)t->out_features * sizeof *numbers);
+    if (!numbers) return out_of_memory(&o->finder);
+    for (int64_t i = 0; i < t->out_features; i++)
+        numbers[i] = t->kind == TENSOR_ONES ? 1 : recurrent_slope(&o->spec->layers[t->layer].recurrent, (int32_t)i);
     s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
-    s->weight.data = ones;
+    s->weight.data = numbers;
     model_weights_set(o->weights, t, &s->weight);
     return STATUS_OK;
 }
@@ -175,7 +185,7 @@ static enum status find_tensor(const struct opening *o, const struct tensor *t, 
 {
     const struct finder *f = &o->finder;
     if (t->kind == TENSOR_CACHE_SCALE) return find_cache_scale(o, t);
-    if (t->kind == TENSOR_ONES) return make_ones(o, t, s);
+    if (!tensor_is_stored(t)) return make_numbers(o, t, s);
     if (t->kind == TENSOR_IDS) return find_ids(o, t, s);
     if (t->optional && !finder_find(f, t->name)) return STATUS_OK;
     enum status status = weight_source_find(f, t, s);
@@ -282,7 +292,7 @@ static bool is_of_next_layer(const struct opening *o, const struct stored_tensor
 }
 
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
- * the cache. */
+ * the cache, and transformers' tables of lightning attention follow from its slopes. */
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq",
@@ -291,6 +301,10 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".attention.bias",
                                        ".attention.masked_bias",
                                        ".weight_shape",
+                                       ".slope_rate",
+                                       ".query_decay",
+                                       ".key_decay",
+                                       ".diagonal_decay",
                                        ".input_scale",
                                        ".output_scale",
                                        ".input_zero_point",
@@ -306,8 +320,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o, t) || is_of_next_layer(o, t)) return true;
-    if (o->spec->head.kind == HEAD_MTP) return true;                                   /* the rest is its target's */
+    if (is_shared(o, t)) return true;
     if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }
@@ -341,9 +354,15 @@ static void warn_unused(const struct opening *o, const struct log *log)
     enum { NAMED = 8 }; /* a wrong config can leave hundreds */
     const struct finder *f = &o->finder;
     int64_t unused = 0;
+    if (o->spec->head.kind == HEAD_MTP) return; /* the rest is its target's */
     for (int64_t i = 0; i < tensor_file_count(f->file); i++) {
         const struct stored_tensor *t = tensor_file_at(f->file, i);
         if (f->used[i]) continue;
+        if (is_of_next_layer(o, t)) {
+            o->weights->next_tensors++;
+            o->weights->next_bytes += (int64_t)t->bytes;
+            continue;
+        }
         if (is_of_other_modality(o, t)) {
             o->weights->other_tensors++;
             o->weights->other_bytes += (int64_t)t->bytes;
@@ -359,13 +378,25 @@ static void warn_unused(const struct opening *o, const struct log *log)
     warn_of_modalities(o, log);
 }
 
+/* A copy of a model may lack the layers that predict further tokens, though its config.json counts them. */
+static enum status check_next_layer(const struct opening *o)
+{
+    const struct tensor_name name = tensor_module_name(o->spec, o->spec->names.head_embedding_norm);
+    if (is_stored(o, name.text, &o->prefix)) return STATUS_OK;
+    return error_set(o->finder.err, STATUS_INVALID,
+                     "%s: there is no tensor \"%s.weight\" in the safetensors files: this copy of the model lacks the "
+                     "layer that predicts further tokens; choose the method ngram or suffix, or a copy that has it",
+                     o->finder.folder, name.text);
+}
+
 /* Fills the weights from the file that is open. */
 static enum status fill(struct opening *o)
 {
     struct model_weights *w = o->weights;
     bool tied = false;
     find_prefix(o);
-    enum status status = find_tie(o, &tied);
+    enum status status = o->spec->head.kind == HEAD_MTP ? check_next_layer(o) : STATUS_OK;
+    if (status == STATUS_OK) status = find_tie(o, &tied);
     if (status == STATUS_OK) status = model_weights_init(o->spec, tied, w, o->finder.err);
     if (status != STATUS_OK) return status;
     tensor_table_rename(&w->table, &o->prefix);

@@ -36,11 +36,12 @@ struct memory_profile {
     int64_t graphs;                    /* captured decode steps */
     int64_t state; /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
                       the arrays of a batch */
-    int32_t num_state_slots; /* of recurrent layers' states; 0: the model has none */
-    int64_t slot_bytes;      /* of a state slot in all layers */
-    int64_t state_slots;     /* all of them, and the null slot */
-    int64_t kv_budget;   /* budget - (others + context + weights + draft + activations + workspace + graphs + state), or
-                            what the blocks may take on the CPU; not below 0 */
+    int32_t num_state_slots;    /* of recurrent layers' states; 0: the model has none */
+    int32_t num_snapshot_slots; /* of these, beyond what the sequences of a step need: for snapshots */
+    int64_t slot_bytes;         /* of a state slot in all layers */
+    int64_t state_slots;        /* all of them, and the null slot */
+    int64_t kv_budget;   /* budget - (others + context + weights + draft + activations + workspace + graphs + state +
+                            state slots), or what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
     int64_t group_unused[KV_MAX_GROUPS]; /* [num_groups] of block_bytes, what the group leaves empty: see
@@ -66,6 +67,18 @@ int32_t memory_longest_request(const struct batch_limits *limits, int32_t num_bl
 
 int64_t memory_profile_draft(const struct memory_profile *p); /* a draft model's weights and step memory */
 
+/* Bytes of the state slots for snapshots, and of those for sequences. */
+int64_t memory_profile_snapshots(const struct memory_profile *p);
+int64_t memory_profile_sequence_slots(const struct memory_profile *p);
+/* What blocks and snapshots may take together. */
+int64_t memory_profile_cache_budget(const struct memory_profile *p);
+/* How many slots of *p, which has none for snapshots yet, should be for them: one for so many tokens as prefix_len that
+ * the blocks hold, so that neither outlasts the other. That may take a sixteenth to a quarter of the bytes of the
+ * cache, which are those of blocks and snapshots; there are at least MEMORY_MIN_SNAPSHOTS, unless these are half of
+ * them. */
+enum { MEMORY_MIN_SNAPSHOTS = 8 };
+int32_t memory_choose_snapshots(const struct memory_profile *p, const struct batch_limits *limits, int32_t prefix_len);
+
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
 
@@ -89,5 +102,7 @@ int64_t memory_profile_swap_space(const struct memory_profile *p);
  * max_model_len fit at once. */
 int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits);
 double memory_profile_concurrency(const struct memory_profile *p, const struct batch_limits *limits);
+/* How many requests of so many tokens, nothing shared, run at once: as many as blocks and max_num_seqs admit. */
+int32_t memory_profile_requests(const struct memory_profile *p, const struct batch_limits *limits, int32_t tokens);
 
 #endif

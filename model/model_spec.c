@@ -19,11 +19,17 @@ float attention_alibi_slope(const struct attention_spec *a, int32_t head)
     return a->alibi_multiplier * exp2f(-a->alibi_bias_max * (float)i / (float)m);
 }
 
+float recurrent_slope(const struct recurrent_spec *r, int32_t head)
+{
+    return r->slope_factor * exp2f(-8 * (float)(head + 1) / (float)r->num_v_heads);
+}
+
 int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size)
 {
     switch (layer->mixer) {
     case MIXER_ATTENTION:
-        return attention_out_size(&layer->attention);
+        return attention_out_size(&layer->attention) +
+               (layer->recurrent_beside ? recurrent_v_size(&layer->recurrent) : 0);
     case MIXER_RECURRENT:
         return recurrent_v_size(&layer->recurrent);
     case MIXER_CONV:
@@ -39,7 +45,8 @@ int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size)
 {
     switch (layer->mixer) {
     case MIXER_ATTENTION:
-        return attention_qkv_size(&layer->attention);
+        return attention_qkv_size(&layer->attention) +
+               (layer->recurrent_beside ? recurrent_in_size(&layer->recurrent) : 0);
     case MIXER_RECURRENT:
         return recurrent_in_size(&layer->recurrent);
     case MIXER_CONV:
@@ -63,6 +70,7 @@ static void take_latent(struct layer_sizes *largest, const struct latent_spec *l
     take_larger(&largest->num_heads, l->num_heads);
     take_larger(&largest->num_kv_heads, 1);
     take_larger(&largest->head_size, latent_vector_size(l));
+    take_larger(&largest->latent_rank, l->rank);
 }
 
 struct layer_sizes model_spec_largest(const struct model_spec *spec)
@@ -79,6 +87,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_experts, l->experts.router.num_experts);
         take_larger(&largest.top_k, l->experts.router.top_k);
         take_larger(&largest.expert_size, l->experts.intermediate_size);
+        take_larger(&largest.expert_latent_size, l->experts.latent_size);
     }
     return largest;
 }

@@ -48,8 +48,9 @@ struct rope_config {
 /* Where a sublayer (attention, MLP) is normed. x is the residual stream.
  * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))).
  * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021).
- * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022). */
-enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO };
+ * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022).
+ * STREAM: s * (n + m * f(n)), where n is norm(x): the residual stream itself is normed (DeepNet: Wang et al., 2022). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO, NORM_STREAM };
 
 static inline bool norm_is_parallel(enum norm_placement placement)
 {
@@ -110,6 +111,7 @@ enum tensor_role {
     TENSOR_PER_LAYER_PROJECTION,
     TENSOR_PER_LAYER_NORM,
     TENSOR_ATTENTION_NORM,
+    TENSOR_STREAM_NORM, /* of NORM_STREAM, before the mixer */
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
@@ -124,12 +126,15 @@ enum tensor_role {
     TENSOR_MIX_GATE,
     TENSOR_MIX_A,
     TENSOR_MIX_B,
+    TENSOR_MIX_GATE_B, /* the second matrices of gates and a */
+    TENSOR_MIX_A_B,
     TENSOR_CONV,
     TENSOR_CONV_BIAS,
     TENSOR_A_LOG,
     TENSOR_DT_BIAS,
     TENSOR_SKIP,
     TENSOR_MIX_NORM,
+    TENSOR_MIX_O,    /* of a recurrent mixer beside attention; of one alone it is O */
     TENSOR_LATENT_Q, /* q_a_proj, or q_proj */
     TENSOR_LATENT_KV,
     TENSOR_LATENT_Q_NORM,
@@ -139,6 +144,7 @@ enum tensor_role {
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
+    TENSOR_MLP_STREAM_NORM,
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_XIELU_BETA,
@@ -152,9 +158,11 @@ enum tensor_role {
     TENSOR_EXPERT_SCALES,
     TENSOR_EXPERTS_NORM,
     TENSOR_SHARED_GATE,
+    TENSOR_EXPERTS_IN,
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN,
+    TENSOR_EXPERTS_OUT,
     TENSOR_POST_EXPERTS_NORM,
     TENSOR_POST_SHARED_NORM,
     TENSOR_POST_MLP_NORM,
@@ -189,8 +197,10 @@ struct attention_spec {
     int32_t shares_kv;  /* > 0: there is no k and v; the layer reads what the layer so many before it has cached */
     int32_t rotary_dim; /* elements of a head that are rotated; 0: none */
     int32_t rope;       /* by which of the spec's ropes */
-    float scale;        /* scores are scale * q.k */
-    float soft_cap;     /* of scores; 0: none */
+    float in_multiplier, k_multiplier;  /* q, k and v are multiplied by the first, k by the second, too; 0: 1 */
+    float out_multiplier;               /* what o computes is; 0: 1 */
+    float scale;                        /* scores are scale * q.k */
+    float soft_cap;                     /* of scores; 0: none */
     struct query_scaling query_scaling; /* only where heads have no norms, and without longrope */
     /* v is multiplied by this, which is done to what o computes of it: unless it is 1, o has no bias and its output no
      * norm. */
@@ -253,8 +263,10 @@ enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_LATENT, MI
  * APART: four, of [q, k, v], of the gate, of b and of a (Qwen 3.5).
  * BY_KEY_HEAD: two, in which the rows of a key head are together: its q, its k, the v and the gates of its value
  * heads; and the b and the a of these (Qwen3-Next).
- * MAMBA: one, of the gate, x, B, C and dt (Mamba 2). */
-enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA };
+ * MAMBA: one, of the gate, x, B, C and dt (Mamba 2).
+ * KIMI: six, of q, k, v, the first of the gates, the first of a, and b (Kimi Linear).
+ * LIGHTNING: two, of the gates, and one that has the q, the k and the v of each head together (MiniMax). */
+enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA, RECURRENT_KIMI, RECURRENT_LIGHTNING };
 
 /* A recurrent layer (kernels/recurrence.h): its input's projection, the *channels* of q, k and v, goes through a short
  * convolution with silu; then comes the recurrence; what it computes is normed, gated, and read by o. */
@@ -262,7 +274,10 @@ struct recurrent_spec {
     enum recurrence_kind kind;
     enum recurrent_layout layout;
     int32_t num_k_heads, num_v_heads, k_head_size, v_head_size;
-    int32_t conv_width;
+    int32_t rank;       /* elements between the two matrices that make the gates, and a; 0: they have one matrix each */
+    int32_t conv_width; /* 1: there is no convolution, and its weights in memory are 1 */
+    float slope_factor; /* of FIXED: a_log of head h of n is this times 2^(-8 (h + 1) / n) */
+    bool conv_apart;    /* the file has a convolution for q, one for k and one for v */
     bool conv_bias, in_bias, o_bias, has_skip, norm_qk;
     bool value_first; /* the channels are v, k, q, not q, k, v (Mamba 2's x, B, C) */
     float scale;
@@ -271,6 +286,8 @@ struct recurrent_spec {
     int32_t norm_group_size, norm_size;
     bool gate_first, sigmoid_gate, no_norm, round_norm;
     double norm_eps;
+    /* What the parts of the input's projection are multiplied by: q, k, v, gates and a; and what o computes. 0: 1 */
+    float q_multiplier, k_multiplier, v_multiplier, gate_multiplier, a_multiplier, out_multiplier;
 };
 
 /* A layer that is a short convolution between two gates (LFM2): of the three parts of its input's projection, of
@@ -288,9 +305,10 @@ struct latent_spec {
     int32_t q_rank;     /* elements between the two matrices of q, which are normed; 0: q has one matrix */
     int32_t rank, rope; /* of the latent, which is normed, and of the rotated key: multiples of 16 */
     int32_t nope, v_head_size;
-    bool bias;       /* of the two matrices that read the layer's input, and of o; only with q_rank */
-    double norm_eps; /* of both norms */
-    float scale;     /* scores are scale * q.k */
+    bool no_rotation; /* q and the key that is called rotated stay as they are */
+    bool bias;        /* of the two matrices that read the layer's input, and of o; only with q_rank */
+    double norm_eps;  /* of both norms */
+    float scale;      /* scores are scale * q.k */
     struct query_scaling query_scaling; /* not with longrope */
 };
 
@@ -321,6 +339,9 @@ static inline int64_t latent_out_size(const struct latent_spec *l)
     return (int64_t)l->num_heads * l->v_head_size;
 }
 
+/* a_log of a head of FIXED. */
+float recurrent_slope(const struct recurrent_spec *r, int32_t head);
+
 static inline int64_t recurrent_v_size(const struct recurrent_spec *r)
 {
     return (int64_t)r->num_v_heads * r->v_head_size;
@@ -332,10 +353,11 @@ static inline int64_t recurrent_channels(const struct recurrent_spec *r)
     return 2 * (int64_t)r->num_k_heads * r->k_head_size + recurrent_v_size(r);
 }
 
-/* Of a token: DELTA_CHANNELS has one for each element of k. */
+/* Of a token: DELTA_CHANNELS has one for each element of k, FIXED none. */
 static inline int64_t recurrent_a_size(const struct recurrent_spec *r)
 {
-    return (int64_t)r->num_v_heads * (r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : 1);
+    const int32_t of_head = r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : r->kind != RECURRENCE_FIXED;
+    return (int64_t)r->num_v_heads * of_head;
 }
 
 static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
@@ -343,10 +365,22 @@ static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
     return r->kind == RECURRENCE_DELTA || r->kind == RECURRENCE_DELTA_CHANNELS ? r->num_v_heads : 0;
 }
 
-/* Elements of what the layer computes of its input first, side by side: channels, gates, a and b. */
+/* Elements of the gates and of a, or of what their second matrices read, in what the layer computes of its input
+ * first. */
+static inline int64_t recurrent_first_gate_size(const struct recurrent_spec *r)
+{
+    return r->rank > 0 ? r->rank : recurrent_v_size(r);
+}
+
+static inline int64_t recurrent_first_a_size(const struct recurrent_spec *r)
+{
+    return r->rank > 0 ? r->rank : recurrent_a_size(r);
+}
+
+/* Elements of all of that, side by side: channels, gates, a and b. */
 static inline int64_t recurrent_in_size(const struct recurrent_spec *r)
 {
-    return recurrent_channels(r) + recurrent_v_size(r) + recurrent_a_size(r) + recurrent_b_size(r);
+    return recurrent_channels(r) + recurrent_first_gate_size(r) + recurrent_first_a_size(r) + recurrent_b_size(r);
 }
 
 struct mlp_spec {
@@ -355,16 +389,21 @@ struct mlp_spec {
     bool bias;
     enum activation activation; /* XIELU's numbers are what the layer has learnt */
     float limit;                /* GATED only: struct act_and_mul_args; 0: none */
+    float gate_multiplier;      /* GATED only: what the activation reads is multiplied by it; 0: 1 */
+    float out_multiplier;       /* what down computes is; 0: 1. Not beside experts */
 };
 
-/* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
- * 2022). If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
+/* A mixture of experts: a router chooses for each token some of many MLPs (Shazeer et al., 2017; Fedus et al., 2022).
+ * If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
  */
 struct experts_spec {
     struct router_params router; /* num_experts 0: the layer has no experts */
     int32_t intermediate_size;   /* of an expert */
+    int32_t latent_size; /* experts read a projection of the layer's input to so many elements, and what they make is
+                            projected back (Nemotron 3 Super); 0: neither */
     struct gate_params gate;
     bool bias;          /* of gate, up and down */
+    bool latent_bias;   /* of both projections */
     bool router_bias;   /* of the router's logits */
     bool choice_bias;   /* struct route_experts_args */
     bool weights_first; /* struct experts_gate_up_args */
@@ -376,6 +415,17 @@ struct experts_spec {
     bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
 };
 
+/* Elements of a token that experts read and make. */
+static inline int32_t experts_width(const struct experts_spec *e, int32_t hidden_size)
+{
+    return e->latent_size > 0 ? e->latent_size : hidden_size;
+}
+
+/* m and s of a sublayer with NORM_STREAM. */
+struct stream_scaling {
+    float output, sum;
+};
+
 /* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
@@ -383,16 +433,26 @@ struct layer_spec {
     enum mixer_kind mixer;           /* which of the next four counts. Norms of attention are the mixer's */
     struct attention_spec attention; /* of another mixer: all 0 */
     struct recurrent_spec recurrent;
+    /* The mixer is attention, and the recurrent one is beside it: it reads the same normed input, and what both compute
+     * is added. The norms are NORM_BEFORE; heads of attention have multiples of 16 elements. */
+    bool recurrent_beside;
     struct conv_spec conv;
     struct latent_spec latent;
     /* intermediate_size 0: the layer has experts only or, without these, a mixer only */
     struct mlp_spec mlp;
     struct experts_spec experts;
-    /* a sublayer's output is multiplied by this before it is added to the residual stream */
+    /* a sublayer's output is multiplied by this before it is added to the residual stream, and by an out_multiplier */
     float residual_multiplier;
+    struct stream_scaling mixer_scaling, mlp_scaling; /* only with NORM_STREAM */
 };
 
-/* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. */
+static inline bool layer_is_recurrent(const struct layer_spec *layer)
+{
+    return layer->mixer == MIXER_RECURRENT || layer->recurrent_beside;
+}
+
+/* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. Of two mixers,
+ * those of attention come first. */
 int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size);
 int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size);
 
@@ -434,8 +494,9 @@ struct head_spec {
  * are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
- * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d, A_log,
- * dt_bias, D, `recurrent_norm` and `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
+ * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d or
+ * q_conv1d, k_conv1d and v_conv1d, with a rank g_b_proj and f_b_proj, A_log, dt_bias, D, `recurrent_norm` and
+ * `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
  *
  * In the module `attention` are, of latent attention, q_a_proj, q_a_layernorm and q_b_proj, or q_proj;
  * kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj and `o`.
@@ -473,7 +534,7 @@ struct tensor_names {
     const char *recurrent, *recurrent_o, *recurrent_norm, *conv, *conv_o;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
-    const char *router, *choice_bias, *shared, *shared_gate;
+    const char *router, *choice_bias, *shared, *shared_gate, *experts_in, *experts_out;
     const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up, *quantized_experts;
     bool experts_transposed, experts_interleaved, experts_flat;
 };
@@ -529,7 +590,9 @@ static inline bool layer_reads_embedding(const struct model_spec *spec, int32_t 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
     int32_t num_heads, num_kv_heads, head_size, intermediate_size; /* intermediate_size: of MLPs */
+    int32_t latent_rank;                                           /* 0: no layer has latent attention */
     int32_t num_experts, top_k, expert_size; /* expert_size: the intermediate size of an expert; 0: no layer has one */
+    int32_t expert_latent_size;
 };
 struct layer_sizes model_spec_largest(const struct model_spec *spec);
 

@@ -7,11 +7,12 @@
 #include <string.h>
 
 /* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
- * gate and its bias, 2 tensors more; a norm of V; 4 tensors behind the MLP, one with a bias; sinks, and two scales of
- * its cache; and, with experts, a router with two biases, scales and a shared gate, and 4 norms. An expert has 3
- * matrices and their biases. Embedding, learned positions, 3 tensors of per-layer embeddings, a head's projection and
- * ids, and, with biases, embedding norm, final norm, a head's norms and lm_head are in no layer. */
-enum { MOST_OF_A_LAYER = 51, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
+ * gate and its bias, 2 tensors more; beside attention, 18 tensors of a recurrent mixer; a norm of V; 4 tensors behind
+ * the MLP, one with a bias; sinks, and two scales of its cache; and, with experts, a router with two biases, scales, a
+ * shared gate, and 4 norms or 2 projections. An expert has 3 matrices and their biases. Embedding, learned positions, 3
+ * tensors of per-layer embeddings, a head's projection and ids, and, with biases, embedding norm, final norm, a head's
+ * norms and lm_head are in no layer. */
+enum { MOST_OF_A_LAYER = 69, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
 
 const struct tensor_names tensor_names_llama = {
     .embedding = "model.embed_tokens",
@@ -40,11 +41,11 @@ const struct tensor_names tensor_names_llama = {
 
 const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES] = {
     {"model.", "lm_head"},
+    {"backbone.", "lm_head"},
     {"language_model.model.", "language_model.lm_head"},
     {"model.language_model.", "lm_head"},
     {"model.text_model.", "lm_head"},
     {"language_model.", "lm_head"},
-    {"backbone.", "lm_head"},
     {"", "lm_head"},
 };
 
@@ -181,16 +182,25 @@ static void add_v_norm(struct tensor_table *table, const struct model_spec *spec
     add(table, &ones, "%s.%s.weight", layer_name(spec, layer).text, in_attention(spec, "v_norm").text);
 }
 
+/* The parts of what a recurrent layer's input is projected to, in their order in memory. */
+enum mix_part { MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B, NUM_MIX_PARTS };
+
+static int mix_parts(const struct recurrent_spec *r)
+{
+    return MIX_A + (recurrent_a_size(r) > 0) + (recurrent_b_size(r) > 0);
+}
+
 /* q, k and v; q alone where the layer reads another's K and V. */
 static void add_qkv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
-    const struct attention_spec *a = &spec->layers[layer].attention;
+    const struct layer_spec *l = &spec->layers[layer];
+    const struct attention_spec *a = &l->attention;
     const int64_t q_size = attention_q_size(a), k_size = attention_k_size(a), v_size = attention_v_size(a);
     struct tensor qkv = {.layer = layer,
                          .in_features = spec->hidden_size * (layer_reads_embedding(spec, layer) ? 2 : 1),
                          .merged = MERGED_QKV,
-                         .num_parts = a->output_gate ? 4 : 3,
-                         .merged_rows = attention_qkv_size(a)};
+                         .num_parts = (a->output_gate ? 4 : 3) + (l->recurrent_beside ? mix_parts(&l->recurrent) : 0),
+                         .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
     const char *merged = spec->names.qkv;
     const int64_t shared = a->num_heads / a->num_kv_heads;
     qkv.merged_in_file = merged != NULL;
@@ -224,14 +234,15 @@ static struct tensor_name in_mixer(const struct model_spec *spec, int32_t layer,
     return module;
 }
 
-/* The parts of what a recurrent layer's input is projected to, in their order in memory. */
-enum mix_part { MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B, NUM_MIX_PARTS };
-
 static int64_t mix_rows(const struct recurrent_spec *r, enum mix_part part)
 {
     const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
-    const int64_t rows[NUM_MIX_PARTS] = {
-        k_size, k_size, recurrent_v_size(r), recurrent_v_size(r), recurrent_a_size(r), recurrent_b_size(r)};
+    const int64_t rows[NUM_MIX_PARTS] = {k_size,
+                                         k_size,
+                                         recurrent_v_size(r),
+                                         recurrent_first_gate_size(r),
+                                         recurrent_first_a_size(r),
+                                         recurrent_b_size(r)};
     return rows[part];
 }
 
@@ -244,13 +255,18 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
         [RECURRENT_BY_KEY_HEAD] = {"in_proj_qkvz", "in_proj_qkvz", "in_proj_qkvz", "in_proj_qkvz", "in_proj_ba",
                                    "in_proj_ba"},
         [RECURRENT_MAMBA] = {"in_proj", "in_proj", "in_proj", "in_proj", "in_proj", "in_proj"},
+        [RECURRENT_KIMI] = {"q_proj", "k_proj", "v_proj", "g_a_proj", "f_a_proj", "b_proj"},
+        [RECURRENT_LIGHTNING] = {"qkv_proj", "qkv_proj", "qkv_proj", "output_gate", "", ""},
     };
     static const enum mix_part orders[][NUM_MIX_PARTS] = {
         [RECURRENT_APART] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
         [RECURRENT_BY_KEY_HEAD] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_B, MIX_A},
         [RECURRENT_MAMBA] = {MIX_GATE, MIX_V, MIX_K, MIX_Q, MIX_A, MIX_B},
+        [RECURRENT_KIMI] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
+        [RECURRENT_LIGHTNING] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
     };
-    const int64_t heads = r->layout == RECURRENT_BY_KEY_HEAD ? r->num_k_heads : 1;
+    const bool by_head = r->layout == RECURRENT_BY_KEY_HEAD || r->layout == RECURRENT_LIGHTNING;
+    const int64_t heads = by_head ? r->num_k_heads : 1;
     const char *name = names[r->layout][part];
     int64_t before = 0, all = 0;
     bool found = false, alone = true;
@@ -268,18 +284,22 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
     return name;
 }
 
+/* Beside attention, whose parts come first. */
 static void add_mix(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     static const enum mix_part orders[][NUM_MIX_PARTS] = {{MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
                                                           {MIX_V, MIX_K, MIX_Q, MIX_GATE, MIX_A, MIX_B}};
-    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    const struct layer_spec *l = &spec->layers[layer];
+    const struct recurrent_spec *r = &l->recurrent;
+    const int before = l->recurrent_beside ? l->attention.output_gate ? 4 : 3 : 0;
     struct tensor t = {.layer = layer,
                        .in_features = spec->hidden_size,
                        .merged = MERGED_QKV,
-                       .num_parts = recurrent_b_size(r) > 0 ? NUM_MIX_PARTS : NUM_MIX_PARTS - 1,
-                       .merged_rows = recurrent_in_size(r)};
-    for (t.part = 0; t.part < t.num_parts; t.part++) {
-        const enum mix_part part = orders[r->value_first][t.part];
+                       .num_parts = before + mix_parts(r),
+                       .first_row = l->recurrent_beside ? attention_qkv_size(&l->attention) : 0,
+                       .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
+    for (t.part = before; t.part < t.num_parts; t.part++) {
+        const enum mix_part part = orders[r->value_first][t.part - before];
         t.role = (enum tensor_role)(TENSOR_MIX_Q + part);
         t.out_features = mix_rows(r, part);
         const char *name = place_mix_part(&t, r, part);
@@ -288,30 +308,62 @@ static void add_mix(struct tensor_table *table, const struct model_spec *spec, i
     }
 }
 
+/* The second matrices of gates and a. */
+static void add_second_mix(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    struct tensor t = {
+        .role = TENSOR_MIX_GATE_B, .layer = layer, .out_features = recurrent_v_size(r), .in_features = r->rank};
+    if (r->rank == 0) return;
+    add_matrix(table, spec, &t, in_mixer(spec, layer, "g_b_proj").text, false);
+    t.role = TENSOR_MIX_A_B, t.out_features = recurrent_a_size(r);
+    add_matrix(table, spec, &t, in_mixer(spec, layer, "f_b_proj").text, false);
+}
+
+/* The weights of the convolution: one tensor, or three whose rows follow each other in memory. */
+static void add_recurrent_conv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    static const char *const names[] = {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"};
+    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    struct tensor t = {.role = TENSOR_CONV,
+                       .kind = r->conv_width > 1 ? TENSOR_VECTOR : TENSOR_ONES,
+                       .layer = layer,
+                       .width = r->conv_width,
+                       .out_features = recurrent_channels(r) * r->conv_width};
+    const struct tensor_name module = layer_name(spec, layer);
+    if (!r->conv_apart) {
+        add(table, &t, "%s.%s", module.text, in_mixer(spec, layer, "conv1d.weight").text);
+        return;
+    }
+    t.merged = MERGED_QKV, t.num_parts = 3, t.merged_rows = t.out_features;
+    for (; t.part < 3; t.part++, t.first_row += t.out_features) {
+        t.out_features = mix_rows(r, (enum mix_part)(MIX_Q + t.part)) * r->conv_width;
+        add(table, &t, "%s.%s", module.text, in_mixer(spec, layer, names[t.part]).text);
+    }
+}
+
 static void add_recurrent(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct recurrent_spec *r = &spec->layers[layer].recurrent;
     const int64_t heads = r->num_v_heads, bias = r->kind == RECURRENCE_DELTA_CHANNELS ? heads * r->k_head_size : heads;
     add_mix(table, spec, layer);
+    add_second_mix(table, spec, layer);
+    add_recurrent_conv(table, spec, layer);
     const struct {
         enum tensor_role role;
         bool there;
-        int32_t width;
+        enum tensor_kind kind;
         int64_t count;
         const char *name;
     } vectors[] = {
-        {TENSOR_CONV, true, r->conv_width, recurrent_channels(r) * r->conv_width, "conv1d.weight"},
-        {TENSOR_CONV_BIAS, r->conv_bias, 0, recurrent_channels(r), "conv1d.bias"},
-        {TENSOR_A_LOG, true, 0, heads, "A_log"},
-        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, 0, bias, "dt_bias"},
-        {TENSOR_SKIP, r->has_skip, 0, heads, "D"},
+        {TENSOR_CONV_BIAS, r->conv_bias, TENSOR_VECTOR, recurrent_channels(r), "conv1d.bias"},
+        {TENSOR_A_LOG, true, r->kind == RECURRENCE_FIXED ? TENSOR_SLOPES : TENSOR_VECTOR, heads, "A_log"},
+        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, TENSOR_VECTOR, bias, "dt_bias"},
+        {TENSOR_SKIP, r->has_skip, TENSOR_VECTOR, heads, "D"},
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        const struct tensor vector = {.role = vectors[i].role,
-                                      .kind = TENSOR_VECTOR,
-                                      .layer = layer,
-                                      .width = vectors[i].width,
-                                      .out_features = vectors[i].count};
+        const struct tensor vector = {
+            .role = vectors[i].role, .kind = vectors[i].kind, .layer = layer, .out_features = vectors[i].count};
         if (vectors[i].there)
             add(table, &vector, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, vectors[i].name).text);
     }
@@ -320,8 +372,10 @@ static void add_recurrent(struct tensor_table *table, const struct model_spec *s
     if (!r->no_norm)
         add(table, &norm, "%s.%s.weight", layer_name(spec, layer).text,
             in_mixer(spec, layer, spec->names.recurrent_norm).text);
-    const struct tensor o = {
-        .role = TENSOR_O, .layer = layer, .out_features = spec->hidden_size, .in_features = recurrent_v_size(r)};
+    const struct tensor o = {.role = spec->layers[layer].recurrent_beside ? TENSOR_MIX_O : TENSOR_O,
+                             .layer = layer,
+                             .out_features = spec->hidden_size,
+                             .in_features = recurrent_v_size(r)};
     add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.recurrent_o).text, r->o_bias);
 }
 
@@ -475,19 +529,20 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
 {
     const struct experts_spec *e = &spec->layers[layer].experts;
     const struct tensor_names *names = &spec->names;
-    const int64_t hidden = spec->hidden_size, inner = e->intermediate_size, n = e->router.num_experts;
+    const int64_t width = experts_width(e, spec->hidden_size), inner = e->intermediate_size, n = e->router.num_experts;
     const bool merged = names->experts == NULL, apart = merged && !names->expert_gate_up;
+    const int num_parts = gate_operands(&e->gate);
     const char *gate = merged && !apart ? names->expert_gate_up : names->expert_gate;
     const char *up = merged && !apart ? names->expert_gate_up : names->expert_up;
     struct tensor t = {.role = TENSOR_EXPERT_GATE,
                        .layer = layer,
                        .expert = expert,
                        .out_features = inner,
-                       .in_features = hidden,
+                       .in_features = width,
                        .merged = MERGED_EXPERTS,
-                       .num_parts = 2,
-                       .first_row = 2 * expert * inner,
-                       .merged_rows = 2 * n * inner,
+                       .num_parts = num_parts,
+                       .first_row = num_parts * expert * inner,
+                       .merged_rows = num_parts * n * inner,
                        .merged_in_file = merged,
                        .num_experts = (int32_t)n,
                        .transposed = merged && names->experts_transposed,
@@ -495,12 +550,14 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
     const bool interleaved = merged && names->experts_interleaved;
     if (interleaved) t.file_row = t.first_row, t.run = 1, t.step = 2;
     if (apart) t.file_row = expert * inner, t.run = inner, t.file_rows = n * inner;
-    add_expert_matrix(table, spec, &t, gate, e->bias);
-    t.role = TENSOR_EXPERT_UP, t.part = 1, t.first_row += inner;
-    if (interleaved) t.file_row++;
+    if (num_parts == 2) {
+        add_expert_matrix(table, spec, &t, gate, e->bias);
+        t.part = 1, t.first_row += inner, t.file_row += interleaved;
+    }
+    t.role = TENSOR_EXPERT_UP;
     add_expert_matrix(table, spec, &t, up, e->bias);
     t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.run = t.file_rows = 0, t.transposed |= t.flat;
-    t.out_features = hidden, t.in_features = inner, t.first_row = expert * hidden, t.merged_rows = n * hidden;
+    t.out_features = width, t.in_features = inner, t.first_row = expert * width, t.merged_rows = n * width;
     add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
 }
 
@@ -531,8 +588,12 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
         .role = TENSOR_EXPERT_SCALES, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->expert_scales) add(table, &scales, "%s.router.per_expert_scale", layer_name(spec, layer).text);
     if (e->own_norms) add_own_norms(table, spec, layer);
+    t.role = TENSOR_EXPERTS_IN, t.out_features = e->latent_size;
+    if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_in, e->latent_bias);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
-    t.role = TENSOR_SHARED_GATE, t.out_features = 1;
+    t.role = TENSOR_EXPERTS_OUT, t.out_features = spec->hidden_size, t.in_features = e->latent_size;
+    if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_out, e->latent_bias);
+    t.role = TENSOR_SHARED_GATE, t.out_features = 1, t.in_features = spec->hidden_size;
     if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);
 }
 
@@ -554,14 +615,16 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     const struct tensor_names *names = &spec->names;
     const bool before = placement != NORM_AFTER, after = placement == NORM_AFTER || placement == NORM_AROUND;
     const struct layer_spec *l = &spec->layers[layer];
-    const bool mixes = l->mixer != MIXER_NONE, has_mlp = layer_has_mlp(l);
-    if (before && mixes) add_norm(table, spec, layer, TENSOR_ATTENTION_NORM, names->attention_norm);
+    const bool mixes = l->mixer != MIXER_NONE, has_mlp = layer_has_mlp(l), stream = placement == NORM_STREAM;
+    if (before && mixes)
+        add_norm(table, spec, layer, stream ? TENSOR_STREAM_NORM : TENSOR_ATTENTION_NORM, names->attention_norm);
     if (l->mixer == MIXER_ATTENTION) add_attention(table, spec, layer);
-    if (l->mixer == MIXER_RECURRENT) add_recurrent(table, spec, layer);
+    if (layer_is_recurrent(l)) add_recurrent(table, spec, layer);
     if (l->mixer == MIXER_CONV) add_conv(table, spec, layer);
     if (l->mixer == MIXER_LATENT) add_latent(table, spec, layer);
     if (after && mixes) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
-    if (before && has_mlp && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
+    if (before && has_mlp && placement != NORM_PARALLEL)
+        add_norm(table, spec, layer, stream ? TENSOR_MLP_STREAM_NORM : TENSOR_MLP_NORM, names->mlp_norm);
     if (spec->layers[layer].experts.router.num_experts > 0) add_experts(table, spec, layer);
     if (spec->layers[layer].mlp.intermediate_size > 0) add_mlp(table, spec, layer);
     if (after && has_mlp) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);

@@ -10,15 +10,17 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-/* ONES is a gain that no file holds, since all of it is 1. A vector is float32 in memory, whatever the file has. A
- * IDS are token ids of the target: int64 in the file, each less its index; int32 in memory, where their type is called
- * float32, which has as many bytes. A scalar is one number, which the host reads: in the file its shape is [] or [1]. A
- * cache scale is the scalar of an fp8 KV cache: no weight, it has no elements here. */
+/* ONES is a gain, or a vector, that no file holds, since all of it is 1. SLOPES are numbers that follow from the spec,
+ * of heads of a recurrent layer (recurrent_slope). A vector is float32 in memory, whatever the file has. A IDS are
+ * token ids of the target: int64 in the file, each less its index; int32 in memory, where their type is called float32,
+ * which has as many bytes. A scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache
+ * scale is the scalar of an fp8 KV cache: no weight, it has no elements here. */
 enum tensor_kind {
     TENSOR_MATRIX,
     TENSOR_BIAS,
     TENSOR_GAIN,
     TENSOR_ONES,
+    TENSOR_SLOPES,
     TENSOR_VECTOR,
     TENSOR_IDS,
     TENSOR_SCALAR,
@@ -26,7 +28,8 @@ enum tensor_kind {
 };
 
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. The
- * experts of a layer become one behind the other (struct row_segments): gate and up of each, and down of each. */
+ * experts of a layer become one behind the other (struct row_segments): gate and up of each, and down of each. A vector
+ * that is merged is one in host memory, too. */
 enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP, MERGED_EXPERTS };
 
 /* Role, layer and expert are what a tensor is found by; a bias has those of its matrix or norm. */
@@ -77,6 +80,12 @@ static inline bool tensor_is_weight(const struct tensor *t)
     return t->kind != TENSOR_SCALAR && t->kind != TENSOR_CACHE_SCALE;
 }
 
+/* Whether files hold it. */
+static inline bool tensor_is_stored(const struct tensor *t)
+{
+    return t->kind != TENSOR_ONES && t->kind != TENSOR_SLOPES;
+}
+
 /* Whether it is a matrix that can be quantized. What chooses experts never is: it is small, and decides much. Nor are
  * learned positions, of which rows are read, and what heads_linear reads (kernels/latent.h). */
 static inline bool tensor_may_be_quantized(const struct tensor *t)
@@ -99,11 +108,11 @@ struct tensor_name {
 
 /* What files may have before the names of a text model's tensors, in place of the "model." and "lm_head" that the table
  * begins with: a checkpoint of several modalities has its text model in a module, and one that was saved from
- * transformers' base model lacks "model.". */
+ * transformers' base model lacks "model.". Files of text models have one of the first two as they are published. */
 struct tensor_prefix {
     const char *model, *lm_head;
 };
-enum { NUM_TENSOR_PREFIXES = 7 };
+enum { NUM_TEXT_PREFIXES = 2, NUM_TENSOR_PREFIXES = 7 };
 extern const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES]; /* the first is the table's own */
 
 /* The name of a module of no layer that spec->names calls so. */

@@ -74,6 +74,7 @@ static const struct {
     [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
     [TENSOR_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct model_weights, per_layer_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
+    [TENSOR_STREAM_NORM] = {PLACE_NORM, offsetof(struct layer_weights, stream_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
@@ -88,12 +89,15 @@ static const struct {
     [TENSOR_MIX_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_MIX_A] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_MIX_B] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_MIX_GATE_B] = {PLACE_MATRIX, offsetof(struct layer_weights, recurrent.gate_b)},
+    [TENSOR_MIX_A_B] = {PLACE_MATRIX, offsetof(struct layer_weights, recurrent.a_b)},
     [TENSOR_CONV] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.conv)},
     [TENSOR_CONV_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.conv_bias)},
     [TENSOR_A_LOG] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.a_log)},
     [TENSOR_DT_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.dt_bias)},
     [TENSOR_SKIP] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.skip)},
     [TENSOR_MIX_NORM] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.norm)},
+    [TENSOR_MIX_O] = {PLACE_MATRIX, offsetof(struct layer_weights, recurrent.o)},
     [TENSOR_LATENT_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_LATENT_KV] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_LATENT_Q_NORM] = {PLACE_NORM, offsetof(struct layer_weights, latent.q_norm)},
@@ -103,6 +107,7 @@ static const struct {
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
+    [TENSOR_MLP_STREAM_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_stream_norm)},
     [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
@@ -114,6 +119,8 @@ static const struct {
     [TENSOR_POST_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_norm)},
     [TENSOR_POST_SHARED_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_shared_norm)},
     [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
+    [TENSOR_EXPERTS_IN] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.in)},
+    [TENSOR_EXPERTS_OUT] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.out)},
     [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_DOWN] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.down)},
@@ -127,8 +134,10 @@ static const struct {
 };
 
 /* `place` with the gain or bias of a norm, or another vector. */
-static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found, bool bias)
+static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found,
+                                         const struct tensor *t)
 {
+    const bool bias = t->kind == TENSOR_BIAS;
     struct weight_vector *vector = found;
     struct norm_params *norm = found;
     if (kind == PLACE_NORM) {
@@ -138,6 +147,7 @@ static struct weights_place vector_place(struct weights_place place, enum place_
     } else {
         place.vector = &vector->data;
         place.vector_dtype = &vector->dtype;
+        place.first_row = t->first_row, place.num_rows = t->merged_rows;
     }
     return place;
 }
@@ -149,7 +159,7 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
     bool merged = false;
     if (kind == NO_PLACE) return place;
-    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t->kind == TENSOR_BIAS);
+    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t);
     place.matrix = found;
     if (kind == PLACE_PROJECTION) {
         place.projection = found;
@@ -184,7 +194,7 @@ void model_weights_set(struct model_weights *w, const struct tensor *t, const st
     if (t->num_experts > 0) w->expert_bytes += model_weights_tensor_bytes(t, from);
     if (t->kind == TENSOR_MATRIX) {
         *to.matrix = *from;
-    } else {
+    } else if (t->kind != TENSOR_VECTOR || to.first_row == 0) {
         *to.vector = from->data;
         *to.vector_dtype = weight_dtype(from);
     }
@@ -249,8 +259,8 @@ bool model_weights_converts(const struct model_spec *spec, const struct tensor *
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    return t->kind == TENSOR_ONES || t->kind == TENSOR_IDS || model_weights_converts(spec, t) ? DTYPE_FLOAT32
-                                                                                              : spec->dtype;
+    const bool made = !tensor_is_stored(t) || t->kind == TENSOR_IDS || model_weights_converts(spec, t);
+    return made ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)

@@ -28,24 +28,29 @@ struct weight_vector {
 };
 
 /* The experts of a layer. In host memory, a matrix for each: gate_up [num_experts, 2], the gate and up of each, and
- * down [num_experts]. Stacked, one for all: gate_up [1] and down [1] describe the first expert's, behind which the
- * others lie (struct expert_matrices). */
+ * down [num_experts]; without gates gate_up has up alone. Stacked, one for all: gate_up [1] and down [1] describe the
+ * first expert's, behind which the others lie (struct expert_matrices). */
 struct expert_weights {
     struct weight router;                            /* [num_experts, hidden_size] */
     struct weight_vector choice_bias, expert_scales; /* [num_experts] */
     /* Only with own_norms, [hidden_size]: of the inputs of router and experts, and of what the experts and the MLP
      * beside them compute. */
     struct norm_params router_norm, norm, post_norm, post_shared_norm;
-    struct weight *gate_up; /* [intermediate_size, hidden_size] each; stacked, [2 * intermediate_size, hidden_size] */
-    struct weight *down;    /* [hidden_size, intermediate_size] */
+    /* [intermediate_size, experts_width] each; stacked, [2 * intermediate_size, experts_width] or, without gates, as
+     * each */
+    struct weight *gate_up;
+    struct weight *down; /* [experts_width, intermediate_size] */
     bool stacked;
     struct weight shared_gate; /* [1, hidden_size] */
+    struct weight in, out;     /* with latent_size: [latent_size, hidden_size], and back */
 };
 
 /* Of a recurrent layer (struct recurrence_args), or of a convolution (struct short_conv_args). */
 struct recurrent_weights {
     struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
     struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
+    struct weight gate_b, a_b; /* [recurrent_v_size, rank] and [recurrent_a_size, rank]; not there without a rank */
+    struct weight o;           /* [hidden_size, recurrent_v_size], beside attention; else the layer's */
 };
 
 /* Of latent attention. */
@@ -57,10 +62,11 @@ struct latent_weights {
 
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
-    struct norm_params attention_norm; /* [hidden_size] */
-    /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer
-     * [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size, hidden_size]; of
-     * latent attention [latent_first_size + latent_vector_size, hidden_size] */
+    struct norm_params attention_norm;               /* [hidden_size] */
+    struct norm_params stream_norm, mlp_stream_norm; /* [hidden_size] of NORM_STREAM */
+    /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer, or beside
+     * attention, [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size,
+     * hidden_size]; of latent attention [latent_first_size + latent_vector_size, hidden_size] */
     struct projection qkv;
     struct recurrent_weights recurrent;
     struct latent_weights latent;
@@ -95,7 +101,7 @@ struct model_weights {
     struct norm_params final_norm;   /* [hidden_size] */
     struct weight_vector target_ids; /* [head.num_ids] int32 (TENSOR_IDS) */
     struct layer_weights *layers;    /* [num_layers] */
-    struct weight *experts;          /* those of all layers, three for each expert */
+    struct weight *experts;          /* those of all layers, at most three for each expert */
     int64_t bytes;                   /* of all weights, a tied one counted once */
     int64_t expert_bytes;            /* of these, those of matrices and biases of experts */
     int32_t host_expert_layers; /* the experts of the first so many layers stay in host memory when the rest is copied
@@ -110,6 +116,7 @@ struct model_weights {
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
     int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
+    int64_t next_tensors, next_bytes;   /* of the files: in layers that predict further tokens (struct head_spec) */
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors
@@ -184,7 +191,8 @@ enum status model_weights_allocate(struct model_weights *weights, int64_t bytes,
 bool model_weights_converts(const struct model_spec *spec, const struct tensor *t);
 /* The type of a tensor that is not quantized, in weights without files. */
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t);
-/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. */
+/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. Of a merged vector only
+ * the first part, behind which the others lie, is pointed to. */
 void model_weights_set(struct model_weights *weights, const struct tensor *t, const struct weight *from);
 /* What the tensor is made of in the files; NULL without files. */
 const struct weight_source *model_weights_source(const struct model_weights *weights, const struct tensor *t);

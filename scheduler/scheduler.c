@@ -531,6 +531,7 @@ void scheduler_get_stats(const struct scheduler *s, struct scheduler_stats *stat
         .tokens = s->num_tokens,
         .state_slots_total = s->config.limits.num_state_slots,
         .state_slots_in_use = s->config.limits.num_state_slots - states->slots.num_free,
+        .state_slots_cached = states->slots.num_cached,
         .snapshots = states->num_snapshots,
         .snapshots_made = states->made,
         .snapshots_evicted = states->evicted,

@@ -106,6 +106,7 @@ struct scheduler_stats {
     int64_t tokens;                                /* computed, steps in flight included */
     int64_t runs, drafts, drafts_accepted;         /* collected: runs with drafts, their drafts, those accepted */
     int32_t state_slots_total, state_slots_in_use; /* in use: held by sequences */
+    int32_t state_slots_cached;                    /* snapshots that no sequence holds */
     int32_t snapshots;                             /* of state slots, held by prefixes; some are in use as well */
     int64_t snapshots_made, snapshots_evicted, snapshot_hits;
 };

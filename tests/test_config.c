@@ -177,12 +177,12 @@ static void test_unsupported(void **state)
         {"longcat_flash", "its latent attention (MLA) and its mixture of experts"},
         {"jetmoe", "a mixture of attention heads (MoA)"},
         {"deepseek_v32", "sparse attention, to tokens that an indexer chooses"},
-        {"mamba2", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-        {"falcon_h1", "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
-        {"jamba", "recurrent layers (Mamba, RWKV, linear attention, convolution) and its mixture of experts"},
-        {"glm5_next",
-         "vision, recurrent layers (Mamba, RWKV, linear attention, convolution), its latent attention (MLA) "
-         "and its mixture of experts"},
+        {"mamba", "its kind of recurrent layers"},
+        {"mamba2", "recurrent layers alone, without any attention"},
+        {"zamba2", "blocks of attention that several layers share, with an adapter (LoRA) of each layer"},
+        {"jamba", "its kind of recurrent layers and its mixture of experts"},
+        {"glm5_next", "vision, its kind of recurrent layers, its latent attention (MLA) "
+                      "and its mixture of experts"},
         {"aria", "vision and its mixture of experts"},
         {"paligemma", "vision"},
         {"gemma3n", "vision and audio"},
@@ -759,6 +759,47 @@ static void test_mamba2(void **state)
            "no layer has attention");
 }
 
+#define FALCON_H1                                                                                                      \
+    "\"model_type\":\"falcon_h1\"," SIZES ",\"num_key_value_heads\":2,\"mamba_d_ssm\":192,\"mamba_n_heads\":6,"        \
+    "\"mamba_n_groups\":2,\"mamba_d_state\":32"
+
+/* Both mixers in each layer, and all multipliers. */
+static void test_falcon_h1(void **state)
+{
+    struct model_config c = accept(*state, FALCON_H1,
+                                   "\"key_multiplier\":0.5,\"attention_out_multiplier\":0.25,"
+                                   "\"ssm_in_multiplier\":2,\"ssm_out_multiplier\":0.75,"
+                                   "\"ssm_multipliers\":[0.5,1,2,3,4],\"mlp_multipliers\":[0.5,4],"
+                                   "\"embedding_multiplier\":5,\"lm_head_multiplier\":0.125");
+    const struct layer_spec *l = &c.spec.layers[1];
+    const struct recurrent_spec *net = &l->recurrent;
+    assert_true(l->mixer == MIXER_ATTENTION && l->recurrent_beside && layer_is_recurrent(l));
+    assert_true(l->attention.in_multiplier == 1 && l->attention.k_multiplier == 0.5f);
+    assert_true(l->attention.out_multiplier == 0.25f && net->out_multiplier == 0.75f);
+    assert_true(net->gate_multiplier == 1 && net->v_multiplier == 2 && net->k_multiplier == 4);
+    assert_true(net->q_multiplier == 6 && net->a_multiplier == 8);
+    assert_true(l->mlp.gate_multiplier == 0.5f && l->mlp.out_multiplier == 4);
+    assert_true(c.spec.embedding_multiplier == 5 && c.spec.logits_multiplier == 0.125);
+    assert_true(net->v_head_size == 32 && recurrent_v_size(net) == 192 && net->no_norm);
+    assert_int_equal(layer_mixer_in_size(l, 64), attention_qkv_size(&l->attention) + recurrent_in_size(net));
+    c = accept(*state, FALCON_H1, "\"mamba_rms_norm\":true,\"mamba_norm_before_gate\":false");
+    assert_true(!net->no_norm && net->gate_first && net->norm_group_size == 96 && net->norm_size == 192);
+    refuse(*state, FALCON_H1, "\"mamba_d_head\":16", STATUS_INVALID,
+           "6) heads of 16 elements are not mamba_d_ssm (192)");
+    refuse(*state, FALCON_H1, "\"ssm_multipliers\":[1,2]", STATUS_INVALID, "ssm_multipliers must be an array of 5");
+    refuse(*state, FALCON_H1, "\"key_multiplier\":0", STATUS_UNSUPPORTED, "a multiplier is 0");
+    refuse(*state, FALCON_H1, "\"attention_bias\":true,\"attention_in_multiplier\":2", STATUS_UNSUPPORTED,
+           "attention_in_multiplier is 2 beside biases");
+    refuse(*state, FALCON_H1, "\"mamba_proj_bias\":true,\"ssm_in_multiplier\":2", STATUS_UNSUPPORTED,
+           "ssm_in_multiplier is 2 beside biases");
+}
+
+static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
+{
+    const struct experts_spec *e = &c->spec.layers[layer].experts;
+    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
+}
+
 #define NEMOTRON_H                                                                                                     \
     "\"model_type\":\"nemotron_h\"," SIZES                                                                             \
     ",\"num_key_value_heads\":2,\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"n_groups\":2"
@@ -776,8 +817,19 @@ static void test_nemotron_h(void **state)
            "hybrid_override_pattern has 3 letters, but num_hidden_layers is 2");
     refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*x\"", STATUS_UNSUPPORTED,
            "hybrid_override_pattern[1] is x; quire computes");
-    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\"", STATUS_UNSUPPORTED,
-           "layer 1 is a mixture of experts without gates");
+    c = accept(*state, NEMOTRON_H,
+               "\"hybrid_override_pattern\":\"*E\",\"n_routed_experts\":16,\"num_experts_per_tok\":3");
+    const struct experts_spec *experts = &c.spec.layers[1].experts;
+    assert_true(experts->gate.kind == GATE_NONE && experts->gate.activation == ACTIVATION_RELU2);
+    assert_true(experts->router.kind == ROUTER_SIGMOID && experts->choice_bias && experts->latent_size == 0);
+    assert_true(routes(&c, 1, 16, 3, 7688) && c.spec.layers[1].mlp.intermediate_size == 7688);
+    c = accept(*state, NEMOTRON_H,
+               "\"hybrid_override_pattern\":\"*E\",\"moe_latent_size\":24,\"moe_intermediate_size\":48,"
+               "\"moe_shared_expert_intermediate_size\":32,\"mlp_hidden_act\":\"relu\",\"mlp_bias\":true");
+    assert_true(experts->latent_size == 24 && experts->latent_bias && experts->gate.activation == ACTIVATION_RELU);
+    assert_true(c.spec.layers[1].mlp.intermediate_size == 32 && c.spec.layers[1].mlp.bias && !experts->bias);
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\",\"n_shared_experts\":2", STATUS_UNSUPPORTED,
+           "n_shared_experts is 2; in this family quire computes one");
 }
 
 #define LFM2 "\"model_type\":\"lfm2\"," SIZES ",\"num_key_value_heads\":2"
@@ -802,12 +854,6 @@ static void test_lfm2(void **state)
 
 #define QWEN3_MOE "\"model_type\":\"qwen3_moe\"," SIZES ",\"moe_intermediate_size\":24"
 #define QWEN2_MOE "\"model_type\":\"qwen2_moe\"," SIZES ",\"num_key_value_heads\":2"
-
-static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
-{
-    const struct experts_spec *e = &c->spec.layers[layer].experts;
-    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
-}
 
 static void test_qwen_experts(void **state)
 {
@@ -1053,6 +1099,72 @@ static void test_latent_families(void **state)
            STATUS_INVALID, "but qk_rope_head_dim is 64 of the 128 elements of a head");
 }
 
+#define KIMI_LINEAR "\"model_type\":\"kimi_linear\"," SIZES
+
+static void test_kimi_linear(void **state)
+{
+    const char *published = "\"linear_attn_config\":{\"full_attn_layers\":[2],\"kda_layers\":[1],\"head_dim\":64,"
+                            "\"num_heads\":8,\"short_conv_kernel_size\":3},\"num_experts\":64,"
+                            "\"num_experts_per_token\":6,\"num_expert_group\":2,\"moe_renormalize\":false,"
+                            "\"num_shared_experts\":2,\"model_max_length\":5000,\"mla_use_nope\":true";
+    struct model_config c = accept(*state, KIMI_LINEAR, published);
+    const struct layer_spec *l = c.spec.layers;
+    const struct recurrent_spec *net = &l[0].recurrent;
+    assert_true(l[0].mixer == MIXER_RECURRENT && net->kind == RECURRENCE_DELTA_CHANNELS && net->conv_apart);
+    assert_true(net->num_k_heads == 8 && net->num_v_heads == 8 && net->k_head_size == 64 && net->v_head_size == 64);
+    assert_true(net->rank == 64 && net->conv_width == 3 && net->sigmoid_gate && net->norm_qk && !net->round_norm);
+    assert_true(is_latent(&l[1], 0, 512, 128, 64, 128) && l[1].latent.no_rotation && rope_rotary_dim(&c.spec, 0) == 0);
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 6, 1024) && l[1].mlp.intermediate_size == 2048);
+    assert_true(l[1].experts.router.num_groups == 2 && l[1].experts.router.top_groups == 1);
+    assert_true(!l[1].experts.router.normalize && l[1].experts.router.scaling == 2.446f);
+    assert_true(c.spec.max_position_embeddings == 5000 && c.spec.norm_eps == 1e-5);
+    c = accept(*state, KIMI_LINEAR,
+               "\"layer_types\":[\"full_attention\",\"linear_attention\"],\"linear_num_heads\":2,"
+               "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
+    assert_true(l[0].mixer == MIXER_LATENT && l[1].recurrent.num_k_heads == 2 && l[1].recurrent.k_head_size == 128);
+    assert_true(routes(&c, 0, 256, 8, 1024) && routes(&c, 1, 0, 0, 0));
+    refuse(*state, KIMI_LINEAR, "\"mla_use_nope\":false", STATUS_UNSUPPORTED, "does not compute rotated keys");
+    refuse(*state, KIMI_LINEAR, "\"moe_router_activation_func\":\"softmax\"", STATUS_UNSUPPORTED,
+           "moe_router_activation_func is \"softmax\"");
+    refuse(*state, KIMI_LINEAR, "\"moe_layer_freq\":2", STATUS_UNSUPPORTED, "moe_layer_freq is not 1");
+    refuse(*state, KIMI_LINEAR, "\"linear_attn_config\":{\"head_dim\":40}", STATUS_UNSUPPORTED, "40 elements of keys");
+    refuse(*state, KIMI_LINEAR, "\"linear_attn_config\":7", STATUS_INVALID, "linear_attn_config must be an object");
+    refuse(*state, KIMI_LINEAR, "\"linear_attn_config\":{\"kda_layers\":[1,2]}", STATUS_UNSUPPORTED,
+           "no layer has attention");
+}
+
+#define MINIMAX_M1 "\"model_type\":\"minimax_m1\"," SIZES ",\"num_key_value_heads\":2"
+
+static void test_minimax(void **state)
+{
+    struct model_config c =
+        accept(*state, MINIMAX_M1,
+               "\"attn_type_list\":[0,1],\"postnorm\":true,\"layernorm_full_attention_alpha\":3.5,"
+               "\"layernorm_full_attention_beta\":1,\"layernorm_linear_attention_alpha\":2,\"layernorm_mlp_alpha\":4,"
+               "\"layernorm_mlp_beta\":2,\"rotary_dim\":8,\"shared_intermediate_size\":[0]");
+    const struct layer_spec *l = c.spec.layers;
+    const struct recurrent_spec *net = &l[0].recurrent;
+    assert_true(l[0].mixer == MIXER_RECURRENT && net->kind == RECURRENCE_FIXED && net->num_v_heads == 4);
+    assert_true(net->k_head_size == 16 && net->norm_group_size == 64 && net->conv_width == 1 && net->scale == 1);
+    assert_float_equal(recurrent_slope(net, 1), (1 + 1e-5) / 16, 1e-9); /* 2^(-8 * 2 / 4) */
+    assert_true(l[1].attention.num_kv_heads == 2 && l[1].attention.rotary_dim == 8);
+    assert_true(l[0].norm_placement == NORM_STREAM && l[0].mixer_scaling.sum == 2 && l[0].mixer_scaling.output == 0.5f);
+    assert_true(l[1].mixer_scaling.sum == 3.5f && l[1].mlp_scaling.sum == 4 && l[1].mlp_scaling.output == 0.5f);
+    assert_true(routes(&c, 0, 8, 2, 96) && l[0].experts.router.normalize && l[0].mlp.intermediate_size == 0);
+    c = accept(*state, "\"model_type\":\"minimax\"," SIZES,
+               "\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\",\"linear_attention\"],"
+               "\"linear_attn_beta_factor\":3");
+    assert_true(l[0].attention.rotary_dim == 16 && l[1].recurrent.slope_factor < 2e-5f);
+    assert_true(l[1].mixer_scaling.output == 3 && l[1].mixer_scaling.sum == 1);
+    c = accept(*state, "\"model_type\":\"minimax_text_01\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(l[0].mixer == MIXER_ATTENTION && l[1].mixer == MIXER_RECURRENT);
+    refuse(*state, MINIMAX_M1, "\"postnorm\":false", STATUS_UNSUPPORTED, "a residual stream that is not normed");
+    refuse(*state, MINIMAX_M1, "\"shared_intermediate_size\":[0,8]", STATUS_UNSUPPORTED,
+           "shared_intermediate_size is not 0");
+    refuse(*state, MINIMAX_M1, "\"attn_type_list\":[0,2]", STATUS_INVALID, "an element of attn_type_list");
+    refuse(*state, MINIMAX_M1, "\"attn_type_list\":[0]", STATUS_INVALID, "attn_type_list must be an array");
+}
+
 static void test_exaone_moe(void **state)
 {
     struct model_config c = accept(*state, EXAONE_MOE, "\"sliding_window\":9,\"sliding_window_pattern\":2");
@@ -1180,6 +1292,38 @@ static void test_mimo(void **state)
     assert_string_equal(c.spec.names.layers, "model.mtp_layers");
     assert_int_equal(c.spec.names.first_layer, 0);
     refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+}
+
+/* Of Qwen3-Next and Qwen3.5: attention, and the rest as in layer 0, which is recurrent. A file need not count it. */
+static void test_qwen_mtp(void **state)
+{
+    const char *next = "\"model_type\":\"qwen3_next\"," SIZES, *dense = "\"model_type\":\"qwen3_5_text\"," SIZES;
+    struct model_config c =
+        accept_mtp(*state, next, "\"full_attention_interval\":2,\"shared_expert_intermediate_size\":32");
+    const struct layer_spec *l = &c.spec.layers[0];
+    struct error err;
+    assert_true(l->mixer == MIXER_ATTENTION && l->attention.gate_in_q &&
+                l->attention.output_gate == OUTPUT_GATE_SIGMOID);
+    assert_true(l->attention.rotary_dim == l->attention.head_size / 4 && l->recurrent.num_v_heads == 0);
+    assert_true(routes(&c, 0, 256, 8, 512) && l->mlp.intermediate_size == 32 && c.spec.gain_offset == 1);
+    assert_true(c.spec.head.own_state_normed && !c.spec.head.state_before_norm && !c.spec.head.state_first);
+    assert_string_equal(c.spec.names.layers, "mtp.layers");
+    assert_string_equal(c.spec.names.final_norm, "mtp.norm");
+    c = accept_mtp(*state, dense, "\"full_attention_interval\":2,\"mtp_num_hidden_layers\":1");
+    assert_true(l->mixer == MIXER_ATTENTION && routes(&c, 0, 0, 0, 0) && l->mlp.intermediate_size == 96);
+    c = accept(*state, dense, "\"full_attention_interval\":2");
+    assert_true(c.spec.num_next_layers == 1 && c.spec.layers[0].mixer == MIXER_RECURRENT);
+    static const char *const refused[][2] = {
+        {"\"mtp_num_hidden_layers\":0", "mtp_num_hidden_layers is 0: the model has no layers that predict"},
+        {"\"mtp_use_dedicated_embeddings\":true", "quire does not compute an embedding of next layers"}};
+    for (int i = 0; i < 2; i++) {
+        char extra[128];
+        snprintf(extra, sizeof extra, "\"full_attention_interval\":2,%s", refused[i][0]);
+        accept(*state, dense, extra);
+        assert_int_equal(model_config_load_mtp(((struct temp_folder *)*state)->path, NULL, &c, &err),
+                         STATUS_UNSUPPORTED);
+        if (!strstr(err.text, refused[i][1])) fail_msg("\"%s\" does not say \"%s\"", err.text, refused[i][1]);
+    }
 }
 
 /* The layer that predicts a further token has no experts, whatever the first layers have. */
@@ -2166,6 +2310,7 @@ int main(void)
         TEST(test_two_ropes),
         TEST(test_granite4),
         TEST(test_mamba2),
+        TEST(test_falcon_h1),
         TEST(test_nemotron_h),
         TEST(test_lfm2),
         TEST(test_gpt_oss),
@@ -2176,6 +2321,8 @@ int main(void)
         TEST(test_deepseek_routers),
         TEST(test_deepseek_v2),
         TEST(test_deepseek_v3),
+        TEST(test_kimi_linear),
+        TEST(test_minimax),
         TEST(test_latent_families),
         TEST(test_exaone_moe),
         TEST(test_dbrx),
@@ -2185,6 +2332,7 @@ int main(void)
         TEST(test_laguna),
         TEST(test_mimo),
         TEST(test_ernie_mtp),
+        TEST(test_qwen_mtp),
         TEST(test_mimo_v2),
         TEST(test_step3p5),
         TEST(test_step3p5_of_transformers),

@@ -162,7 +162,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
     const int32_t more = a->qk_norm != QK_NORM_PROJECTION && a->alibi_bias_max == 0 && !a->sinks && !a->head_gates;
     const struct spread q = spread_heads(a, a->head_size, more, heads[0]);
     const struct spread out = spread_heads(a, attention_v_head_size(a), more, heads[1]);
-    const int32_t num_experts = spec->experts.router.num_experts;
+    const int32_t num_experts = spec->experts.router.num_experts, parts = gate_operands(&spec->experts.gate);
     int32_t expert_size = spec->experts.intermediate_size;
     float *data = malloc(MOST_NUMBERS * sizeof *data);
     assert_non_null(data);
@@ -173,7 +173,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
         next = widen_mlp(w->gate_up.parts, w->gate_up.num_parts, &w->down, &spec->mlp.intermediate_size, next);
     for (int32_t i = 0; i < num_experts; i++) {
         expert_size = spec->experts.intermediate_size;
-        next = widen_mlp(w->experts.gate_up + 2 * i, 2, w->experts.down + i, &expert_size, next);
+        next = widen_mlp(w->experts.gate_up + parts * i, parts, w->experts.down + i, &expert_size, next);
     }
     assert_true(next - data <= MOST_NUMBERS);
     a->num_heads += a->num_kv_heads * more;
@@ -766,17 +766,20 @@ static bool adds_plain_outputs(const struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
-        const bool post_norms = l->norm_placement == NORM_AFTER || l->norm_placement == NORM_AROUND;
-        if (!post_norms && l->residual_multiplier == 1) return true;
+        const bool post_norms = l->norm_placement == NORM_AFTER || l->norm_placement == NORM_AROUND ||
+                                l->norm_placement == NORM_STREAM; /* whose sums are scaled */
+        if (!post_norms && l->residual_multiplier == 1 && !l->recurrent_beside) return true;
     }
     return false;
 }
 
-/* Whether a layer has one beside its experts, or no experts. */
+/* Whether a layer has one beside its experts, or no experts, whose gates are not multiplied by a constant. */
 static bool has_gated_mlp(const struct model_spec *spec)
 {
-    for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].mlp.kind == MLP_GATED && spec->layers[i].mlp.intermediate_size > 0) return true;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct mlp_spec *m = &spec->layers[i].mlp;
+        if (m->kind == MLP_GATED && m->intermediate_size > 0 && m->gate_multiplier == 0) return true;
+    }
     return false;
 }
 
@@ -790,7 +793,8 @@ static void test_logits_of_fused_operations(void **state)
         const struct model_config config = load_config(name);
         const bool plain_outputs = adds_plain_outputs(&config.spec);
         /* norm_linear needs an input norm and no pending output, as in the first layer. */
-        const bool norms_input = plain_outputs || config.spec.layers[0].norm_placement != NORM_AFTER;
+        const enum norm_placement placement = config.spec.layers[0].norm_placement;
+        const bool norms_input = plain_outputs || (placement != NORM_AFTER && placement != NORM_STREAM);
         for (int way = 0; way < 3; way++) {
             static const int32_t chunks[] = {40, 1, MAX_DRAFTS + 1};
             struct fused_calls calls;

@@ -1343,6 +1343,33 @@ static void scales_queries(struct test_backend *tb, struct random *random)
     }
 }
 
+/* Parts beside other columns, some of which stay as they are, of sizes that are no multiple of a vector too. */
+static void scales_columns(struct test_backend *tb, struct random *random)
+{
+    static const int32_t sizes[][4] = {{128, 64, 16, 8}, {3, 60, 1, 7}, {3000, 8, 520, 16}, {24, 0, 0, 0}};
+    static const float multipliers[] = {0.7f, 1, -1.3f, 2.5f};
+    for (int i = 0; i < 24; i++) {
+        const enum dtype dtype = types[i % 3];
+        const int32_t *parts = sizes[i / 6], tokens = i % 2 ? 1 : 9;
+        const int32_t size = parts[0] + parts[1] + parts[2] + parts[3];
+        const int64_t stride = size + (i % 4 < 2 ? 16 : 3);
+        struct tensor x = tensor_random(tb->b, dtype, tokens * stride, 2, random);
+        struct scale_columns_args args = {.x = x.data, .stride = stride, .num_tokens = tokens, .dtype = dtype};
+        double *expected = tensor_doubles(&x);
+        for (int32_t column = 0; args.num_parts < 4 && parts[args.num_parts] > 0; args.num_parts++) {
+            const int p = args.num_parts;
+            args.sizes[p] = parts[p], args.multipliers[p] = multipliers[p];
+            for (const int32_t end = column + parts[p]; column < end; column++)
+                for (int64_t t = 0; t < tokens; t++) expected[t * stride + column] *= (double)multipliers[p];
+        }
+        tb->b->scale_columns(tb->b, &args);
+        tensor_download(&x);
+        check_close(tb, "scale_columns", &x, expected, x.count, dtype);
+        free(expected);
+        tensor_free(&x);
+    }
+}
+
 /* Gates of elements and of heads, beside other columns, of sizes that are no multiple of a vector too. */
 static void output_gates(struct test_backend *tb, struct random *random)
 {
@@ -1434,6 +1461,7 @@ EVERY_BACKEND_TEST(activates_apart)
 EVERY_BACKEND_TEST(activates_without_a_gate)
 EVERY_BACKEND_TEST(clips)
 EVERY_BACKEND_TEST(scales_queries)
+EVERY_BACKEND_TEST(scales_columns)
 EVERY_BACKEND_TEST(output_gates)
 EVERY_BACKEND_TEST(embeds)
 EVERY_BACKEND_TEST(gathers_rows)
@@ -1474,6 +1502,7 @@ int main(void)
         cmocka_unit_test(test_activates_without_a_gate),
         cmocka_unit_test(test_clips),
         cmocka_unit_test(test_scales_queries),
+        cmocka_unit_test(test_scales_columns),
         cmocka_unit_test(test_output_gates),
         cmocka_unit_test(test_embeds),
         cmocka_unit_test(test_gathers_rows),

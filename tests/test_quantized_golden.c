@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/state_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
@@ -48,6 +49,8 @@ static const char *const checkpoints[] = {
     "fp8-block-edges",
     "fp8-phi3",
     "fp8-static",
+    "gated-ct-w4a16",
+    "gated-fp8-block",
     "gptq",
     "gptq-act-order",
     "gptq-channel",
@@ -62,6 +65,7 @@ static const char *const checkpoints[] = {
     "moe-fp8",
     "moe-fp8-block",
     "moe-gptq",
+    "moe-modelopt-fp8",
     "mxfp4-gpt-oss",
 };
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
@@ -106,6 +110,7 @@ static void fixture_open(struct fixture *f, const char *folder, const struct var
     if (!f->backend->discrete) backend_cpu_set_isa(f->backend, v->isa);
     options.copy_weights = v->copy_weights || f->backend->discrete;
     must(model_weights_open(folder, &f->config.spec, NULL, &f->weights, &err), &err);
+    if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 1;
     must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
     must(model_allocate_cache(f->model, MAX_TOKENS / BLOCK, &err), &err);
     must(model_capture(f->model, &err), &err);
@@ -134,6 +139,8 @@ static void fill_batch(struct batch *b, const int32_t *tokens, int32_t first, in
     b->num_decodes = end - first == 1;
     b->query_start[0] = b->state_indices[0] = 0;
     b->seq_lens[0] = b->max_seq_len = end;
+    b->state_sources[0] = first > 0 ? 1 : STATE_SLOT_NONE;
+    b->state_slots[0] = 1;
     for (int32_t t = first; t < end; t++) {
         const int32_t i = t - first;
         b->token_ids[i] = tokens[t];

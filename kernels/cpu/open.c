@@ -196,6 +196,7 @@ static const struct backend operations = {
     .activate = cpu_activate,
     .clip = cpu_clip,
     .scale_queries = cpu_scale_queries,
+    .scale_columns = cpu_scale_columns,
     .output_gate = cpu_output_gate,
     .linear = cpu_linear,
     .linear_parts = cpu_linear_parts,

@@ -116,6 +116,7 @@ experts_gate_up_function cpu_experts_gate_up;
 experts_down_function cpu_experts_down;
 clip_function cpu_clip;
 scale_queries_function cpu_scale_queries;
+scale_columns_function cpu_scale_columns;
 output_gate_function cpu_output_gate;
 
 /* cache.c */

@@ -87,6 +87,7 @@ static void fill_table(struct backend *b)
     b->activate = cuda_activate;
     b->clip = cuda_clip;
     b->scale_queries = cuda_scale_queries;
+    b->scale_columns = cuda_scale_columns;
     b->output_gate = cuda_output_gate;
     b->linear = cuda_linear;
     b->takes_quantized_rows = cuda_takes_quantized_rows;

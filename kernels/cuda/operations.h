@@ -29,7 +29,9 @@ workspace_set_function cuda_workspace_set;
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
+int64_t cuda_latent_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_recurrence_workspace(const struct workspace_query *query);
+int64_t cuda_chunks_workspace(const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
 /* embedding.cu */
@@ -46,6 +48,7 @@ act_and_mul_function cuda_act_and_mul;
 activate_function cuda_activate;
 clip_function cuda_clip;
 scale_queries_function cuda_scale_queries;
+scale_columns_function cuda_scale_columns;
 output_gate_function cuda_output_gate;
 scale_logits_function cuda_scale_logits;
 scatter_logits_function cuda_scatter_logits;

@@ -10,7 +10,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     recurrent = layer;
     recurrent.mixer = MIXER_RECURRENT;
     recurrent.attention = (struct attention_spec){0};
-    recurrent.recurrent = family_read_mamba2(r, spec);
+    recurrent.recurrent = family_read_mamba2(r, 0, spec);
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     for (int32_t i = 0; i < spec->num_layers; i++)
         spec->layers[i] = family_list_has_layer(r, "attn_layer_indices", i) ? layer : recurrent;

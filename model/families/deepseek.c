@@ -109,6 +109,10 @@ static void read_mistral4(struct json_reader *r, struct model_spec *spec)
     spec->rope_interleaved = json_reader_bool(r, "rope_interleave", true);
     family_set_layers(spec, &layer);
     set_experts(r, &experts, 0, 1, spec);
+    spec->names.experts = NULL;
+    spec->names.expert_gate_up = "mlp.experts.gate_up_proj";
+    spec->names.expert_down = "mlp.experts.down_proj";
+    spec->names.quantized_experts = "mlp.experts";
 }
 
 static const struct rope_config mistral4_rope = {.type = ROPE_YARN,

@@ -28,11 +28,13 @@ struct family {
     /* Turns a model's spec into that of the head that is its first next layer; NULL: quire computes none. Embedding and
      * lm_head are the target's, of which published files hold copies for the head. */
     void (*make_mtp)(struct json_reader *r, struct model_spec *spec);
-    enum dtype dtype;               /* where the file gives none; 0: float32 */
-    double rope_theta;              /* where the file gives none; 0: 10000 */
-    double rope_local_theta;        /* theta of the second rope, of families with two */
-    const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
-    double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
+    const char *num_next_layers_key; /* NULL: num_nextn_predict_layers */
+    int32_t absent_num_next_layers;  /* where the file does not say */
+    enum dtype dtype;                /* where the file gives none; 0: float32 */
+    double rope_theta;               /* where the file gives none; 0: 10000 */
+    double rope_local_theta;         /* theta of the second rope, of families with two */
+    const struct rope_config *rope;  /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
+    double partial_rotary_factor;    /* where the file gives none, of families that read this key; 0: 1 */
     const char *rope_theta_key, *partial_rotary_factor_key; /* what the family calls these keys; NULL: so */
     const char *rope_local_theta_key;                       /* NULL: rope_local_base_freq */
     int32_t original_max_position;                          /* where the file gives none; 0: max_position_embeddings */
@@ -49,19 +51,20 @@ struct family {
 extern const struct family family_afmoe, family_apertus, family_arcee, family_bamba, family_bloom, family_cohere,
     family_cohere2, family_cohere2_moe, family_cwm, family_dbrx, family_deepseek_v2, family_deepseek_v3, family_dots1,
     family_ernie4_5, family_ernie4_5_moe, family_exaone, family_exaone4, family_exaone_moe, family_falcon,
-    family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm, family_glm4,
-    family_glm4_moe, family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode,
+    family_falcon_h1, family_flex_olmo, family_gemma, family_gemma2, family_gemma3, family_gemma4, family_glm,
+    family_glm4, family_glm4_moe, family_glm4_moe_lite, family_glm4v, family_glm4v_moe, family_gpt2, family_gpt_bigcode,
     family_gpt_neox, family_gpt_oss, family_gptj, family_granite, family_granite4, family_granite4_vision,
     family_granite_swa, family_granitemoe, family_granitemoe_swa, family_granitemoeshared, family_helium,
     family_hunyuan_v1_dense, family_hunyuan_v1_moe, family_hy_v3, family_hyperclovax, family_internlm3,
-    family_iquestcoder, family_jais2, family_kimi_k2, family_laguna, family_lfm2, family_lfm2_moe, family_llama,
-    family_llama4, family_llama_eagle3, family_mellum, family_mimo, family_mimo_v2_flash, family_minicpm3,
-    family_minimax_m2, family_ministral, family_ministral3, family_mistral, family_mistral4, family_mixtral, family_mpt,
-    family_nanochat, family_nemotron, family_nemotron_h, family_olmo, family_olmo2, family_olmo3, family_olmoe,
-    family_opt, family_persimmon, family_phi, family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl,
-    family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5, family_qwen3_5_moe, family_qwen3_moe,
-    family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss, family_smollm3, family_solar_open,
-    family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma, family_youtu;
+    family_iquestcoder, family_jais2, family_kimi_k2, family_kimi_linear, family_laguna, family_lfm2, family_lfm2_moe,
+    family_llama, family_llama4, family_llama_eagle3, family_mellum, family_mimo, family_mimo_v2_flash, family_minicpm3,
+    family_minimax, family_minimax_m1, family_minimax_m2, family_minimax_text_01, family_ministral, family_ministral3,
+    family_mistral, family_mistral4, family_mixtral, family_mpt, family_nanochat, family_nemotron, family_nemotron_h,
+    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3,
+    family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5,
+    family_qwen3_5_moe, family_qwen3_moe, family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss,
+    family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma,
+    family_youtu;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */
@@ -141,8 +144,9 @@ void family_set_mixed_layers(struct json_reader *r, const char *words, const str
                              const struct layer_spec *other, int32_t full_every, struct model_spec *spec);
 /* Mamba 2 of these sizes and biases, whose norm has groups of norm_group_size; what all families share is added. */
 struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct recurrent_spec *sizes);
-/* The same, of the keys mamba_n_heads and others. The norm is one of all elements. */
-struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
+/* The same, of the keys mamba_n_heads and others. The norm is one of all elements, of which there are `size`; 0:
+ * mamba_expand * hidden_size. */
+struct recurrent_spec family_read_mamba2(struct json_reader *r, int32_t size, const struct model_spec *spec);
 /* The names of Mamba 2 in a module. */
 void family_set_mamba_names(struct tensor_names *names, const char *module);
 /* What a family takes where keys of latent attention are absent. v_head_size 0: hidden_size / num_attention_heads. */
@@ -155,12 +159,6 @@ struct layer_spec family_read_latent(struct json_reader *r, const struct size_de
 /* DeepSeek V3's and GLM's make_mtp: the layer behind the last one, with what makes its input. */
 void family_make_deepseek_mtp(struct json_reader *r, struct model_spec *spec);
 
-/* Mamba 2 of these sizes and biases, whose norm has groups of norm_group_size; what all families share is added. */
-struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct recurrent_spec *sizes);
-/* The same, of the keys mamba_n_heads and others. The norm is one of all elements. */
-struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec);
-/* The names of Mamba 2 in a module. */
-void family_set_mamba_names(struct tensor_names *names, const char *module);
 /* Makes a head (HEAD_MTP) of one layer, whose tensors are in the module `layers`.first_layer. */
 void family_set_mtp(struct model_spec *spec, const struct layer_spec *layer, const char *layers, int32_t first_layer);
 
@@ -232,6 +230,8 @@ bool family_list_has_layer(struct json_reader *r, const char *key, int32_t layer
 /* Qwen's: the layers that decoder_sparse_step and mlp_only_layers choose have experts. */
 void family_set_qwen_experts(struct json_reader *r, struct model_spec *spec, const struct experts_spec *experts,
                              int32_t shared_size);
+/* rotary_dim: how many elements of a head are rotated, as files of MiniMax have it. */
+void family_read_rotary_dim(struct json_reader *r, struct attention_spec *attention);
 /* Mixtral's names of experts. */
 void family_set_mixtral_names(struct model_spec *spec);
 /* Granite's: sets their names, too, and those of the MLP beside them. */

@@ -17,7 +17,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     if (strcmp(json_reader_string(r, "position_embedding_type", "none"), "rope") != 0) layer.attention.rotary_dim = 0;
     family_set_mixed_layers(r, "linear_attention mamba", &layer, &recurrent, INT32_MAX, spec);
     for (int32_t i = 0; i < spec->num_layers; i++)
-        if (spec->layers[i].mixer == MIXER_RECURRENT) spec->layers[i].recurrent = family_read_mamba2(r, spec);
+        if (spec->layers[i].mixer == MIXER_RECURRENT) spec->layers[i].recurrent = family_read_mamba2(r, 0, spec);
     family_set_mamba_names(&spec->names, "mamba");
     family_read_granite_multipliers(r, spec);
     spec->names.gate_up = "shared_mlp.input_linear";

@@ -73,10 +73,10 @@ struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct rec
     return net;
 }
 
-struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct model_spec *spec)
+struct recurrent_spec family_read_mamba2(struct json_reader *r, int32_t size, const struct model_spec *spec)
 {
     const int32_t expand = json_reader_int(r, "mamba_expand", 2, 1, 64);
-    const int32_t inner = expand * spec->hidden_size;
+    const int32_t inner = size > 0 ? size : expand * spec->hidden_size;
     struct recurrent_spec net = {
         .num_k_heads = json_reader_int(r, "mamba_n_groups", 1, 1, 1024),
         .num_v_heads = json_reader_int(r, "mamba_n_heads", 128, 1, 4096),
@@ -91,9 +91,8 @@ struct recurrent_spec family_read_mamba2(struct json_reader *r, const struct mod
     net.in_bias = net.o_bias = json_reader_bool(r, "mamba_proj_bias", false);
     net.v_head_size = is_auto ? inner / net.num_v_heads : json_reader_int(r, "mamba_d_head", 0, 1, 256);
     if ((int64_t)net.v_head_size * net.num_v_heads != inner)
-        json_reader_fail(r, STATUS_INVALID,
-                         "mamba_n_heads (%d) heads of %d elements are not mamba_expand * hidden_size (%d)",
-                         net.num_v_heads, net.v_head_size, inner);
+        json_reader_fail(r, STATUS_INVALID, "mamba_n_heads (%d) heads of %d elements are not %s (%d)", net.num_v_heads,
+                         net.v_head_size, size > 0 ? "mamba_d_ssm" : "mamba_expand * hidden_size", inner);
     if (net.v_head_size > 256)
         json_reader_fail(r, STATUS_UNSUPPORTED, "mamba_d_head is %d; quire computes up to 256", net.v_head_size);
     read_step_limits(r, &net);

@@ -17,6 +17,8 @@ enum {
     OTHER = 128,
     MIXED_HEADS = 256,
     SPARSE = 512,
+    SHARED = 1024,
+    BARE = 2048,
 };
 
 static const struct {
@@ -26,13 +28,15 @@ static const struct {
     {VISION, "vision"},
     {AUDIO, "audio"},
     {ENCODER, "an encoder"},
-    {RECURRENT, "recurrent layers (Mamba, RWKV, linear attention, convolution)"},
+    {RECURRENT, "its kind of recurrent layers"},
     {LATENT, "its latent attention (MLA)"},
     {EXPERTS, "its mixture of experts"},
     {SERIES, "time series in place of text"},
     {OTHER, "layers of a kind of its own"},
     {MIXED_HEADS, "a mixture of attention heads (MoA)"},
     {SPARSE, "sparse attention, to tokens that an indexer chooses"},
+    {SHARED, "blocks of attention that several layers share, with an adapter (LoRA) of each layer"},
+    {BARE, "recurrent layers alone, without any attention"},
 };
 
 /* Words, separated by spaces. */
@@ -44,9 +48,11 @@ static const struct {
     {MIXED_HEADS, "jetmoe"},
     {SPARSE, "deepseek_v32 glm_moe_dsa"},
     {LATENT | EXPERTS, "axk1 axk2 hy_v4 longcat_flash"},
-    {RECURRENT, "falcon_h1 falcon_mamba mamba mamba2 olmo_hybrid recurrent_gemma rwkv xlstm zamba zamba2"},
-    {RECURRENT | EXPERTS, "jamba minimax qwen4_exp_text zaya"},
-    {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
+    {RECURRENT, "falcon_mamba mamba olmo_hybrid recurrent_gemma rwkv xlstm zamba"},
+    {SHARED, "zamba2"},
+    {BARE, "mamba2"},
+    {RECURRENT | EXPERTS, "jamba qwen4_exp_text zaya"},
+    {RECURRENT | LATENT | EXPERTS, "glm5_next_text"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "

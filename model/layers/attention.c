@@ -8,11 +8,12 @@ struct qkv {
     int64_t stride;
 };
 
-static struct qkv split_qkv(const struct decoder *d, const struct attention_spec *a)
+static struct qkv split_qkv(const struct decoder *d, const struct layer_spec *l)
 {
+    const struct attention_spec *a = &l->attention;
     char *q = d->act.qkv, *k = at_column(q, attention_q_size(a), d->dtype);
     char *v = at_column(k, attention_k_size(a), d->dtype), *gate = at_column(v, attention_v_size(a), d->dtype);
-    return (struct qkv){q, k, v, gate, attention_qkv_size(a)};
+    return (struct qkv){q, k, v, gate, layer_mixer_in_size(l, d->spec->hidden_size)};
 }
 
 static struct rotary_args rotary_of(const struct residual_stream *s, const struct qkv *qkv, int32_t layer)
@@ -120,6 +121,16 @@ static void clip(const struct residual_stream *s, const struct attention_spec *a
     b->clip(b, &args);
 }
 
+/* By constants. */
+static void scale(const struct residual_stream *s, const struct qkv *qkv, const struct attention_spec *a)
+{
+    const float in = multiplier_or_1(a->in_multiplier);
+    const struct column_part parts[] = {{attention_q_size(a), in},
+                                        {attention_k_size(a), in * multiplier_or_1(a->k_multiplier)},
+                                        {attention_v_size(a), in}};
+    layer_scale_columns(s, qkv->q, qkv->stride, parts, 3);
+}
+
 /* Before the rotation, which is linear. */
 void layer_scale_queries(const struct residual_stream *s, void *q, int64_t stride, int64_t size,
                          const struct query_scaling *scaling)
@@ -168,7 +179,7 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     struct backend *b = d->backend;
     const struct attention_spec *a = &d->spec->layers[layer].attention;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct qkv qkv = split_qkv(d, a);
+    const struct qkv qkv = split_qkv(d, &d->spec->layers[layer]);
     struct decode_attention_args args = {
         .rotary = rotary_of(s, &qkv, layer),
         .cache = caching_of(s, &qkv, layer),
@@ -180,6 +191,8 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     else
         residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
     head_keep_before(s, layer);
+    if (d->spec->layers[layer].recurrent_beside) recurrent_beside(s, shape, layer);
+    scale(s, &qkv, a);
     if (a->clip > 0) clip(s, a);
     if (a->qk_norm == QK_NORM_PROJECTION) {
         layer_norm_in_place(s, qkv.q, qkv.stride, attention_q_size(a), &w->q_norm);
@@ -200,5 +213,12 @@ void attention_output(struct residual_stream *s, const void *x, int32_t layer)
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
     const float v_multiplier = l->mixer == MIXER_ATTENTION ? l->attention.v_multiplier : 1;
-    residual_add(s, &in, &w->o, &w->post_attention_norm, l->residual_multiplier * v_multiplier);
+    const float own = l->mixer == MIXER_RECURRENT ? l->recurrent.out_multiplier : l->attention.out_multiplier;
+    residual_add(s, &in, &w->o, &w->post_attention_norm, mixer_multiplier(l) * v_multiplier * multiplier_or_1(own));
+    if (!l->recurrent_beside) return;
+    if (s->pending) residual_begin(s); /* the rows of the next input take the place of scales that this reads */
+    const struct matmul_input beside =
+        layer_quantize_for(s, beside_out(l, x, s->num_tokens, d->dtype), &w->recurrent.o, d->act.quantized);
+    residual_add(s, &beside, &w->recurrent.o, &w->post_attention_norm,
+                 l->residual_multiplier * multiplier_or_1(l->recurrent.out_multiplier));
 }

@@ -18,9 +18,9 @@ struct residual_stream {
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
-    float multiplier;              /* of the pending output */
-    float sum_multiplier;          /* of the residual stream with the pending output; 1 where nothing is pending */
-    struct left_out_scales scales; /* of the pending output */
+    float multiplier;     /* of the pending output */
+    float sum_multiplier; /* of the residual stream with the pending output, or with the one that is added next */
+    struct left_out_scales scales;       /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
     int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
@@ -32,6 +32,17 @@ struct matmul_input {
     struct quantized_rows rows; /* data NULL: x */
 };
 
+/* Columns that follow those of the part before. */
+struct column_part {
+    int64_t size;
+    float multiplier;
+};
+
+static inline float multiplier_or_1(float multiplier)
+{
+    return multiplier == 0 ? 1 : multiplier;
+}
+
 static inline const struct quantized_rows *rows_of(const struct matmul_input *in)
 {
     return in->rows.data ? &in->rows : NULL;
@@ -40,6 +51,12 @@ static inline const struct quantized_rows *rows_of(const struct matmul_input *in
 static inline char *at_column(void *row, int64_t column, enum dtype dtype)
 {
     return (char *)row + column * dtype_size(dtype);
+}
+
+/* Where the results of the recurrent mixer beside attention are in x: behind those of attention, of all tokens. */
+static inline char *beside_out(const struct layer_spec *l, const void *x, int32_t num_tokens, enum dtype dtype)
+{
+    return at_column((void *)x, num_tokens * attention_out_size(&l->attention), dtype);
 }
 
 /* Whether a head reads the residual stream of all tokens after the last layer, or its final norm. */
@@ -54,6 +71,17 @@ static inline bool layer_is_read(const struct decoder *d, const struct step_shap
     return layer < d->spec->num_layers - 1 || shape->num_samples > 0 || shape->num_targets > 0 || serves_last_state(d);
 }
 
+/* What the output of a layer's mixer, or of its MLP, is multiplied by before it is added. */
+static inline float mixer_multiplier(const struct layer_spec *l)
+{
+    return l->norm_placement == NORM_STREAM ? l->mixer_scaling.output : l->residual_multiplier;
+}
+
+static inline float mlp_multiplier(const struct layer_spec *l)
+{
+    return l->norm_placement == NORM_STREAM ? l->mlp_scaling.output : l->residual_multiplier;
+}
+
 /* ---- residual.c: the residual stream, and all choices between fused and single operations, and between floats and
  * quantized rows ---- */
 
@@ -61,6 +89,9 @@ static inline bool layer_is_read(const struct decoder *d, const struct step_shap
  * Quantized if p, which reads it, wants that; p NULL: floats. */
 struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,
                                    const struct projection *p);
+
+/* residual stream = norm(residual stream), with the pending output added before. */
+void residual_norm_stream(struct residual_stream *s, const struct norm_params *norm);
 
 /* out = p(norm(residual stream)), the parts side by side for each token. */
 void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
@@ -97,6 +128,10 @@ void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t strid
 void layer_scale_queries(const struct residual_stream *s, void *q, int64_t stride, int64_t size,
                          const struct query_scaling *scaling);
 
+/* Multiplies the columns of each part of x, whose tokens are `stride` elements apart. A multiplier of 0 is 1. */
+void layer_scale_columns(const struct residual_stream *s, void *x, int64_t stride, const struct column_part *parts,
+                         int num_parts);
+
 /* out[i] = x[indices[i]], rows of `size` elements one after the other. */
 void layer_gather(const struct decoder *d, void *out, const void *x, const int32_t *indices, int32_t count,
                   int32_t size);
@@ -120,11 +155,15 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
 void latent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 void recurrent_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 void conv_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
+/* The share of attention_inner of a recurrent mixer beside attention: its input's projection is in act.qkv, beside q, k
+ * and v, and what it computes follows in act.attention (beside_out). */
+void recurrent_beside(const struct residual_stream *s, const struct step_shape *shape, int32_t layer);
 
 /* act.attention of all tokens. K and V of the last layer are cached even for tokens that are not sampled from, whose
  * attention is left out. */
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer);
-/* Adds o of x [num_tokens, layer_mixer_out_size]: act.attention, or some of its rows. Of any mixer. */
+/* Adds o of x [num_tokens, layer_mixer_out_size]: act.attention, or some of its rows. Of any mixer. Of two, x has the
+ * results of the first, and then those of the second (beside_out). */
 void attention_output(struct residual_stream *s, const void *x, int32_t layer);
 
 /* All of the MLP but down, whose input it returns; and, of a layer with experts, experts_inner. */

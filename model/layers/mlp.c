@@ -18,11 +18,14 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
     const struct norm_params *norm = input_norm(s, layer);
     struct matmul_input out = {.x = d->act.gated};
     const struct matmul_input residual = {.x = s->residual};
-    if (fused_gate_up(s, &residual, &w->gate_up, m, norm)) return out;
+    const struct column_part gate = {m->intermediate_size, m->gate_multiplier};
+    const bool plain = multiplier_or_1(gate.multiplier) == 1;
+    if (plain && fused_gate_up(s, &residual, &w->gate_up, m, norm)) return out;
     const struct matmul_input in = residual_input(s, norm, &w->gate_up);
-    if (fused_gate_up(s, &in, &w->gate_up, m, NULL)) return out;
+    if (plain && fused_gate_up(s, &in, &w->gate_up, m, NULL)) return out;
     struct left_out_scales scales = {0};
-    layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, &scales);
+    layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, plain ? &scales : NULL);
+    layer_scale_columns(s, d->act.gate_up, 2 * gate.size, &gate, 1);
     out.rows = layer_rows_for(s, &w->down, d->act.gated);
     const struct act_and_mul_args args = {.out = d->act.gated,
                                           .quantized = rows_of(&out),
@@ -70,5 +73,5 @@ void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_
     if (l->experts.router.num_experts > 0)
         experts_output(s, in, layer);
     else
-        residual_add(s, in, &w->down, &w->post_mlp_norm, l->residual_multiplier);
+        residual_add(s, in, &w->down, &w->post_mlp_norm, mlp_multiplier(l) * multiplier_or_1(l->mlp.out_multiplier));
 }

@@ -76,7 +76,8 @@ static bool fused_linear_residual(const struct residual_stream *s, const struct 
                                   const struct weight *w, const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
-    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1) return false;
+    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1 || s->sum_multiplier != 1)
+        return false;
     const struct linear_args args = linear_of(s, s->residual, in, w);
     return b->linear_residual(b, &args);
 }
@@ -102,6 +103,22 @@ bool fused_decode_attention(const struct decoder *d, const struct step_shape *sh
     struct backend *b = d->backend;
     const bool scattered = d->scatters_runs && shape->num_drafts > 0;
     return b->decode_attention && !scattered && shape->num_decodes == shape->num_seqs && b->decode_attention(b, args);
+}
+
+void layer_scale_columns(const struct residual_stream *s, void *x, int64_t stride, const struct column_part *parts,
+                         int num_parts)
+{
+    struct backend *b = s->d->backend;
+    struct scale_columns_args args = {.x = x, .stride = stride, .num_tokens = s->num_tokens, .dtype = s->d->dtype};
+    bool scales = false;
+    for (int i = 0; i < num_parts; i++) {
+        if (parts[i].size == 0) continue;
+        args.sizes[args.num_parts] = (int32_t)parts[i].size;
+        args.multipliers[args.num_parts] = multiplier_or_1(parts[i].multiplier);
+        scales = scales || args.multipliers[args.num_parts] != 1;
+        args.num_parts++;
+    }
+    if (scales) b->scale_columns(b, &args);
 }
 
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
@@ -173,6 +190,15 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
         quantize(s, &in, size);
     }
     return in;
+}
+
+void residual_norm_stream(struct residual_stream *s, const struct norm_params *norm)
+{
+    residual_input(s, norm, NULL);
+    void *old = s->residual;
+    s->residual = s->hidden;
+    s->hidden = old;
+    s->normed = NULL;
 }
 
 void residual_begin(struct residual_stream *s)

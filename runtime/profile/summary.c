@@ -64,6 +64,14 @@ static void report_cache(struct report *r, const struct profile_run *run, const 
     report_amount(r, "num_evictions", "evictions", s->evictions, "cached blocks taken for something else");
 }
 
+static void report_slots(struct report *r, const struct profile_run *run, const struct scheduler_stats *s)
+{
+    report_amount(r, "peak_state_slots", "most state slots in use", run->peak_slots, "held by sequences");
+    report_amount(r, "snapshots_made", "snapshots", s->snapshots_made, "of states, left for later prompts");
+    report_integer(r, "snapshot_hits", "prompts that went on from one", s->snapshot_hits);
+    report_amount(r, "snapshots_evicted", "dropped", s->snapshots_evicted, "for want of a slot, or with a block");
+}
+
 void profile_summary(struct report *r, const struct profile_run *run, const struct engine_info *info)
 {
     const struct scheduler_stats *s = &run->stats;
@@ -78,6 +86,7 @@ void profile_summary(struct report *r, const struct profile_run *run, const stru
     report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, s->states_swapped_out, info->memory);
     report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, s->states_swapped_in, info->memory);
     report_cache(r, run, s);
+    if (s->state_slots_total > 0) report_slots(r, run, s);
     if (info->drafter) drafts_report(r, s);
     report_number(r, "max_itl_ms", "longest time between tokens", 1e3 * samples_percentile(&run->gaps, 100), "ms");
     report_milliseconds(r, "itl", "time between tokens", &run->gaps);

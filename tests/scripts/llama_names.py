@@ -78,6 +78,8 @@ def load(folder, **options):
     options["attn_implementation"] = "sdpa" if config.get("alibi") else "eager"
     if config["model_type"] not in FAMILIES:
         auto = transformers.AutoModelForImageTextToText if "vision_config" in config else transformers.AutoModelForCausalLM
+        if config["model_type"] == "mistral4":  # which AutoModelForCausalLM does not know
+            auto = transformers.Mistral4ForCausalLM
         return auto.from_pretrained(folder, **options)
     with tempfile.TemporaryDirectory() as name:
         llama = pathlib.Path(name)

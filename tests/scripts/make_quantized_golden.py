@@ -30,8 +30,8 @@ import transformers
 
 import make_golden
 import quantized_formats as formats
-from quantized_formats import (auto_fp8, by_channel, compressed_tensors, fp4, fp8_blocks, gptqmodel, mxfp4_experts, packed,
-                               packed_by_group, words_of_columns)
+from quantized_formats import (auto_fp8, by_channel, compressed_tensors, fp4, fp8_blocks, gptqmodel, modelopt_fp8, mxfp4_experts,
+                               packed, packed_by_group, words_of_columns)
 
 VOCAB = 128
 LENGTHS = (1, 33, 100)
@@ -47,6 +47,16 @@ QWEN3_MOE = dict(hidden_size=64, moe_intermediate_size=32, num_hidden_layers=1, 
                  num_attention_heads=1, norm_topk_prob=True, tie_word_embeddings=False)
 MIXTRAL = dict(hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
                num_attention_heads=1)
+NEMOTRON_H = dict(hidden_size=64, num_attention_heads=2, tie_word_embeddings=False, layer_norm_epsilon=1e-5,
+                  intermediate_size=64, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                  moe_shared_expert_intermediate_size=48,
+                  layers_block_type=["full_attention", "mlp", "full_attention", "moe"])
+# gated delta nets, and attention whose q_proj has gates, head by head
+GATED = dict(hidden_size=128, intermediate_size=128, num_hidden_layers=2, head_dim=128, linear_num_key_heads=1,
+             linear_num_value_heads=2, linear_key_head_dim=128, linear_value_head_dim=64,
+             layer_types=["linear_attention", "full_attention"],
+             rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25,
+                                  mrope_section=[6, 5, 5], mrope_interleaved=True))
 PHI3 = dict(SMALL, head_dim=None, rope_parameters=dict(rope_type="default", rope_theta=10000.0))  # qkv_proj, gate_up_proj
 
 
@@ -99,6 +109,9 @@ CHECKPOINTS = {
     "awq": ("llama", "float16", dict(SMALL, intermediate_size=128),
             gptqmodel(autoawq_config(32), group_size=32, sym=False, method="awq", format="gemm")),
     "awq-g128": ("llama", "float16", LARGE, gptqmodel(group_size=128, sym=False, method="awq", format="gemm")),
+    "gated-fp8-block": ("qwen3_5_text", "bfloat16", GATED, fp8_blocks),
+    "gated-ct-w4a16": ("qwen3_5_text", "bfloat16", dict(GATED, hidden_size=64, intermediate_size=96, head_dim=64),
+                       packed(4, 32, ignored=["re:.*in_proj_[ab]$"])),
     "gptq": ("llama", "float16", LARGE, gptqmodel(group_size=128, sym=True, desc_act=False)),
     "gptq-act-order": ("llama", "float16", SMALL, gptqmodel(group_size=32, sym=False, desc_act=True)),
     "gptq-v2": ("llama", "bfloat16", LARGE, gptqmodel(group_size=64, sym=False, desc_act=False, format="gptq_v2")),
@@ -115,6 +128,7 @@ CHECKPOINTS = {
     "moe-ct-w4a16": ("qwen3_moe", "bfloat16", QWEN3_MOE, packed(4, 32)),
     "moe-awq": ("mixtral", "float16", MIXTRAL,
                 words_of_columns(dict(autoawq_config(32), modules_to_not_convert=["gate"]), symmetric=False)),
+    "moe-modelopt-fp8": ("nemotron_h", "bfloat16", NEMOTRON_H, modelopt_fp8),
     "moe-gptq": ("qwen3_moe", "float16", QWEN3_MOE,
                  words_of_columns(dict(bits=4, group_size=32, desc_act=False, sym=True, quant_method="gptq",
                                        checkpoint_format="gptq"), symmetric=True)),
@@ -125,7 +139,7 @@ CHECKPOINTS = {
 def save_floats(folder, family, dtype, keys, seed):
     keys = {key: value for key, value in {**COMMON, **keys}.items() if key != "head_dim" or value}
     model = make_golden.new_model(family, keys).eval()
-    make_golden.randomize(model, seed, 0)
+    make_golden.randomize(model, seed, make_golden.GAIN_OFFSETS.get(family, 0))
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     formats.write_tokenizer(folder, VOCAB)
 
@@ -188,9 +202,12 @@ def round_x(x, kind, order):
 
 
 def round_gated(experts, kind):
-    """The input of down of experts."""
+    """The input of down of experts. Returns hooks."""
+    if not experts.has_gate:
+        return [experts.act_fn.register_forward_hook(lambda module, args, out: round_x(out, kind, None))]
     gate = type(experts)._apply_gate
     experts._apply_gate = lambda gate_up: round_x(gate(experts, gate_up), kind, None)
+    return []
 
 
 def x_errors(model, matrices, cases, logits):
@@ -202,7 +219,7 @@ def x_errors(model, matrices, cases, logits):
             for name, order in matrices.items()]
         for name in matrices:
             if hasattr(modules[name], "_apply_gate"):
-                round_gated(modules[name], kind)
+                hooks += round_gated(modules[name], kind)
         errors[kind] = float(f"{error_of(exact, cases, logits):.4g}")
         for hook in hooks:
             hook.remove()
@@ -221,7 +238,7 @@ def is_steady(folder, cases, logits):
 def library_error(folder, cases, logits):
     """The error of what the format's library computes with the checkpoint, in its own type."""
     if folder.name in ("ct-w4a16-g-idx", "fp8-block-edges", "gptq-phi3", "moe-ct-w8a8", "moe-awq",
-                       "moe-gptq"):
+                       "moe-gptq", "gated-ct-w4a16"):
         return None  # not read any more; all blocks of a side are taken to be equal; a fused matrix is not known; no
                      # library reads such experts on a CPU
     config = json.loads((folder / "config.json").read_text())
@@ -238,7 +255,7 @@ def library_error(folder, cases, logits):
     elif "weight_block_size" in config["quantization_config"]:
         keys = dict(quantization_config=transformers.FineGrainedFP8Config(dequantize=True))
     else:
-        return None  # transformers does not read AutoFP8's layout
+        return None  # transformers does not read AutoFP8's layout, nor ModelOpt's
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto", **keys).eval()
     for module in model.modules():  # weights alone
         if hasattr(module, "quantization_scheme"):

@@ -74,11 +74,12 @@ def rewrite(folder, quantization_config, edit):
 
 
 def is_matrix(name, tensor):
-    return name.startswith("model.layers.") and name.endswith(".weight") and tensor.dim() == 2 and not is_router(name)
+    return ".layers." in name and name.endswith(".weight") and tensor.dim() == 2 and not stays_float(name)
 
 
-def is_router(name):
-    return re.search(r"\.(mlp|block_sparse_moe)\.gate\.weight$", name)
+def stays_float(name):
+    """Routers, and what decides how a recurrent layer forgets and learns."""
+    return re.search(r"\.(mlp|block_sparse_moe|mixer)\.gate\.weight$|linear_attn\.in_proj_[ab]\.weight$", name)
 
 
 # ---- quantizers ----
@@ -155,6 +156,25 @@ def auto_fp8(activation_scheme, ignored):
     return quantize
 
 
+def modelopt_fp8(source, folder, vocab_size):
+    """NVIDIA ModelOpt's FP8 of Nemotron 3, written to its specification: a scale for each matrix and one for its input;
+    attention stays in floats, and has the scales of an fp8 cache."""
+    names = ["lm_head", "*.mixer.gate"]
+
+    def edit(name, weight):
+        if name.endswith(("q_proj", "k_proj", "v_proj", "o_proj")):
+            names.append(name)
+            cache = {"k_proj": "k_scale", "v_proj": "v_scale"}.get(name.rpartition(".")[2])
+            return {"weight": weight, **({cache: torch.tensor(0.0625)} if cache else {})}
+        scale = weight.float().abs().max() / 448
+        return dict(weight=(weight.float() / scale).to(torch.float8_e4m3fn), weight_scale=scale.clone(),
+                    input_scale=torch.tensor(0.0625))
+    copy_floats(source, folder)
+    rewrite(folder, dict(quant_method="modelopt", quant_algo="FP8", ignore=names,
+                         kv_cache_scheme=dict(dynamic=False, num_bits=8, type="float"),
+                         producer=dict(name="modelopt", version="0.40.0")), edit)
+
+
 def fp8_blocks(source, folder, vocab_size):
     """transformers' finegrained_fp8, the layout of DeepSeek-V3 and Qwen3-FP8, written to its specification: quantizing
     needs a GPU there. A scale for each block of 128 x 128, smaller at the edges. Of experts, all that stays in floats
@@ -172,6 +192,9 @@ def fp8_blocks(source, folder, vocab_size):
     names = [name.removesuffix(".weight") for name in read_tensors(folder)]
     if any(".experts." in name for name in names):
         floats = dict(modules_to_not_convert=["lm_head", *(name for name in names if re.search("norm$|gate$", name))])
+    elif any("linear_attn" in name for name in names):
+        floats = dict(modules_to_not_convert=["lm_head", *(name for name in names
+                                                           if re.search("norm$|conv1d$|in_proj_[ab]$", name))])
     else:
         floats = {}
     rewrite(folder, dict(quant_method="fp8", activation_scheme="dynamic", fmt="e4m3", weight_block_size=[128, 128],
@@ -266,18 +289,18 @@ def linear_codes(weight, bits, group_size, symmetric, dtype):
     return codes.flatten(1), scales, zeros
 
 
-def int_config(format, bits, group_size, activations=None):
+def int_config(format, bits, group_size, activations=None, ignored=()):
     """What llm-compressor writes of a model with experts."""
     weights = dict(actorder=None, block_structure=None, dynamic=False, group_size=group_size, num_bits=bits,
                    observer="minmax", observer_kwargs={}, strategy="group" if group_size else "channel",
                    symmetric=True, type="float" if format == "float-quantized" else "int")
     group = dict(input_activations=activations, output_activations=None, targets=["Linear"], weights=weights)
     return dict(quant_method="compressed-tensors", format=format, global_compression_ratio=None,
-                ignore=["lm_head", "re:.*mlp.gate$"], kv_cache_scheme=None, quantization_status="compressed",
+                ignore=["lm_head", "re:.*mlp.gate$", *ignored], kv_cache_scheme=None, quantization_status="compressed",
                 config_groups=dict(group_0=group))
 
 
-def packed(bits, group_size):
+def packed(bits, group_size, ignored=()):
     """compressed-tensors' pack-quantized, W4A16 or W8A16, written to its specification."""
     def quantize(source, folder, vocab_size):
         def edit(name, weight):
@@ -285,7 +308,7 @@ def packed(bits, group_size):
             return dict(weight_packed=pack(codes, 1, bits), weight_scale=scales,
                         weight_shape=torch.tensor(weight.shape))
         copy_floats(source, folder)
-        rewrite(folder, int_config("pack-quantized", bits, group_size), edit)
+        rewrite(folder, int_config("pack-quantized", bits, group_size, ignored=ignored), edit)
     return quantize
 
 
@@ -429,7 +452,8 @@ def input_order(tensors):
 
 def module_of(name):
     """The module in transformers of a quantized matrix: of experts, one for all."""
-    return re.sub(r"\.(mlp|block_sparse_moe)\.experts\..*", ".mlp.experts", name)
+    name = re.sub(r"\.(mlp|block_sparse_moe)\.experts\..*", ".mlp.experts", name)
+    return re.sub(r"\.mixer\.experts\..*", ".mixer.experts", name.replace("backbone.", "model."))
 
 
 def dequantize(folder):

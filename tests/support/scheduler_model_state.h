@@ -180,6 +180,10 @@ enum status model_check_snapshot(const struct scheduler_model *m, const struct t
 bool model_awaits_snapshot(const struct scheduler_model *m, const struct model_request *r);
 /* Distinct state slots that sequences of these requests go on from. */
 int32_t model_num_states(struct model_request *const *requests, int32_t count);
+/* The sequence computes its tokens start to end in a step: not over a boundary where a snapshot is wanted, and what
+ * ends at one becomes a snapshot. */
+enum status model_check_cut(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                            int32_t start, int32_t end, struct error *err);
 /* Whether there are so many state slots that none is ever lacking. */
 bool model_has_ample_states(const struct scheduler_model *m);
 int64_t model_num_evictions(const struct scheduler_model *m);

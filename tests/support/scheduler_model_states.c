@@ -79,6 +79,33 @@ enum status model_check_snapshot(const struct scheduler_model *m, const struct t
     return *usable ? slot_device_check_state(&m->device, seq, slot, num_tokens, err) : STATUS_OK;
 }
 
+enum status model_check_cut(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                            int32_t start, int32_t end, struct error *err)
+{
+    const int32_t unit = batch_largest_block_size(&m->config.limits);
+    const struct request *request = seq->request;
+    const int32_t known = seq == request->leader ? seq->prompt_len : seq->num_tokens;
+    const bool led = request->num_sequences > 1 && end == seq->prompt_len; /* or began anew: what it knew is unclear */
+    const int32_t interval = (m->config.state_interval + unit - 1) / unit * unit;
+    const bool is_run = r->drafts[seq->index].count > 0;
+    if (m->config.limits.num_state_slots == 0 || !m->config.enable_prefix_caching || is_run || led) return STATUS_OK;
+    for (int32_t at = start / unit * unit + unit; at <= end && at < known && end - start > 1; at += unit) {
+        const bool wanted = at == (known - 1) / unit * unit || at == r->request->state_boundary / unit * unit ||
+                            (interval > 0 && at % interval == 0);
+        if (wanted && at < end)
+            return error_set(err, STATUS_INTERNAL,
+                             "request %d sequence %d: tokens %d to %d are computed in one step, over the boundary %d",
+                             r->number, seq->index, start, end - 1, at);
+        const bool is_due =
+            seq->num_hashed * m->config.limits.block_size == end && m->evictions == model_num_evictions(m);
+        if (wanted && is_due && prefix_cache_snapshot(&m->scheduler->blocks.cache, seq->prefix) == STATE_SLOT_NONE)
+            return error_set(err, STATUS_INTERNAL, "request %d sequence %d leaves no snapshot after %d tokens",
+                             r->number, seq->index, at);
+        m->totals.cuts += wanted;
+    }
+    return STATUS_OK;
+}
+
 bool model_awaits_snapshot(const struct scheduler_model *m, const struct model_request *r)
 {
     const struct prefix_cache *cache = &m->scheduler->blocks.cache;
