@@ -387,7 +387,7 @@ static void model_sizes(void **state)
                                 .block_size = block_sizes[i % 5],
                                 .dtype = types[1 + i / 3 % 2],
                                 .loose = i % 3 == 0};
-        for (int k = 4; k <= 10; k++) c.follows[k] = i % 4 > 0;
+        for (int k = 4; k <= 10; k++) c.follows[k] = i % 4 > 1;
         c.cache_dtype = i % 2 ? fp8[i / 2 % 2] : c.dtype;
         c.kv_scale = i % 2 ? 0.37f : 0;
         check_case(*state, &c);
