@@ -58,6 +58,7 @@ static const struct family *const families[] = {
     &family_iquestcoder,
     &family_jais2,
     &family_kimi_k2,
+    &family_kimi_linear,
     &family_laguna,
     &family_lfm2,
     &family_lfm2_moe,

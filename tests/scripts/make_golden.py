@@ -459,6 +459,20 @@ CHECKPOINTS = {
     "youtu": ("youtu", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,
         q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16)),
+    # a decay for each channel; latent attention without rotation; groups of experts
+    "kimi_linear": ("kimi_linear", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2,
+        kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=32, linear_num_heads=2,
+        linear_head_dim=16, n_group=2, topk_group=1, num_local_experts=6, num_experts_per_tok=2,
+        moe_intermediate_size=16, layer_types=["linear_attention", "full_attention", "linear_attention"],
+        mlp_layer_types=["dense", "sparse", "dense"])),
+    # lightning attention; a residual stream that is normed and scaled
+    "minimax": ("minimax", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=24, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        head_dim=32, tie_word_embeddings=False, num_local_experts=6, num_experts_per_tok=2, block_size=16,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        full_attn_alpha_factor=1.5, full_attn_beta_factor=0.75, linear_attn_alpha_factor=3.0,
+        linear_attn_beta_factor=1.0, mlp_alpha_factor=0.5, mlp_beta_factor=0.5)),
     "nemotron_h_moe": ("nemotron_h", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=64,
         tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2,
@@ -565,7 +579,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "dbrx": "Dbrx", "granitemoe_swa": "GraniteMoeSWA", "hy_v3": "HYV3", "laguna": "Laguna", "mellum": "Mellum",
     "mimo_v2_flash": "MiMoV2Flash", "qwen3_next": "Qwen3Next",
     "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3", "glm4_moe_lite": "Glm4MoeLite", "minicpm3": "MiniCPM3",
-    "youtu": "Youtu", "mistral4": "Mistral4",
+    "youtu": "Youtu", "mistral4": "Mistral4", "kimi_linear": "KimiLinear", "minimax": "MiniMax",
     "lfm2": "Lfm2", "lfm2_moe": "Lfm2Moe", "nemotron_h": "NemotronH", "bamba": "Bamba",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
     "mimo": "Qwen2",
