@@ -212,7 +212,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 
 /* Elements that a token takes at most in the buffers that layers share. */
 struct activation_sizes {
-    int64_t qkv, attention, mixed, latent_heads, inner, gate_up;
+    int64_t qkv, attention, mixed, mixed_gates, latent_heads, inner, gate_up;
 };
 
 static void cover(int64_t *most, int64_t value)
@@ -235,8 +235,10 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     struct activation_sizes s = {0};
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
+        const struct recurrent_spec *r = &l->recurrent;
         const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
-        const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(&l->recurrent) : 0;
+        const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(r) : 0;
+        if (r->rank > 0) cover(&s.mixed_gates, recurrent_v_size(r) + recurrent_a_size(r));
         if (qkv > s.qkv) s.qkv = qkv;
         if (out > s.qkv) s.qkv = out; /* keep_sampled gathers it there */
         if (l->mixer == MIXER_LATENT) cover_latent(&s, &l->latent);
@@ -342,6 +344,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.qkv, e, &a->qkv},
         {PURPOSE_ACTIVATIONS, T * sizes.attention, e, &a->attention},
         {PURPOSE_ACTIVATIONS, T * sizes.mixed, e, &a->mixed},
+        {PURPOSE_ACTIVATIONS, T * sizes.mixed_gates, e, &a->mixed_gates},
         {PURPOSE_ACTIVATIONS, T * sizes.latent_heads, e, &a->latent_heads},
         {PURPOSE_ACTIVATIONS, T * sizes.gate_up, e, &a->gate_up},
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},

@@ -53,11 +53,12 @@ struct activations {
     /* Of latent attention, else NULL: [T, num_heads, rank] dtype, or if there is more in it q [T, num_heads, nope +
      * rope] */
     void *latent_heads;
-    void *gate_up;   /* [T, 2 * intermediate_size] dtype */
-    void *gated;     /* [T, intermediate_size] dtype, or quantized rows of that size */
-    void *per_layer; /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
-    void *quantized; /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
-    float *logits;   /* [E, vocab_size] */
+    void *mixed_gates; /* [T, recurrent_v_size + recurrent_a_size] dtype, of recurrent layers with a rank, else NULL */
+    void *gate_up;     /* [T, 2 * intermediate_size] dtype */
+    void *gated;       /* [T, intermediate_size] dtype, or quantized rows of that size */
+    void *per_layer;   /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
+    void *quantized;   /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
+    float *logits;     /* [E, vocab_size] */
     /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the
      * logits of its own vocabulary [E, num_ids] */
     void *head_input;

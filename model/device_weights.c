@@ -181,11 +181,12 @@ static enum dtype vector_dtype(const struct tensor *t, const struct weights_plac
     return t->kind == TENSOR_BIAS && !place->norm ? dtype : *place->vector_dtype;
 }
 
-/* A bias is merged as its matrix is. */
+/* A bias is merged as its matrix is; merged vectors are so on the host, too. */
 static enum status place_vector(struct placement *p, const struct tensor *t, const struct weights_place *from,
                                 const struct weights_place *to, struct error *err)
 {
-    const enum dtype dtype = vector_dtype(t, from, p->dtype);
+    const enum dtype dtype = vector_dtype(t, from, p->dtype), from_dtype = *from->vector_dtype;
+    const char *source = (const char *)*from->vector + from->first_row * dtype_size(from_dtype);
     if (to->first_row == 0) {
         void *data;
         enum status status = allocate(p, to->num_rows * dtype_size(dtype), &data, err);
@@ -193,8 +194,8 @@ static enum status place_vector(struct placement *p, const struct tensor *t, con
         *to->vector = data;
         *to->vector_dtype = dtype;
     }
-    add_transfer(p, *from->vector, (char *)*to->vector + to->first_row * dtype_size(dtype), t->out_features,
-                 *from->vector_dtype, dtype);
+    add_transfer(p, source, (char *)*to->vector + to->first_row * dtype_size(dtype), t->out_features, from_dtype,
+                 dtype);
     return STATUS_OK;
 }
 

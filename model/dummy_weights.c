@@ -178,6 +178,10 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, co
 {
     struct weight w = weight_of_tensor(t, model_weights_dtype(spec, t));
     if (!tensor_is_weight(t)) return; /* model_weights_init has set it */
+    if (t->kind == TENSOR_VECTOR) {   /* the first part of a merged one is all of it */
+        if (t->first_row > 0) return;
+        w.out_features = t->merged_rows;
+    }
     if (!d->weights->made_by_device || t->kind != TENSOR_MATRIX)
         weights_memory_take_parts(memory, &w, t->scheme.has_zeros);
     int32_t *order = weight_is_ordered(t) ? weights_memory_take(memory, t->in_features * (int64_t)sizeof *order) : NULL;
@@ -189,7 +193,7 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, co
     if (t->kind == TENSOR_IDS)
         for (int32_t i = 0; i < t->out_features; i++) ((int32_t *)w.data)[i] = i;
     else if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
-        for (int64_t i = 0; i < t->out_features; i++) dtype_store((void *)w.data, weight_dtype(&w), i, is_one);
+        for (int64_t i = 0; i < w.out_features; i++) dtype_store((void *)w.data, weight_dtype(&w), i, is_one);
     else
         fill_parts(d, t, &w);
     model_weights_set(d->weights, t, &w);

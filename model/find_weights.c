@@ -70,6 +70,14 @@ static void settle_transposition(const struct opening *o)
 
 /* ---- tensors ---- */
 
+/* Memory for them: of a merged vector the first part takes that of all. */
+static float *take_numbers(const struct opening *o, const struct tensor *t, struct weight_source *s)
+{
+    const struct weights_place place = model_weights_place(o->weights, t);
+    if (place.first_row > 0) return (float *)*place.vector + place.first_row;
+    return s->owned = malloc((size_t)place.num_rows * sizeof(float));
+}
+
 /* The numbers in float32. A gain is spec->gain_offset plus what the file holds, or a multiple of this. */
 static enum status convert(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
@@ -77,7 +85,7 @@ static enum status convert(const struct opening *o, const struct tensor *t, stru
     const float multiplier = t->multiplier != 0 ? t->multiplier : 1;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
-    float *numbers = s->owned = malloc((size_t)count * sizeof *numbers);
+    float *numbers = take_numbers(o, t, s);
     void *stored = malloc(s->data->bytes + 1);
     enum status status = numbers && stored ? STATUS_OK : out_of_memory(&o->finder);
     if (status == STATUS_OK) status = tensor_file_read(s->file, s->data->data, s->data->bytes, stored, o->finder.err);

@@ -124,6 +124,8 @@ enum tensor_role {
     TENSOR_MIX_GATE,
     TENSOR_MIX_A,
     TENSOR_MIX_B,
+    TENSOR_MIX_GATE_B, /* the second matrices of gates and a */
+    TENSOR_MIX_A_B,
     TENSOR_CONV,
     TENSOR_CONV_BIAS,
     TENSOR_A_LOG,
@@ -256,8 +258,10 @@ enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_LATENT, MI
  * APART: four, of [q, k, v], of the gate, of b and of a (Qwen 3.5).
  * BY_KEY_HEAD: two, in which the rows of a key head are together: its q, its k, the v and the gates of its value
  * heads; and the b and the a of these (Qwen3-Next).
- * MAMBA: one, of the gate, x, B, C and dt (Mamba 2). */
-enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA };
+ * MAMBA: one, of the gate, x, B, C and dt (Mamba 2).
+ * KIMI: six, of q, k, v, the first of the gates, the first of a, and b (Kimi Linear).
+ * OLMO: six, of q, k, v, the gate, a and b (OLMo Hybrid). */
+enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA, RECURRENT_KIMI, RECURRENT_OLMO };
 
 /* A recurrent layer (kernels/recurrence.h): its input's projection, the *channels* of q, k and v, goes through a short
  * convolution with silu; then comes the recurrence; what it computes is normed, gated, and read by o. */
@@ -265,7 +269,9 @@ struct recurrent_spec {
     enum recurrence_kind kind;
     enum recurrent_layout layout;
     int32_t num_k_heads, num_v_heads, k_head_size, v_head_size;
+    int32_t rank; /* elements between the two matrices that make the gates, and a; 0: they have one matrix each */
     int32_t conv_width;
+    bool conv_apart; /* the file has a convolution for q, one for k and one for v */
     bool conv_bias, in_bias, o_bias, has_skip, norm_qk;
     bool value_first; /* the channels are v, k, q, not q, k, v (Mamba 2's x, B, C) */
     float scale;
@@ -293,9 +299,10 @@ struct latent_spec {
     int32_t q_rank;     /* elements between the two matrices of q, which are normed; 0: q has one matrix */
     int32_t rank, rope; /* of the latent, which is normed, and of the rotated key: multiples of 16 */
     int32_t nope, v_head_size;
-    bool bias;       /* of the two matrices that read the layer's input, and of o; only with q_rank */
-    double norm_eps; /* of both norms */
-    float scale;     /* scores are scale * q.k */
+    bool no_rotation; /* q and the key that is called rotated stay as they are */
+    bool bias;        /* of the two matrices that read the layer's input, and of o; only with q_rank */
+    double norm_eps;  /* of both norms */
+    float scale;      /* scores are scale * q.k */
     struct query_scaling query_scaling; /* not with longrope */
 };
 
@@ -348,10 +355,22 @@ static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
     return r->kind == RECURRENCE_DELTA || r->kind == RECURRENCE_DELTA_CHANNELS ? r->num_v_heads : 0;
 }
 
-/* Elements of what the layer computes of its input first, side by side: channels, gates, a and b. */
+/* Elements of the gates and of a, or of what their second matrices read, in what the layer computes of its input
+ * first. */
+static inline int64_t recurrent_first_gate_size(const struct recurrent_spec *r)
+{
+    return r->rank > 0 ? r->rank : recurrent_v_size(r);
+}
+
+static inline int64_t recurrent_first_a_size(const struct recurrent_spec *r)
+{
+    return r->rank > 0 ? r->rank : recurrent_a_size(r);
+}
+
+/* Elements of all of that, side by side: channels, gates, a and b. */
 static inline int64_t recurrent_in_size(const struct recurrent_spec *r)
 {
-    return recurrent_channels(r) + recurrent_v_size(r) + recurrent_a_size(r) + recurrent_b_size(r);
+    return recurrent_channels(r) + recurrent_first_gate_size(r) + recurrent_first_a_size(r) + recurrent_b_size(r);
 }
 
 struct mlp_spec {
@@ -450,8 +469,9 @@ struct head_spec {
  * are what follows the number. In the module `attention` are q_proj, k_proj,
  * v_proj, `o`, `q_norm`, `k_norm` and `sinks`.
  *
- * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d, A_log,
- * dt_bias, D, `recurrent_norm` and `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
+ * In the module `recurrent` are, of a recurrent layer, in_proj_qkv and others (enum recurrent_layout), conv1d or
+ * q_conv1d, k_conv1d and v_conv1d, with a rank g_b_proj and f_b_proj, A_log, dt_bias, D, `recurrent_norm` and
+ * `recurrent_o`; in the module `conv`, of a convolution, in_proj, conv and `conv_o`.
  *
  * In the module `attention` are, of latent attention, q_a_proj, q_a_layernorm and q_b_proj, or q_proj;
  * kv_a_proj_with_mqa, kv_a_layernorm, kv_b_proj and `o`.

@@ -18,7 +18,7 @@ static float pair_wavelength(double base, int pair, int dim)
 
 int32_t layer_rotary_dim(const struct layer_spec *layer, int32_t rope)
 {
-    if (layer->mixer == MIXER_LATENT) return rope == 0 ? layer->latent.rope : 0;
+    if (layer->mixer == MIXER_LATENT) return rope == 0 && !layer->latent.no_rotation ? layer->latent.rope : 0;
     return layer->attention.rope == rope ? layer->attention.rotary_dim : 0;
 }
 

@@ -237,8 +237,12 @@ static struct tensor_name in_mixer(const struct model_spec *spec, int32_t layer,
 static int64_t mix_rows(const struct recurrent_spec *r, enum mix_part part)
 {
     const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
-    const int64_t rows[NUM_MIX_PARTS] = {
-        k_size, k_size, recurrent_v_size(r), recurrent_v_size(r), recurrent_a_size(r), recurrent_b_size(r)};
+    const int64_t rows[NUM_MIX_PARTS] = {k_size,
+                                         k_size,
+                                         recurrent_v_size(r),
+                                         recurrent_first_gate_size(r),
+                                         recurrent_first_a_size(r),
+                                         recurrent_b_size(r)};
     return rows[part];
 }
 
@@ -251,11 +255,15 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
         [RECURRENT_BY_KEY_HEAD] = {"in_proj_qkvz", "in_proj_qkvz", "in_proj_qkvz", "in_proj_qkvz", "in_proj_ba",
                                    "in_proj_ba"},
         [RECURRENT_MAMBA] = {"in_proj", "in_proj", "in_proj", "in_proj", "in_proj", "in_proj"},
+        [RECURRENT_KIMI] = {"q_proj", "k_proj", "v_proj", "g_a_proj", "f_a_proj", "b_proj"},
+        [RECURRENT_OLMO] = {"q_proj", "k_proj", "v_proj", "g_proj", "a_proj", "b_proj"},
     };
     static const enum mix_part orders[][NUM_MIX_PARTS] = {
         [RECURRENT_APART] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
         [RECURRENT_BY_KEY_HEAD] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_B, MIX_A},
         [RECURRENT_MAMBA] = {MIX_GATE, MIX_V, MIX_K, MIX_Q, MIX_A, MIX_B},
+        [RECURRENT_KIMI] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
+        [RECURRENT_OLMO] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
     };
     const int64_t heads = r->layout == RECURRENT_BY_KEY_HEAD ? r->num_k_heads : 1;
     const char *name = names[r->layout][part];
@@ -299,30 +307,61 @@ static void add_mix(struct tensor_table *table, const struct model_spec *spec, i
     }
 }
 
+/* The second matrices of gates and a. */
+static void add_second_mix(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    struct tensor t = {
+        .role = TENSOR_MIX_GATE_B, .layer = layer, .out_features = recurrent_v_size(r), .in_features = r->rank};
+    if (r->rank == 0) return;
+    add_matrix(table, spec, &t, in_mixer(spec, layer, "g_b_proj").text, false);
+    t.role = TENSOR_MIX_A_B, t.out_features = recurrent_a_size(r);
+    add_matrix(table, spec, &t, in_mixer(spec, layer, "f_b_proj").text, false);
+}
+
+/* The weights of the convolution: one tensor, or three whose rows follow each other in memory. */
+static void add_recurrent_conv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
+{
+    static const char *const names[] = {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"};
+    const struct recurrent_spec *r = &spec->layers[layer].recurrent;
+    struct tensor t = {.role = TENSOR_CONV,
+                       .kind = TENSOR_VECTOR,
+                       .layer = layer,
+                       .width = r->conv_width,
+                       .out_features = recurrent_channels(r) * r->conv_width};
+    const struct tensor_name module = layer_name(spec, layer);
+    if (!r->conv_apart) {
+        add(table, &t, "%s.%s", module.text, in_mixer(spec, layer, "conv1d.weight").text);
+        return;
+    }
+    t.merged = MERGED_QKV, t.num_parts = 3, t.merged_rows = t.out_features;
+    for (; t.part < 3; t.part++, t.first_row += t.out_features) {
+        t.out_features = mix_rows(r, (enum mix_part)(MIX_Q + t.part)) * r->conv_width;
+        add(table, &t, "%s.%s", module.text, in_mixer(spec, layer, names[t.part]).text);
+    }
+}
+
 static void add_recurrent(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct recurrent_spec *r = &spec->layers[layer].recurrent;
     const int64_t heads = r->num_v_heads, bias = r->kind == RECURRENCE_DELTA_CHANNELS ? heads * r->k_head_size : heads;
     add_mix(table, spec, layer);
+    add_second_mix(table, spec, layer);
+    add_recurrent_conv(table, spec, layer);
     const struct {
         enum tensor_role role;
         bool there;
-        int32_t width;
         int64_t count;
         const char *name;
     } vectors[] = {
-        {TENSOR_CONV, true, r->conv_width, recurrent_channels(r) * r->conv_width, "conv1d.weight"},
-        {TENSOR_CONV_BIAS, r->conv_bias, 0, recurrent_channels(r), "conv1d.bias"},
-        {TENSOR_A_LOG, true, 0, heads, "A_log"},
-        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, 0, bias, "dt_bias"},
-        {TENSOR_SKIP, r->has_skip, 0, heads, "D"},
+        {TENSOR_CONV_BIAS, r->conv_bias, recurrent_channels(r), "conv1d.bias"},
+        {TENSOR_A_LOG, true, heads, "A_log"},
+        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, bias, "dt_bias"},
+        {TENSOR_SKIP, r->has_skip, heads, "D"},
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        const struct tensor vector = {.role = vectors[i].role,
-                                      .kind = TENSOR_VECTOR,
-                                      .layer = layer,
-                                      .width = vectors[i].width,
-                                      .out_features = vectors[i].count};
+        const struct tensor vector = {
+            .role = vectors[i].role, .kind = TENSOR_VECTOR, .layer = layer, .out_features = vectors[i].count};
         if (vectors[i].there)
             add(table, &vector, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, vectors[i].name).text);
     }

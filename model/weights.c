@@ -88,6 +88,8 @@ static const struct {
     [TENSOR_MIX_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_MIX_A] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_MIX_B] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
+    [TENSOR_MIX_GATE_B] = {PLACE_MATRIX, offsetof(struct layer_weights, recurrent.gate_b)},
+    [TENSOR_MIX_A_B] = {PLACE_MATRIX, offsetof(struct layer_weights, recurrent.a_b)},
     [TENSOR_CONV] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.conv)},
     [TENSOR_CONV_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.conv_bias)},
     [TENSOR_A_LOG] = {PLACE_VECTOR, offsetof(struct layer_weights, recurrent.a_log)},
@@ -128,8 +130,10 @@ static const struct {
 };
 
 /* `place` with the gain or bias of a norm, or another vector. */
-static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found, bool bias)
+static struct weights_place vector_place(struct weights_place place, enum place_kind kind, void *found,
+                                         const struct tensor *t)
 {
+    const bool bias = t->kind == TENSOR_BIAS;
     struct weight_vector *vector = found;
     struct norm_params *norm = found;
     if (kind == PLACE_NORM) {
@@ -139,6 +143,7 @@ static struct weights_place vector_place(struct weights_place place, enum place_
     } else {
         place.vector = &vector->data;
         place.vector_dtype = &vector->dtype;
+        place.first_row = t->first_row, place.num_rows = t->merged_rows;
     }
     return place;
 }
@@ -150,7 +155,7 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
     bool merged = false;
     if (kind == NO_PLACE) return place;
-    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t->kind == TENSOR_BIAS);
+    if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t);
     place.matrix = found;
     if (kind == PLACE_PROJECTION) {
         place.projection = found;
@@ -185,7 +190,7 @@ void model_weights_set(struct model_weights *w, const struct tensor *t, const st
     if (t->num_experts > 0) w->expert_bytes += model_weights_tensor_bytes(t, from);
     if (t->kind == TENSOR_MATRIX) {
         *to.matrix = *from;
-    } else {
+    } else if (t->kind != TENSOR_VECTOR || to.first_row == 0) {
         *to.vector = from->data;
         *to.vector_dtype = weight_dtype(from);
     }

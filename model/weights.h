@@ -47,6 +47,7 @@ struct recurrent_weights {
     struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
     struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
     struct weight o;           /* [hidden_size, recurrent_v_size], beside attention; else the layer's */
+    struct weight gate_b, a_b; /* [recurrent_v_size, rank] and [recurrent_a_size, rank]; not there without a rank */
 };
 
 /* Of latent attention. */
@@ -185,7 +186,8 @@ enum status model_weights_allocate(struct model_weights *weights, int64_t bytes,
 bool model_weights_converts(const struct model_spec *spec, const struct tensor *t);
 /* The type of a tensor that is not quantized, in weights without files. */
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t);
-/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. */
+/* Points the place of a tensor, which is no scalar, to what `from` has, and counts its bytes. Of a merged vector only
+ * the first part, behind which the others lie, is pointed to. */
 void model_weights_set(struct model_weights *weights, const struct tensor *t, const struct weight *from);
 /* What the tensor is made of in the files; NULL without files. */
 const struct weight_source *model_weights_source(const struct model_weights *weights, const struct tensor *t);

@@ -41,7 +41,7 @@ void family_read_expert_groups(struct json_reader *r, int32_t absent_groups, int
 {
     const int32_t n = experts->router.num_experts;
     struct router_params *router = &experts->router;
-    router->num_groups = json_reader_int(r, "n_group", absent_groups, 1, n);
+    router->num_groups = json_reader_int(r, family_either_key(r, "n_group", "num_expert_group"), absent_groups, 1, n);
     router->top_groups = json_reader_int(r, "topk_group", absent_top, 1, router->num_groups);
     if (n % router->num_groups != 0)
         json_reader_fail(r, STATUS_INVALID, "%d experts cannot be divided into n_group (%d) groups of equal size", n,

@@ -48,11 +48,11 @@ static const struct {
     {MIXED_HEADS, "jetmoe"},
     {SPARSE, "deepseek_v32 glm_moe_dsa"},
     {LATENT | EXPERTS, "axk1 axk2 hy_v4 longcat_flash"},
-    {RECURRENT, "falcon_mamba mamba olmo_hybrid recurrent_gemma rwkv xlstm zamba"},
+    {RECURRENT, "falcon_mamba mamba recurrent_gemma rwkv xlstm zamba"},
     {SHARED, "zamba2"},
     {BARE, "mamba2"},
     {RECURRENT | EXPERTS, "jamba minimax qwen4_exp_text zaya"},
-    {RECURRENT | LATENT | EXPERTS, "glm5_next_text kimi_linear"},
+    {RECURRENT | LATENT | EXPERTS, "glm5_next_text"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},
     {OTHER, "bitnet blt blt_global_transformer blt_local_decoder blt_local_encoder blt_patcher "

@@ -199,7 +199,7 @@ void latent_inner(struct residual_stream *s, const struct step_shape *shape, int
     if (l->q_rank > 0) project_queries(s, l, &w->latent, &p);
     layer_norm_in_place(s, p.latent, p.stride, l->rank, &w->latent.norm);
     if (l->query_scaling.length > 0) layer_scale_queries(s, p.q, p.q_stride, latent_q_size(l), &l->query_scaling);
-    rotate(s, l, &p);
+    if (!l->no_rotation) rotate(s, l, &p);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     store(s, shape, l, &p, layer);
     if (!layer_is_read(d, shape, layer)) return;

@@ -2,23 +2,55 @@
  * convolution; the recurrence; its gated norm. Both keep states in slots (model/state_cache.h). */
 #include "model/layers/layers.h"
 
-/* Where the parts of act.qkv begin, the tokens of each `stride` elements apart; and where what the layer computes is.
- */
+/* What is computed of the layer's input, and how many elements the tokens of each are apart: of channels and b, and of
+ * gate and a; and where what the layer computes is. */
 struct mix {
     char *channels, *gate, *a, *b, *out;
-    int64_t stride;
+    int64_t stride, second_stride;
 };
 
-/* Of a layer beside attention, whose parts come first, of which there are num_tokens. */
+/* The parts of act.qkv. Those of attention come first where the layer is beside it; there are num_tokens. */
 static struct mix split_mix(const struct decoder *d, const struct layer_spec *l, int32_t num_tokens)
 {
     const struct recurrent_spec *r = &l->recurrent;
     const int64_t first = l->recurrent_beside ? attention_qkv_size(&l->attention) : 0;
+    const int64_t stride = layer_mixer_in_size(l, d->spec->hidden_size);
     char *channels = at_column(d->act.qkv, first, d->dtype);
     char *gate = at_column(channels, recurrent_channels(r), d->dtype);
-    char *a = at_column(gate, recurrent_v_size(r), d->dtype), *b = at_column(a, recurrent_a_size(r), d->dtype);
+    char *a = at_column(gate, recurrent_first_gate_size(r), d->dtype);
+    char *b = at_column(a, recurrent_first_a_size(r), d->dtype);
     char *out = l->recurrent_beside ? beside_out(l, d->act.attention, num_tokens, d->dtype) : d->act.attention;
-    return (struct mix){channels, gate, a, b, out, layer_mixer_in_size(l, d->spec->hidden_size)};
+    return (struct mix){channels, gate, a, b, out, stride, stride};
+}
+
+/* out = w(x), where tokens of x are x_stride elements apart, and those of out out_stride. */
+static void project_second(const struct residual_stream *s, char *out, int64_t out_stride, const char *x,
+                           int64_t x_stride, const struct weight *w)
+{
+    const struct decoder *d = s->d;
+    const struct linear_args args = {.out = out,
+                                     .out_stride = out_stride,
+                                     .out_dtype = d->dtype,
+                                     .x = x,
+                                     .x_stride = x_stride,
+                                     .dtype = d->dtype,
+                                     .num_tokens = s->num_tokens,
+                                     .weight = w};
+    d->backend->linear(d->backend, &args);
+}
+
+/* Makes gates and a of the parts that are low in rank, in act.mixed_gates. */
+static struct mix expand_mix(const struct residual_stream *s, const struct recurrent_spec *r,
+                             const struct recurrent_weights *w, const struct mix *low)
+{
+    const struct decoder *d = s->d;
+    struct mix mix = *low;
+    mix.gate = d->act.mixed_gates;
+    mix.a = at_column(mix.gate, recurrent_v_size(r), d->dtype);
+    mix.second_stride = recurrent_v_size(r) + recurrent_a_size(r);
+    project_second(s, mix.gate, mix.second_stride, low->gate, low->stride, &w->gate_b);
+    project_second(s, mix.a, mix.second_stride, low->a, low->stride, &w->a_b);
+    return mix;
 }
 
 static struct state_batch batch_of(const struct decoder *d, const struct step_shape *shape)
@@ -69,7 +101,7 @@ static struct gated_norm_args norm_args(const struct decoder *d, const struct re
     return (struct gated_norm_args){.out = mix->out,
                                     .x = mix->out,
                                     .gate = mix->gate,
-                                    .gate_stride = mix->stride,
+                                    .gate_stride = mix->second_stride,
                                     .gain = gain->data,
                                     .gain_dtype = gain->dtype,
                                     .gain_size = r->norm_size,
@@ -95,6 +127,32 @@ static void scale(const struct residual_stream *s, const struct recurrent_spec *
     layer_scale_columns(s, mix->channels, mix->stride, parts, 5);
 }
 
+/* q, k and v are in act.mixed, where the convolution writes them. */
+static struct recurrence_args recurrence_args_of(const struct decoder *d, const struct step_shape *shape, int32_t layer,
+                                                 const struct recurrence_params *params, const struct mix *mix)
+{
+    const struct recurrent_spec *r = &d->spec->layers[layer].recurrent;
+    const struct layer_state *state = &d->states_cache->layers[layer];
+    const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
+    char *first = d->act.mixed, *second, *third;
+    second = at_column(first, r->value_first ? recurrent_v_size(r) : k_size, d->dtype);
+    third = at_column(second, k_size, d->dtype);
+    return (struct recurrence_args){.out = mix->out,
+                                    .q = r->value_first ? third : first,
+                                    .k = second,
+                                    .v = r->value_first ? first : third,
+                                    .a = mix->a,
+                                    .b = mix->b,
+                                    .qkv_stride = recurrent_channels(r),
+                                    .a_stride = mix->second_stride,
+                                    .b_stride = mix->stride,
+                                    .states = state->matrix,
+                                    .state_stride = state->matrix_stride,
+                                    .batch = batch_of(d, shape),
+                                    .params = params,
+                                    .dtype = d->dtype};
+}
+
 /* What the mixer makes of the projection of its input. */
 static void mix_tokens(const struct residual_stream *s, const struct step_shape *shape, int32_t layer)
 {
@@ -102,32 +160,13 @@ static void mix_tokens(const struct residual_stream *s, const struct step_shape 
     struct backend *b = d->backend;
     const struct recurrent_spec *r = &d->spec->layers[layer].recurrent;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct layer_state *state = &d->states_cache->layers[layer];
-    const struct mix mix = split_mix(d, &d->spec->layers[layer], s->num_tokens);
     const struct recurrence_params params = params_of(r, &w->recurrent);
-    const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
-    char *first = d->act.mixed, *second, *third;
-    second = at_column(first, r->value_first ? recurrent_v_size(r) : k_size, d->dtype);
-    third = at_column(second, k_size, d->dtype);
-    struct decode_recurrence_args args = {
-        .conv = conv_args(s, shape, layer),
-        .recurrence = {.out = mix.out,
-                       .q = r->value_first ? third : first,
-                       .k = second,
-                       .v = r->value_first ? first : third,
-                       .a = mix.a,
-                       .b = mix.b,
-                       .qkv_stride = recurrent_channels(r),
-                       .a_stride = mix.stride,
-                       .b_stride = mix.stride,
-                       .states = state->matrix,
-                       .state_stride = state->matrix_stride,
-                       .batch = batch_of(d, shape),
-                       .params = &params,
-                       .dtype = d->dtype},
-        .norm = norm_args(d, r, &w->recurrent.norm, &mix),
-    };
+    struct mix mix = split_mix(d, &d->spec->layers[layer], s->num_tokens);
     scale(s, r, &mix);
+    if (r->rank > 0) mix = expand_mix(s, r, &w->recurrent, &mix);
+    struct decode_recurrence_args args = {.conv = conv_args(s, shape, layer),
+                                          .recurrence = recurrence_args_of(d, shape, layer, &params, &mix),
+                                          .norm = norm_args(d, r, &w->recurrent.norm, &mix)};
     args.conv.out = d->act.mixed;
     args.conv.x = mix.channels;
     args.conv.x_stride = mix.stride;
