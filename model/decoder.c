@@ -172,6 +172,19 @@ static bool cancelled(const struct decoder *d)
     return d->cancel && *d->cancel;
 }
 
+/* The layer's MLP, or experts. */
+static bool add_mlp(struct residual_stream *s, struct matmul_input *mlp, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_spec *l = &d->spec->layers[layer];
+    if (l->norm_placement == NORM_STREAM) residual_norm_stream(s, &d->weights->layers[layer].mlp_stream_norm);
+    if (!norm_is_parallel(l->norm_placement)) *mlp = mlp_inner(s, layer);
+    if (cancelled(d)) return false;
+    if (l->norm_placement == NORM_STREAM) s->sum_multiplier = l->mlp_scaling.sum;
+    mlp_output(s, mlp, layer);
+    return true;
+}
+
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
 {
     struct residual_stream s = {.d = d,
@@ -186,22 +199,23 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
         const struct layer_spec *l = &d->spec->layers[layer];
-        const bool parallel = norm_is_parallel(l->norm_placement), has_mlp = layer_has_mlp(l);
+        const struct layer_weights *w = &d->weights->layers[layer];
+        const bool parallel = norm_is_parallel(l->norm_placement), stream = l->norm_placement == NORM_STREAM;
         const void *attention = d->act.attention;
         struct matmul_input mlp = {0};
         if (cancelled(d)) return false;
+        if (stream) residual_norm_stream(&s, &w->stream_norm);
         mixer_inner(&s, shape, layer);
         if (!layer_is_read(d, shape, layer)) return true;
         if (layer == d->spec->num_layers - 1) attention = keep_sampled(&s, shape);
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (parallel) mlp = mlp_inner(&s, layer);
+        if (stream) s.sum_multiplier = l->mixer_scaling.sum;
         if (l->mixer != MIXER_NONE) attention_output(&s, attention, layer);
         if (cancelled(d)) return false;
-        if (!parallel && has_mlp) mlp = mlp_inner(&s, layer);
-        if (cancelled(d)) return false;
-        if (has_mlp) mlp_output(&s, &mlp, layer);
+        if (layer_has_mlp(l) && !add_mlp(&s, &mlp, layer)) return false;
         if (d->spec->per_layer_size) per_layer_add(&s, shape, layer);
-        s.sum_multiplier = d->weights->layers[layer].scalar;
+        if (d->spec->layer_scalars) s.sum_multiplier = w->scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
     finish(&s, shape);

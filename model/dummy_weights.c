@@ -188,10 +188,13 @@ static void fill_tensor(const struct dummy *d, const struct model_spec *spec, co
     if (!memory->at) return;
     /* Without a convolution, or a gain, a recurrent layer would compute nothing but zeros. */
     const bool is_one = t->kind != TENSOR_VECTOR || t->role == TENSOR_CONV || t->role == TENSOR_MIX_NORM;
+    const struct recurrent_spec *r = t->layer >= 0 ? &spec->layers[t->layer].recurrent : NULL;
     if (order) fill_order(order, w.in_features);
     w.input_order = order;
     if (t->kind == TENSOR_IDS)
         for (int32_t i = 0; i < t->out_features; i++) ((int32_t *)w.data)[i] = i;
+    else if (t->kind == TENSOR_SLOPES)
+        for (int32_t i = 0; i < t->out_features; i++) ((float *)w.data)[i] = recurrent_slope(r, i);
     else if (t->kind == TENSOR_GAIN || t->kind == TENSOR_ONES || t->kind == TENSOR_VECTOR)
         for (int64_t i = 0; i < w.out_features; i++) dtype_store((void *)w.data, weight_dtype(&w), i, is_one);
     else

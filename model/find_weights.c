@@ -132,13 +132,15 @@ static enum status find_cache_scale(const struct opening *o, const struct tensor
     return status;
 }
 
-static enum status make_ones(const struct opening *o, const struct tensor *t, struct weight_source *s)
+/* Ones, or slopes. */
+static enum status make_numbers(const struct opening *o, const struct tensor *t, struct weight_source *s)
 {
-    float *ones = s->owned = malloc((size_t)t->out_features * sizeof *ones);
-    if (!ones) return out_of_memory(&o->finder);
-    for (int64_t i = 0; i < t->out_features; i++) ones[i] = 1;
+    float *numbers = s->owned = malloc((size_t)t->out_features * sizeof *numbers);
+    if (!numbers) return out_of_memory(&o->finder);
+    for (int64_t i = 0; i < t->out_features; i++)
+        numbers[i] = t->kind == TENSOR_ONES ? 1 : recurrent_slope(&o->spec->layers[t->layer].recurrent, (int32_t)i);
     s->weight = weight_of_tensor(t, DTYPE_FLOAT32);
-    s->weight.data = ones;
+    s->weight.data = numbers;
     model_weights_set(o->weights, t, &s->weight);
     return STATUS_OK;
 }
@@ -183,7 +185,7 @@ static enum status find_tensor(const struct opening *o, const struct tensor *t, 
 {
     const struct finder *f = &o->finder;
     if (t->kind == TENSOR_CACHE_SCALE) return find_cache_scale(o, t);
-    if (t->kind == TENSOR_ONES) return make_ones(o, t, s);
+    if (!tensor_is_stored(t)) return make_numbers(o, t, s);
     if (t->kind == TENSOR_IDS) return find_ids(o, t, s);
     if (t->optional && !finder_find(f, t->name)) return STATUS_OK;
     enum status status = weight_source_find(f, t, s);
@@ -290,7 +292,7 @@ static bool is_of_next_layer(const struct opening *o, const struct stored_tensor
 }
 
 /* What quire knows and does not need: activations are quantized by scales of their own, those of the KV cache belong to
- * the cache. */
+ * the cache, and transformers' tables of lightning attention follow from its slopes. */
 static bool harmless(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const ends[] = {"rotary_emb.inv_freq",
@@ -299,6 +301,10 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".attention.bias",
                                        ".attention.masked_bias",
                                        ".weight_shape",
+                                       ".slope_rate",
+                                       ".query_decay",
+                                       ".key_decay",
+                                       ".diagonal_decay",
                                        ".input_scale",
                                        ".output_scale",
                                        ".input_zero_point",

@@ -19,6 +19,11 @@ float attention_alibi_slope(const struct attention_spec *a, int32_t head)
     return a->alibi_multiplier * exp2f(-a->alibi_bias_max * (float)i / (float)m);
 }
 
+float recurrent_slope(const struct recurrent_spec *r, int32_t head)
+{
+    return r->slope_factor * exp2f(-8 * (float)(head + 1) / (float)r->num_v_heads);
+}
+
 int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size)
 {
     switch (layer->mixer) {

@@ -48,8 +48,9 @@ struct rope_config {
 /* Where a sublayer (attention, MLP) is normed. x is the residual stream.
  * BEFORE: x + f(norm(x)); AFTER: x + norm(f(x)); AROUND: x + norm(f(norm(x))).
  * PARALLEL: x + attention(norm(x)) + mlp(norm(x)), with one norm (GPT-J: Wang and Komatsuzaki, 2021).
- * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022). */
-enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO };
+ * PARALLEL_TWO: the same with a norm each (GPT-NeoX: Black et al., 2022).
+ * STREAM: s * (n + m * f(n)), where n is norm(x): the residual stream itself is normed (DeepNet: Wang et al., 2022). */
+enum norm_placement { NORM_BEFORE, NORM_AFTER, NORM_AROUND, NORM_PARALLEL, NORM_PARALLEL_TWO, NORM_STREAM };
 
 static inline bool norm_is_parallel(enum norm_placement placement)
 {
@@ -110,6 +111,7 @@ enum tensor_role {
     TENSOR_PER_LAYER_PROJECTION,
     TENSOR_PER_LAYER_NORM,
     TENSOR_ATTENTION_NORM,
+    TENSOR_STREAM_NORM, /* of NORM_STREAM, before the mixer */
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,
@@ -142,6 +144,7 @@ enum tensor_role {
     TENSOR_O,
     TENSOR_POST_ATTENTION_NORM,
     TENSOR_MLP_NORM,
+    TENSOR_MLP_STREAM_NORM,
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_XIELU_BETA,
@@ -260,8 +263,16 @@ enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_LATENT, MI
  * heads; and the b and the a of these (Qwen3-Next).
  * MAMBA: one, of the gate, x, B, C and dt (Mamba 2).
  * KIMI: six, of q, k, v, the first of the gates, the first of a, and b (Kimi Linear).
+ * LIGHTNING: two, of the gates, and one that has the q, the k and the v of each head together (MiniMax).
  * OLMO: six, of q, k, v, the gate, a and b (OLMo Hybrid). */
-enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA, RECURRENT_KIMI, RECURRENT_OLMO };
+enum recurrent_layout {
+    RECURRENT_APART,
+    RECURRENT_BY_KEY_HEAD,
+    RECURRENT_MAMBA,
+    RECURRENT_KIMI,
+    RECURRENT_LIGHTNING,
+    RECURRENT_OLMO
+};
 
 /* A recurrent layer (kernels/recurrence.h): its input's projection, the *channels* of q, k and v, goes through a short
  * convolution with silu; then comes the recurrence; what it computes is normed, gated, and read by o. */
@@ -269,9 +280,10 @@ struct recurrent_spec {
     enum recurrence_kind kind;
     enum recurrent_layout layout;
     int32_t num_k_heads, num_v_heads, k_head_size, v_head_size;
-    int32_t rank; /* elements between the two matrices that make the gates, and a; 0: they have one matrix each */
-    int32_t conv_width;
-    bool conv_apart; /* the file has a convolution for q, one for k and one for v */
+    int32_t rank;       /* elements between the two matrices that make the gates, and a; 0: they have one matrix each */
+    int32_t conv_width; /* 1: there is no convolution, and its weights in memory are 1 */
+    float slope_factor; /* of FIXED: a_log of head h of n is this times 2^(-8 (h + 1) / n) */
+    bool conv_apart;    /* the file has a convolution for q, one for k and one for v */
     bool conv_bias, in_bias, o_bias, has_skip, norm_qk;
     bool value_first; /* the channels are v, k, q, not q, k, v (Mamba 2's x, B, C) */
     float scale;
@@ -333,6 +345,9 @@ static inline int64_t latent_out_size(const struct latent_spec *l)
     return (int64_t)l->num_heads * l->v_head_size;
 }
 
+/* a_log of a head of FIXED. */
+float recurrent_slope(const struct recurrent_spec *r, int32_t head);
+
 static inline int64_t recurrent_v_size(const struct recurrent_spec *r)
 {
     return (int64_t)r->num_v_heads * r->v_head_size;
@@ -344,10 +359,11 @@ static inline int64_t recurrent_channels(const struct recurrent_spec *r)
     return 2 * (int64_t)r->num_k_heads * r->k_head_size + recurrent_v_size(r);
 }
 
-/* Of a token: DELTA_CHANNELS has one for each element of k. */
+/* Of a token: DELTA_CHANNELS has one for each element of k, FIXED none. */
 static inline int64_t recurrent_a_size(const struct recurrent_spec *r)
 {
-    return (int64_t)r->num_v_heads * (r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : 1);
+    const int32_t of_head = r->kind == RECURRENCE_DELTA_CHANNELS ? r->k_head_size : r->kind != RECURRENCE_FIXED;
+    return (int64_t)r->num_v_heads * of_head;
 }
 
 static inline int64_t recurrent_b_size(const struct recurrent_spec *r)
@@ -402,6 +418,11 @@ struct experts_spec {
     bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
 };
 
+/* m and s of a sublayer with NORM_STREAM. */
+struct stream_scaling {
+    float output, sum;
+};
+
 /* Layers of a model may differ in everything. */
 struct layer_spec {
     uint8_t schemes[NUM_TENSOR_ROLES]; /* of the matrix with that role: which of the spec's schemes */
@@ -419,6 +440,7 @@ struct layer_spec {
     struct experts_spec experts;
     /* a sublayer's output is multiplied by this before it is added to the residual stream, and by an out_multiplier */
     float residual_multiplier;
+    struct stream_scaling mixer_scaling, mlp_scaling; /* only with NORM_STREAM */
 };
 
 static inline bool layer_is_recurrent(const struct layer_spec *layer)

@@ -187,7 +187,7 @@ enum mix_part { MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B, NUM_MIX_PARTS };
 
 static int mix_parts(const struct recurrent_spec *r)
 {
-    return recurrent_b_size(r) > 0 ? NUM_MIX_PARTS : NUM_MIX_PARTS - 1;
+    return MIX_A + (recurrent_a_size(r) > 0) + (recurrent_b_size(r) > 0);
 }
 
 /* q, k and v; q alone where the layer reads another's K and V. */
@@ -257,6 +257,7 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
         [RECURRENT_MAMBA] = {"in_proj", "in_proj", "in_proj", "in_proj", "in_proj", "in_proj"},
         [RECURRENT_KIMI] = {"q_proj", "k_proj", "v_proj", "g_a_proj", "f_a_proj", "b_proj"},
         [RECURRENT_OLMO] = {"q_proj", "k_proj", "v_proj", "g_proj", "a_proj", "b_proj"},
+        [RECURRENT_LIGHTNING] = {"qkv_proj", "qkv_proj", "qkv_proj", "output_gate", "", ""},
     };
     static const enum mix_part orders[][NUM_MIX_PARTS] = {
         [RECURRENT_APART] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
@@ -264,8 +265,10 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
         [RECURRENT_MAMBA] = {MIX_GATE, MIX_V, MIX_K, MIX_Q, MIX_A, MIX_B},
         [RECURRENT_KIMI] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
         [RECURRENT_OLMO] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
+        [RECURRENT_LIGHTNING] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
     };
-    const int64_t heads = r->layout == RECURRENT_BY_KEY_HEAD ? r->num_k_heads : 1;
+    const bool by_head = r->layout == RECURRENT_BY_KEY_HEAD || r->layout == RECURRENT_LIGHTNING;
+    const int64_t heads = by_head ? r->num_k_heads : 1;
     const char *name = names[r->layout][part];
     int64_t before = 0, all = 0;
     bool found = false, alone = true;
@@ -325,7 +328,7 @@ static void add_recurrent_conv(struct tensor_table *table, const struct model_sp
     static const char *const names[] = {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"};
     const struct recurrent_spec *r = &spec->layers[layer].recurrent;
     struct tensor t = {.role = TENSOR_CONV,
-                       .kind = TENSOR_VECTOR,
+                       .kind = r->conv_width > 1 ? TENSOR_VECTOR : TENSOR_ONES,
                        .layer = layer,
                        .width = r->conv_width,
                        .out_features = recurrent_channels(r) * r->conv_width};
@@ -351,17 +354,18 @@ static void add_recurrent(struct tensor_table *table, const struct model_spec *s
     const struct {
         enum tensor_role role;
         bool there;
+        enum tensor_kind kind;
         int64_t count;
         const char *name;
     } vectors[] = {
-        {TENSOR_CONV_BIAS, r->conv_bias, recurrent_channels(r), "conv1d.bias"},
-        {TENSOR_A_LOG, true, heads, "A_log"},
-        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, bias, "dt_bias"},
-        {TENSOR_SKIP, r->has_skip, heads, "D"},
+        {TENSOR_CONV_BIAS, r->conv_bias, TENSOR_VECTOR, recurrent_channels(r), "conv1d.bias"},
+        {TENSOR_A_LOG, true, r->kind == RECURRENCE_FIXED ? TENSOR_SLOPES : TENSOR_VECTOR, heads, "A_log"},
+        {TENSOR_DT_BIAS, r->kind != RECURRENCE_FIXED, TENSOR_VECTOR, bias, "dt_bias"},
+        {TENSOR_SKIP, r->has_skip, TENSOR_VECTOR, heads, "D"},
     };
     for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
         const struct tensor vector = {
-            .role = vectors[i].role, .kind = TENSOR_VECTOR, .layer = layer, .out_features = vectors[i].count};
+            .role = vectors[i].role, .kind = vectors[i].kind, .layer = layer, .out_features = vectors[i].count};
         if (vectors[i].there)
             add(table, &vector, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, vectors[i].name).text);
     }
@@ -606,14 +610,16 @@ static void add_layer(struct tensor_table *table, const struct model_spec *spec,
     const struct tensor_names *names = &spec->names;
     const bool before = placement != NORM_AFTER, after = placement == NORM_AFTER || placement == NORM_AROUND;
     const struct layer_spec *l = &spec->layers[layer];
-    const bool mixes = l->mixer != MIXER_NONE, has_mlp = layer_has_mlp(l);
-    if (before && mixes) add_norm(table, spec, layer, TENSOR_ATTENTION_NORM, names->attention_norm);
+    const bool mixes = l->mixer != MIXER_NONE, has_mlp = layer_has_mlp(l), stream = placement == NORM_STREAM;
+    if (before && mixes)
+        add_norm(table, spec, layer, stream ? TENSOR_STREAM_NORM : TENSOR_ATTENTION_NORM, names->attention_norm);
     if (l->mixer == MIXER_ATTENTION) add_attention(table, spec, layer);
     if (layer_is_recurrent(l)) add_recurrent(table, spec, layer);
     if (l->mixer == MIXER_CONV) add_conv(table, spec, layer);
     if (l->mixer == MIXER_LATENT) add_latent(table, spec, layer);
     if (after && mixes) add_norm(table, spec, layer, TENSOR_POST_ATTENTION_NORM, names->post_attention_norm);
-    if (before && has_mlp && placement != NORM_PARALLEL) add_norm(table, spec, layer, TENSOR_MLP_NORM, names->mlp_norm);
+    if (before && has_mlp && placement != NORM_PARALLEL)
+        add_norm(table, spec, layer, stream ? TENSOR_MLP_STREAM_NORM : TENSOR_MLP_NORM, names->mlp_norm);
     if (spec->layers[layer].experts.router.num_experts > 0) add_experts(table, spec, layer);
     if (spec->layers[layer].mlp.intermediate_size > 0) add_mlp(table, spec, layer);
     if (after && has_mlp) add_norm(table, spec, layer, TENSOR_POST_MLP_NORM, names->post_mlp_norm);

@@ -10,15 +10,17 @@
 #include "base/status.h"
 #include "model/model_spec.h"
 
-/* ONES is a gain that no file holds, since all of it is 1. A vector is float32 in memory, whatever the file has. A
- * IDS are token ids of the target: int64 in the file, each less its index; int32 in memory, where their type is called
- * float32, which has as many bytes. A scalar is one number, which the host reads: in the file its shape is [] or [1]. A
- * cache scale is the scalar of an fp8 KV cache: no weight, it has no elements here. */
+/* ONES is a gain, or a vector, that no file holds, since all of it is 1. SLOPES are numbers that follow from the spec,
+ * of heads of a recurrent layer (recurrent_slope). A vector is float32 in memory, whatever the file has. A IDS are
+ * token ids of the target: int64 in the file, each less its index; int32 in memory, where their type is called float32,
+ * which has as many bytes. A scalar is one number, which the host reads: in the file its shape is [] or [1]. A cache
+ * scale is the scalar of an fp8 KV cache: no weight, it has no elements here. */
 enum tensor_kind {
     TENSOR_MATRIX,
     TENSOR_BIAS,
     TENSOR_GAIN,
     TENSOR_ONES,
+    TENSOR_SLOPES,
     TENSOR_VECTOR,
     TENSOR_IDS,
     TENSOR_SCALAR,
@@ -76,6 +78,12 @@ const struct tensor *tensor_table_find(const struct tensor_table *table, enum te
 static inline bool tensor_is_weight(const struct tensor *t)
 {
     return t->kind != TENSOR_SCALAR && t->kind != TENSOR_CACHE_SCALE;
+}
+
+/* Whether files hold it. */
+static inline bool tensor_is_stored(const struct tensor *t)
+{
+    return t->kind != TENSOR_ONES && t->kind != TENSOR_SLOPES;
 }
 
 /* Whether it is a matrix that can be quantized. What chooses experts never is: it is small, and decides much. Nor are

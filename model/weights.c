@@ -74,6 +74,7 @@ static const struct {
     [TENSOR_PER_LAYER_PROJECTION] = {PLACE_PROJECTION, offsetof(struct model_weights, per_layer_projection)},
     [TENSOR_PER_LAYER_NORM] = {PLACE_NORM, offsetof(struct model_weights, per_layer_norm)},
     [TENSOR_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, attention_norm)},
+    [TENSOR_STREAM_NORM] = {PLACE_NORM, offsetof(struct layer_weights, stream_norm)},
     [TENSOR_Q] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_K] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
     [TENSOR_V] = {PLACE_PROJECTION, offsetof(struct layer_weights, qkv)},
@@ -106,6 +107,7 @@ static const struct {
     [TENSOR_O] = {PLACE_MATRIX, offsetof(struct layer_weights, o)},
     [TENSOR_POST_ATTENTION_NORM] = {PLACE_NORM, offsetof(struct layer_weights, post_attention_norm)},
     [TENSOR_MLP_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_norm)},
+    [TENSOR_MLP_STREAM_NORM] = {PLACE_NORM, offsetof(struct layer_weights, mlp_stream_norm)},
     [TENSOR_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
@@ -255,8 +257,8 @@ bool model_weights_converts(const struct model_spec *spec, const struct tensor *
 
 enum dtype model_weights_dtype(const struct model_spec *spec, const struct tensor *t)
 {
-    return t->kind == TENSOR_ONES || t->kind == TENSOR_IDS || model_weights_converts(spec, t) ? DTYPE_FLOAT32
-                                                                                              : spec->dtype;
+    const bool made = !tensor_is_stored(t) || t->kind == TENSOR_IDS || model_weights_converts(spec, t);
+    return made ? DTYPE_FLOAT32 : spec->dtype;
 }
 
 enum status model_weights_sizes(const struct model_spec *spec, struct model_weights *w, struct error *err)

@@ -46,8 +46,8 @@ struct expert_weights {
 struct recurrent_weights {
     struct weight_vector conv, conv_bias, a_log, dt_bias, skip;
     struct weight_vector norm; /* gain, of what the recurrence computes, [norm_size] */
-    struct weight o;           /* [hidden_size, recurrent_v_size], beside attention; else the layer's */
     struct weight gate_b, a_b; /* [recurrent_v_size, rank] and [recurrent_a_size, rank]; not there without a rank */
+    struct weight o;           /* [hidden_size, recurrent_v_size], beside attention; else the layer's */
 };
 
 /* Of latent attention. */
@@ -59,7 +59,8 @@ struct latent_weights {
 
 /* A norm that the layer does not have has gain NULL. */
 struct layer_weights {
-    struct norm_params attention_norm; /* [hidden_size] */
+    struct norm_params attention_norm;               /* [hidden_size] */
+    struct norm_params stream_norm, mlp_stream_norm; /* [hidden_size] of NORM_STREAM */
     /* [attention_qkv_size, hidden_size] of the layer: q, k, v and output gates; of a recurrent layer, or beside
      * attention, [recurrent_in_size, hidden_size]: channels, gates, a and b; of a convolution [3 * hidden_size,
      * hidden_size]; of latent attention [latent_first_size + latent_vector_size, hidden_size] */

@@ -243,7 +243,7 @@ static void test_long_words(void **state)
         assert_non_null(scratch);
         const size_t num_merges = random_merges(&random, slow);
         memcpy(items, slow, sizeof slow);
-        assert_true(merges_init(&merges, items, num_merges));
+        assert_true(merges_init(&merges, items, num_merges, false));
         for (size_t count = 1; count <= MAX_SYMBOLS; count = count * 3 + 2) { /* 1, 5, 17, 53, 161, 485, 1457 */
             const int64_t letters = random_between(&random, 1, LETTERS);
             for (size_t i = 0; i < count; i++) expected[i] = got[i] = (int32_t)random_between(&random, 0, letters - 1);

@@ -1105,6 +1105,72 @@ static void test_latent_families(void **state)
            STATUS_INVALID, "but qk_rope_head_dim is 64 of the 128 elements of a head");
 }
 
+#define KIMI_LINEAR "\"model_type\":\"kimi_linear\"," SIZES
+
+static void test_kimi_linear(void **state)
+{
+    const char *published = "\"linear_attn_config\":{\"full_attn_layers\":[2],\"kda_layers\":[1],\"head_dim\":64,"
+                            "\"num_heads\":8,\"short_conv_kernel_size\":3},\"num_experts\":64,"
+                            "\"num_experts_per_token\":6,\"num_expert_group\":2,\"moe_renormalize\":false,"
+                            "\"num_shared_experts\":2,\"model_max_length\":5000,\"mla_use_nope\":true";
+    struct model_config c = accept(*state, KIMI_LINEAR, published);
+    const struct layer_spec *l = c.spec.layers;
+    const struct recurrent_spec *net = &l[0].recurrent;
+    assert_true(l[0].mixer == MIXER_RECURRENT && net->kind == RECURRENCE_DELTA_CHANNELS && net->conv_apart);
+    assert_true(net->num_k_heads == 8 && net->num_v_heads == 8 && net->k_head_size == 64 && net->v_head_size == 64);
+    assert_true(net->rank == 64 && net->conv_width == 3 && net->sigmoid_gate && net->norm_qk && !net->round_norm);
+    assert_true(is_latent(&l[1], 0, 512, 128, 64, 128) && l[1].latent.no_rotation && rope_rotary_dim(&c.spec, 0) == 0);
+    assert_true(routes(&c, 0, 0, 0, 0) && routes(&c, 1, 64, 6, 1024) && l[1].mlp.intermediate_size == 2048);
+    assert_true(l[1].experts.router.num_groups == 2 && l[1].experts.router.top_groups == 1);
+    assert_true(!l[1].experts.router.normalize && l[1].experts.router.scaling == 2.446f);
+    assert_true(c.spec.max_position_embeddings == 5000 && c.spec.norm_eps == 1e-5);
+    c = accept(*state, KIMI_LINEAR,
+               "\"layer_types\":[\"full_attention\",\"linear_attention\"],\"linear_num_heads\":2,"
+               "\"mlp_layer_types\":[\"sparse\",\"dense\"]");
+    assert_true(l[0].mixer == MIXER_LATENT && l[1].recurrent.num_k_heads == 2 && l[1].recurrent.k_head_size == 128);
+    assert_true(routes(&c, 0, 256, 8, 1024) && routes(&c, 1, 0, 0, 0));
+    refuse(*state, KIMI_LINEAR, "\"mla_use_nope\":false", STATUS_UNSUPPORTED, "does not compute rotated keys");
+    refuse(*state, KIMI_LINEAR, "\"moe_router_activation_func\":\"softmax\"", STATUS_UNSUPPORTED,
+           "moe_router_activation_func is \"softmax\"");
+    refuse(*state, KIMI_LINEAR, "\"moe_layer_freq\":2", STATUS_UNSUPPORTED, "moe_layer_freq is not 1");
+    refuse(*state, KIMI_LINEAR, "\"linear_attn_config\":{\"head_dim\":40}", STATUS_UNSUPPORTED, "40 elements of keys");
+    refuse(*state, KIMI_LINEAR, "\"linear_attn_config\":7", STATUS_INVALID, "linear_attn_config must be an object");
+    refuse(*state, KIMI_LINEAR, "\"linear_attn_config\":{\"kda_layers\":[1,2]}", STATUS_UNSUPPORTED,
+           "no layer has attention");
+}
+
+#define MINIMAX_M1 "\"model_type\":\"minimax_m1\"," SIZES ",\"num_key_value_heads\":2"
+
+static void test_minimax(void **state)
+{
+    struct model_config c =
+        accept(*state, MINIMAX_M1,
+               "\"attn_type_list\":[0,1],\"postnorm\":true,\"layernorm_full_attention_alpha\":3.5,"
+               "\"layernorm_full_attention_beta\":1,\"layernorm_linear_attention_alpha\":2,\"layernorm_mlp_alpha\":4,"
+               "\"layernorm_mlp_beta\":2,\"rotary_dim\":8,\"shared_intermediate_size\":[0]");
+    const struct layer_spec *l = c.spec.layers;
+    const struct recurrent_spec *net = &l[0].recurrent;
+    assert_true(l[0].mixer == MIXER_RECURRENT && net->kind == RECURRENCE_FIXED && net->num_v_heads == 4);
+    assert_true(net->k_head_size == 16 && net->norm_group_size == 64 && net->conv_width == 1 && net->scale == 1);
+    assert_float_equal(recurrent_slope(net, 1), (1 + 1e-5) / 16, 1e-9); /* 2^(-8 * 2 / 4) */
+    assert_true(l[1].attention.num_kv_heads == 2 && l[1].attention.rotary_dim == 8);
+    assert_true(l[0].norm_placement == NORM_STREAM && l[0].mixer_scaling.sum == 2 && l[0].mixer_scaling.output == 0.5f);
+    assert_true(l[1].mixer_scaling.sum == 3.5f && l[1].mlp_scaling.sum == 4 && l[1].mlp_scaling.output == 0.5f);
+    assert_true(routes(&c, 0, 8, 2, 96) && l[0].experts.router.normalize && l[0].mlp.intermediate_size == 0);
+    c = accept(*state, "\"model_type\":\"minimax\"," SIZES,
+               "\"num_key_value_heads\":2,\"layer_types\":[\"full_attention\",\"linear_attention\"],"
+               "\"linear_attn_beta_factor\":3");
+    assert_true(l[0].attention.rotary_dim == 16 && l[1].recurrent.slope_factor < 2e-5f);
+    assert_true(l[1].mixer_scaling.output == 3 && l[1].mixer_scaling.sum == 1);
+    c = accept(*state, "\"model_type\":\"minimax_text_01\"," SIZES, "\"num_key_value_heads\":2");
+    assert_true(l[0].mixer == MIXER_ATTENTION && l[1].mixer == MIXER_RECURRENT);
+    refuse(*state, MINIMAX_M1, "\"postnorm\":false", STATUS_UNSUPPORTED, "a residual stream that is not normed");
+    refuse(*state, MINIMAX_M1, "\"shared_intermediate_size\":[0,8]", STATUS_UNSUPPORTED,
+           "shared_intermediate_size is not 0");
+    refuse(*state, MINIMAX_M1, "\"attn_type_list\":[0,2]", STATUS_INVALID, "an element of attn_type_list");
+    refuse(*state, MINIMAX_M1, "\"attn_type_list\":[0]", STATUS_INVALID, "attn_type_list must be an array");
+}
+
 static void test_exaone_moe(void **state)
 {
     struct model_config c = accept(*state, EXAONE_MOE, "\"sliding_window\":9,\"sliding_window_pattern\":2");
@@ -2230,6 +2296,8 @@ int main(void)
         TEST(test_deepseek_routers),
         TEST(test_deepseek_v2),
         TEST(test_deepseek_v3),
+        TEST(test_kimi_linear),
+        TEST(test_minimax),
         TEST(test_latent_families),
         TEST(test_exaone_moe),
         TEST(test_dbrx),

@@ -93,11 +93,13 @@ static void check_tensor(const struct copied *c, const struct tensor *t, enum dt
     }
     const struct weights_place of_host = model_weights_place(&c->host, t),
                                of_device = model_weights_place(&c->device, t);
-    if (of_host.norm || t->kind == TENSOR_VECTOR) {
+    const bool is_vector = t->kind == TENSOR_VECTOR || (!of_host.norm && !tensor_is_stored(t));
+    if (of_host.norm || is_vector) {
         from = *of_host.vector, to = *of_device.vector;
         from_dtype = to_dtype = *of_device.vector_dtype;
         assert_int_equal(*of_host.vector_dtype, *of_device.vector_dtype);
-        if (t->kind == TENSOR_VECTOR) assert_int_equal(to_dtype, DTYPE_FLOAT32);
+        if (is_vector) assert_int_equal(to_dtype, DTYPE_FLOAT32);
+        if (is_vector) from = (const float *)from + of_host.first_row, first = of_device.first_row;
         if (of_host.norm) assert_true(of_host.norm->eps == of_device.norm->eps && of_host.norm->eps > 0);
     } else {
         const struct weight *host = model_weights_matrix(&c->host, t), *device = device_matrix(c, t);

@@ -787,7 +787,8 @@ static bool adds_plain_outputs(const struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct layer_spec *l = &spec->layers[i];
-        const bool post_norms = l->norm_placement == NORM_AFTER || l->norm_placement == NORM_AROUND;
+        const bool post_norms = l->norm_placement == NORM_AFTER || l->norm_placement == NORM_AROUND ||
+                                l->norm_placement == NORM_STREAM; /* whose sums are scaled */
         if (!post_norms && l->residual_multiplier == 1 && !l->recurrent_beside) return true;
     }
     return false;
@@ -813,7 +814,8 @@ static void test_logits_of_fused_operations(void **state)
         const struct model_config config = load_config(name);
         const bool plain_outputs = adds_plain_outputs(&config.spec);
         /* norm_linear needs an input norm and no pending output, as in the first layer. */
-        const bool norms_input = plain_outputs || config.spec.layers[0].norm_placement != NORM_AFTER;
+        const enum norm_placement placement = config.spec.layers[0].norm_placement;
+        const bool norms_input = plain_outputs || (placement != NORM_AFTER && placement != NORM_STREAM);
         for (int way = 0; way < 3; way++) {
             static const int32_t chunks[] = {40, 1, MAX_DRAFTS + 1};
             struct fused_calls calls;

@@ -341,12 +341,13 @@ static void short_convs_of_models(void **state)
     struct kernel_test *test = *state;
     static const struct conv_case cases[] = {{8192, 4, .silu = true},
                                              {2048, 3, .input_gate = true, .output_gate = true},
-                                             {4352, 4, .silu = true, .bias = true}};
+                                             {4352, 4, .silu = true, .bias = true},
+                                             {3072, 1, .silu = true}}; /* lightning attention has no convolution */
     for (int b = 0; b < test->num_backends; b++)
-        for (int i = 0; i < 9; i++) {
+        for (int i = 0; i < 12; i++) {
             struct test_backend *tb = &test->backends[b];
-            struct conv_case c = cases[i % 3];
-            c.dtype = types[i / 3];
+            struct conv_case c = cases[i % 4];
+            c.dtype = types[i / 4];
             if (tb->b->short_conv && kernel_test_takes(tb)) check_conv(tb, &c, &layouts[2 + i % 3]);
         }
 }

@@ -170,7 +170,7 @@ static void check_tensors(const char *name, const struct model_spec *spec, json_
         const struct tensor *t = &table.tensors[i];
         if (json_object_get(golden, "experts") && is_of_mlp(t)) continue;
         if (t->role == TENSOR_V && spec->layers[t->layer].attention.v_is_k) continue; /* k's matrix */
-        in_file += table.tensors[i].kind != TENSOR_CACHE_SCALE && table.tensors[i].kind != TENSOR_ONES &&
+        in_file += table.tensors[i].kind != TENSOR_CACHE_SCALE && tensor_is_stored(&table.tensors[i]) &&
                    table.tensors[i].file_row == 0;
     }
     same(name, "the number of tensors", in_file, number(golden, "num_tensors"));

@@ -560,14 +560,37 @@ static void test_missing(void **state)
 static void test_tiktoken(void **state)
 {
     (void)state;
-    static const char *const names[] = {"tokenizer.model", "qwen.tiktoken"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const names[] = {"tokenizer.model", "qwen.tiktoken", "tiktoken.model"};
+    for (size_t i = 0; i < 3; i++) {
         char folder[64], path[96];
         make_folder(folder);
         write_string(folder, names[i], "IQ== 0\nIg== 1\nIw== 2\n");
         assert_refused(folder, STATUS_UNSUPPORTED, (const char *[]){names[i], "tiktoken", "tokenizer.json", NULL});
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         assert_int_equal(unlink(path), 0);
+        remove_folder(folder);
+    }
+}
+
+/* Kimi's, with lines that are none. */
+static void test_bad_tiktoken(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"IQ== 0\nIg== \n", "line 2 is not a token in base64"},
+        {"IQ== 0\n!g== 1\n", "line 2 is not a token in base64"},
+        {"IQ== 0\nIQ 1\n", "line 2 is not a token in base64"},
+        {"IQ== 0\n\nIg== 0\n", "line 3 has the id 0, which is not above"},
+        {"IQ== 0\nIQ== 1\n", "the token with the id 1 is there twice"},
+        {"IQ== 0\nIg== 4194304\n", "line 2 is not a token in base64"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[64];
+        make_folder(folder);
+        write_string(folder, "tokenizer_config.json", "{\"tokenizer_class\":\"TikTokenTokenizer\"}");
+        write_string(folder, "tiktoken.model", cases[i][0]);
+        assert_refused(folder, i == 3 ? STATUS_UNSUPPORTED : STATUS_INVALID,
+                       (const char *[]){"tiktoken.model", cases[i][1], NULL});
         remove_folder(folder);
     }
 }
@@ -995,6 +1018,7 @@ int main(void)
         cmocka_unit_test(test_transformers_5),
         cmocka_unit_test(test_template_files),
         cmocka_unit_test(test_tiktoken),
+        cmocka_unit_test(test_bad_tiktoken),
         cmocka_unit_test(test_template_list),
         cmocka_unit_test(test_ordinary_text_stays_text),
         cmocka_unit_test(test_sentencepiece),

@@ -91,9 +91,9 @@ static inline void link_model(const char *folder, const char *source)
 
 static inline void remove_folder(const char *folder)
 {
-    static const char *const names[] = {"tokenizer.model",         "tokenizer.json",       "tokenizer_config.json",
-                                        "special_tokens_map.json", "added_tokens.json",    "chat_template.jinja",
-                                        "chat_template.json",      "processor_config.json"};
+    static const char *const names[] = {"tokenizer.model",         "tokenizer.json",        "tokenizer_config.json",
+                                        "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja",
+                                        "chat_template.json",      "processor_config.json", "tiktoken.model"};
     char path[512];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (path_join(path, sizeof path, folder, names[i])) unlink(path);

@@ -31,25 +31,13 @@ struct bpe {
 
 /* --- spelling --- */
 
-/* Writes the character that stands for a byte, which is below U+0800. Returns its length. */
-static size_t spell_byte(unsigned char byte, char out[2])
-{
-    const uint32_t c = byte_level_character(byte);
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    out[0] = (char)(0xC0 | c >> 6);
-    out[1] = (char)(0x80 | (c & 0x3F));
-    return 2;
-}
-
 /* Appends bytes as the vocabulary spells them. */
 static bool spell(const struct bpe *b, const char *bytes, size_t length, struct text *out)
 {
     if (!b->byte_level) return text_append(out, bytes, length);
     if (!text_reserve(out, out->length + 2 * length)) return false;
-    for (size_t i = 0; i < length; i++) out->length += spell_byte((unsigned char)bytes[i], out->data + out->length);
+    for (size_t i = 0; i < length; i++)
+        out->length += byte_level_spell((unsigned char)bytes[i], out->data + out->length);
     return true;
 }
 
@@ -128,7 +116,7 @@ static void find_symbols(struct bpe *b)
 {
     for (int byte = 0; byte < 256; byte++) {
         char spelled[8] = {(char)byte};
-        const size_t length = b->byte_level ? spell_byte((unsigned char)byte, spelled) : 1;
+        const size_t length = b->byte_level ? byte_level_spell((unsigned char)byte, spelled) : 1;
         b->symbols[byte] = piece_table_find(&b->pieces, spelled, length);
         snprintf(spelled, sizeof spelled, "<0x%02X>", (unsigned)byte);
         b->fallback[byte] = piece_table_find(&b->pieces, spelled, strlen(spelled));
@@ -202,7 +190,8 @@ static enum status read_merges(struct bpe *b, const struct tokenizer_json *file,
         free(items);
         return status;
     }
-    return merges_init(&b->merges, items, file->num_merges) ? STATUS_OK : tokenizer_no_memory(err);
+    return merges_init(&b->merges, items, file->num_merges, file->merges_by_result) ? STATUS_OK
+                                                                                    : tokenizer_no_memory(err);
 }
 
 /* What stands before a U+2581 may also be a symbol that is no character (<0x0A>, <unk>), which a merge of a piece that

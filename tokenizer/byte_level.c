@@ -21,3 +21,15 @@ int byte_level_byte(uint32_t character)
     if (character <= 0x142) return (int)(character - 0x121 + 0x7F);
     return character == 0x143 ? 0xAD : -1;
 }
+
+size_t byte_level_spell(unsigned char byte, char out[2])
+{
+    const uint32_t c = byte_level_character(byte); /* below U+0800 */
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    out[0] = (char)(0xC0 | c >> 6);
+    out[1] = (char)(0x80 | (c & 0x3F));
+    return 2;
+}

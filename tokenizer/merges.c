@@ -37,16 +37,17 @@ static inline uint32_t rank_of(const struct merges *m, int32_t left, int32_t rig
     return find_slot(m, left, right)->rank;
 }
 
-bool merges_init(struct merges *m, struct merge *items, size_t count)
+bool merges_init(struct merges *m, struct merge *items, size_t count, bool by_result)
 {
-    size_t slots = 8;
+    size_t slots = 8, first = 0;
     while (slots < count + count / 2) slots *= 2;
-    *m = (struct merges){.items = items, .count = count, .mask = slots - 1};
+    *m = (struct merges){.items = items, .count = count, .mask = slots - 1, .by_result = by_result};
     m->slots = table_new(slots * sizeof *m->slots); /* ranks are NO_RANK */
     if (!m->slots) return false;
     for (size_t rank = 0; rank < count; rank++) {
         const struct merge *merge = &items[rank];
-        *find_slot(m, merge->left, merge->right) = (struct pair_slot){merge->left, merge->right, (uint32_t)rank};
+        if (!by_result || merge->result != items[first].result) first = rank;
+        *find_slot(m, merge->left, merge->right) = (struct pair_slot){merge->left, merge->right, (uint32_t)first};
     }
     return true;
 }
@@ -274,19 +275,22 @@ static size_t bucket_open(struct merge_scratch *s, uint32_t rank)
     return count;
 }
 
-/* Whether the symbols of a merge stand at a place and after it. */
-static bool is_pair(const struct merge_scratch *s, size_t count, const struct merge *merge, uint32_t place)
+/* Whether the symbols of a merge of this rank stand at a place and after it. */
+static bool is_pair(const struct merges *m, const struct merge_scratch *s, size_t count, uint32_t rank, uint32_t place)
 {
+    const struct merge *merge = &m->items[rank];
     const struct span *left = &s->spans[place];
     const uint32_t next = place + left->length;
-    return left->id == merge->left && next != count && s->spans[next].id == merge->right;
+    if (left->id < 0 || next == count) return false;
+    if (m->by_result) return rank_of(m, left->id, s->spans[next].id) == rank;
+    return left->id == merge->left && s->spans[next].id == merge->right;
 }
 
 /* Merges a candidate, unless its pair is no longer there. */
 static void merge_pair(const struct merges *m, struct merge_scratch *s, size_t count, uint32_t rank, uint32_t place)
 {
     const struct merge *merge = &m->items[rank];
-    if (!is_pair(s, count, merge, place)) return;
+    if (!is_pair(m, s, count, rank, place)) return;
     struct span *left = &s->spans[place], *right = left + left->length;
     const uint32_t length = left->length + right->length, end = place + length;
     right->id = -1;
@@ -299,7 +303,7 @@ static void merge_pair(const struct merges *m, struct merge_scratch *s, size_t c
     if (end < count) {
         /* In "aaaa" the next merge is that of the second "aa", and takes away the right symbol of this pair. */
         const uint32_t pair_rank = rank_of(m, merge->result, s->spans[end].id);
-        if (pair_rank <= rank || !is_pair(s, count, merge, end)) push(s, pair_rank, place);
+        if (pair_rank <= rank || !is_pair(m, s, count, rank, end)) push(s, pair_rank, place);
     }
 }
 

@@ -16,11 +16,12 @@ struct merges {
     size_t count;
     struct pair_slot *slots; /* [mask + 1], a power of two */
     size_t mask;
+    bool by_result; /* several pairs may have one rank */
 };
 
 /* Takes over items[count], also after a failure, which is that memory ran out. Of several merges of one pair the last
- * counts. */
-bool merges_init(struct merges *m, struct merge *items, size_t count);
+ * counts. by_result: neighbours with the same result have one rank, that of the first. */
+bool merges_init(struct merges *m, struct merge *items, size_t count, bool by_result);
 void merges_free(struct merges *m); /* safe on a zeroed struct */
 
 /* Memory for merging, for many words on one thread. */

@@ -42,5 +42,6 @@ enum status pre_tokenizer_split(const struct pre_tokenizer *p, const char *text,
  * character of a byte. */
 int byte_level_byte(uint32_t character);
 uint32_t byte_level_character(int byte);
+size_t byte_level_spell(unsigned char byte, char out[2]); /* the character in UTF-8; returns its length */
 
 #endif

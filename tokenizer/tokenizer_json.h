@@ -32,7 +32,8 @@ struct tokenizer_json {
     bool is_unigram;           /* otherwise BPE */
     struct json_merge *merges; /* [num_merges] by rank; given as "left right" or as ["left", "right"] */
     size_t num_merges;
-    json_t *rest; /* the file's object without model.vocab and model.merges */
+    bool merges_by_result; /* neighbouring merges that make the same piece have one rank (tiktoken.h) */
+    json_t *rest;          /* the file's object without model.vocab and model.merges */
 };
 
 /* Errors name the file and what is wrong: not JSON, cut short, a vocabulary that is not an object of ids 0 to

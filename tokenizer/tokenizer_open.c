@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_parts.h"
@@ -18,18 +19,6 @@ struct opening {
     struct tokenizer_config config;
 };
 
-/* Whether a file is a vocabulary in tiktoken's form: lines of base64 and a number. */
-static bool is_tiktoken(const char *path)
-{
-    char line[256];
-    int end = 0;
-    FILE *file = fopen(path, "rb");
-    const bool read = file && fgets(line, sizeof line, file);
-    if (file) fclose(file);
-    if (!read || sscanf(line, "%*200[A-Za-z0-9+/=] %*[0-9]%n", &end) < 0) return false;
-    return end > 0 && (line[end] == '\n' || line[end] == '\r');
-}
-
 static enum status no_vocabulary(const char *folder, struct error *err)
 {
     return error_set(err, STATUS_IO,
@@ -38,23 +27,60 @@ static enum status no_vocabulary(const char *folder, struct error *err)
                      folder);
 }
 
+/* The class that tokenizer_config.json names; "" if there is none. */
+static enum status read_class(const struct opening *o, char *out, size_t size, struct error *err)
+{
+    char path[PATH_MAX];
+    bool found = false;
+    json_t *config = NULL;
+    out[0] = '\0';
+    if (!path_join(path, sizeof path, o->folder, "tokenizer_config.json")) return STATUS_OK;
+    enum status status = file_find(path, &found, err);
+    if (status == STATUS_OK && found) status = json_object_read(path, &config, err);
+    if (status == STATUS_OK && found) {
+        const json_t *name = json_object_get(config, "tokenizer_class");
+        if (json_is_text(name)) snprintf(out, size, "%s", json_string_value(name));
+    }
+    json_decref(config);
+    return status;
+}
+
+/* A vocabulary in tiktoken's form, which is read where the class of its tokenizer says how words are split. */
+static enum status open_tiktoken(struct tokenizer *t, struct opening *o, struct error *err)
+{
+    char name[64];
+    enum status status = read_class(o, name, sizeof name, err);
+    if (status == STATUS_OK && strcmp(name, "TikTokenTokenizer") != 0)
+        return error_set(err, STATUS_UNSUPPORTED,
+                         "%s: this is a vocabulary in tiktoken's form, which quire reads only for Kimi's "
+                         "TikTokenTokenizer; copy the tokenizer.json that is published with the model in transformers' "
+                         "form into the folder",
+                         o->path);
+    if (status == STATUS_OK) status = tiktoken_read(o->path, tiktoken_kimi_pattern, &o->json, err);
+    return status == STATUS_OK ? pipeline_open(&o->json, o->path, &t->pipeline, &t->table, err) : status;
+}
+
+/* Where there is no tokenizer.model: the file of that form which has a name of its own. */
+static bool find_tiktoken(struct opening *o)
+{
+    static const char *const names[] = {"tiktoken.model", "qwen.tiktoken"};
+    for (int i = 0; i < 2; i++) {
+        char path[PATH_MAX];
+        if (!path_join(path, sizeof path, o->folder, names[i]) || !tiktoken_is(path)) continue;
+        memcpy(o->path, path, sizeof path);
+        return true;
+    }
+    return false;
+}
+
 static enum status open_model(struct tokenizer *t, struct opening *o, struct error *err)
 {
     bool found;
     if (!path_join(o->path, sizeof o->path, o->folder, "tokenizer.model"))
         return error_set(err, STATUS_INVALID, "%s: the folder's name is too long", o->folder);
     enum status status = file_find(o->path, &found, err);
-    if (status == STATUS_OK && !found) {
-        char path[PATH_MAX];
-        if (!path_join(path, sizeof path, o->folder, "qwen.tiktoken") || !is_tiktoken(path))
-            return no_vocabulary(o->folder, err);
-        memcpy(o->path, path, sizeof path);
-    }
-    if (status == STATUS_OK && is_tiktoken(o->path))
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "%s: this is a vocabulary in tiktoken's form, which quire does not read; copy the "
-                         "tokenizer.json that is published with the model in transformers' form into the folder",
-                         o->path);
+    if (status == STATUS_OK && !found && !find_tiktoken(o)) return no_vocabulary(o->folder, err);
+    if (status == STATUS_OK && tiktoken_is(o->path)) return open_tiktoken(t, o, err);
     if (status == STATUS_OK) status = sentencepiece_open(o->path, &t->sp, err);
     return status == STATUS_OK ? token_table_build(&t->table, t->sp, err) : status;
 }

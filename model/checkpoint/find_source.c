@@ -68,6 +68,19 @@ static struct shape_text shape_text(const int64_t *shape, int num_dims)
     return out;
 }
 
+/* Whether it has so many elements along one dimension: [n], [1, n] (ERNIE 4.5), [1, 1, n, 1] (Kimi Linear). */
+static bool is_line(const struct stored_tensor *found, int64_t elements)
+{
+    int64_t product = 1;
+    int lines = 0;
+    for (int i = 0; i < found->num_dims; i++) {
+        if (found->shape[i] == 1) continue;
+        product = found->shape[i];
+        lines++;
+    }
+    return found->num_dims > 0 && lines <= 1 && product == elements;
+}
+
 static enum status check_shape(const struct finder *f, const struct stored_tensor *found, const int64_t *shape,
                                int num_dims)
 {
@@ -113,9 +126,9 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const bool of_experts = t->merged_in_file && t->num_experts > 0;
-    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows, line[2] = {1, t->out_features};
+    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows;
     int64_t shape[3] = {t->num_experts, rows, t->in_features};
-    if (t->kind == TENSOR_VECTOR && has_shape(found, line, 2)) return STATUS_OK; /* of one group (ERNIE 4.5) */
+    if (t->kind == TENSOR_VECTOR && !t->width && is_line(found, t->out_features)) return STATUS_OK;
     const int64_t channels[3] = {t->width ? t->out_features / t->width : 0, 1, t->width};
     if (t->width) return check_shape(f, found, channels, 3);
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->in_features, shape[2] = rows;

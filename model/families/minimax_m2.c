@@ -2,8 +2,8 @@
  * experts in every layer, chosen by sigmoids with a bias. */
 #include "model/families/families.h"
 
-/* Files as published say how many elements of a head are rotated, files of transformers which part. */
-static void read_rotation(struct json_reader *r, struct attention_spec *attention)
+/* Files of transformers say which part of a head is rotated. */
+void family_read_rotary_dim(struct json_reader *r, struct attention_spec *attention)
 {
     attention->rotary_dim = json_reader_int(r, "rotary_dim", attention->head_size, 2, attention->head_size);
     if (attention->rotary_dim % 2 != 0)
@@ -21,7 +21,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.experts = family_read_sigmoid_experts(r, &keys);
     layer.mlp.intermediate_size = 0;
     layer.attention.qk_norm = QK_NORM_PROJECTION;
-    read_rotation(r, &layer.attention);
+    family_read_rotary_dim(r, &layer.attention);
     family_set_layers(spec, &layer);
     family_set_mixtral_names(spec);
     spec->names.choice_bias = "block_sparse_moe.e_score_correction_bias";

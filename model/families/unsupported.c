@@ -51,7 +51,7 @@ static const struct {
     {RECURRENT, "falcon_mamba mamba recurrent_gemma rwkv xlstm zamba"},
     {SHARED, "zamba2"},
     {BARE, "mamba2"},
-    {RECURRENT | EXPERTS, "jamba minimax qwen4_exp_text zaya"},
+    {RECURRENT | EXPERTS, "jamba qwen4_exp_text zaya"},
     {RECURRENT | LATENT | EXPERTS, "glm5_next_text"},
     {EXPERTS | OTHER, "deepseek_v4 diffusion_gemma_text"},
     {OTHER, "biogpt codegen cpmant ctrl gpt-sw3 gpt_neo gpt_neox_japanese modernbert-decoder openai-gpt xglm"},

@@ -214,7 +214,7 @@ void attention_output(struct residual_stream *s, const void *x, int32_t layer)
     const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
     const float v_multiplier = l->mixer == MIXER_ATTENTION ? l->attention.v_multiplier : 1;
     const float own = l->mixer == MIXER_RECURRENT ? l->recurrent.out_multiplier : l->attention.out_multiplier;
-    residual_add(s, &in, &w->o, &w->post_attention_norm, l->residual_multiplier * v_multiplier * multiplier_or_1(own));
+    residual_add(s, &in, &w->o, &w->post_attention_norm, mixer_multiplier(l) * v_multiplier * multiplier_or_1(own));
     if (!l->recurrent_beside) return;
     if (s->pending) residual_begin(s); /* the rows of the next input take the place of scales that this reads */
     const struct matmul_input beside =

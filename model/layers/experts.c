@@ -191,5 +191,5 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
     else
         compute_down(&here, d, layer, out);
     if (l->experts.own_norms) add_normed(s, out, &w->experts);
-    residual_pend(s, &w->post_mlp_norm, l->residual_multiplier * (l->experts.mean ? 0.5f : 1));
+    residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1));
 }

@@ -18,9 +18,9 @@ struct residual_stream {
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
-    float multiplier;              /* of the pending output */
-    float sum_multiplier;          /* of the residual stream with the pending output; 1 where nothing is pending */
-    struct left_out_scales scales; /* of the pending output */
+    float multiplier;     /* of the pending output */
+    float sum_multiplier; /* of the residual stream with the pending output, or with the one that is added next */
+    struct left_out_scales scales;       /* of the pending output */
     const struct norm_params *post_norm; /* of the pending output; NULL: none */
     const struct norm_params *normed;    /* hidden is this norm of residual; NULL: of none */
     int64_t normed_groups;               /* 0: hidden is; else act.quantized is, in groups of so many elements */
@@ -71,6 +71,17 @@ static inline bool layer_is_read(const struct decoder *d, const struct step_shap
     return layer < d->spec->num_layers - 1 || shape->num_samples > 0 || shape->num_targets > 0 || serves_last_state(d);
 }
 
+/* What the output of a layer's mixer, or of its MLP, is multiplied by before it is added. */
+static inline float mixer_multiplier(const struct layer_spec *l)
+{
+    return l->norm_placement == NORM_STREAM ? l->mixer_scaling.output : l->residual_multiplier;
+}
+
+static inline float mlp_multiplier(const struct layer_spec *l)
+{
+    return l->norm_placement == NORM_STREAM ? l->mlp_scaling.output : l->residual_multiplier;
+}
+
 /* ---- residual.c: the residual stream, and all choices between fused and single operations, and between floats and
  * quantized rows ---- */
 
@@ -78,6 +89,9 @@ static inline bool layer_is_read(const struct decoder *d, const struct step_shap
  * Quantized if p, which reads it, wants that; p NULL: floats. */
 struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,
                                    const struct projection *p);
+
+/* residual stream = norm(residual stream), with the pending output added before. */
+void residual_norm_stream(struct residual_stream *s, const struct norm_params *norm);
 
 /* out = p(norm(residual stream)), the parts side by side for each token. */
 void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,

@@ -73,6 +73,5 @@ void mlp_output(struct residual_stream *s, const struct matmul_input *in, int32_
     if (l->experts.router.num_experts > 0)
         experts_output(s, in, layer);
     else
-        residual_add(s, in, &w->down, &w->post_mlp_norm,
-                     l->residual_multiplier * multiplier_or_1(l->mlp.out_multiplier));
+        residual_add(s, in, &w->down, &w->post_mlp_norm, mlp_multiplier(l) * multiplier_or_1(l->mlp.out_multiplier));
 }

@@ -9,7 +9,7 @@ struct mix {
     int64_t stride, second_stride;
 };
 
-/* The parts of act.qkv. Those of attention come first where the layer is beside it; there are num_tokens. */
+/* The parts of act.qkv. Of a layer beside attention, whose parts come first, of which there are num_tokens. */
 static struct mix split_mix(const struct decoder *d, const struct layer_spec *l, int32_t num_tokens)
 {
     const struct recurrent_spec *r = &l->recurrent;
@@ -114,19 +114,6 @@ static struct gated_norm_args norm_args(const struct decoder *d, const struct re
                                     .dtype = d->dtype};
 }
 
-static void scale(const struct residual_stream *s, const struct recurrent_spec *r, const struct mix *mix)
-{
-    const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
-    const struct column_part q = {k_size, r->q_multiplier}, k = {k_size, r->k_multiplier},
-                             v = {recurrent_v_size(r), r->v_multiplier};
-    const struct column_part parts[] = {r->value_first ? v : q,
-                                        k,
-                                        r->value_first ? q : v,
-                                        {recurrent_v_size(r), r->gate_multiplier},
-                                        {recurrent_a_size(r), r->a_multiplier}};
-    layer_scale_columns(s, mix->channels, mix->stride, parts, 5);
-}
-
 /* q, k and v are in act.mixed, where the convolution writes them. */
 static struct recurrence_args recurrence_args_of(const struct decoder *d, const struct step_shape *shape, int32_t layer,
                                                  const struct recurrence_params *params, const struct mix *mix)
@@ -153,6 +140,19 @@ static struct recurrence_args recurrence_args_of(const struct decoder *d, const 
                                     .dtype = d->dtype};
 }
 
+static void scale(const struct residual_stream *s, const struct recurrent_spec *r, const struct mix *mix)
+{
+    const int64_t k_size = (int64_t)r->num_k_heads * r->k_head_size;
+    const struct column_part q = {k_size, r->q_multiplier}, k = {k_size, r->k_multiplier},
+                             v = {recurrent_v_size(r), r->v_multiplier};
+    const struct column_part parts[] = {r->value_first ? v : q,
+                                        k,
+                                        r->value_first ? q : v,
+                                        {recurrent_v_size(r), r->gate_multiplier},
+                                        {recurrent_a_size(r), r->a_multiplier}};
+    layer_scale_columns(s, mix->channels, mix->stride, parts, 5);
+}
+
 /* What the mixer makes of the projection of its input. */
 static void mix_tokens(const struct residual_stream *s, const struct step_shape *shape, int32_t layer)
 {
@@ -162,11 +162,11 @@ static void mix_tokens(const struct residual_stream *s, const struct step_shape 
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct recurrence_params params = params_of(r, &w->recurrent);
     struct mix mix = split_mix(d, &d->spec->layers[layer], s->num_tokens);
-    scale(s, r, &mix);
     if (r->rank > 0) mix = expand_mix(s, r, &w->recurrent, &mix);
     struct decode_recurrence_args args = {.conv = conv_args(s, shape, layer),
                                           .recurrence = recurrence_args_of(d, shape, layer, &params, &mix),
                                           .norm = norm_args(d, r, &w->recurrent.norm, &mix)};
+    scale(s, r, &mix);
     args.conv.out = d->act.mixed;
     args.conv.x = mix.channels;
     args.conv.x_stride = mix.stride;

@@ -76,7 +76,8 @@ static bool fused_linear_residual(const struct residual_stream *s, const struct 
                                   const struct weight *w, const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
-    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1) return false;
+    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1 || s->sum_multiplier != 1)
+        return false;
     const struct linear_args args = linear_of(s, s->residual, in, w);
     return b->linear_residual(b, &args);
 }
@@ -189,6 +190,15 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
         quantize(s, &in, size);
     }
     return in;
+}
+
+void residual_norm_stream(struct residual_stream *s, const struct norm_params *norm)
+{
+    residual_input(s, norm, NULL);
+    void *old = s->residual;
+    s->residual = s->hidden;
+    s->hidden = old;
+    s->normed = NULL;
 }
 
 void residual_begin(struct residual_stream *s)

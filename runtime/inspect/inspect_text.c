@@ -260,7 +260,8 @@ static void norm_row(struct table *t, const struct model_spec *spec)
                                          [NORM_AFTER] = "after each sublayer",
                                          [NORM_AROUND] = "before and after each sublayer",
                                          [NORM_PARALLEL] = "before attention and MLP in parallel",
-                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel"};
+                                         [NORM_PARALLEL_TWO] = "before each of attention and MLP in parallel",
+                                         [NORM_STREAM] = "of the residual stream, before each sublayer"};
     struct tally kinds = layer_tally(spec);
     char before[64];
     for (int32_t i = 0; i < spec->num_layers; i++) tally_add(&kinds, "%s", places[spec->layers[i].norm_placement]);
@@ -306,7 +307,10 @@ static struct words output_words(const struct layer_spec *l)
 {
     struct words out;
     const float all = l->residual_multiplier;
-    if (!l->recurrent_beside)
+    if (l->norm_placement == NORM_STREAM)
+        snprintf(out.text, sizeof out.text, "times %g and %g", (double)l->mixer_scaling.output,
+                 (double)l->mlp_scaling.output);
+    else if (!l->recurrent_beside)
         snprintf(out.text, sizeof out.text, "times %g", (double)all);
     else
         snprintf(out.text, sizeof out.text, "attention times %g, what is beside it times %g, MLP times %g",
@@ -341,7 +345,7 @@ static void sublayer_rows(struct table *t, const struct model_spec *spec)
         if (l->latent.bias) tally_add(&biases, "q_a, kv_a and o");
         if (l->mlp.bias) tally_add(&biases, "MLP");
         tally_add(&outputs, "%s", output_words(l).text);
-        scaled = scaled || l->residual_multiplier != 1 || l->recurrent_beside;
+        scaled = scaled || l->residual_multiplier != 1 || l->recurrent_beside || l->norm_placement == NORM_STREAM;
     }
     if (shared.num_kinds) tally_row(t, "  K and V", "", &shared);
     if (clips.num_kinds) tally_row(t, "  q, k and v", "clipped ", &clips);

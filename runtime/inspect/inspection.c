@@ -37,7 +37,8 @@ const char *inspect_norm_placement(enum norm_placement placement)
                                         [NORM_AFTER] = "after",
                                         [NORM_AROUND] = "around",
                                         [NORM_PARALLEL] = "parallel",
-                                        [NORM_PARALLEL_TWO] = "parallel, two norms"};
+                                        [NORM_PARALLEL_TWO] = "parallel, two norms",
+                                        [NORM_STREAM] = "residual stream"};
     return names[placement];
 }
 
@@ -97,7 +98,7 @@ static void count_parameters(struct inspection *i)
     for (int32_t k = 0; k < table->count; k++) {
         const struct tensor *t = &table->tensors[k];
         const int64_t count = tensor_elements(t);
-        if (t->kind == TENSOR_ONES) continue;
+        if (!tensor_is_stored(t)) continue;
         if (t->role == TENSOR_V && i->info.config->spec.layers[t->layer].attention.v_is_k) continue;
         i->num_parameters += count;
         if (t->role == TENSOR_EMBEDDING) i->num_embedding_parameters = count;

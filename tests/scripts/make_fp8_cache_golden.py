@@ -13,6 +13,7 @@ import torch
 import transformers
 import llama_names
 from transformers.cache_utils import DynamicCache
+from transformers.models.minimax import modeling_minimax
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
@@ -47,11 +48,20 @@ class Fp8Cache(DynamicCache):
                               *args, **kwargs)
 
 
+class Fp8MiniMaxCache(Fp8Cache, modeling_minimax.MiniMaxCache):
+    """transformers' MiniMax takes only a cache of its own, and none of its makers' arguments."""
+
+    def __init__(self, config, dtype, scales):
+        modeling_minimax.MiniMaxCache.__init__(self)
+        self.dtype, self.scales, self.value_scale, self.latent = dtype, scales, 1, False
+
+
 def logits_of(model, prompts, dtype, scales):
     out = []
+    cache_class = Fp8MiniMaxCache if model.config.model_type == "minimax" else Fp8Cache
     for prompt in prompts:
         with torch.no_grad():
-            cache = Fp8Cache(model.config.get_text_config(), dtype, scales)
+            cache = cache_class(model.config.get_text_config(), dtype, scales)
             out.append(model(torch.tensor([prompt]), past_key_values=cache, use_cache=True).logits[0, -1])
     return torch.stack(out).to(torch.float32).numpy().astype("<f4")
 

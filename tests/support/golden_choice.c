@@ -90,7 +90,8 @@ static void meet_layer(struct met *met, const struct layer_spec *l)
                                e->gate.limit > 0,
                                l->mixer,
                                l->recurrent.kind,
-                               l->recurrent.layout};
+                               l->recurrent.layout,
+                               l->latent.no_rotation};
     meet_all(met, LAYER_FIELDS, values, sizeof values / sizeof *values);
 }
 
