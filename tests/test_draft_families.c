@@ -11,7 +11,6 @@
 
 #include "model/config.h"
 #include "model/state_cache.h"
-#include "tests/support/must.h"
 #include "tests/support/golden_choice.h"
 #include "tests/support/run.h"
 #include "tests/support/stored_copy.h"
@@ -64,12 +63,7 @@ static void draft(const char *folder, enum draft_method method, const char *mode
 
 static bool has_states(const char *checkpoint)
 {
-    char folder[512];
-    struct error err;
-    struct model_config *config = malloc(sizeof *config);
-    assert_non_null(config);
-    snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", checkpoint);
-    must(model_config_load(folder, NULL, NULL, config, &err), &err);
+    struct model_config *config = golden_config(checkpoint);
     const bool found = state_cache_slot_bytes(&config->spec) > 0;
     free(config);
     return found;

@@ -650,15 +650,15 @@ static double largest_error(const char *name, const struct variant *variant)
 }
 
 /* A prompt of 300 tokens, which recurrent layers and convolutions take in several chunks, and token by token: the last
- * logits of tests/data/golden/long.json, by the checkpoint's name. */
-static void test_logits_of_long_prompts(void **state)
+ * logits of tests/data/golden/prompts_300.json, by the checkpoint's name. */
+static void test_logits_of_300_tokens(void **state)
 {
     (void)state;
     static const int32_t chunks[] = {128, 64, 7, 1};
     json_error_t problem;
     run_need_device(); /* before anything is allocated */
     const struct golden_choice chosen = golden_choose();
-    json_t *all = json_load_file(QUIRE_TEST_DATA "/golden/long.json", 0, &problem);
+    json_t *all = json_load_file(QUIRE_TEST_DATA "/golden/prompts_300.json", 0, &problem);
     int checkpoints = 0;
     assert_non_null(all);
     for (int i = 0; i < chosen.count; i++) {
@@ -817,12 +817,12 @@ static bool adds_plain_outputs(const struct model_spec *spec)
     return false;
 }
 
-/* Whether a layer has one beside its experts, or no experts, whose gates are not multiplied by a constant. */
-static bool has_gated_mlp(const struct model_spec *spec)
+/* Whether a layer has an MLP that gate_up takes, beside its experts or alone: its gates are not multiplied. */
+static bool has_fused_mlp(const struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct mlp_spec *m = &spec->layers[i].mlp;
-        if (m->kind == MLP_GATED && m->intermediate_size > 0 && m->gate_multiplier == 0) return true;
+        if (m->intermediate_size > 0 && m->activation != ACTIVATION_XIELU && m->gate_multiplier == 0) return true;
     }
     return false;
 }
@@ -849,7 +849,7 @@ static void test_logits_of_fused_operations(void **state)
                                             .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
-            assert_int_equal(calls.gate_up > 0, has_gated_mlp(&config.spec));
+            assert_int_equal(calls.gate_up > 0, has_fused_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_int_equal(calls.decode_attention > 0, has_mixer(&config.spec, MIXER_ATTENTION)); /* a prompt of one
@@ -1219,7 +1219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_float32),
-        cmocka_unit_test(test_logits_of_long_prompts),
+        cmocka_unit_test(test_logits_of_300_tokens),
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
@@ -1239,7 +1239,7 @@ int main(void)
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits_float32),
         cmocka_unit_test(test_logits_of_the_guide),
-        cmocka_unit_test(test_logits_of_long_prompts),
+        cmocka_unit_test(test_logits_of_300_tokens),
         cmocka_unit_test(test_logits_narrow_types),
         cmocka_unit_test(test_logits_of_swapped_blocks),
         cmocka_unit_test(test_greedy_tokens),

@@ -570,11 +570,11 @@ static void heads_linears(void **state)
 {
     struct kernel_test *test = *state;
     static const int32_t shapes[][2] = {{128, 512}, {512, 128}, {16, 48}, {48, 16}, {192, 80}, {80, 192}};
-    static const int32_t tokens[] = {1, 3, 8, 33, 40};
+    static const int32_t tokens[] = {1, 3, 8, 33, 70};
     for (int b = 0; b < test->num_backends; b++)
-        for (int i = 0; i < 60; i++) {
+        for (int i = 0; i < 66; i++) {
             struct test_backend *tb = &test->backends[b];
-            const struct heads_case c = {.num_tokens = tokens[i % 5],
+            const struct heads_case c = {.num_tokens = i < 60 ? tokens[i % 5] : 300,
                                          .num_heads = i % 4 + 1,
                                          .in_features = shapes[i % 6][0],
                                          .out_features = shapes[i % 6][1],

@@ -756,11 +756,12 @@ static void expect_norm(const struct norm_case *c, double *out, const struct ten
     }
 }
 
-/* Where bfloat16 is rounded at the same places, few elements differ: another rounding would show. */
+/* Where bfloat16 is rounded at the same places, few elements differ (by the exponential of the
+ * machine's library): another rounding would show, as 1e-3 and more. */
 static double norm_tolerance(const struct norm_case *c)
 {
     if (c->dtype == DTYPE_FLOAT32) return 1e-5;
-    return c->round_norm && c->dtype == DTYPE_BFLOAT16 ? 3e-4 : 1e-2;
+    return c->round_norm && c->dtype == DTYPE_BFLOAT16 ? 6e-4 : 1e-2;
 }
 
 static void check_gated_norm(const struct test_backend *tb, const struct norm_case *c)

@@ -162,6 +162,35 @@ static void host_blocks_are_what_the_swap_space_holds(void **state)
     program_free(&p);
 }
 
+/* States of recurrent layers get half of it at most, and no more slots than the device has; blocks get the rest. */
+static void states_have_a_share_of_the_swap_space(void **state)
+{
+    (void)state;
+    struct program p;
+    struct temp_folder model;
+    const char *const spaces[] = {"0.01", "0.0001", "0.00002"};
+    snprintf(model.path, sizeof model.path, "%s/golden/qwen3_5", QUIRE_TEST_DATA);
+    for (int i = 0; i < 3; i++) {
+        profile(&p, &model, NULL, "--json", "--plan", "--swap-space", spaces[i], NULL);
+        json_t *json = program_json(&p);
+        const int64_t space = (int64_t)(strtod(spaces[i], NULL) * 1024 * 1024 * 1024);
+        const int64_t slot = json_require_integer(json, "state_slot_bytes"), half = space / 2 / slot;
+        const int64_t block = json_require_integer(json, "block_bytes");
+        const int64_t most = json_require_integer(json, "num_state_slots"), slots = half < most ? half : most;
+        assert_int_equal(json_require_integer(json, "num_cpu_state_slots"), slots);
+        assert_int_equal(json_require_integer(json, "num_cpu_blocks"), (space - slots * slot) / block);
+        assert_int_equal(json_require_integer(json, "swap_space_memory"),
+                         slots * slot + (space - slots * slot) / block * block);
+        json_decref(json);
+        program_free(&p);
+    }
+    profile(&p, &model, NULL, "--preemption-mode", "swap", "--swap-space", "0.00001", NULL);
+    assert_int_equal(p.exit_status, 1);
+    assert_non_null(strstr(p.err.data, "which is for states of recurrent layers, does not hold one of 0.011 MiB: raise "
+                                       "--swap-space to 0.001, or set --preemption-mode to recompute\n"));
+    program_free(&p);
+}
+
 static void override_wins(void **state)
 {
     struct program p;
@@ -948,6 +977,7 @@ int main(void)
         cmocka_unit_test(a_draft_model_is_part_of_the_sum),
         cmocka_unit_test(blocks_are_what_the_space_holds),
         cmocka_unit_test(host_blocks_are_what_the_swap_space_holds),
+        cmocka_unit_test(states_have_a_share_of_the_swap_space),
         cmocka_unit_test(override_wins),
         cmocka_unit_test(table_names_every_term),
         cmocka_unit_test(too_few_blocks_is_an_error_that_says_what_to_do),

@@ -99,8 +99,8 @@ static void assert_same_answers(const char *model, const char *format, const cha
  * transposed one. */
 static bool has_stacks(const char *folder, const char *format)
 {
-    static const char *const models[] = {"dbrx", "gpt2"},
-                             *const cut[] = {"llama4", "qwen3_vl_moe", "qwen3_5_moe", "mistral4"};
+    static const char *const models[] = {"dbrx", "gpt2"}, *const cut[] = {"llama4", "qwen3_vl_moe", "qwen3_5_moe",
+                                                                          "mistral4"};
     const char *name = strrchr(folder, '/') + 1;
     struct tensor_file *file;
     struct error err;

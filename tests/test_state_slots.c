@@ -377,7 +377,7 @@ static void test_profile_shows_slots(void **state)
     program_free(&p);
     profile(&p, *state, "--plot", path);
     assert_non_null(strstr(p.out.data, "\n  state slots "));
-    assert_non_null(strstr(p.out.data, " 9 for sequences, "));
+    assert_non_null(strstr(p.out.data, " 9 for 4 sequences, "));
     assert_non_null(strstr(p.out.data, "\n    slots  "));
     assert_non_null(strstr(p.out.data, " snapshots that none of them reads\n"));
     program_free(&p);

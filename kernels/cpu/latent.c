@@ -19,13 +19,17 @@ struct tile {
     const struct latent_attention_args *args;
     const struct cpu_kernels *kernels;
     const int32_t *block_table;
-    int32_t rows, end;                    /* some row attends to tokens [0, end) */
-    int32_t first_position;               /* of the first row's token */
-    int64_t first_row, first_token;       /* of the entry's rows; row of query and out of the first row's token */
-    float max[TILE_ROWS], sum[TILE_ROWS]; /* of the softmax so far */
-    float *query, *out;                   /* [rows, rank + rope] scaled query; [rows, rank] weighted sum so far */
-    float *scores;                        /* [rows, block_size] */
-    float *block;                         /* [block_size, rank + rope] an fp8 block as floats */
+    int32_t rows, end;              /* some row attends to tokens [0, end) */
+    int32_t first_position;         /* of the first row's token */
+    int64_t first_row, first_token; /* of the entry's rows; row of query and out of the first row's token */
+    float max[TILE_ROWS];           /* of the softmax so far */
+    /* Sums of the softmax, and weighted sums: of the latest partition, and of those before it. So a sum of many tokens
+     * is not rounded with each of them. */
+    float sum[TILE_ROWS], earlier_sum[TILE_ROWS];
+    float *out, *earlier; /* [rows, rank] */
+    float *query;         /* [rows, rank + rope], scaled */
+    float *scores;        /* [rows, block_size] */
+    float *block;         /* [block_size, rank + rope] an fp8 block as floats */
 };
 
 static int64_t vector_size(const struct latent_attention_args *args)
@@ -35,7 +39,7 @@ static int64_t vector_size(const struct latent_attention_args *args)
 
 static int64_t tile_bytes(const struct latent_attention_args *args)
 {
-    const int64_t row = vector_size(args) + args->rank + args->block_size;
+    const int64_t row = vector_size(args) + 2 * args->rank + args->block_size;
     return cpu_align((TILE_ROWS * row + args->block_size * vector_size(args)) * (int64_t)sizeof(float));
 }
 
@@ -81,11 +85,13 @@ static bool tile_begin(struct tile *tile, const struct cpu_state *s, const struc
     tile->first_position = (int32_t)(args->seq_lens[seq] - count + token);
     tile->query = (float *)(s->workspace + thread * bytes);
     tile->out = tile->query + TILE_ROWS * vector_size(args);
-    tile->scores = tile->out + TILE_ROWS * args->rank;
+    tile->earlier = tile->out + TILE_ROWS * args->rank;
+    tile->scores = tile->earlier + TILE_ROWS * args->rank;
     tile->block = tile->scores + TILE_ROWS * args->block_size;
     memset(tile->out, 0, sizeof(float) * (size_t)(rows * args->rank));
+    memset(tile->earlier, 0, sizeof(float) * (size_t)(rows * args->rank));
     for (int32_t r = 0; r < tile->rows; r++) {
-        tile->max[r] = -INFINITY, tile->sum[r] = 0;
+        tile->max[r] = -INFINITY, tile->sum[r] = tile->earlier_sum[r] = 0;
         load_query(tile, r);
     }
     tile->end = tile->first_position + (int32_t)token_of(tile, tile->rows - 1) + 1;
@@ -105,9 +111,10 @@ static void softmax_row(struct tile *tile, int32_t row, float *scores, int32_t s
         return;
     }
     const float factor = tile->max[row] == -INFINITY ? 0 : expf(tile->max[row] - max);
-    float *out = tile->out + row * rank;
+    float *out = tile->out + row * rank, *earlier = tile->earlier + row * rank;
     if (factor != 1)
-        for (int64_t d = 0; d < rank; d++) out[d] *= factor;
+        for (int64_t d = 0; d < rank; d++) out[d] *= factor, earlier[d] *= factor;
+    tile->earlier_sum[row] *= factor;
     tile->sum[row] = tile->sum[row] * factor + tile->kernels->exponentials(scores, max, count);
     tile->max[row] = max;
 }
@@ -146,20 +153,41 @@ static void attend_block(struct tile *tile, int32_t start, int32_t count)
                                                       .out_features = args->rank});
 }
 
+/* Tokens of a partition: whole blocks. */
+static int64_t partition_tokens(const struct latent_attention_args *args)
+{
+    return divide_up(PAGED_ATTENTION_PARTITION_SIZE, args->block_size) * args->block_size;
+}
+
+/* Adds the sums of the latest partition to the earlier ones. */
+static void end_partition(struct tile *tile)
+{
+    const int64_t rank = tile->args->rank;
+    for (int64_t i = 0; i < tile->rows * rank; i++) tile->earlier[i] += tile->out[i];
+    memset(tile->out, 0, sizeof(float) * (size_t)(tile->rows * rank));
+    for (int32_t r = 0; r < tile->rows; r++) {
+        tile->earlier_sum[r] += tile->sum[r];
+        tile->sum[r] = 0;
+    }
+}
+
 /* Attends to the tile's tokens among [from, to); `from` is a multiple of the block size. */
 static void tile_attend(struct tile *tile, int64_t from, int64_t to)
 {
-    const int64_t block_size = tile->args->block_size;
+    const int64_t block_size = tile->args->block_size, partition = partition_tokens(tile->args);
     to = min_i64(to, tile->end);
-    for (int64_t start = from; start < to; start += block_size)
+    for (int64_t start = from; start < to; start += block_size) {
         attend_block(tile, (int32_t)start, (int32_t)min_i64(block_size, to - start));
+        if ((start + block_size) % partition == 0) end_partition(tile);
+    }
+    end_partition(tile);
 }
 
 /* The row's result, normalised in place; 0 if it attended to nothing. */
 static float *tile_result(const struct tile *tile, int32_t row)
 {
-    float *out = tile->out + (int64_t)row * tile->args->rank;
-    const float factor = tile->sum[row] == 0 ? 0 : kv_scale(tile->args) / tile->sum[row];
+    float *out = tile->earlier + (int64_t)row * tile->args->rank;
+    const float sum = tile->earlier_sum[row], factor = sum == 0 ? 0 : kv_scale(tile->args) / sum;
     for (int32_t d = 0; d < tile->args->rank; d++) out[d] *= factor;
     return out;
 }
@@ -197,12 +225,6 @@ static int64_t partial_floats(const struct latent_attention_args *args)
     return args->rank + 2;
 }
 
-/* Tokens of a partition: whole blocks. */
-static int64_t partition_tokens(const struct latent_attention_args *args)
-{
-    return divide_up(PAGED_ATTENTION_PARTITION_SIZE, args->block_size) * args->block_size;
-}
-
 static void attend_partition(const struct cpu_state *s, const void *context, int64_t index, int thread)
 {
     const struct entries *e = context;
@@ -216,7 +238,7 @@ static void attend_partition(const struct cpu_state *s, const void *context, int
         const int64_t head = seq * args->num_heads + head_of(&tile, r);
         float *partial = e->partials + (head * e->num_partitions + partition) * partial_floats(args);
         partial[0] = tile.max[r];
-        partial[1] = tile.sum[r];
+        partial[1] = tile.earlier_sum[r];
         memcpy(partial + 2, tile_result(&tile, r), sizeof(float) * (size_t)args->rank);
     }
 }

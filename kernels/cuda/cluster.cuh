@@ -86,6 +86,10 @@ static __device__ __forceinline__ uint32_t cluster_address(const void *, uint32_
 {
     return 0;
 }
+static __device__ __forceinline__ float cluster_load(uint32_t)
+{
+    return 0;
+}
 static __device__ __forceinline__ float2 cluster_load_2(uint32_t)
 {
     return {};

@@ -520,11 +520,12 @@ static void request_row(struct table *t, const struct batch_limits *limits)
     row(t, "  a request", held < all ? "%d at most; without windows %d" : "%d", held, all);
 }
 
-static void states_row(struct table *t, const struct memory_profile *p)
+static void states_row(struct table *t, const struct memory_profile *p, int32_t sequences)
 {
     if (p->num_state_slots == 0) return;
-    row(t, "  states", "%s: %d slots of %s for sequences, %d for snapshots", size_words(p->state_slots).text,
-        p->num_state_slots - p->num_snapshot_slots, size_words(p->slot_bytes).text, p->num_snapshot_slots);
+    row(t, "  states", "%s: %d slots of %s for %d sequence%s, %d for snapshots", size_words(p->state_slots).text,
+        p->num_state_slots - p->num_snapshot_slots, size_words(p->slot_bytes).text, sequences, plural(sequences),
+        p->num_snapshot_slots);
 }
 
 /* How many requests run at once, by their length. */
@@ -558,7 +559,7 @@ static void machine_rows(struct table *t, const struct inspection *i)
             size_words(p->host_experts).text, p->host_expert_layers, plural(p->host_expert_layers),
             size_words(p->host_token_bytes).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
-    states_row(t, p);
+    states_row(t, p, limits->max_num_seqs);
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     groups_row(t, i);
     row(t, "blocks", "%d", p->num_blocks);

@@ -145,8 +145,9 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
          .help = "Number of KV blocks, on either device. Default: 0, computed from memory.", .minimum = 0,
          .maximum = INFINITY},
         {"swap-space", OPTION_DOUBLE, &o->swap_space, "GIB",
-         .help = "Host memory for the KV blocks and the states of preempted requests, in GiB; allocated as it is needed. "
-                 "Default: 4, or on the CPU the lesser of 4 and an eighth of what is free.",
+         .help =
+             "Host memory for the KV blocks and the states of preempted requests, in GiB; allocated as it is needed. "
+             "Default: 4, or on the CPU the lesser of 4 and an eighth of what is free.",
          .minimum = 0, .maximum = 1 << 20},
         {"enable-prefix-caching", OPTION_SWITCH, &o->enable_prefix_caching,
          .help = "Reuse the blocks of prompts that begin alike. Default: on."},

@@ -82,11 +82,12 @@ static void draft_row(struct memory_table *t, const struct memory_profile *p)
     memory_row(t, "  draft model", memory_profile_draft(p), note);
 }
 
-static void states_row(struct memory_table *t, const struct memory_profile *p)
+static void states_row(struct memory_table *t, const struct memory_profile *p, int32_t sequences)
 {
     char note[96];
-    snprintf(note, sizeof note, "%d for sequences, %d for snapshots, of %.2f MiB each",
-             p->num_state_slots - p->num_snapshot_slots, p->num_snapshot_slots, (double)p->slot_bytes / MIB);
+    snprintf(note, sizeof note, "%d for %d sequence%s, %d for snapshots, of %.2f MiB each",
+             p->num_state_slots - p->num_snapshot_slots, sequences, plural(sequences), p->num_snapshot_slots,
+             (double)p->slot_bytes / MIB);
     memory_row(t, "  state slots", p->state_slots, note);
 }
 
@@ -112,7 +113,7 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     if (p->draft_weights) draft_row(t, p);
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
-    if (p->state_slots > 0) states_row(t, p);
+    if (p->state_slots > 0) states_row(t, p, limits->max_num_seqs);
     snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
              p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);

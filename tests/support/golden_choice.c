@@ -110,8 +110,7 @@ static void meet_tensors(struct met *met, const struct model_spec *spec)
     tensor_table_free(&table);
 }
 
-/* Whether the checkpoint has something new. */
-static bool adds_something(struct met *met, const char *name)
+struct model_config *golden_config(const char *name)
 {
     char folder[512];
     struct error err;
@@ -119,6 +118,13 @@ static bool adds_something(struct met *met, const char *name)
     assert_non_null(config);
     snprintf(folder, sizeof folder, "%s/golden/%s", QUIRE_TEST_DATA, name);
     must(model_config_load(folder, NULL, NULL, config, &err), &err);
+    return config;
+}
+
+/* Whether the checkpoint has something new. */
+static bool adds_something(struct met *met, const char *name)
+{
+    struct model_config *config = golden_config(name);
     met->new = false;
     meet_model(met, &config->spec);
     for (int32_t i = 0; i < config->spec.num_layers; i++) meet_layer(met, &config->spec.layers[i]);

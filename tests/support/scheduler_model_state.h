@@ -180,8 +180,8 @@ enum status model_check_snapshot(const struct scheduler_model *m, const struct t
 bool model_awaits_snapshot(const struct scheduler_model *m, const struct model_request *r);
 /* Distinct state slots that sequences of these requests go on from. */
 int32_t model_num_states(struct model_request *const *requests, int32_t count);
-/* The sequence computes its tokens start to end in a step: not over a boundary where a snapshot is wanted, and what ends
- * at one becomes a snapshot. */
+/* The sequence computes its tokens start to end in a step: not over a boundary where a snapshot is wanted, and what
+ * ends at one becomes a snapshot. */
 enum status model_check_cut(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
                             int32_t start, int32_t end, struct error *err);
 /* Whether there are so many state slots that none is ever lacking. */

@@ -79,15 +79,6 @@ enum status model_check_snapshot(const struct scheduler_model *m, const struct t
     return *usable ? slot_device_check_state(&m->device, seq, slot, num_tokens, err) : STATUS_OK;
 }
 
-/* Whether the prefix has a snapshot, or gets one by the step that was scheduled last. */
-static bool has_snapshot(const struct scheduler_model *m, int32_t prefix)
-{
-    const struct state_pool *states = &m->scheduler->blocks.states;
-    bool arrives = false;
-    for (int32_t i = 0; i < states->num_arrivals; i++) arrives = arrives || states->arrivals[i].prefix == prefix;
-    return arrives || prefix_cache_snapshot(&m->scheduler->blocks.cache, prefix) > 0;
-}
-
 enum status model_check_cut(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
                             int32_t start, int32_t end, struct error *err)
 {
@@ -107,7 +98,7 @@ enum status model_check_cut(struct scheduler_model *m, const struct model_reques
                              r->number, seq->index, start, end - 1, at);
         const bool is_due =
             seq->num_hashed * m->config.limits.block_size == end && m->evictions == model_num_evictions(m);
-        if (wanted && is_due && !has_snapshot(m, seq->prefix))
+        if (wanted && is_due && prefix_cache_snapshot(&m->scheduler->blocks.cache, seq->prefix) == STATE_SLOT_NONE)
             return error_set(err, STATUS_INTERNAL, "request %d sequence %d leaves no snapshot after %d tokens",
                              r->number, seq->index, at);
         m->totals.cuts += wanted;

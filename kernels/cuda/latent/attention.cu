@@ -8,10 +8,11 @@
  *
  *     S [ROWS x CHUNK] = Q K^T,    O [ROWS x rank] += P V.
  *
- * For S a warp has 32 rows, 16 tokens and a part of the columns, whose scores are added up through shared memory; for O
- * it has all rows and an eighth of the columns. Between two barriers the block computes S of a chunk and O of the one
- * before it; then it makes P of S, while copies go on. Rows of chunks are padded by 16 bytes, so that 8 of them lie in
- * different banks. Chunks of fp8 are converted by the threads that have copied them, into one of two places.
+ * For S a warp has 16 rows, 16 tokens and a part of the columns, whose scores are added up through shared memory; Q of
+ * small tiles stays in its registers. For O it has all rows and a sixteenth of the columns. Between two barriers the
+ * block computes S of a chunk and O of the one before it; then it makes P of S, while copies go on. Rows of chunks are
+ * padded by 16 bytes, so that 8 of them lie in different banks. Chunks of fp8 are converted by the threads that have
+ * copied them, into one of two places.
  *
  * Decodes: entries of a run (base/batch.h) are one entry of several tokens here. The chunks of all tiles, one after the
  * other, are divided evenly between as many blocks as run at a time; the place of a tile costs as much as OVERHEAD
@@ -32,16 +33,18 @@
 #include "kernels/cuda/latent/latent.cuh"
 #include "kernels/cuda/operations.h"
 
-enum { WARPS = 8, LANES = 32, THREADS = WARPS * LANES, CHUNK = 32, WARP_TOKENS = CHUNK / WARPS };
+enum { WARPS = 16, LANES = 32, THREADS = WARPS * LANES, CHUNK = 32, WARP_TOKENS = CHUNK / WARPS };
 enum { MAX_ROPE = 64, MAX_ROWS = 64, MAX_RANK = 512, MAX_RUN = 1 + MAX_DRAFTS };
-enum { OVERHEAD = 2, LEAST_SHARE = 4, MAX_STAGES = 8, MAX_GROWTH = 8 };
+enum { OVERHEAD = 2, LEAST_SHARE = 2, MAX_STAGES = 8, MAX_GROWTH = 8 };
 
 template <class Type, bool is_fp8, int latent_rank, int rows> struct latent_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8;
     static constexpr int RANK = latent_rank, ROWS = rows, SIZE = RANK + MAX_ROPE; /* SIZE: there is room for */
     static constexpr int ROW_TILES = ROWS / 16;
-    static constexpr int PARTS = WARPS / (ROWS / 32) / (CHUNK / 16); /* of the columns of S */
+    static constexpr int PARTS = WARPS / ROW_TILES / (CHUNK / 16); /* of the columns of S */
+    static constexpr int STEPS = (SIZE / 16 + PARTS - 1) / PARTS;  /* of 16 columns of a part, most */
+    static constexpr bool KEEPS_QUERY = ROWS == 32;                /* in registers */
     static constexpr int THREADS_PER_ROW = THREADS / ROWS, ROW_TOKENS = CHUNK / THREADS_PER_ROW; /* of the softmax */
     static constexpr int TILES = RANK / WARPS / 8; /* of a warp's columns of O */
     static constexpr int STRIDE = SIZE * 2 + 16;   /* bytes from row to row, of Q and of chunks */
@@ -121,11 +124,11 @@ struct chunk_copies {
     const uint8_t *cache;
     const int32_t *block_table;
     int64_t block_bytes;
-    int32_t block_size, pieces; /* pieces of 16 bytes of a token */
-    uint32_t inverse;           /* 1 / pieces, times 2^16 and rounded up */
-    int32_t begin, count, end;  /* chunks; tokens that may be read */
-    int32_t block;              /* of the warp's tokens of the chunk that is copied next */
-    int32_t issued;             /* chunks of which the copy has begun, and those that do not exist */
+    int32_t log_block_size, pieces; /* pieces of 16 bytes of a token */
+    uint32_t inverse;               /* 1 / pieces, times 2^16 and rounded up */
+    int32_t begin, count, end;      /* chunks; tokens that may be read */
+    int32_t block;                  /* of the warp's tokens of the chunk that is copied next */
+    int32_t issued;                 /* chunks of which the copy has begun, and those that do not exist */
 };
 
 static __device__ __forceinline__ int32_t first_token(const chunk_copies &c, int32_t i)
@@ -136,7 +139,7 @@ static __device__ __forceinline__ int32_t first_token(const chunk_copies &c, int
 static __device__ __forceinline__ void look_up_block(chunk_copies &c)
 {
     const int32_t token = first_token(c, c.issued);
-    c.block = c.issued < c.count && token < c.end ? c.block_table[token / c.block_size] : 0;
+    c.block = c.issued < c.count && token < c.end ? c.block_table[token >> c.log_block_size] : 0;
 }
 
 template <class L>
@@ -144,9 +147,15 @@ static __device__ __forceinline__ chunk_copies copies_of(const latent_attention_
 {
     constexpr int ELEMENT = L::FP8 ? 1 : 2;
     const int32_t pieces = (args.rank + args.rope) * ELEMENT / 16;
-    chunk_copies c = {
-        (const uint8_t *)args.cache,    piece.block_table, args.block_stride * ELEMENT, args.block_size, pieces,
-        (65536u + pieces - 1) / pieces, piece.begin,       piece.end - piece.begin,     piece.last_end};
+    chunk_copies c = {(const uint8_t *)args.cache,
+                      piece.block_table,
+                      args.block_stride * ELEMENT,
+                      __ffs(args.block_size) - 1,
+                      pieces,
+                      (65536u + pieces - 1) / pieces,
+                      piece.begin,
+                      piece.end - piece.begin,
+                      piece.last_end};
     look_up_block(c);
     return c;
 }
@@ -163,7 +172,8 @@ template <class L> static __device__ __forceinline__ void copy_next(chunk_copies
     const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, token = first_token(c, c.issued);
     const uint32_t stage = ring + c.issued % stages * L::STAGE_BYTES;
     if (c.issued < c.count) {
-        const uint8_t *from = c.cache + c.block * c.block_bytes + (int64_t)(token % c.block_size) * c.pieces * 16;
+        const uint8_t *from =
+            c.cache + c.block * c.block_bytes + (token & ((1 << c.log_block_size) - 1)) * c.pieces * 16;
 #pragma unroll
         for (int i = 0; i < L::PIECES; i++) {
             const int32_t p = lane + i * LANES, t = token_of(c, p);
@@ -256,39 +266,75 @@ static __device__ __forceinline__ void copy_query(const latent_attention_args &a
 
 /* ---- the products ---- */
 
-/* S of a chunk, a part of the columns for each warp. */
-template <class L>
-static __device__ __forceinline__ void multiply_keys(const latent_attention_args &args, int32_t rows, uint32_t shared,
-                                                     uint32_t chunk, float *scores)
+/* A warp's share of S: 16 rows, 16 tokens, and some of the columns in steps of 16. */
+struct score_share {
+    int32_t row, tokens, part, first, count; /* first: step */
+};
+
+template <class L> static __device__ __forceinline__ score_share score_share_of(const latent_attention_args &args)
 {
-    const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    const int32_t tokens = warp % 2 * 16, part = warp / 2 % L::PARTS, row = warp / 2 / L::PARTS * 32;
-    const int32_t steps = (args.rank + args.rope) / 16, last = steps * (part + 1) / L::PARTS;
-    const uint32_t q = shared + (row + lane % 16) * L::STRIDE + lane / 16 * 16;
-    const uint32_t k = chunk + (tokens + lane / 16 * 8 + lane % 8) * L::STRIDE + lane / 8 % 2 * 16;
-    const bool two = row + 16 < rows;
-    if (row >= rows) return;
-    float s[2][2][4] = {};
-#pragma unroll 3
-    for (int32_t step = steps * part / L::PARTS; step < last; step++) {
-        uint32_t a[4], b[4];
-        load_matrices(b, k + step * 32);
-        load_matrices(a, q + step * 32);
-        multiply_add<typename L::T>(s[0][0], a, b[0], b[1]);
-        multiply_add<typename L::T>(s[0][1], a, b[2], b[3]);
-        if (two) {
-            load_matrices(a, q + 16 * L::STRIDE + step * 32);
-            multiply_add<typename L::T>(s[1][0], a, b[0], b[1]);
-            multiply_add<typename L::T>(s[1][1], a, b[2], b[3]);
+    const int32_t warp = threadIdx.x / LANES, part = warp / 2 % L::PARTS, steps = (args.rank + args.rope) / 16;
+    const int32_t first = steps * part / L::PARTS, last = steps * (part + 1) / L::PARTS;
+    return {warp / 2 / L::PARTS * 16, warp % 2 * 16, part, first, last - first};
+}
+
+/* Q of a warp's share, where it stays in registers; otherwise it is loaded for each chunk. */
+template <class L> struct query_share {
+    uint32_t a[L::KEEPS_QUERY ? L::STEPS : 1][4];
+};
+
+/* The lane's address of the share's first step of Q. */
+template <class L> static __device__ __forceinline__ uint32_t query_at(const score_share &share, uint32_t shared)
+{
+    const int32_t lane = threadIdx.x % LANES;
+    return shared + (share.row + lane % 16) * L::STRIDE + lane / 16 * 16 + share.first * 32;
+}
+
+template <class L>
+static __device__ __forceinline__ void load_query(query_share<L> &query, const score_share &share, uint32_t shared)
+{
+    if constexpr (L::KEEPS_QUERY) {
+        const uint32_t q = query_at<L>(share, shared);
+#pragma unroll
+        for (int i = 0; i < L::STEPS; i++)
+            if (i < share.count) load_matrices(query.a[i], q + i * 32);
+    }
+}
+
+/* S of a chunk. Operands of some steps are loaded at a time, so that the products do not wait for each load. */
+template <class L>
+static __device__ __forceinline__ void multiply_keys(const query_share<L> &query, const score_share &share,
+                                                     int32_t rows, uint32_t shared, uint32_t chunk, float *scores)
+{
+    constexpr int GROUP = L::KEEPS_QUERY ? 3 : 2;
+    const int32_t lane = threadIdx.x % LANES;
+    const uint32_t q = query_at<L>(share, shared);
+    const uint32_t k =
+        chunk + (share.tokens + lane / 16 * 8 + lane % 8) * L::STRIDE + lane / 8 % 2 * 16 + share.first * 32;
+    if (share.row >= rows) return;
+    float s[2][4] = {};
+#pragma unroll
+    for (int i = 0; i < L::STEPS; i += GROUP) {
+        uint32_t a[GROUP][4], b[GROUP][4];
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) {
+            if (i + g >= L::STEPS || i + g >= share.count) continue;
+            load_matrices(b[g], k + (i + g) * 32);
+            if constexpr (!L::KEEPS_QUERY) load_matrices(a[g], q + (i + g) * 32);
+        }
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) {
+            if (i + g >= L::STEPS || i + g >= share.count) continue;
+            const uint32_t *of_step = L::KEEPS_QUERY ? query.a[L::KEEPS_QUERY ? i + g : 0] : a[g];
+            multiply_add<typename L::T>(s[0], of_step, b[g][0], b[g][1]);
+            multiply_add<typename L::T>(s[1], of_step, b[g][2], b[g][3]);
         }
     }
-    float *to = scores + (part * L::ROWS + row + lane / 4) * L::SCORE_STRIDE + tokens + lane % 4 * 2;
+    float *to = scores + (share.part * L::ROWS + share.row + lane / 4) * L::SCORE_STRIDE + share.tokens + lane % 4 * 2;
 #pragma unroll
-    for (int m = 0; m < 2; m++)
-        for (int n = 0; n < 2; n++)
-            for (int r = 0; r < 2; r++)
-                *(float2 *)(to + (m * 16 + r * 8) * L::SCORE_STRIDE + n * 8) =
-                    make_float2(s[m][n][2 * r], s[m][n][2 * r + 1]);
+    for (int n = 0; n < 2; n++)
+        for (int r = 0; r < 2; r++)
+            *(float2 *)(to + r * 8 * L::SCORE_STRIDE + n * 8) = make_float2(s[n][2 * r], s[n][2 * r + 1]);
 }
 
 /* O of the warp's columns: scaled by what has become of the maxima, and a chunk is added. */
@@ -315,19 +361,18 @@ static __device__ __forceinline__ void multiply_values(warp_sums<L> &sums, int32
     }
 #pragma unroll
     for (int t = 0; t < CHUNK / 16; t++) {
-        uint32_t a[L::ROW_TILES][4];
+        uint32_t a[L::ROW_TILES][4], b[L::TILES / 2][4];
 #pragma unroll
-        for (int m = 0; m < L::ROW_TILES; m++) load_matrices(a[m], p + m * 16 * L::WEIGHT_STRIDE + t * 32);
+        for (int n = 0; n < L::TILES / 2; n++) load_matrices_transposed(b[n], v + t * 16 * L::STRIDE + n * 32);
 #pragma unroll
-        for (int n = 0; n < L::TILES; n += 2) {
-            uint32_t b[4];
-            load_matrices_transposed(b, v + t * 16 * L::STRIDE + n * 16);
+        for (int m = 0; m < L::ROW_TILES; m++)
+            if (m * 16 < rows) load_matrices(a[m], p + m * 16 * L::WEIGHT_STRIDE + t * 32);
 #pragma unroll
-            for (int m = 0; m < L::ROW_TILES; m++) {
-                if (m * 16 >= rows) break;
-                multiply_add<typename L::T>(sums.out[m][n], a[m], b[0], b[1]);
-                multiply_add<typename L::T>(sums.out[m][n + 1], a[m], b[2], b[3]);
-            }
+        for (int m = 0; m < L::ROW_TILES; m++) {
+            if (m * 16 >= rows) continue;
+#pragma unroll
+            for (int n = 0; n < L::TILES; n++)
+                multiply_add<typename L::T>(sums.out[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
         }
     }
 }
@@ -347,14 +392,14 @@ static __device__ __forceinline__ void weigh(row_softmax &row, const float *scor
     const int32_t r = threadIdx.x / L::THREADS_PER_ROW, token = threadIdx.x % L::THREADS_PER_ROW * L::ROW_TOKENS;
     float x[L::ROW_TOKENS], max = row.max;
 #pragma unroll
-    for (int i = 0; i < L::ROW_TOKENS; i += 4) {
-        float4 sum = {};
+    for (int i = 0; i < L::ROW_TOKENS; i += 2) {
+        float2 sum = {};
 #pragma unroll
         for (int p = 0; p < L::PARTS; p++) {
-            const float4 s = *(const float4 *)(scores + (p * L::ROWS + r) * L::SCORE_STRIDE + token + i);
-            sum.x += s.x, sum.y += s.y, sum.z += s.z, sum.w += s.w;
+            const float2 s = *(const float2 *)(scores + (p * L::ROWS + r) * L::SCORE_STRIDE + token + i);
+            sum.x += s.x, sum.y += s.y;
         }
-        x[i] = sum.x, x[i + 1] = sum.y, x[i + 2] = sum.z, x[i + 3] = sum.w;
+        x[i] = sum.x, x[i + 1] = sum.y;
     }
 #pragma unroll
     for (int i = 0; i < L::ROW_TOKENS; i++) {
@@ -368,16 +413,11 @@ static __device__ __forceinline__ void weigh(row_softmax &row, const float *scor
     row.max = max;
     row.sum *= factor;
 #pragma unroll
-    for (int i = 0; i < L::ROW_TOKENS; i += 4) {
-        uint32_t pairs[2];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            x[i + k] = exp2_fast(x[i + k] - base);
-            row.sum += x[i + k];
-        }
-        pairs[0] = pack_pair<typename L::T>(x[i], x[i + 1]), pairs[1] = pack_pair<typename L::T>(x[i + 2], x[i + 3]);
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};\n" ::"r"(weights + r * L::WEIGHT_STRIDE + (token + i) * 2),
-                     "r"(pairs[0]), "r"(pairs[1])
+    for (int i = 0; i < L::ROW_TOKENS; i += 2) {
+        x[i] = exp2_fast(x[i] - base), x[i + 1] = exp2_fast(x[i + 1] - base);
+        row.sum += x[i] + x[i + 1];
+        asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(weights + r * L::WEIGHT_STRIDE + (token + i) * 2),
+                     "r"(pack_pair<typename L::T>(x[i], x[i + 1]))
                      : "memory");
     }
     if (token == 0) factors[r] = factor;
@@ -426,14 +466,17 @@ static __device__ __forceinline__ void compute_piece(const latent_attention_args
     chunk_copies copies = copies_of<L>(args, piece);
     row_softmax row = {r < piece.rows ? piece.first_end + (piece.head + r) / args.num_heads : 0, -INFINITY, 0};
     warp_sums<L> sums = {};
+    query_share<L> query = {};
+    const score_share share = score_share_of<L>(args);
     __syncthreads(); /* no warp needs the last piece any more */
     copy_query<L>(args, piece, shared);
     for (int i = 0; i < stages; i++) copy_next<L>(copies, ring, stages);
     if (count > 0) await_chunk<L>(copies, 0, shared, stages, e5m2);
     __syncthreads();
+    load_query<L>(query, share, shared);
     for (int32_t i = 0; i < count; i++) {
         const uint32_t chunk = chunk_at<L>(shared, i, stages);
-        multiply_keys<L>(args, piece.rows, shared, chunk, scores);
+        multiply_keys<L>(query, share, piece.rows, shared, chunk, scores);
         if (i > 0) multiply_values<L>(sums, piece.rows, weights, chunk_at<L>(shared, i - 1, stages), factors);
         __syncthreads(); /* the scores are there, and no warp needs weights and the chunk before this any more */
         if (!L::FP8 && i > 0) copy_next<L>(copies, ring, stages);
@@ -812,8 +855,9 @@ static bool is_for_tensor_cores(const struct latent_attention_args *args)
     const bool fp8 = dtype_size(args->cache_dtype) == 1;
     return args->dtype != DTYPE_FLOAT32 && (args->cache_dtype == args->dtype || fp8) &&
            (args->rank == 512 || args->rank == 256) && args->rope <= MAX_ROPE && args->rope % 16 == 0 &&
-           args->block_size % WARP_TOKENS == 0 && args->block_stride * dtype_size(args->cache_dtype) % 16 == 0 &&
-           cuda_is_aligned(args->query) && cuda_is_aligned(args->out) && cuda_is_aligned(args->cache);
+           args->block_size % WARP_TOKENS == 0 && (args->block_size & (args->block_size - 1)) == 0 &&
+           args->block_stride * dtype_size(args->cache_dtype) % 16 == 0 && cuda_is_aligned(args->query) &&
+           cuda_is_aligned(args->out) && cuda_is_aligned(args->cache);
 }
 
 /* Sets the plan's part of the workspace; false: it has no room. */

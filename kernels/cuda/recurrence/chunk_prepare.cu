@@ -10,10 +10,7 @@ template <int COLUMNS> struct prepare_shared {
         struct {
             uint16_t q[CHUNK * COLUMNS], k[CHUNK * COLUMNS];
         } rows;
-        struct {
-            float lower[HEADS][CHUNK][PITCH];   /* L, transposed: [j][i] */
-            float inverse[HEADS][CHUNK][CHUNK]; /* [i][j] */
-        } solve;
+        float solve[HEADS][CHUNK][PITCH]; /* above the diagonal L, transposed; from the diagonal down the inverse */
     };
     float logs[HEADS][CHUNK], beta[HEADS][CHUNK]; /* logs: g */
     float q_factor[CHUNK], k_factor[CHUNK];
@@ -139,7 +136,7 @@ static __device__ __forceinline__ void scale_products(prepare_shared<COLUMNS> &s
                 float factor = shared.k_factor[column];
                 if (column < row) factor *= __expf(log - shared.logs[h][column]);
                 if (KIND == RECURRENCE_DELTA)
-                    shared.solve.lower[h][column][row] = column < row ? factor * of_l * kk[n][2 * half + i] : 0;
+                    shared.solve[h][column][row] = column < row ? factor * of_l * kk[n][2 * half + i] : 0;
                 else
                     factor *= shared.beta[h][column];
                 scores[i] = column <= row ? factor * of_q * qk[n][2 * half + i] : 0;
@@ -150,10 +147,9 @@ static __device__ __forceinline__ void scale_products(prepare_shared<COLUMNS> &s
 }
 
 /* A column of the inverse of I + L by forward substitution, 16 rows at a time. The rows above those of the warp's first
- * column are zeros. */
+ * column are zeros. Others' columns are not read. */
 template <class T>
-static __device__ __forceinline__ void invert_column(const float (*lower)[PITCH], float (*inverse)[CHUNK],
-                                                     uint16_t *out, int column)
+static __device__ __forceinline__ void invert_column(float (*matrix)[PITCH], uint16_t *out, int column)
 {
     const int start = column / 32 * 32;
     for (int first = start; first < CHUNK; first += 16) {
@@ -162,20 +158,20 @@ static __device__ __forceinline__ void invert_column(const float (*lower)[PITCH]
         for (int r = 0; r < 16; r++) x[r] = first + r == column;
 #pragma unroll 4
         for (int k = start; k < first; k++) {
-            const float known = inverse[k][column];
+            const float known = k < column ? 0 : matrix[k][column];
 #pragma unroll
             for (int r = 0; r < 16; r += 4) {
-                const float4 l = *(const float4 *)&lower[k][first + r];
+                const float4 l = *(const float4 *)&matrix[k][first + r];
                 x[r] -= l.x * known, x[r + 1] -= l.y * known, x[r + 2] -= l.z * known, x[r + 3] -= l.w * known;
             }
         }
 #pragma unroll
         for (int s = 0; s < 15; s++)
 #pragma unroll
-            for (int r = s + 1; r < 16; r++) x[r] -= lower[first + s][first + r] * x[s];
+            for (int r = s + 1; r < 16; r++) x[r] -= matrix[first + s][first + r] * x[s];
 #pragma unroll
         for (int r = 0; r < 16; r++) {
-            inverse[first + r][column] = x[r];
+            if (first + r >= column) matrix[first + r][column] = x[r];
             ((T *)out)[(first + r) * CHUNK + column] = from_float<T>(x[r]);
         }
     }
@@ -211,8 +207,10 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     if (!found) return;
     const int64_t element = at.begin * args.qkv_stride + (int64_t)k_head * params.k_size;
     struct chunk_work *work = call.work + (int64_t)at.chunk * params.num_v_heads + at.head;
-    load_tile<COLUMNS, THREADS>(shared.rows.q, (const T *)args.q + element, args.qkv_stride, at.count, params.k_size);
-    load_tile<COLUMNS, THREADS>(shared.rows.k, (const T *)args.k + element, args.qkv_stride, at.count, params.k_size);
+    load_tile<COLUMNS, THREADS>(shared.rows.q, (const T *)args.q + element, args.qkv_stride, at.count, params.k_size,
+                                threadIdx.x);
+    load_tile<COLUMNS, THREADS>(shared.rows.k, (const T *)args.k + element, args.qkv_stride, at.count, params.k_size,
+                                threadIdx.x);
     if (const int warp = threadIdx.x / 32; warp < at.num_heads)
         sum_decays<T, KIND>(call.of, at, at.head + warp, shared.logs[warp], shared.beta[warp]);
     copy_async_wait_all();
@@ -226,8 +224,7 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(const __grid_co
     if (h < at.num_heads) write_factors<KIND>(shared, &work[h].factors, h, threadIdx.x % CHUNK);
     if (KIND != RECURRENCE_DELTA) return;
     __syncthreads();
-    if (h < at.num_heads)
-        invert_column<T>(shared.solve.lower[h], shared.solve.inverse[h], work[h].inverse, threadIdx.x % CHUNK);
+    if (h < at.num_heads) invert_column<T>(shared.solve[h], work[h].inverse, threadIdx.x % CHUNK);
 }
 
 int cuda_chunk_prepare_shared(int32_t k_size)

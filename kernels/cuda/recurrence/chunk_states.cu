@@ -1,10 +1,10 @@
 /* The results and states of the chunks of a round. A warp has 16 rows of a head's state, which stay in its registers as
  * sums of the tensor cores: rows do not depend on each other. In its products rows of the state are those of A and
- * tokens the columns, so that a result has the layout that it needs as the A of the next product. What the warps of a
- * block multiply by is in shared memory. */
+ * tokens the columns, so that a result has the layout that it needs as the A of the next product. What these warps
+ * multiply by is in shared memory, where other warps of the block load it. */
 #include "kernels/cuda/recurrence/chunks.cuh"
 
-enum { MAX_WARPS = 4 };
+enum { MAX_WARPS = 4, LOADERS = 2 /* warps */ };
 
 /* What a block reads of a chunk. */
 template <int COLUMNS, int WARPS> struct chunk_stage {
@@ -41,12 +41,13 @@ static __device__ __forceinline__ bool find_range(const struct chunk_call &call,
     return out.first < out.end;
 }
 
-/* Starts the copies of a chunk. */
+/* Starts the copies of a chunk; `thread` is one of the loaders'. */
 template <class T, enum recurrence_kind KIND, int COLUMNS, int WARPS>
 static __device__ __forceinline__ void load_stage(chunk_stage<COLUMNS, WARPS> &stage, const struct chunk_call &call,
-                                                  const states_place &at, const states_range &range, int32_t chunk)
+                                                  const states_place &at, const states_range &range, int32_t chunk,
+                                                  int thread)
 {
-    constexpr int THREADS = 32 * WARPS, V_PITCH = stage.V_PITCH, ROWS = stage.ROWS;
+    constexpr int THREADS = 32 * LOADERS, V_PITCH = stage.V_PITCH, ROWS = stage.ROWS;
     const struct recurrence_args &args = call.of.args;
     const struct recurrence_params &params = call.of.params;
     const int64_t token = range.begin + chunk * CHUNK, of_token = token * args.qkv_stride;
@@ -56,16 +57,16 @@ static __device__ __forceinline__ void load_stage(chunk_stage<COLUMNS, WARPS> &s
     const T *k = (const T *)args.k + of_token + (int64_t)at.k_head * params.k_size;
     const T *v = (const T *)args.v + of_token + (int64_t)at.head * params.v_size + at.block_row;
     const struct chunk_work *work = call.work + (int64_t)in_round * params.num_v_heads + at.head;
-    load_tile<COLUMNS, THREADS>(stage.k, k, args.qkv_stride, count, params.k_size);
-    for (int i = threadIdx.x; i < CHUNK * ROWS / 8; i += THREADS) {
+    load_tile<COLUMNS, THREADS>(stage.k, k, args.qkv_stride, count, params.k_size, thread);
+    for (int i = thread; i < CHUNK * ROWS / 8; i += THREADS) {
         const int row = i / (ROWS / 8), column = i % (ROWS / 8) * 8;
         const bool reads = row < count && at.block_row + column < params.v_size;
         copy_async(shared_address(&stage.v[row * V_PITCH + column]),
                    reads ? v + row * args.qkv_stride + column : (const T *)args.v, reads);
     }
-    for (int i = threadIdx.x; i < (int)(sizeof(struct chunk_factors) / 16); i += THREADS)
+    for (int i = thread; i < (int)(sizeof(struct chunk_factors) / 16); i += THREADS)
         copy_async(shared_address(&stage.factors) + i * 16, (const uint8_t *)&work->factors + i * 16, true);
-    for (int i = threadIdx.x; i < CHUNK * CHUNK / 8; i += THREADS) {
+    for (int i = thread; i < CHUNK * CHUNK / 8; i += THREADS) {
         const int row = i / (CHUNK / 8), column = i % (CHUNK / 8) * 8;
         const uint32_t offset = tile_offset<CHUNK>(row, column);
         if (column / 16 > row / 16) continue;
@@ -73,7 +74,7 @@ static __device__ __forceinline__ void load_stage(chunk_stage<COLUMNS, WARPS> &s
             copy_async(shared_address(stage.inverse) + offset, &work->inverse[row * CHUNK + column], true);
         copy_async(shared_address(stage.scores) + offset, &work->scores[row * CHUNK + column], true);
     }
-    load_tile<COLUMNS, THREADS>(stage.q, q, args.qkv_stride, count, params.k_size);
+    load_tile<COLUMNS, THREADS>(stage.q, q, args.qkv_stride, count, params.k_size, thread);
 }
 
 /* Sums of a warp: [16 rows of the state][tokens], as mma.cuh lays C out, and the same as A of products over tokens. */
@@ -114,21 +115,44 @@ static __device__ __forceinline__ void scale_sums(token_sums &x, const float *fa
     }
 }
 
+/* Operands B of a few products, and the products that take them. A warp is alone on its part of a multiprocessor, so
+ * operands are loaded while the ones before are multiplied, and products that follow each other have other sums. */
+typedef uint32_t operands_of_b[4][4];
+
+/* Those of tokens of a tile [token][columns], of columns 16 s .. + 15, from tokens 16 first .. on. */
+template <int COLUMNS>
+static __device__ __forceinline__ void load_tokens(operands_of_b &out, uint32_t tile, int s, int lane, int first)
+{
+#pragma unroll
+    for (int p = 0; p < CHUNK / 16; p++)
+        if (p >= first) load_rows_as_b<COLUMNS>(out[p], tile, p, s, lane);
+}
+
+template <class T>
+static __device__ __forceinline__ void multiply_tokens(token_sums &out, const uint32_t a[4], const operands_of_b &b,
+                                                       int first)
+{
+#pragma unroll
+    for (int p = 0; p < CHUNK / 16; p++) {
+        if (p < first) continue;
+        multiply_add<T>(out[2 * p], a, b[p][0], b[p][1]);
+        multiply_add<T>(out[2 * p + 1], a, b[p][2], b[p][3]);
+    }
+}
+
 /* out += x tile^T: the tile is a lower triangle, [token][token]. */
 template <class T>
 static __device__ __forceinline__ void multiply_lower(token_sums &out, const token_operands &x, const uint16_t *tile,
                                                       int lane)
 {
     const uint32_t address = shared_address(tile);
+    operands_of_b b[2];
+    load_tokens<CHUNK>(b[0], address, 0, lane, 0);
 #pragma unroll
-    for (int p = 0; p < CHUNK / 16; p++)
-#pragma unroll
-        for (int s = 0; s <= p; s++) {
-            uint32_t b[4];
-            load_rows_as_b<CHUNK>(b, address, p, s, lane);
-            multiply_add<T>(out[2 * p], x[s], b[0], b[1]);
-            multiply_add<T>(out[2 * p + 1], x[s], b[2], b[3]);
-        }
+    for (int s = 0; s < CHUNK / 16; s++) {
+        if (s + 1 < CHUNK / 16) load_tokens<CHUNK>(b[(s + 1) % 2], address, s + 1, lane, s + 1);
+        multiply_tokens<T>(out, x[s], b[s % 2], s);
+    }
 }
 
 /* The warp's rows of v: as A of products over tokens, which is also the layout of two sums. */
@@ -186,40 +210,49 @@ template <int COLUMNS> struct warp_state {
     __device__ __forceinline__ void multiply(token_sums &read, token_sums &results, const uint16_t *k,
                                              const uint16_t *q, int lane) const
     {
-        const uint32_t of_k = shared_address(k), of_q = shared_address(q);
+        constexpr int PARTS = READS ? 2 : 1, STEPS = COLUMNS / 16 * PARTS; /* parts: of q, and of k */
+        const uint32_t tiles[2] = {shared_address(q), shared_address(k)};
+        operands_of_b b[2];
+        uint32_t a[4];
+        load_tokens<COLUMNS>(b[0], tiles[PARTS - 1], 0, lane, 0);
 #pragma unroll
-        for (int s = 0; s < COLUMNS / 16; s++) {
-            uint32_t a[4], b[4];
-            pack_sums<T>(a, sums[2 * s], sums[2 * s + 1]);
-#pragma unroll
-            for (int p = 0; p < CHUNK / 16; p++) {
-                if (READS) {
-                    load_rows_as_b<COLUMNS>(b, of_k, p, s, lane);
-                    multiply_add<T>(read[2 * p], a, b[0], b[1]);
-                    multiply_add<T>(read[2 * p + 1], a, b[2], b[3]);
-                }
-                load_rows_as_b<COLUMNS>(b, of_q, p, s, lane);
-                multiply_add<T>(results[2 * p], a, b[0], b[1]);
-                multiply_add<T>(results[2 * p + 1], a, b[2], b[3]);
-            }
+        for (int i = 0; i < STEPS; i++) {
+            const int s = i / PARTS, next = i + 1;
+            if (next < STEPS) load_tokens<COLUMNS>(b[next % 2], tiles[PARTS - 1 - next % PARTS], next / PARTS, lane, 0);
+            if (i % PARTS == 0) pack_sums<T>(a, sums[2 * s], sums[2 * s + 1]);
+            multiply_tokens<T>(READS && i % PARTS == 0 ? read : results, a, b[i % 2], 0);
         }
+    }
+
+    /* Operands of 16 tokens and 64 columns. */
+    static __device__ __forceinline__ void load_columns(operands_of_b &out, uint32_t k, int s, int group, int lane)
+    {
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            load_matrices_transposed(out[c],
+                                     k + tile_offset<COLUMNS>(16 * s + lane % 16, 64 * group + 16 * c + lane / 16 * 8));
     }
 
     /* S = decay S + u k. */
     template <class T>
     __device__ __forceinline__ void update(const token_operands &u, const uint16_t *k, float decay, int lane)
     {
+        constexpr int GROUPS = COLUMNS / 64, STEPS = CHUNK / 16 * GROUPS;
         const uint32_t of_k = shared_address(k);
+        operands_of_b b[2];
+        load_columns(b[0], of_k, 0, 0, lane);
 #pragma unroll
-        for (int c = 0; c < COLUMNS / 16; c++) {
+        for (int n = 0; n < COLUMNS / 8; n++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) sums[2 * c][i] *= decay, sums[2 * c + 1][i] *= decay;
+            for (int i = 0; i < 4; i++) sums[n][i] *= decay;
 #pragma unroll
-            for (int s = 0; s < CHUNK / 16; s++) {
-                uint32_t b[4];
-                load_matrices_transposed(b, of_k + tile_offset<COLUMNS>(16 * s + lane % 16, 16 * c + lane / 16 * 8));
-                multiply_add<T>(sums[2 * c], u[s], b[0], b[1]);
-                multiply_add<T>(sums[2 * c + 1], u[s], b[2], b[3]);
+        for (int i = 0; i < STEPS; i++) {
+            const int s = i / GROUPS, group = i % GROUPS, next = i + 1;
+            if (next < STEPS) load_columns(b[next % 2], of_k, next / GROUPS, next % GROUPS, lane);
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                multiply_add<T>(sums[8 * group + 2 * c], u[s], b[i % 2][c][0], b[i % 2][c][1]);
+                multiply_add<T>(sums[8 * group + 2 * c + 1], u[s], b[i % 2][c][2], b[i % 2][c][3]);
             }
         }
     }
@@ -294,49 +327,70 @@ static __device__ __forceinline__ float *state_after(const struct chunk_call &ca
     return slot == STATE_SLOT_NONE ? NULL : call.of.args.states + slot * call.of.args.state_stride;
 }
 
-/* The grid is (slices of rows, heads, entries). */
+/* Goes through the range with the warp's rows. */
 template <class T, enum recurrence_kind KIND, int COLUMNS, int WARPS>
-static __global__ void __launch_bounds__(32 * WARPS) states_kernel(const __grid_constant__ struct chunk_call call)
+static __device__ __forceinline__ void compute_range(const struct chunk_call &call, const states_place &at,
+                                                     const states_range &range,
+                                                     const chunk_stage<COLUMNS, WARPS> *stages)
 {
-    typedef chunk_stage<COLUMNS, WARPS> stage;
-    extern __shared__ __align__(128) uint8_t memory[];
-    stage *stages = (stage *)memory;
     const struct recurrence_params &params = call.of.params;
-    const int32_t head = blockIdx.y, row = blockIdx.x * stage::ROWS;
-    const states_place at = {head,
-                             head / (params.num_v_heads / params.num_k_heads),
-                             (int32_t)blockIdx.z,
-                             row,
-                             row + (int32_t)threadIdx.x / 32 * 16,
-                             (int32_t)threadIdx.x % 32};
-    states_range range;
-    let_next_start();
-    const bool has_work = find_range(call, at.entry, range);
-    const float skip = params.skip ? params.skip[head] : 0;
-    wait_for_previous();
-    if (!has_work) return;
-    load_stage<T, KIND>(stages[0], call, at, range, range.first);
-    warp_state<COLUMNS> state = {};
     const float *from = state_before(call, range, at.entry);
     float *to = state_after(call, range, at.entry);
+    const float skip = params.skip ? params.skip[at.head] : 0;
+    warp_state<COLUMNS> state = {};
     if (from)
         state.for_each(params, at, [&](int64_t i, float *x) {
             const float2 pair = *(const float2 *)(from + i);
             x[0] = pair.x, x[1] = pair.y;
         });
     for (int32_t chunk = range.first; chunk < range.end; chunk++) {
-        const int now = call.has_two_stages ? (chunk - range.first) % 2 : 0;
-        copy_async_wait_all();
         __syncthreads();
-        if (call.has_two_stages && chunk + 1 < range.end)
-            load_stage<T, KIND>(stages[1 - now], call, at, range, chunk + 1);
-        compute_chunk<T, KIND>(state, stages[now], call.of, at, skip, range.begin + chunk * CHUNK,
-                               range.tokens_of(chunk));
-        if (call.has_two_stages || chunk + 1 == range.end) continue;
-        __syncthreads();
-        load_stage<T, KIND>(stages[0], call, at, range, chunk + 1);
+        compute_chunk<T, KIND>(state, stages[call.num_stages == 2 ? (chunk - range.first) % 2 : 0], call.of, at, skip,
+                               range.begin + chunk * CHUNK, range.tokens_of(chunk));
+        if (call.num_stages == 1) __syncthreads();
     }
     if (to) state.for_each(params, at, [&](int64_t i, float *x) { *(float2 *)(to + i) = make_float2(x[0], x[1]); });
+}
+
+/* Loads what compute_range takes, and waits at the same barriers: a stage is full, and the one before it is free. */
+template <class T, enum recurrence_kind KIND, int COLUMNS, int WARPS>
+static __device__ __forceinline__ void load_range(const struct chunk_call &call, const states_place &at,
+                                                  const states_range &range, chunk_stage<COLUMNS, WARPS> *stages)
+{
+    const int thread = threadIdx.x - 32 * WARPS;
+    for (int32_t chunk = range.first, now = 0; chunk < range.end; chunk++) {
+        load_stage<T, KIND>(stages[now], call, at, range, chunk, thread);
+        now = call.num_stages - 1 - now;
+        copy_async_wait_all();
+        __syncthreads();
+        if (call.num_stages == 1) __syncthreads();
+    }
+}
+
+/* The grid is recurrence_grid. */
+template <class T, enum recurrence_kind KIND, int COLUMNS, int WARPS>
+static __global__ void __launch_bounds__(32 * (WARPS + LOADERS))
+    states_kernel(const __grid_constant__ struct chunk_call call)
+{
+    typedef chunk_stage<COLUMNS, WARPS> stage;
+    extern __shared__ __align__(128) uint8_t memory[];
+    const struct recurrence_params &params = call.of.params;
+    const int32_t head = blockIdx.y, row = blockIdx.x * stage::ROWS, warp = threadIdx.x / 32;
+    const states_place at = {head,
+                             head / (params.num_v_heads / params.num_k_heads),
+                             (int32_t)blockIdx.z,
+                             row,
+                             row + warp * 16,
+                             (int32_t)threadIdx.x % 32};
+    states_range range;
+    let_next_start();
+    const bool has_work = find_range(call, at.entry, range);
+    wait_for_previous();
+    if (!has_work) return;
+    if (warp < WARPS)
+        compute_range<T, KIND>(call, at, range, (const stage *)memory);
+    else
+        load_range<T, KIND>(call, at, range, (stage *)memory);
 }
 
 int cuda_chunk_states_shared(int32_t k_size)
@@ -352,14 +406,11 @@ static bool launch(struct backend *b, struct chunk_call &call)
 {
     typedef chunk_stage<COLUMNS, WARPS> stage;
     const struct cuda_state *s = cuda_state(b);
-    const struct recurrence_params &params = call.of.params;
-    const unsigned slices = (unsigned)cuda_div_up(params.v_size, stage::ROWS);
-    const dim3 grid(slices, params.num_v_heads, call.of.args.batch.num_seqs);
-    call.has_two_stages = 2 * (int)sizeof(stage) <= s->max_shared_bytes;
-    const int bytes = (call.has_two_stages ? 2 : 1) * (int)sizeof(stage);
+    call.num_stages = 2 * (int)sizeof(stage) <= s->max_shared_bytes ? 2 : 1;
+    const int bytes = call.num_stages * (int)sizeof(stage);
     const auto kernel = states_kernel<T, KIND, COLUMNS, WARPS>;
     if (!cuda_allow_shared(b, "recurrence", kernel, bytes)) return false;
-    cuda_launch_dependent(s, kernel, {grid, 32 * WARPS, bytes}, call);
+    cuda_launch_dependent(s, kernel, {recurrence_grid(call.of, stage::ROWS), 32 * (WARPS + LOADERS), bytes}, call);
     return true;
 }
 

@@ -48,7 +48,7 @@ struct chunk_call {
     const float *carried;    /* [num_v_heads, v_size, k_size] the state of the entry that the last round cut */
     float *carries;          /* the same, of this round */
     int32_t first, count;    /* chunks */
-    bool has_two_stages;     /* of chunk_states.cu: the next chunk is on its way while one is computed */
+    int32_t num_stages;      /* of chunk_states.cu; 2: the next chunk is on its way while one is computed */
 };
 
 /* The chunks of an entry in all, from `first` on. */
@@ -69,12 +69,13 @@ template <int COLUMNS> static __device__ __forceinline__ uint32_t tile_offset(in
     return (uint32_t)(row * COLUMNS + ((column / 8) ^ (row % 8)) * 8) * 2;
 }
 
-/* Copies `count` rows of `size` elements to a tile of zeros. */
+/* Copies `count` rows of `size` elements to a tile of zeros; `thread` is one of THREADS. */
 template <int COLUMNS, int THREADS, class T>
-static __device__ __forceinline__ void load_tile(uint16_t *to, const T *from, int64_t stride, int count, int32_t size)
+static __device__ __forceinline__ void load_tile(uint16_t *to, const T *from, int64_t stride, int count, int32_t size,
+                                                 int thread)
 {
     const uint32_t address = shared_address(to);
-    for (int i = threadIdx.x; i < CHUNK * COLUMNS / 8; i += THREADS) {
+    for (int i = thread; i < CHUNK * COLUMNS / 8; i += THREADS) {
         const int row = i / (COLUMNS / 8), column = i % (COLUMNS / 8) * 8;
         const bool reads = row < count && column < size;
         copy_async(address + tile_offset<COLUMNS>(row, column), from + (reads ? row * stride + column : 0), reads);

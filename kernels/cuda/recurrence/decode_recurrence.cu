@@ -1,8 +1,10 @@
 /* decode_recurrence: convolution, recurrence and gated norm of decodes. A block computes a head of v of a chain of
- * entries. The head's state is in registers, so that it is read once, and written once for each entry.
+ * entries, or where there are few sequences the blocks of a cluster compute a slice of the head each. The head's state
+ * is in registers, so that it is read once, and written once for each entry.
  *
- * The heads of v that share a head of q and k all compute its convolution, and read its old state. The block that reads
- * it last, which a counter tells, writes the new one. */
+ * The blocks that share a head of q and k all compute its convolution, and read its old state. The block that reads it
+ * last, which a counter tells, writes the new one. */
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
@@ -12,6 +14,7 @@
 
 enum { THREADS = 256, WIDTH = 4, MAX_SIZE = 256, MAX_CHANNELS = 3 * MAX_SIZE, MAX_K_HEADS = 128 };
 enum { CHANNELS = MAX_CHANNELS / THREADS }; /* of a thread */
+enum { SLICES = 4, MAX_ROWS = 4 };          /* of a head that is cut; of a thread */
 
 struct decode_call {
     struct short_conv_args conv;
@@ -20,7 +23,8 @@ struct decode_call {
     struct gated_norm_args norm;
     int32_t q_channel, k_channel, v_channel; /* the first of each */
     bool norms;                              /* else args.out is written */
-    uint32_t *counters;                      /* [num_seqs, num_k_heads]; NULL: each head of v has its own q and k */
+    int32_t slices;                          /* of a head: SLICES, the blocks of a cluster, or 1 */
+    uint32_t *counters;                      /* [num_seqs, num_k_heads]; NULL: each block has its own q and k */
 };
 
 /* What a block computes of a token before it touches the state. Two of these take turns, and a barrier for each token
@@ -30,9 +34,9 @@ struct token_buffer {
     alignas(16) float decays[MAX_SIZE];
 };
 
-/* A block's chain and head. */
+/* A block's chain and head, and its rows of the head's state: the first, and how many. slices: a head's blocks. */
 struct block_place {
-    int32_t entry, head, k_head;
+    int32_t entry, head, k_head, v_first, v_count, slices;
 };
 
 /* The convolution of the head's channels of q, k and v, one after the other. A thread computes channels threadIdx.x and
@@ -53,8 +57,8 @@ template <class T> struct head_conv {
                 f(c, call.q_channel + at.k_head * k_size + c, true);
             else if (c < 2 * k_size)
                 f(c, call.k_channel + at.k_head * k_size + c - k_size, true);
-            else if (c < 2 * k_size + v_size)
-                f(c, call.v_channel + at.head * v_size + c - 2 * k_size, false);
+            else if (c < 2 * k_size + at.v_count)
+                f(c, call.v_channel + at.head * v_size + at.v_first + c - 2 * k_size, false);
         }
     }
 
@@ -95,13 +99,14 @@ template <class T> struct block_shared {
     struct token_buffer buffers[2];
     float out[2][MAX_SIZE];
     struct warp_sums sums[2];
+    float slice_sums[2];
     bool reads_last;
 };
 
 /* Whether this block is the last of those that share the k head to have read its old state. */
 static __device__ __forceinline__ void count_reader(const struct decode_call &call, const block_place &at, bool *last)
 {
-    const uint32_t readers = call.params.num_v_heads / call.params.num_k_heads;
+    const uint32_t readers = call.params.num_v_heads / call.params.num_k_heads * at.slices;
     if (threadIdx.x > 0) return;
     *last = true;
     if (!call.counters) return;
@@ -133,33 +138,50 @@ static __device__ __forceinline__ token_scalars load_scalars(const struct decode
     return token_scalars_of<KIND>(call.params, head, a, b);
 }
 
+/* The sum of x over the slices of a head, in the order in which block_sum adds the warps of a head of 128 elements. All
+ * threads call. `slice_sum` is written again at the token after the next: until then all blocks have read it. */
+static __device__ __forceinline__ float sum_slices(float x, int32_t slices, float *slice_sum)
+{
+    float sums[SLICES];
+    if (slices == 1) return x;
+    if (threadIdx.x == 0) *slice_sum = x;
+    cluster_arrive();
+    cluster_wait();
+#pragma unroll
+    for (int rank = 0; rank < SLICES; rank++) sums[rank] = cluster_load(cluster_address(slice_sum, rank));
+    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+}
+
 /* The element of the head that the thread writes, which is x: the recurrence's, or the gated norm's. All threads call.
  */
 template <class T>
 static __device__ __forceinline__ void write_result(const struct decode_call &call, const block_place &at, float x,
-                                                    int64_t token, struct warp_sums *sums)
+                                                    int64_t token, struct warp_sums *sums, float *slice_sum)
 {
     const struct gated_norm_args &norm = call.norm;
-    const int32_t v_size = call.params.v_size, i = threadIdx.x;
-    const int64_t element = (int64_t)at.head * v_size + i;
+    const int32_t v_size = call.params.v_size, i = threadIdx.x, in_head = at.v_first + i;
+    const int64_t element = (int64_t)at.head * v_size + in_head;
+    const bool writes = i < at.v_count;
     float gate = 1;
     if (!call.norms) {
-        if (i < v_size) ((T *)call.args.out)[token * norm.size + element] = from_float<T>(x);
+        if (writes) ((T *)call.args.out)[token * norm.size + element] = from_float<T>(x);
         return;
     }
-    x = i < v_size ? to_float(from_float<T>(x)) : 0;
-    if (i < v_size) gate = gate_factor<T>(norm, to_float(((const T *)norm.gate)[token * norm.gate_stride + element]));
+    x = writes ? to_float(from_float<T>(x)) : 0;
+    if (writes) gate = gate_factor<T>(norm, to_float(((const T *)norm.gate)[token * norm.gate_stride + element]));
     if (norm.gate_first) x *= gate;
     if (norm.gain) {
-        const float factor = rsqrtf(block_sum(x * x, sums) / (float)v_size + norm.eps);
+        const float factor =
+            rsqrtf(sum_slices(block_sum(x * x, sums), at.slices, slice_sum) / (float)v_size + norm.eps);
         float gain[1];
-        if (i >= v_size) return;
-        convert_gains<1>(gain, load_gains<1>(norm.gain, norm.gain_dtype, norm.gain_size == norm.size ? element : i),
+        if (!writes) return;
+        convert_gains<1>(gain,
+                         load_gains<1>(norm.gain, norm.gain_dtype, norm.gain_size == norm.size ? element : in_head),
                          norm.gain_dtype);
         x *= factor * gain[0];
         if (norm.round_norm) x = to_float(from_float<T>(x));
     }
-    if (i < v_size) ((T *)norm.out)[token * norm.size + element] = from_float<T>(norm.gate_first ? x : x * gate);
+    if (writes) ((T *)norm.out)[token * norm.size + element] = from_float<T>(norm.gate_first ? x : x * gate);
 }
 
 /* A token, whose number `parity` is even or odd. */
@@ -169,7 +191,7 @@ static __device__ __forceinline__ void compute_token(const struct decode_call &c
                                                      const head_params &head, int64_t token, int parity)
 {
     constexpr int STEP = THREADS / LANES;
-    const int32_t k_size = call.params.k_size, v_size = call.params.v_size;
+    const int32_t k_size = call.params.k_size;
     const int32_t lane = threadIdx.x % LANES, first = threadIdx.x / LANES;
     struct token_buffer &buffer = shared.buffers[parity];
     shared.conv.token(call, at, token, buffer.channels);
@@ -188,16 +210,17 @@ static __device__ __forceinline__ void compute_token(const struct decode_call &c
     }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        v[r] = first + r * STEP < v_size ? buffer.channels[2 * k_size + first + r * STEP] : 0;
+        v[r] = first + r * STEP < at.v_count ? buffer.channels[2 * k_size + first + r * STEP] : 0;
     state.template token<KIND>(x, scalars, head.skip, v, out);
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
-        if (lane == r && first + r * STEP < v_size) shared.out[parity][first + r * STEP] = out[r];
+        if (lane == r && first + r * STEP < at.v_count) shared.out[parity][first + r * STEP] = out[r];
     __syncthreads();
-    write_result<T>(call, at, threadIdx.x < v_size ? shared.out[parity][threadIdx.x] : 0, token, &shared.sums[parity]);
+    write_result<T>(call, at, threadIdx.x < at.v_count ? shared.out[parity][threadIdx.x] : 0, token,
+                    &shared.sums[parity], &shared.slice_sums[parity]);
 }
 
-/* The grid is (heads, entries). */
+/* The grid is (slices of heads, entries). */
 template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
 static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_constant__ struct decode_call call)
 {
@@ -205,8 +228,15 @@ static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_
     __shared__ block_shared<T> shared;
     const struct state_batch &batch = call.args.batch;
     const struct recurrence_params &params = call.params;
-    const int32_t head_index = blockIdx.x, lane = threadIdx.x % LANES, first = threadIdx.x / LANES;
-    const block_place at = {(int32_t)blockIdx.y, head_index, head_index / (params.num_v_heads / params.num_k_heads)};
+    const int32_t slices = ROWS == MAX_ROWS ? 1 : call.slices, v_count = params.v_size / slices;
+    const int32_t head_index = blockIdx.x / slices, v_first = (int32_t)blockIdx.x % slices * v_count;
+    const int32_t lane = threadIdx.x % LANES, first = v_first + threadIdx.x / LANES, end = v_first + v_count;
+    const block_place at = {(int32_t)blockIdx.y,
+                            head_index,
+                            head_index / (params.num_v_heads / params.num_k_heads),
+                            v_first,
+                            v_count,
+                            slices};
     const int64_t head_first = (int64_t)head_index * params.v_size * params.k_size;
     let_next_start();
     const int32_t source = batch.sources[at.entry];
@@ -220,7 +250,7 @@ static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_
     state_rows<LANES, ROWS> state;
     shared.conv.load_states(call, at, source);
     const float *from = source == STATE_SLOT_NONE ? NULL : call.args.states + source * call.args.state_stride;
-    state.load(from ? from + head_first : NULL, first, STEP, params.v_size, lane, params.k_size);
+    state.load(from ? from + head_first : NULL, first, STEP, end, lane, params.k_size);
     __syncthreads();
     count_reader(call, at, &shared.reads_last);
     int32_t i = at.entry;
@@ -230,10 +260,13 @@ static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_
         const int32_t slot = batch.slots[i++];
         if (slot == STATE_SLOT_NONE) continue;
         __syncthreads();
-        state.store(call.args.states + slot * call.args.state_stride + head_first, first, STEP, params.v_size, lane,
+        state.store(call.args.states + slot * call.args.state_stride + head_first, first, STEP, end, lane,
                     params.k_size);
         shared.conv.store_states(call, at, slot, shared.reads_last);
     } while (i < batch.num_seqs && batch.sources[i] == STATE_CONTINUES);
+    if (slices == 1) return;
+    cluster_arrive(); /* others may still read slice_sums */
+    cluster_wait();
 }
 
 /* Channels from the start of conv.out; -1: that is not where x is. */
@@ -241,6 +274,13 @@ static int32_t channel_of(const struct short_conv_args &conv, const void *x, int
 {
     const int64_t bytes = (const char *)x - (const char *)conv.out, channel = bytes / dtype_size(conv.dtype);
     return bytes >= 0 && bytes % dtype_size(conv.dtype) == 0 && channel + size <= conv.channels ? (int32_t)channel : -1;
+}
+
+/* Whether heads are cut, because most multiprocessors would have none. */
+static bool has_slices(const struct cuda_state *s, const struct recurrence_args &args)
+{
+    const int32_t blocks = args.params->num_v_heads * args.batch.num_seqs;
+    return s->compute_capability >= 90 && 2 * blocks <= s->num_sms && args.params->v_size % (32 * SLICES) == 0;
 }
 
 /* What the kernel takes: what decode_call says of args, if true. */
@@ -252,28 +292,33 @@ static bool takes(const struct cuda_state *s, const struct decode_recurrence_arg
     const struct cuda_region *region = &s->regions[CUDA_USER_RECURRENCE];
     const int64_t k_size = (int64_t)p.num_k_heads * p.k_size, v_size = (int64_t)p.num_v_heads * p.v_size;
     const int64_t counters = r.batch.num_seqs * (int64_t)p.num_k_heads * (int64_t)sizeof(uint32_t);
+    const bool counts = region->data && counters <= region->bytes;
     *out = {args->conv, r, p, norm};
     out->q_channel = channel_of(args->conv, r.q, k_size);
     out->k_channel = channel_of(args->conv, r.k, k_size);
     out->v_channel = channel_of(args->conv, r.v, v_size);
     out->norms = !norm.gain || norm.group_size == p.v_size;
-    out->counters = p.num_k_heads == p.num_v_heads ? NULL : (uint32_t *)region->data;
+    out->slices = counts && has_slices(s, r) ? SLICES : 1;
+    out->counters = p.num_k_heads == p.num_v_heads && out->slices == 1 ? NULL : (uint32_t *)region->data;
     return out->q_channel >= 0 && out->k_channel >= 0 && out->v_channel >= 0 && norm.size == v_size &&
            args->conv.width == WIDTH && !args->conv.input_gate && !args->conv.output_gate &&
-           cuda_is_aligned(r.states) && r.state_stride % 4 == 0 &&
-           (p.num_k_heads == p.num_v_heads || (region->data && counters <= region->bytes));
+           cuda_is_aligned(r.states) && r.state_stride % 4 == 0 && (counts || p.num_k_heads == p.num_v_heads);
 }
 
+/* Blocks whose threads have MAX_ROWS rows have whole heads. */
 template <class T, enum recurrence_kind KIND, int LANES>
-static bool launch(const struct cuda_state *s, const struct decode_call &call)
+static bool launch(const struct cuda_state *s, struct decode_call &call)
 {
-    const int64_t rows = cuda_div_up(call.params.v_size, THREADS / LANES);
-    const struct cuda_launch shape = {dim3(call.params.num_v_heads, call.args.batch.num_seqs), THREADS};
-    if (rows > 4) return false;
-    if (rows > 2)
-        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, 4>, shape, call);
+    constexpr int STEP = THREADS / LANES;
+    if (call.params.v_size > call.slices * STEP * MAX_ROWS / 2) call.slices = 1;
+    const dim3 grid(call.params.num_v_heads * call.slices, call.args.batch.num_seqs);
+    const struct cuda_launch shape = {grid, THREADS, 0, call.slices};
+    const int64_t rows = cuda_div_up(call.params.v_size / call.slices, STEP);
+    if (rows > MAX_ROWS) return false;
+    if (rows > MAX_ROWS / 2)
+        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, MAX_ROWS>, shape, call);
     else
-        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, 2>, shape, call);
+        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, MAX_ROWS / 2>, shape, call);
     return true;
 }
 

@@ -60,7 +60,7 @@ bool cuda_recur_chunks(struct backend *b, const struct recurrence_call &call)
                                   states[1 - round % 2],
                                   first,
                                   num_chunks - first < room ? num_chunks - first : room,
-                                  false};
+                                  0};
         if (!cuda_chunk_prepare(b, part) || !cuda_chunk_states(b, part)) break;
     }
     return true;
