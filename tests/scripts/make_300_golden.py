@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/data/golden/prompts_300.json: what transformers computes in float32 on the CPU of a prompt of 300 tokens with the
-checkpoints of tests/data/golden that have recurrent layers or convolutions.
+"""Makes tests/data/golden/prompts_300.json: what transformers computes in float32 on the CPU of a prompt of 300 tokens
+with the checkpoints of tests/data/golden that have recurrent layers or convolutions.
 
     python3 tests/scripts/make_300_golden.py [NAME...]       (needs torch, transformers and safetensors)
 
