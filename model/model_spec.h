@@ -265,8 +265,16 @@ enum mixer_kind { MIXER_ATTENTION, MIXER_RECURRENT, MIXER_CONV, MIXER_LATENT, MI
  * heads; and the b and the a of these (Qwen3-Next).
  * MAMBA: one, of the gate, x, B, C and dt (Mamba 2).
  * KIMI: six, of q, k, v, the first of the gates, the first of a, and b (Kimi Linear).
- * LIGHTNING: two, of the gates, and one that has the q, the k and the v of each head together (MiniMax). */
-enum recurrent_layout { RECURRENT_APART, RECURRENT_BY_KEY_HEAD, RECURRENT_MAMBA, RECURRENT_KIMI, RECURRENT_LIGHTNING };
+ * LIGHTNING: two, of the gates, and one that has the q, the k and the v of each head together (MiniMax).
+ * OLMO: six, of q, k, v, the gate, a and b (OLMo Hybrid). */
+enum recurrent_layout {
+    RECURRENT_APART,
+    RECURRENT_BY_KEY_HEAD,
+    RECURRENT_MAMBA,
+    RECURRENT_KIMI,
+    RECURRENT_LIGHTNING,
+    RECURRENT_OLMO
+};
 
 /* A recurrent layer (kernels/recurrence.h): its input's projection, the *channels* of q, k and v, goes through a short
  * convolution with silu; then comes the recurrence; what it computes is normed, gated, and read by o. */

@@ -256,6 +256,7 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
                                    "in_proj_ba"},
         [RECURRENT_MAMBA] = {"in_proj", "in_proj", "in_proj", "in_proj", "in_proj", "in_proj"},
         [RECURRENT_KIMI] = {"q_proj", "k_proj", "v_proj", "g_a_proj", "f_a_proj", "b_proj"},
+        [RECURRENT_OLMO] = {"q_proj", "k_proj", "v_proj", "g_proj", "a_proj", "b_proj"},
         [RECURRENT_LIGHTNING] = {"qkv_proj", "qkv_proj", "qkv_proj", "output_gate", "", ""},
     };
     static const enum mix_part orders[][NUM_MIX_PARTS] = {
@@ -263,6 +264,7 @@ static const char *place_mix_part(struct tensor *t, const struct recurrent_spec 
         [RECURRENT_BY_KEY_HEAD] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_B, MIX_A},
         [RECURRENT_MAMBA] = {MIX_GATE, MIX_V, MIX_K, MIX_Q, MIX_A, MIX_B},
         [RECURRENT_KIMI] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
+        [RECURRENT_OLMO] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
         [RECURRENT_LIGHTNING] = {MIX_Q, MIX_K, MIX_V, MIX_GATE, MIX_A, MIX_B},
     };
     const bool by_head = r->layout == RECURRENT_BY_KEY_HEAD || r->layout == RECURRENT_LIGHTNING;

@@ -794,6 +794,23 @@ static void test_falcon_h1(void **state)
            "ssm_in_multiplier is 2 beside biases");
 }
 
+#define OLMO_HYBRID "\"model_type\":\"olmo_hybrid\"," SIZES ",\"linear_key_head_dim\":16"
+
+static void test_olmo_hybrid(void **state)
+{
+    const char *types = "\"layer_types\":[\"linear_attention\",\"full_attention\"]";
+    struct model_config c = accept(*state, OLMO_HYBRID, types);
+    const struct layer_spec *first = &c.spec.layers[0], *second = &c.spec.layers[1];
+    assert_true(first->mixer == MIXER_RECURRENT && second->mixer == MIXER_ATTENTION);
+    assert_true(first->norm_placement == NORM_BEFORE && second->norm_placement == NORM_AFTER);
+    assert_true(first->recurrent.v_head_size == 32 && first->recurrent.beta_factor == 2);
+    assert_true(second->attention.rotary_dim == 16 && second->attention.qk_norm == QK_NORM_PROJECTION);
+    c = accept(*state, OLMO_HYBRID, "\"rope_parameters\":{\"rope_theta\":null,\"rope_type\":\"default\"}");
+    assert_true(first->mixer == MIXER_RECURRENT && second->attention.rotary_dim == 0);
+    c = accept(*state, OLMO_HYBRID, "\"rope_parameters\":null,\"rope_theta\":null,\"linear_allow_neg_eigval\":false");
+    assert_true(second->attention.rotary_dim == 0 && first->recurrent.beta_factor == 1);
+}
+
 static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
 {
     const struct experts_spec *e = &c->spec.layers[layer].experts;
@@ -2311,6 +2328,7 @@ int main(void)
         TEST(test_granite4),
         TEST(test_mamba2),
         TEST(test_falcon_h1),
+        TEST(test_olmo_hybrid),
         TEST(test_nemotron_h),
         TEST(test_lfm2),
         TEST(test_gpt_oss),

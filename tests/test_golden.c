@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "base/file.h"
 #include "base/random.h"
@@ -184,7 +185,8 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
 /* How a checkpoint is computed. */
 struct variant {
     enum dtype dtype, cache_dtype;
-    int32_t chunk; /* tokens of a step at most */
+    int32_t chunk;         /* tokens of a step at most */
+    int32_t max_model_len; /* 0: 256 */
     bool copy_weights, swaps;
     bool runs;                           /* the tokens of a step, MAX_DRAFTS + 1 at most, are the entries of a run */
     bool grouped;                        /* layers with different windows have blocks of their own */
@@ -240,6 +242,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     };
     *f = (struct fixture){.runs = variant->runs};
     find_folders(name, folder, golden, sizeof folder);
+    if (variant->max_model_len > 0) options.limits.max_model_len = variant->max_model_len;
     if (f->runs) { /* a step may have more samples than tokens */
         options.limits.max_num_tokens = MAX_DRAFTS + 1;
         options.limits.max_num_seqs = 4;
@@ -583,6 +586,8 @@ static struct squares run_case(struct fixture *f, const struct golden_case *c, i
     return sum;
 }
 
+enum { LONG_PROMPT = 300, LONG_MOST_LOGITS = 512 };
+
 /* A GPU adds in another order. On a CPU errors are a few 1e-6, but 1.34e-5 for granite4_moe with AVX-512. */
 static double float32_bound(void)
 {
@@ -644,6 +649,45 @@ static double largest_error(const char *name, const struct variant *variant)
     return errors_of(name, variant).largest;
 }
 
+/* A prompt of 300 tokens, which recurrent layers and convolutions take in several chunks, and token by token: the last
+ * logits of tests/data/golden/prompts_300.json, by the checkpoint's name. */
+static void test_logits_of_300_tokens(void **state)
+{
+    (void)state;
+    static const int32_t chunks[] = {128, 64, 7, 1};
+    json_error_t problem;
+    run_need_device(); /* before anything is allocated */
+    const struct golden_choice chosen = golden_choose();
+    json_t *all = json_load_file(QUIRE_TEST_DATA "/golden/prompts_300.json", 0, &problem);
+    int checkpoints = 0;
+    assert_non_null(all);
+    for (int i = 0; i < chosen.count; i++) {
+        const json_t *of = json_object_get(all, chosen.names[i]), *logits = json_object_get(of, "logits");
+        struct golden_case c = {.num_prompt = LONG_PROMPT, .num_positions = 1};
+        int32_t prompt[LONG_PROMPT], last = LONG_PROMPT - 1;
+        float expected[LONG_MOST_LOGITS];
+        if (!of) continue;
+        checkpoints++;
+        assert_true(json_array_size(logits) <= LONG_MOST_LOGITS);
+        for (int32_t t = 0; t < LONG_PROMPT; t++)
+            prompt[t] = (int32_t)json_integer_value(json_array_get(json_object_get(of, "prompt"), (size_t)t));
+        for (size_t k = 0; k < json_array_size(logits); k++)
+            expected[k] = (float)json_number_value(json_array_get(logits, k));
+        c.prompt = prompt, c.positions = &last, c.logits = expected;
+        for (int j = 0; j < 4; j++) {
+            struct fixture f;
+            fixture_open(&f, chosen.names[i], &(struct variant){.chunk = chunks[j], .max_model_len = 320});
+            const struct squares squares = run_case(&f, &c, chunks[j]);
+            const double error = sqrt(squares.difference / squares.size);
+            fixture_close(&f);
+            print_message("%s, 300 tokens in chunks of %d: relative error %.2g\n", chosen.names[i], chunks[j], error);
+            if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
+        }
+    }
+    assert_true(checkpoints > 1);
+    json_decref(all);
+}
+
 static void test_logits_of_the_guide(void **state)
 {
     (void)state;
@@ -657,7 +701,7 @@ static void test_logits_float32(void **state)
     (void)state;
     const struct golden_choice chosen = golden_choose();
     for (int i = 0; i < chosen.count; i++) {
-        const int32_t chunks[] = {128, 40, 16, 1};
+        const int32_t chunks[] = {128, 64, 7, 1};
         for (int j = 0; j < 4; j++) {
             const double error = largest_error(chosen.names[i], &(struct variant){.chunk = chunks[j]});
             print_message("%s, chunks of %d: relative error %.2g\n", chosen.names[i], chunks[j], error);
@@ -1175,6 +1219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits_float32),
+        cmocka_unit_test(test_logits_of_300_tokens),
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
@@ -1192,12 +1237,19 @@ int main(void)
         cmocka_unit_test(test_logits_without_rotation),
     };
     const struct CMUnitTest gpu_tests[] = {
-        cmocka_unit_test(test_logits_float32),         cmocka_unit_test(test_logits_of_the_guide),
-        cmocka_unit_test(test_logits_narrow_types),    cmocka_unit_test(test_logits_of_swapped_blocks),
-        cmocka_unit_test(test_greedy_tokens),          cmocka_unit_test(test_logits_of_groups),
-        cmocka_unit_test(test_logits_of_an_fp8_cache), cmocka_unit_test(test_logits_with_experts_on_the_host),
-        cmocka_unit_test(test_logits_copied_weights),  cmocka_unit_test(test_logits_of_runs),
-        cmocka_unit_test(test_tokens_of_runs),         cmocka_unit_test(test_logits_of_a_run_and_forks),
+        cmocka_unit_test(test_logits_float32),
+        cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_of_300_tokens),
+        cmocka_unit_test(test_logits_narrow_types),
+        cmocka_unit_test(test_logits_of_swapped_blocks),
+        cmocka_unit_test(test_greedy_tokens),
+        cmocka_unit_test(test_logits_of_groups),
+        cmocka_unit_test(test_logits_of_an_fp8_cache),
+        cmocka_unit_test(test_logits_with_experts_on_the_host),
+        cmocka_unit_test(test_logits_copied_weights),
+        cmocka_unit_test(test_logits_of_runs),
+        cmocka_unit_test(test_tokens_of_runs),
+        cmocka_unit_test(test_logits_of_a_run_and_forks),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -86,6 +86,7 @@ static const struct family *const families[] = {
     &family_olmo,
     &family_olmo2,
     &family_olmo3,
+    &family_olmo_hybrid,
     &family_olmoe,
     &family_opt,
     &family_persimmon,

@@ -60,11 +60,11 @@ extern const struct family family_afmoe, family_apertus, family_arcee, family_ba
     family_llama, family_llama4, family_llama_eagle3, family_mellum, family_mimo, family_mimo_v2_flash, family_minicpm3,
     family_minimax, family_minimax_m1, family_minimax_m2, family_minimax_text_01, family_ministral, family_ministral3,
     family_mistral, family_mistral4, family_mixtral, family_mpt, family_nanochat, family_nemotron, family_nemotron_h,
-    family_olmo, family_olmo2, family_olmo3, family_olmoe, family_opt, family_persimmon, family_phi, family_phi3,
-    family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3, family_qwen3_5,
-    family_qwen3_5_moe, family_qwen3_moe, family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe, family_seed_oss,
-    family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_step3p5, family_vaultgemma,
-    family_youtu;
+    family_olmo, family_olmo2, family_olmo3, family_olmo_hybrid, family_olmoe, family_opt, family_persimmon, family_phi,
+    family_phi3, family_phimoe, family_qwen2, family_qwen2_5_vl, family_qwen2_moe, family_qwen2_vl, family_qwen3,
+    family_qwen3_5, family_qwen3_5_moe, family_qwen3_moe, family_qwen3_next, family_qwen3_vl, family_qwen3_vl_moe,
+    family_seed_oss, family_smollm3, family_solar_open, family_stablelm, family_starcoder2, family_step3p5,
+    family_vaultgemma, family_youtu;
 
 /* The family that model_type names; without it, the one that architectures names. Fails if quire does not run it, or
  * if the two contradict each other; never NULL. */

@@ -48,7 +48,7 @@ static const struct {
     {MIXED_HEADS, "jetmoe"},
     {SPARSE, "deepseek_v32 glm_moe_dsa"},
     {LATENT | EXPERTS, "axk1 axk2 hy_v4 longcat_flash"},
-    {RECURRENT, "falcon_mamba mamba olmo_hybrid recurrent_gemma rwkv xlstm zamba"},
+    {RECURRENT, "falcon_mamba mamba recurrent_gemma rwkv xlstm zamba"},
     {SHARED, "zamba2"},
     {BARE, "mamba2"},
     {RECURRENT | EXPERTS, "jamba qwen4_exp_text zaya"},

@@ -447,6 +447,12 @@ CHECKPOINTS = {
         residual_multiplier=0.3, logits_scaling=1.5, num_local_experts=4, num_experts_per_tok=2,
         layer_types=["linear_attention", "full_attention"], mamba_n_heads=4, mamba_d_head=16, mamba_d_state=16,
         mamba_chunk_size=16)),
+    # norms by the kind of the layer, no rotation, heads of values twice as large as those of keys
+    "olmo_hybrid": ("olmo_hybrid", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1,
+        tie_word_embeddings=False, linear_key_head_dim=16, linear_value_head_dim=32, linear_num_value_heads=4,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=None))),
     # attention and Mamba 2 in each layer, whose parts have other multipliers
     "falcon_h1": ("falcon_h1", "bfloat16", "4", None, dict(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1,
@@ -616,6 +622,7 @@ CLASSES = {  # the first part of the names of a family's classes in transformers
     "deepseek_v2": "DeepseekV2", "deepseek_v3": "DeepseekV3", "glm4_moe_lite": "Glm4MoeLite", "minicpm3": "MiniCPM3",
     "youtu": "Youtu", "mistral4": "Mistral4", "kimi_linear": "KimiLinear", "minimax": "MiniMax",
     "lfm2": "Lfm2", "lfm2_moe": "Lfm2Moe", "nemotron_h": "NemotronH", "bamba": "Bamba", "falcon_h1": "FalconH1",
+    "olmo_hybrid": "OlmoHybrid",
     "exaone": "Llama", "internlm3": "Llama", "iquestcoder": "Llama",
     "mimo": "Qwen2",
 }
@@ -722,6 +729,8 @@ def save(folder, family, model, layout, shard_size):
         rename_dense(folder)
     if family == "minimax":
         drop_tables(folder)
+    if family == "olmo_hybrid":
+        publish_olmo_hybrid(folder)
 
 
 def drop_tables(folder):
@@ -752,6 +761,23 @@ def stack_experts(folder):
         gate, up, down = part("gate_proj"), part("up_proj"), part("down_proj")
         tensors[f"{module}.gate_up_proj"] = torch.cat([gate, up], dim=1).contiguous()
         tensors[f"{module}.down_proj"] = down.contiguous()
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def publish_olmo_hybrid(folder):
+    """As it is published. transformers 5 saves the norms after attention under the name of those before the MLP of other
+    layers, and the convolutions of q, k and v in three equal parts, and reads both."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for name in list(tensors):
+        if name.endswith("q_conv1d.weight"):
+            names = [name.replace("q_conv1d", f"{part}_conv1d") for part in "qkv"]
+            rows = [len(tensors[part.replace("conv1d", "proj")]) for part in names]
+            parts = torch.cat([tensors[part] for part in names]).split(rows)
+            tensors.update({part: tensor.contiguous() for part, tensor in zip(names, parts)})
+        after = name.replace("feedforward_layer_norm", "post_feedforward_layernorm")
+        if after != name and after in tensors:
+            tensors[name.replace("feedforward_layer_norm", "post_attention_layernorm")] = tensors.pop(name)
     save_file(tensors, path, metadata={"format": "pt"})
 
 
