@@ -10,7 +10,7 @@ struct array {
     size_t count, element_size;
     void *pointer; /* the address of the field */
 };
-enum { NUM_ARRAYS = 19 };
+enum { NUM_ARRAYS = 21 };
 
 static int32_t max_deltas(const struct batch_limits *limits)
 {
@@ -43,6 +43,8 @@ static void list_arrays(struct batch *b, struct array out[NUM_ARRAYS])
         {deltas, sizeof *b->swap_out, &b->swap_out},
         {deltas, sizeof *b->swap_in, &b->swap_in},
         {groups * seqs, sizeof *b->copies, &b->copies},
+        {seqs, sizeof *b->states_out, &b->states_out},
+        {seqs, sizeof *b->states_in, &b->states_in},
     };
     memcpy(out, arrays, sizeof arrays);
 }
@@ -97,4 +99,5 @@ void batch_clear(struct batch *batch)
     batch->max_query_len = batch->max_seq_len = 0;
     batch->num_deltas = batch->num_samples = batch->num_targets = batch->num_target_tops = 0;
     batch->num_swap_out = batch->num_swap_in = batch->num_copies = 0;
+    batch->num_states_out = batch->num_states_in = 0;
 }

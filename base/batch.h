@@ -134,6 +134,10 @@ struct batch {
     struct block_pair *swap_in;                    /* host block -> device block; at most max_deltas */
     struct block_pair *copies; /* device -> device (copy-on-write); at most one for each sequence and group */
 
+    int32_t num_states_out, num_states_in; /* swapped with the blocks, first out and then in */
+    struct block_pair *states_out;         /* state slot -> host slot; at most max_num_seqs */
+    struct block_pair *states_in;          /* host slot -> state slot; at most max_num_seqs */
+
     struct batch_limits limits;
 };
 

@@ -225,8 +225,9 @@ struct fused_add_rms_norm_args {
 };
 
 /* silu(x) = x / (1 + exp(-x)). gelu(x) = x / 2 * (1 + erf(x / sqrt(2))). gelu_tanh(x), which approximates it, =
- * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). Only `activate` takes the others:
- * relu(x) = max(x, 0), relu2(x) = relu(x)^2 (So et al., 2021), and xielu, of struct xielu_params. */
+ * x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016). Only `activate` and experts
+ * without gates take the others: relu(x) = max(x, 0), relu2(x) = relu(x)^2 (So et al., 2021); and only `activate`
+ * xielu, of struct xielu_params. */
 enum activation {
     ACTIVATION_SILU,
     ACTIVATION_GELU_TANH,
@@ -441,24 +442,32 @@ struct expert_matrices {
 
 /* What experts, and gated MLPs, compute of gate g and up u, in float32. GATE_MULTIPLY: activation(g) * u. With a limit,
  * activation(g) is at most the limit, and u within +-limit (Step 3.5). GATE_SWIGLU_OAI (gpt-oss):
- * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. */
-enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI };
+ * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. GATE_NONE, of
+ * experts only: there is no g, and activation(u) is computed. */
+enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI, GATE_NONE };
 
 struct gate_params {
     enum gate_kind kind;
-    enum activation activation; /* of GATE_MULTIPLY */
-    float limit;                /* 0: none */
+    enum activation activation; /* of GATE_MULTIPLY and GATE_NONE */
+    float limit;                /* 0: none; not of GATE_NONE */
 };
 
-/* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. */
+/* How many numbers one is computed of: g and u, or u. */
+static inline int gate_operands(const struct gate_params *gate)
+{
+    return gate->kind == GATE_NONE ? 1 : 2;
+}
+
+/* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. Where there are
+ * gates, the first half of a product is g and the second u. */
 struct experts_gate_up_args {
     void *out;                      /* [A, size] dtype */
     const void *x;                  /* [num_tokens, in_features] dtype */
-    struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up */
+    struct expert_matrices gate_up; /* [2 * size, in_features]: gate, then up; without gates [size, in_features] */
     struct gate_params gate;
     struct expert_plan plan;
     bool weights_first; /* x is multiplied by the assignment's weight before the matmul (Llama 4) */
-    void *scratch;      /* [A, the larger of in_features and 2 * size] dtype, and [A] float32 behind it */
+    void *scratch; /* [A, the larger of in_features and out_features of gate_up] dtype, and [A] float32 behind it */
     int32_t num_tokens, num_experts, top_k;
     int32_t size;
     enum dtype dtype;
@@ -741,6 +750,9 @@ struct workspace_query {
     int32_t num_heads, head_size, block_size;            /* head_size: of q, K or V */
     int64_t max_in_features, vocab_size;                 /* max_in_features: over all weights */
     int64_t max_quantized_elements; /* out_features * in_features, over the quantized weights; 0: there are none */
+    int32_t num_recurrent_heads;    /* of v; 0: no layer is recurrent */
+    int64_t recurrent_state_size;   /* elements of a layer's state */
+    int32_t latent_rank;            /* of latent attention; 0: there is none */
 };
 
 /* ---- function types ---- */

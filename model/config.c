@@ -185,5 +185,7 @@ enum status model_config_load_drafter(const char *folder, const struct log *log,
 enum status model_config_load_mtp(const char *folder, const struct log *log, struct model_config *config,
                                   struct error *err)
 {
-    return load_folder(folder, true, log, config, err);
+    const enum status status = load_folder(folder, true, log, config, err);
+    if (status == STATUS_OK) head_read_files(folder, &config->spec);
+    return status;
 }

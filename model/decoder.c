@@ -282,8 +282,10 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     const int64_t T = num_tokens, A = T * sizes.top_k, e = dtype_size(d->dtype), i32 = sizeof(int32_t);
-    const int64_t hidden = d->spec->hidden_size, inner = 2 * (int64_t)sizes.expert_size, rows = computed ? A : 0;
-    const int64_t widest = hidden > inner ? hidden : inner;
+    const int64_t inner = 2 * (int64_t)sizes.expert_size, rows = computed ? A : 0;
+    int64_t widest = d->spec->hidden_size;
+    cover(&widest, inner);
+    cover(&widest, sizes.expert_latent_size);
     const struct arena_request requests[] = {
         {purpose, T, sizeof *x->base_gate, &x->base_gate},
         {purpose, sizes.num_experts + 1, i32, &x->plan.starts},
@@ -291,6 +293,7 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
         {purpose, A, i32, &x->plan.rows},
         {purpose, A, sizeof *x->plan.weights, &x->plan.weights},
         {purpose, rows * sizes.expert_size, e, &x->gated},
+        {purpose, T * sizes.expert_latent_size, e, &x->latent},
         {purpose, rows * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
@@ -299,7 +302,8 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
 static enum status allocate_host_experts(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
 {
     struct host_experts *h = &d->host_experts;
-    const int64_t elements = num_tokens * d->spec->hidden_size, e = dtype_size(d->dtype);
+    const int64_t latent = model_spec_largest(d->spec).expert_latent_size, e = dtype_size(d->dtype);
+    const int64_t elements = num_tokens * (latent > d->spec->hidden_size ? latent : d->spec->hidden_size);
     const struct arena_request requests[] = {{PURPOSE_HOST_STAGING, elements, e, &h->x},
                                              {PURPOSE_HOST_STAGING, elements, e, &h->hidden}};
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
@@ -349,8 +353,9 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
     const int64_t T = quantized_rows_padded(batch_max_rows(limits)), E = batch_max_entries(limits);
     const int64_t e = dtype_size(d->dtype);
     const struct activation_sizes sizes = largest_sizes(c);
-    const int64_t quantized =
-        sizes.attention > c->hidden_size ? sizes.attention : c->hidden_size; /* of o, or a sublayer */
+    int64_t quantized = c->hidden_size; /* of a sublayer, o, or experts_out */
+    cover(&quantized, sizes.attention);
+    cover(&quantized, model_spec_largest(c).expert_latent_size);
     struct activations *a = &d->act;
     const struct arena_request requests[] = {
         {PURPOSE_ACTIVATIONS, T * c->hidden_size, e, &a->hidden},

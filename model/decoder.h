@@ -21,7 +21,8 @@ struct expert_activations {
     float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
     struct expert_plan plan; /* of T tokens */
     void *gated;             /* [A, intermediate_size of an expert] dtype */
-    void *scratch; /* [A, the larger of hidden_size and 2 * intermediate_size] dtype, and [A] float32 behind it */
+    void *latent;            /* [T, latent_size] dtype: what latent experts read, and then what they make */
+    void *scratch; /* [A, the larger of experts_width and 2 * intermediate_size] dtype, and [A] float32 behind it */
 };
 
 struct host_layer {
@@ -36,7 +37,7 @@ struct host_experts {
     int32_t num_layers;            /* 0: all experts are computed where the rest is */
     bool idle;                     /* the host computes nothing, because nobody reads what the step makes */
     struct expert_activations act; /* on the host, without logits */
-    void *x, *hidden;              /* [T, hidden_size] dtype */
+    void *x, *hidden;              /* [T, experts_width] dtype */
     struct host_layer layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
 

@@ -320,8 +320,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o, t) || is_of_next_layer(o, t)) return true;
-    if (o->spec->head.kind == HEAD_MTP) return true;                                   /* the rest is its target's */
+    if (is_shared(o, t)) return true;
     if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }
@@ -355,9 +354,15 @@ static void warn_unused(const struct opening *o, const struct log *log)
     enum { NAMED = 8 }; /* a wrong config can leave hundreds */
     const struct finder *f = &o->finder;
     int64_t unused = 0;
+    if (o->spec->head.kind == HEAD_MTP) return; /* the rest is its target's */
     for (int64_t i = 0; i < tensor_file_count(f->file); i++) {
         const struct stored_tensor *t = tensor_file_at(f->file, i);
         if (f->used[i]) continue;
+        if (is_of_next_layer(o, t)) {
+            o->weights->next_tensors++;
+            o->weights->next_bytes += (int64_t)t->bytes;
+            continue;
+        }
         if (is_of_other_modality(o, t)) {
             o->weights->other_tensors++;
             o->weights->other_bytes += (int64_t)t->bytes;
@@ -373,13 +378,25 @@ static void warn_unused(const struct opening *o, const struct log *log)
     warn_of_modalities(o, log);
 }
 
+/* A copy of a model may lack the layers that predict further tokens, though its config.json counts them. */
+static enum status check_next_layer(const struct opening *o)
+{
+    const struct tensor_name name = tensor_module_name(o->spec, o->spec->names.head_embedding_norm);
+    if (is_stored(o, name.text, &o->prefix)) return STATUS_OK;
+    return error_set(o->finder.err, STATUS_INVALID,
+                     "%s: there is no tensor \"%s.weight\" in the safetensors files: this copy of the model lacks the "
+                     "layer that predicts further tokens; choose the method ngram or suffix, or a copy that has it",
+                     o->finder.folder, name.text);
+}
+
 /* Fills the weights from the file that is open. */
 static enum status fill(struct opening *o)
 {
     struct model_weights *w = o->weights;
     bool tied = false;
     find_prefix(o);
-    enum status status = find_tie(o, &tied);
+    enum status status = o->spec->head.kind == HEAD_MTP ? check_next_layer(o) : STATUS_OK;
+    if (status == STATUS_OK) status = find_tie(o, &tied);
     if (status == STATUS_OK) status = model_weights_init(o->spec, tied, w, o->finder.err);
     if (status != STATUS_OK) return status;
     tensor_table_rename(&w->table, &o->prefix);

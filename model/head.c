@@ -1,6 +1,10 @@
 #include "model/head.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "model/checkpoint/tensor_file.h"
+#include "model/tensors.h"
 
 /* Whether there is a tensor of that name, with or without the "model." before it. */
 static bool is_stored(const struct tensor_file *file, const char *name)
@@ -9,11 +13,8 @@ static bool is_stored(const struct tensor_file *file, const char *name)
     return tensor_file_find(file, name) || tensor_file_find(file, name + MODEL);
 }
 
-void head_read_files(const char *folder, struct model_spec *head)
+static void read_eagle3(const struct tensor_file *file, struct model_spec *head)
 {
-    struct tensor_file *file;
-    struct error ignored;
-    if (tensor_file_open(folder, &file, &ignored) != STATUS_OK) return;
     if (head->names.only_layer && is_stored(file, "model.layers.0.hidden_norm.weight")) {
         head->names.only_layer = false;
         head->names.layers = "model.layers";
@@ -21,6 +22,47 @@ void head_read_files(const char *folder, struct model_spec *head)
     head->head.own_embedding = is_stored(file, "model.embed_tokens.weight");
     head->head.own_lm_head = head->head.maps_ids || tensor_file_find(file, "lm_head.weight");
     head->head.maps_ids |= tensor_file_find(file, "d2t") != NULL;
+}
+
+/* Most files of a target whose layers have one tensor for all experts have those of its next layer apart. */
+static void separate_experts(const struct tensor_file *file, struct model_spec *head)
+{
+    struct tensor_names *names = &head->names;
+    if (names->experts || !names->quantized_experts) return;
+    const struct tensor_name layer = tensor_module_name(head, ".");
+    struct tensor_name stacked = layer;
+    strncat(stacked.text, names->expert_gate_up, sizeof stacked.text - strlen(stacked.text) - 1);
+    if (tensor_file_find(file, stacked.text)) return;
+    names->experts = names->quantized_experts;
+    names->expert_down = tensor_names_llama.expert_down;
+}
+
+/* Programs that quantize a model copy what they do not know as it is, and do not name it in quantization_config. */
+static void leave_floats(const struct tensor_file *file, struct model_spec *head)
+{
+    struct tensor_table table;
+    struct error ignored;
+    if (head->num_schemes == 1 || tensor_table_make(head, false, &table, &ignored) != STATUS_OK) return;
+    for (int32_t i = 0; i < table.count; i++) {
+        const struct tensor *t = &table.tensors[i];
+        const struct stored_tensor *found = tensor_file_find(file, tensor_name_ending(t, ".weight").text);
+        if (t->kind == TENSOR_MATRIX && t->layer >= 0 && found && element_is_float(found->type))
+            head->layers[t->layer].schemes[t->role] = 0;
+    }
+    tensor_table_free(&table);
+}
+
+void head_read_files(const char *folder, struct model_spec *head)
+{
+    struct tensor_file *file;
+    struct error ignored;
+    if (tensor_file_open(folder, &file, &ignored) != STATUS_OK) return;
+    if (head->head.kind == HEAD_EAGLE3) {
+        read_eagle3(file, head);
+    } else {
+        separate_experts(file, head);
+        leave_floats(file, head);
+    }
     tensor_file_close(file);
 }
 

@@ -36,11 +36,12 @@ struct memory_profile {
     int64_t graphs;                    /* captured decode steps */
     int64_t state; /* block tables, sampling state, inputs and outputs of a step, the null block; on the CPU also
                       the arrays of a batch */
-    int32_t num_state_slots; /* of recurrent layers' states; 0: the model has none */
-    int64_t slot_bytes;      /* of a state slot in all layers */
-    int64_t state_slots;     /* all of them, and the null slot */
-    int64_t kv_budget;   /* budget - (others + context + weights + draft + activations + workspace + graphs + state), or
-                            what the blocks may take on the CPU; not below 0 */
+    int32_t num_state_slots;    /* of recurrent layers' states; 0: the model has none */
+    int32_t num_snapshot_slots; /* of these, beyond what the sequences of a step need: for snapshots */
+    int64_t slot_bytes;         /* of a state slot in all layers */
+    int64_t state_slots;        /* all of them, and the null slot */
+    int64_t kv_budget;   /* budget - (others + context + weights + draft + activations + workspace + graphs + state +
+                            state slots), or what the blocks may take on the CPU; not below 0 */
     int64_t block_bytes; /* of one block: K and V of the layers of a KV cache group */
     int32_t group_layers[KV_MAX_GROUPS]; /* [num_groups] layers of each group */
     int64_t group_unused[KV_MAX_GROUPS]; /* [num_groups] of block_bytes, what the group leaves empty: see
@@ -48,9 +49,10 @@ struct memory_profile {
     int32_t num_blocks;                  /* floor(kv_budget / block_bytes), or the override; all of them usable */
     int32_t num_blocks_override;         /* 0: computed */
     int64_t kv_cache;                    /* num_blocks * block_bytes */
-    int64_t swap_space;                  /* host memory for blocks of preempted requests, taken as it is needed; no
-                                            part of the budget */
-    int32_t num_host_blocks;             /* floor(swap_space / block_bytes) */
+    int64_t swap_space;                  /* host memory for blocks and states of preempted requests, taken as it is
+                                            needed; no part of the budget */
+    int32_t num_host_slots;              /* for states: what half of swap_space holds, and at most num_state_slots */
+    int32_t num_host_blocks;             /* what the rest of swap_space holds */
     int64_t host;                        /* pinned host memory for what goes in and out; on the CPU a part of `state` */
     int32_t model_max_len;               /* what the model was made for */
     enum dtype dtype, cache_dtype;
@@ -65,10 +67,23 @@ int32_t memory_longest_request(const struct batch_limits *limits, int32_t num_bl
 
 int64_t memory_profile_draft(const struct memory_profile *p); /* a draft model's weights and step memory */
 
+/* Bytes of the state slots for snapshots, and of those for sequences. */
+int64_t memory_profile_snapshots(const struct memory_profile *p);
+int64_t memory_profile_sequence_slots(const struct memory_profile *p);
+/* What blocks and snapshots may take together. */
+int64_t memory_profile_cache_budget(const struct memory_profile *p);
+/* How many slots of *p, which has none for snapshots yet, should be for them: one for so many tokens as prefix_len that
+ * the blocks hold, so that neither outlasts the other. That may take a sixteenth to a quarter of the bytes of the
+ * cache, which are those of blocks and snapshots; there are at least MEMORY_MIN_SNAPSHOTS, unless these are half of
+ * them. */
+enum { MEMORY_MIN_SNAPSHOTS = 8 };
+int32_t memory_choose_snapshots(const struct memory_profile *p, const struct batch_limits *limits, int32_t prefix_len);
+
 /* Everything that is not blocks: the sum of the terms above. */
 int64_t memory_profile_fixed(const struct memory_profile *p);
 
-/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_blocks from swap_space. */
+/* Sets num_blocks and kv_cache from kv_budget, or the override, and num_host_slots and num_host_blocks from swap_space.
+ */
 void memory_profile_count_blocks(struct memory_profile *p);
 /* What a step takes: activations, workspace and state, those of a draft model included. On the CPU this and the blocks
  * are allocated after the plan. */
@@ -81,11 +96,13 @@ enum status memory_profile_check(const struct memory_profile *p, const struct ba
 /* The field of struct engine_options that decides how many blocks there are. */
 const char *memory_profile_blocks_setting(const struct memory_profile *p);
 
-/* Bytes of the host blocks. */
+/* Bytes of the host blocks and slots. */
 int64_t memory_profile_swap_space(const struct memory_profile *p);
 /* Tokens that the blocks hold in every group, a multiple of the largest block size; and how many requests of
  * max_model_len fit at once. */
 int64_t memory_profile_tokens(const struct memory_profile *p, const struct batch_limits *limits);
 double memory_profile_concurrency(const struct memory_profile *p, const struct batch_limits *limits);
+/* How many requests of so many tokens, nothing shared, run at once: as many as blocks and max_num_seqs admit. */
+int32_t memory_profile_requests(const struct memory_profile *p, const struct batch_limits *limits, int32_t tokens);
 
 #endif

@@ -92,7 +92,13 @@ static void widen_query(struct workspace_query *query, const struct model_spec *
     const struct layer_sizes largest = model_spec_largest(spec);
     if (largest.num_heads > query->num_heads) query->num_heads = largest.num_heads;
     if (largest.head_size > query->head_size) query->head_size = largest.head_size;
+    if (largest.latent_rank > query->latent_rank) query->latent_rank = largest.latent_rank;
     if (spec->vocab_size > query->vocab_size) query->vocab_size = spec->vocab_size;
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct recurrent_spec *r = &spec->layers[i].recurrent;
+        if (r->num_v_heads > query->num_recurrent_heads) query->num_recurrent_heads = r->num_v_heads;
+        cover(&query->recurrent_state_size, recurrent_v_size(r) * r->k_head_size);
+    }
     for (int32_t i = 0; i < table->count; i++) {
         const struct tensor *t = &table->tensors[i];
         const bool counts = t->scheme.is_quantized && t->num_experts == 0;
@@ -263,6 +269,11 @@ enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct err
 enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err)
 {
     return swap_space_grow(&m->swap, &m->arena, &m->cache, limit, added, err);
+}
+
+enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added, struct error *err)
+{
+    return swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, limit, added, err);
 }
 
 /* One sequence of `tokens` tokens, none of them stored, attending to the null block. */

@@ -68,6 +68,8 @@ enum status model_create(struct backend *backend, const struct model_spec *spec,
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
 /* Allocates host memory for *added more blocks (swap_space_grow). */
 enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err);
+/* The same for *added more host slots, of states. */
+enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added, struct error *err);
 /* Runs a decode and a prefill that store nothing, so that the device loads now what it loads on first use. Call it
  * before model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);

@@ -70,6 +70,7 @@ static void take_latent(struct layer_sizes *largest, const struct latent_spec *l
     take_larger(&largest->num_heads, l->num_heads);
     take_larger(&largest->num_kv_heads, 1);
     take_larger(&largest->head_size, latent_vector_size(l));
+    take_larger(&largest->latent_rank, l->rank);
 }
 
 struct layer_sizes model_spec_largest(const struct model_spec *spec)
@@ -86,6 +87,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
         take_larger(&largest.num_experts, l->experts.router.num_experts);
         take_larger(&largest.top_k, l->experts.router.top_k);
         take_larger(&largest.expert_size, l->experts.intermediate_size);
+        take_larger(&largest.expert_latent_size, l->experts.latent_size);
     }
     return largest;
 }

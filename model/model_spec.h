@@ -158,9 +158,11 @@ enum tensor_role {
     TENSOR_EXPERT_SCALES,
     TENSOR_EXPERTS_NORM,
     TENSOR_SHARED_GATE,
+    TENSOR_EXPERTS_IN,
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN,
+    TENSOR_EXPERTS_OUT,
     TENSOR_POST_EXPERTS_NORM,
     TENSOR_POST_SHARED_NORM,
     TENSOR_POST_MLP_NORM,
@@ -391,14 +393,17 @@ struct mlp_spec {
     float out_multiplier;       /* what down computes is; 0: 1. Not beside experts */
 };
 
-/* A mixture of experts: a router chooses for each token some of many gated MLPs (Shazeer et al., 2017; Fedus et al.,
- * 2022). If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
+/* A mixture of experts: a router chooses for each token some of many MLPs (Shazeer et al., 2017; Fedus et al., 2022).
+ * If the layer has an MLP beside it, that is the shared experts', or Gemma 4's dense MLP: its result is added.
  */
 struct experts_spec {
     struct router_params router; /* num_experts 0: the layer has no experts */
     int32_t intermediate_size;   /* of an expert */
+    int32_t latent_size; /* experts read a projection of the layer's input to so many elements, and what they make is
+                            projected back (Nemotron 3 Super); 0: neither */
     struct gate_params gate;
     bool bias;          /* of gate, up and down */
+    bool latent_bias;   /* of both projections */
     bool router_bias;   /* of the router's logits */
     bool choice_bias;   /* struct route_experts_args */
     bool weights_first; /* struct experts_gate_up_args */
@@ -409,6 +414,12 @@ struct experts_spec {
     bool mean;        /* of the two, not the sum (Cohere) */
     bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
 };
+
+/* Elements of a token that experts read and make. */
+static inline int32_t experts_width(const struct experts_spec *e, int32_t hidden_size)
+{
+    return e->latent_size > 0 ? e->latent_size : hidden_size;
+}
 
 /* m and s of a sublayer with NORM_STREAM. */
 struct stream_scaling {
@@ -523,7 +534,7 @@ struct tensor_names {
     const char *recurrent, *recurrent_o, *recurrent_norm, *conv, *conv_o;
     const char *qkv, *gate_up;
     const char *gate, *up, *down;
-    const char *router, *choice_bias, *shared, *shared_gate;
+    const char *router, *choice_bias, *shared, *shared_gate, *experts_in, *experts_out;
     const char *experts, *expert_gate, *expert_up, *expert_down, *expert_gate_up, *quantized_experts;
     bool experts_transposed, experts_interleaved, experts_flat;
 };
@@ -579,7 +590,9 @@ static inline bool layer_reads_embedding(const struct model_spec *spec, int32_t 
 /* The largest of each size among the layers: for what has one size for all layers. */
 struct layer_sizes {
     int32_t num_heads, num_kv_heads, head_size, intermediate_size; /* intermediate_size: of MLPs */
+    int32_t latent_rank;                                           /* 0: no layer has latent attention */
     int32_t num_experts, top_k, expert_size; /* expert_size: the intermediate size of an expert; 0: no layer has one */
+    int32_t expert_latent_size;
 };
 struct layer_sizes model_spec_largest(const struct model_spec *spec);
 

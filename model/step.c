@@ -103,7 +103,7 @@ static void move_blocks(struct model *m, const struct batch *batch)
                                             .pairs = m->inputs.copies,
                                             .num_pairs = batch->num_copies};
     if (batch->num_deltas > 0) b->update_block_tables(b, &update);
-    if (swaps) swap_blocks_of_step(&m->swap, b, &m->cache, batch);
+    if (swaps) swap_of_step(&m->swap, b, &m->cache, &m->states, batch);
     if (batch->num_copies == 0) return;
     /* Copies are of all tensors, so they wait for the swaps of the last. */
     if (swaps) b->event_wait(b, m->swap.swapped[m->cache.groups.num_tensors - 1], NULL);

@@ -8,10 +8,10 @@
 
 /* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
  * gate and its bias, 2 tensors more; beside attention, 18 tensors of a recurrent mixer; a norm of V; 4 tensors behind
- * the MLP, one with a bias; sinks, and two scales of its cache; and, with experts, a router with two biases, scales and
- * a shared gate, and 4 norms. An expert has 3 matrices and their biases. Embedding, learned positions, 3 tensors of
- * per-layer embeddings, a head's projection and ids, and, with biases, embedding norm, final norm, a head's norms and
- * lm_head are in no layer. */
+ * the MLP, one with a bias; sinks, and two scales of its cache; and, with experts, a router with two biases, scales, a
+ * shared gate, and 4 norms or 2 projections. An expert has 3 matrices and their biases. Embedding, learned positions, 3
+ * tensors of per-layer embeddings, a head's projection and ids, and, with biases, embedding norm, final norm, a head's
+ * norms and lm_head are in no layer. */
 enum { MOST_OF_A_LAYER = 69, MOST_OF_AN_EXPERT = 6, MOST_OF_NO_LAYER = 17 };
 
 const struct tensor_names tensor_names_llama = {
@@ -41,11 +41,11 @@ const struct tensor_names tensor_names_llama = {
 
 const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES] = {
     {"model.", "lm_head"},
+    {"backbone.", "lm_head"},
     {"language_model.model.", "language_model.lm_head"},
     {"model.language_model.", "lm_head"},
     {"model.text_model.", "lm_head"},
     {"language_model.", "lm_head"},
-    {"backbone.", "lm_head"},
     {"", "lm_head"},
 };
 
@@ -529,19 +529,20 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
 {
     const struct experts_spec *e = &spec->layers[layer].experts;
     const struct tensor_names *names = &spec->names;
-    const int64_t hidden = spec->hidden_size, inner = e->intermediate_size, n = e->router.num_experts;
+    const int64_t width = experts_width(e, spec->hidden_size), inner = e->intermediate_size, n = e->router.num_experts;
     const bool merged = names->experts == NULL, apart = merged && !names->expert_gate_up;
+    const int num_parts = gate_operands(&e->gate);
     const char *gate = merged && !apart ? names->expert_gate_up : names->expert_gate;
     const char *up = merged && !apart ? names->expert_gate_up : names->expert_up;
     struct tensor t = {.role = TENSOR_EXPERT_GATE,
                        .layer = layer,
                        .expert = expert,
                        .out_features = inner,
-                       .in_features = hidden,
+                       .in_features = width,
                        .merged = MERGED_EXPERTS,
-                       .num_parts = 2,
-                       .first_row = 2 * expert * inner,
-                       .merged_rows = 2 * n * inner,
+                       .num_parts = num_parts,
+                       .first_row = num_parts * expert * inner,
+                       .merged_rows = num_parts * n * inner,
                        .merged_in_file = merged,
                        .num_experts = (int32_t)n,
                        .transposed = merged && names->experts_transposed,
@@ -549,12 +550,14 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
     const bool interleaved = merged && names->experts_interleaved;
     if (interleaved) t.file_row = t.first_row, t.run = 1, t.step = 2;
     if (apart) t.file_row = expert * inner, t.run = inner, t.file_rows = n * inner;
-    add_expert_matrix(table, spec, &t, gate, e->bias);
-    t.role = TENSOR_EXPERT_UP, t.part = 1, t.first_row += inner;
-    if (interleaved) t.file_row++;
+    if (num_parts == 2) {
+        add_expert_matrix(table, spec, &t, gate, e->bias);
+        t.part = 1, t.first_row += inner, t.file_row += interleaved;
+    }
+    t.role = TENSOR_EXPERT_UP;
     add_expert_matrix(table, spec, &t, up, e->bias);
     t.role = TENSOR_EXPERT_DOWN, t.part = 0, t.num_parts = 1, t.run = t.file_rows = 0, t.transposed |= t.flat;
-    t.out_features = hidden, t.in_features = inner, t.first_row = expert * hidden, t.merged_rows = n * hidden;
+    t.out_features = width, t.in_features = inner, t.first_row = expert * width, t.merged_rows = n * width;
     add_expert_matrix(table, spec, &t, names->expert_down, e->bias);
 }
 
@@ -585,8 +588,12 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
         .role = TENSOR_EXPERT_SCALES, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->expert_scales) add(table, &scales, "%s.router.per_expert_scale", layer_name(spec, layer).text);
     if (e->own_norms) add_own_norms(table, spec, layer);
+    t.role = TENSOR_EXPERTS_IN, t.out_features = e->latent_size;
+    if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_in, e->latent_bias);
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
-    t.role = TENSOR_SHARED_GATE, t.out_features = 1;
+    t.role = TENSOR_EXPERTS_OUT, t.out_features = spec->hidden_size, t.in_features = e->latent_size;
+    if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_out, e->latent_bias);
+    t.role = TENSOR_SHARED_GATE, t.out_features = 1, t.in_features = spec->hidden_size;
     if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);
 }
 

@@ -108,11 +108,11 @@ struct tensor_name {
 
 /* What files may have before the names of a text model's tensors, in place of the "model." and "lm_head" that the table
  * begins with: a checkpoint of several modalities has its text model in a module, and one that was saved from
- * transformers' base model lacks "model.". */
+ * transformers' base model lacks "model.". Files of text models have one of the first two as they are published. */
 struct tensor_prefix {
     const char *model, *lm_head;
 };
-enum { NUM_TENSOR_PREFIXES = 7 };
+enum { NUM_TEXT_PREFIXES = 2, NUM_TENSOR_PREFIXES = 7 };
 extern const struct tensor_prefix tensor_prefixes[NUM_TENSOR_PREFIXES]; /* the first is the table's own */
 
 /* The name of a module of no layer that spec->names calls so. */

@@ -119,6 +119,8 @@ static const struct {
     [TENSOR_POST_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_norm)},
     [TENSOR_POST_SHARED_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_shared_norm)},
     [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
+    [TENSOR_EXPERTS_IN] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.in)},
+    [TENSOR_EXPERTS_OUT] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.out)},
     [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_UP] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
     [TENSOR_EXPERT_DOWN] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.down)},

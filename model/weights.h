@@ -28,18 +28,21 @@ struct weight_vector {
 };
 
 /* The experts of a layer. In host memory, a matrix for each: gate_up [num_experts, 2], the gate and up of each, and
- * down [num_experts]. Stacked, one for all: gate_up [1] and down [1] describe the first expert's, behind which the
- * others lie (struct expert_matrices). */
+ * down [num_experts]; without gates gate_up has up alone. Stacked, one for all: gate_up [1] and down [1] describe the
+ * first expert's, behind which the others lie (struct expert_matrices). */
 struct expert_weights {
     struct weight router;                            /* [num_experts, hidden_size] */
     struct weight_vector choice_bias, expert_scales; /* [num_experts] */
     /* Only with own_norms, [hidden_size]: of the inputs of router and experts, and of what the experts and the MLP
      * beside them compute. */
     struct norm_params router_norm, norm, post_norm, post_shared_norm;
-    struct weight *gate_up; /* [intermediate_size, hidden_size] each; stacked, [2 * intermediate_size, hidden_size] */
-    struct weight *down;    /* [hidden_size, intermediate_size] */
+    /* [intermediate_size, experts_width] each; stacked, [2 * intermediate_size, experts_width] or, without gates, as
+     * each */
+    struct weight *gate_up;
+    struct weight *down; /* [experts_width, intermediate_size] */
     bool stacked;
     struct weight shared_gate; /* [1, hidden_size] */
+    struct weight in, out;     /* with latent_size: [latent_size, hidden_size], and back */
 };
 
 /* Of a recurrent layer (struct recurrence_args), or of a convolution (struct short_conv_args). */
@@ -98,7 +101,7 @@ struct model_weights {
     struct norm_params final_norm;   /* [hidden_size] */
     struct weight_vector target_ids; /* [head.num_ids] int32 (TENSOR_IDS) */
     struct layer_weights *layers;    /* [num_layers] */
-    struct weight *experts;          /* those of all layers, three for each expert */
+    struct weight *experts;          /* those of all layers, at most three for each expert */
     int64_t bytes;                   /* of all weights, a tied one counted once */
     int64_t expert_bytes;            /* of these, those of matrices and biases of experts */
     int32_t host_expert_layers; /* the experts of the first so many layers stay in host memory when the rest is copied
@@ -113,6 +116,7 @@ struct model_weights {
     void *memory;                  /* dummy weights, or what model_weights_pack has read; NULL otherwise */
     int64_t memory_bytes;
     int64_t other_tensors, other_bytes; /* of the files: in the parts for images and audio, which are not used */
+    int64_t next_tensors, next_bytes;   /* of the files: in layers that predict further tokens (struct head_spec) */
 };
 
 /* Maps the folder's safetensors and finds every tensor of the spec by its name, and those that its schemes name. Errors

@@ -21,8 +21,8 @@
  *
  * A preempted request is recomputed from its tokens or swapped to host memory: by default, swapped if several of its
  * sequences are unfinished. It is always recomputed if its sequences still wait for their prompt, whatever the mode, or
- * if there are too few host blocks. With the policy fcfs, swapped requests return before any waiting request is
- * admitted; with priority, the most urgent request of both is next.
+ * if there are too few host blocks or slots. With the policy fcfs, swapped requests return before any waiting request
+ * is admitted; with priority, the most urgent request of both is next.
  *
  * A sequence that needs nothing more on the device gives its blocks and its state index to the very next step, even if
  * a step in flight still names it, because the device runs steps in order. That is so when it has ended, and when its
@@ -48,13 +48,13 @@
  * prompts go on from. With prefix caching, a prefill is cut where a snapshot of its state is wanted: at the last
  * boundary that leaves a token to compute, at that of request->state_boundary, at the one where the prompt parts from
  * the cached prompts that it has found, and every state_interval tokens. A run needs a slot for each draft: drafts
- * without one are dropped. A preempted request with states is recomputed, from the deepest snapshot, and never swapped,
- * however many sequences it has. Cache namespaces and states do not go together.
+ * without one are dropped. A preempted request that is recomputed starts from the deepest snapshot; one that is swapped
+ * takes its states to host slots (state_swap.h). Cache namespaces and states do not go together.
  *
  * Not thread-safe: the engine calls it from one thread and keeps the queue that other threads use. Nothing is allocated
  * after scheduler_create, except the error of a request that fails, places of cache salts, when a request with one is
- * added, and host blocks, which are allocated when a swap
- * needs more than there are: most runs never swap, and pinning gigabytes of host memory at start-up takes seconds.
+ * added, and host blocks and slots, which are allocated when a swap needs more than there are: most runs never swap,
+ * and pinning gigabytes of host memory at start-up takes seconds.
  */
 #ifndef QUIRE_SCHEDULER_SCHEDULER_H
 #define QUIRE_SCHEDULER_SCHEDULER_H
@@ -69,17 +69,20 @@ enum preemption_mode { PREEMPTION_AUTO, PREEMPTION_RECOMPUTE, PREEMPTION_SWAP };
  * request->priority and then that of arrival. */
 enum scheduling_policy { SCHEDULING_FCFS, SCHEDULING_PRIORITY };
 
+/* Allocates host memory for swaps: *added gets how many blocks or slots there are more. */
+typedef enum status grow_host_function(void *user, int32_t *added, struct error *err);
+
 struct scheduler_config {
     struct batch_limits limits;
     int32_t num_blocks;
     int32_t num_host_blocks; /* in swap space, numbered num_blocks + 1 .. num_blocks + num_host_blocks; 0: none */
     enum preemption_mode preemption_mode;
     enum scheduling_policy policy;
-    /* Allocates memory for more host blocks; called when a swap needs more than there are (at first there are none),
-     * and never for more than num_host_blocks in all. *added gets the number of new blocks. If it fails, its sentence
-     * is logged as a warning, it is not called again, and requests that do not fit in the host blocks are recomputed
-     * instead. NULL: the host blocks need no allocation. */
-    enum status (*grow_host_blocks)(void *user, int32_t *added, struct error *err);
+    int32_t num_host_slots; /* for swapped states, numbered limits.num_state_slots + 1 and on; 0: none */
+    /* Called when a swap needs more blocks or slots than there are (at first there are none), and never for more than
+     * the numbers above in all. If one fails, its sentence is logged as a warning, neither is called again, and
+     * requests that do not fit in what there is are recomputed instead. NULL: they need no allocation. */
+    grow_host_function *grow_host_blocks, *grow_host_slots;
     void *user;
     const struct log *log;       /* may be NULL */
     const char *blocks_setting;  /* the setting that decides num_blocks, for advice; NULL: none */
@@ -98,11 +101,12 @@ struct scheduler_stats {
     int32_t blocks_total, blocks_in_use, blocks_cached, blocks_free; /* their sum is the total */
     int64_t prefix_queries, prefix_hits, evictions;                  /* tokens, tokens, blocks */
     int32_t host_blocks_in_use;
-    int64_t blocks_swapped_out, blocks_swapped_in;
+    int64_t blocks_swapped_out, blocks_swapped_in, states_swapped_out, states_swapped_in;
     int64_t preemptions_recompute, preemptions_swap, steps;
     int64_t tokens;                                /* computed, steps in flight included */
     int64_t runs, drafts, drafts_accepted;         /* collected: runs with drafts, their drafts, those accepted */
     int32_t state_slots_total, state_slots_in_use; /* in use: held by sequences */
+    int32_t state_slots_cached;                    /* snapshots that no sequence holds */
     int32_t snapshots;                             /* of state slots, held by prefixes; some are in use as well */
     int64_t snapshots_made, snapshots_evicted, snapshot_hits;
 };

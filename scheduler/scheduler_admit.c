@@ -1,6 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
 #include "base/plural.h"
+#include "scheduler/state_swap.h"
 
 /* Every unfinished sequence takes its state index when the request starts, so that one which waits for the prompt is
  * sure to have one. */
@@ -32,13 +33,14 @@ static void admit(struct scheduler *s, struct request *request)
     request_queue_move(&s->running, request);
 }
 
-/* can_swap_in answered OK, and there are enough state indices. The host blocks become free, and are not overwritten
- * before this step has read them: once a step has swapped a request in, it swaps none out. */
+/* can_swap_in answered OK, and there are enough state indices, and as many state slots. The host blocks become free,
+ * and are not overwritten before this step has read them: once a step has swapped a request in, it swaps none out. */
 static void swap_in(struct scheduler *s, struct batch *batch, struct request *request)
 {
     struct error err;
-    if (block_manager_swap_in(&s->blocks, request, batch->swap_in, &batch->num_swap_in, &err) != STATUS_OK)
-        scheduler_set_unsound(s, &err);
+    enum status status = block_manager_swap_in(&s->blocks, request, batch->swap_in, &batch->num_swap_in, &err);
+    if (status == STATUS_OK) status = state_swap_in(&s->blocks.states, request, batch, &err);
+    if (status != STATUS_OK) scheduler_set_unsound(s, &err);
     take_state_indices(s, request);
     for (int32_t i = 0; i < request->num_sequences; i++)
         if (request->sequences[i].status != SEQUENCE_FINISHED) scheduler_start(s, &request->sequences[i]);

@@ -166,8 +166,9 @@ static enum status check_state_indices(const struct scheduler *s, int32_t num_ho
 /* Counts a holder of the slot, in its note. */
 static void note_holder(const struct scheduler *s, int32_t slot)
 {
-    struct block *b = &s->blocks.states.slots.blocks[slot];
-    if (slot != STATE_SLOT_NONE && b->ref_count > 0) b->note++;
+    const struct state_pool *states = &s->blocks.states;
+    const struct block_pool *pool = slot < states->slots.end ? &states->slots : &states->host;
+    if (slot != STATE_SLOT_NONE && slot < pool->end && pool->blocks[slot].ref_count > 0) pool->blocks[slot].note++;
 }
 
 static void note_holders(const struct scheduler *s)
@@ -178,6 +179,8 @@ static void note_holders(const struct scheduler *s)
             note_holder(s, r->sequences[i].state);
             note_holder(s, r->sequences[i].boundary_state);
         }
+    for (const struct request *r = s->swapped.head; r; r = r->next)
+        for (int32_t i = 0; i < r->num_sequences; i++) note_holder(s, r->sequences[i].state);
     for (int32_t i = 0; i < SCHEDULER_MAX_STEPS; i++)
         for (int32_t k = 0; k < s->steps[i].num_draft_states; k++) note_holder(s, s->steps[i].draft_states[k]);
     for (int32_t i = 0; i < states->num_leaving; i++) note_holder(s, states->leaving[i]);
@@ -203,8 +206,8 @@ static enum status check_state_slots(const struct scheduler *s, struct error *er
     const struct state_pool *states = &s->blocks.states;
     enum status status = STATUS_OK;
     note_holders(s);
-    for (int32_t i = 1; i < states->slots.end; i++) {
-        struct block *b = &states->slots.blocks[i];
+    for (int32_t i = 1; i < states->host.end; i++) {
+        struct block *b = &(i < states->slots.end ? &states->slots : &states->host)->blocks[i];
         if (b->ref_count == 0) continue;
         if (b->ref_count != b->note && status == STATUS_OK)
             status = error_set(err, STATUS_INTERNAL, "state slot %d has the count %d, but %d holders", i, b->ref_count,

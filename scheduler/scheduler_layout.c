@@ -195,4 +195,6 @@ void scheduler_finish_layout(struct scheduler *s, struct batch *batch)
     s->num_tokens += batch->num_tokens;
     s->blocks_swapped_out += batch->num_swap_out;
     s->blocks_swapped_in += batch->num_swap_in;
+    s->states_swapped_out += batch->num_states_out;
+    s->states_swapped_in += batch->num_states_in;
 }

@@ -1,5 +1,7 @@
 #include "scheduler/scheduler_state.h"
 
+#include "scheduler/state_swap.h"
+
 static void release_state_index(struct scheduler *s, struct sequence *seq)
 {
     if (seq->state_index >= 0) s->free_state_indices[s->num_free_state_indices++] = seq->state_index;
@@ -29,19 +31,31 @@ void scheduler_requeue(struct scheduler *s, struct request *request)
     request_queue_move(&s->waiting, request);
 }
 
-/* Host blocks that may still be allocated. */
-static int32_t host_blocks_left(const struct scheduler *s)
+/* Swap space is of two kinds. */
+enum host_kind { HOST_BLOCKS, HOST_STATES };
+
+static const struct block_pool *host_pool(const struct scheduler *s, enum host_kind kind)
 {
-    return s->host_failed ? 0 : s->config.num_host_blocks - block_pool_num_total(&s->blocks.host);
+    return kind == HOST_BLOCKS ? &s->blocks.host : &s->blocks.states.host;
 }
 
-static bool grow_host_blocks(struct scheduler *s)
+/* Host blocks or slots that may still be allocated. */
+static int32_t host_left(const struct scheduler *s, enum host_kind kind)
+{
+    const int32_t most = kind == HOST_BLOCKS ? s->config.num_host_blocks : s->config.num_host_slots;
+    return s->host_failed ? 0 : most - block_pool_num_total(host_pool(s, kind));
+}
+
+static bool grow_host(struct scheduler *s, enum host_kind kind)
 {
     const struct scheduler_config *c = &s->config;
-    int32_t more = host_blocks_left(s);
+    grow_host_function *allocate = kind == HOST_BLOCKS ? c->grow_host_blocks : c->grow_host_slots;
+    int32_t more = host_left(s, kind);
     struct error err;
-    enum status status = c->grow_host_blocks ? c->grow_host_blocks(c->user, &more, &err) : STATUS_OK;
-    if (status == STATUS_OK) status = block_manager_grow_host(&s->blocks, more, &err);
+    enum status status = allocate ? allocate(c->user, &more, &err) : STATUS_OK;
+    if (status == STATUS_OK)
+        status = kind == HOST_BLOCKS ? block_manager_grow_host(&s->blocks, more, &err)
+                                     : state_swap_grow(&s->blocks.states, more, &err);
     if (status == STATUS_OK) return true;
     struct error warning;
     error_set(&warning, status,
@@ -53,24 +67,29 @@ static bool grow_host_blocks(struct scheduler *s)
     return false;
 }
 
-/* Whether the request fits in the free host blocks, allocating more if that helps. */
-static bool can_swap_out(struct scheduler *s, const struct request *request)
+/* Whether so many host blocks or slots are free, allocating more if that helps. */
+static bool has_room(struct scheduler *s, enum host_kind kind, int32_t cost)
 {
-    const struct block_pool *host = &s->blocks.host;
-    const int32_t cost = block_manager_swap_out_cost(&s->blocks, request);
-    if (cost - host->num_free > host_blocks_left(s)) return false;
+    const struct block_pool *host = host_pool(s, kind);
+    if (cost - host->num_free > host_left(s, kind)) return false;
     while (cost > host->num_free)
-        if (!grow_host_blocks(s)) return false;
+        if (!grow_host(s, kind)) return false;
     return true;
 }
 
-/* A request whose other sequences wait for the prompt has no blocks worth keeping. States are not copied to the host.
- * Nor is a request swapped if it cannot go on itself, or if the oldest computes nothing in this step: then the step
- * might be empty, and copy nothing. */
+static bool can_swap_out(struct scheduler *s, const struct request *request)
+{
+    return has_room(s, HOST_STATES, state_swap_cost(request)) &&
+           has_room(s, HOST_BLOCKS, block_manager_swap_out_cost(&s->blocks, request));
+}
+
+/* A request whose other sequences wait for the prompt has no blocks worth keeping. Nor is a request swapped if it
+ * cannot go on itself, or if the oldest computes nothing in this step: then the step might be empty, and copy nothing.
+ */
 static bool should_swap(const struct scheduler *s, const struct request *request)
 {
     const bool oldest_runs = s->num_planned > 0 && s->plan[0].seq->request == s->running.head;
-    if (scheduler_has_states(s) || request->leader || !oldest_runs || !scheduler_can_go_on(s, request)) return false;
+    if (request->leader || !oldest_runs || !scheduler_can_go_on(s, request)) return false;
     if (s->config.preemption_mode != PREEMPTION_AUTO) return s->config.preemption_mode == PREEMPTION_SWAP;
     return request_num_unfinished(request) > 1;
 }
@@ -81,8 +100,10 @@ static bool should_swap(const struct scheduler *s, const struct request *request
 static void swap_out(struct scheduler *s, struct batch *batch, struct request *request)
 {
     struct error err;
-    if (block_manager_swap_out(&s->blocks, request, batch->swap_out, &batch->num_swap_out, &err) != STATUS_OK)
-        scheduler_set_unsound(s, &err);
+    enum status status = state_swap_out(&s->blocks.states, request, batch, &err);
+    if (status == STATUS_OK)
+        status = block_manager_swap_out(&s->blocks, request, batch->swap_out, &batch->num_swap_out, &err);
+    if (status != STATUS_OK) scheduler_set_unsound(s, &err);
     for (int32_t i = 0; i < request->num_sequences; i++) {
         struct sequence *seq = &request->sequences[i];
         if (seq->status == SEQUENCE_FINISHED) continue;
@@ -118,7 +139,7 @@ void scheduler_undo_swaps(struct scheduler *s, struct batch *batch)
         next = r->next;
         if (is_swapped_by(s, batch, r)) scheduler_requeue(s, r);
     }
-    batch->num_swap_out = 0;
+    batch->num_swap_out = batch->num_states_out = 0;
 }
 
 enum { MANY_PREEMPTIONS = 3 }; /* of one request: the KV cache is too small for what runs at once */

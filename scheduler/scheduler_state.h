@@ -123,7 +123,7 @@ struct scheduler {
     struct scheduled_run *scheduled_runs; /* [num_scheduled_runs] */
     int32_t num_scheduled_runs;
     int64_t num_steps, num_tokens;
-    int64_t blocks_swapped_out, blocks_swapped_in;
+    int64_t blocks_swapped_out, blocks_swapped_in, states_swapped_out, states_swapped_in;
 
     /* ---- all but scheduler_layout.c and scheduler_check.c, through functions: those of block_manager.h;
      * scheduler_choose.c fills slots (block_pool_fill), scheduler.c adds salts (prefix_cache_add_salt), both call

@@ -14,6 +14,7 @@ enum status state_pool_init(struct state_pool *pool, const struct batch_limits *
     if (limits->num_state_slots == 0) return STATUS_OK;
     const size_t seqs = (size_t)limits->max_num_seqs;
     enum status status = block_pool_init(&pool->slots, 1, limits->num_state_slots, err);
+    if (status == STATUS_OK) status = block_pool_init(&pool->host, pool->slots.end, 0, err);
     if (status == STATUS_OK && cache) status = prefix_cache_add_snapshots(cache, err);
     if (status != STATUS_OK) return status;
     pool->cache = cache;
@@ -27,6 +28,7 @@ enum status state_pool_init(struct state_pool *pool, const struct batch_limits *
 void state_pool_free(struct state_pool *pool)
 {
     block_pool_free(&pool->slots);
+    block_pool_free(&pool->host);
     free(pool->leaving);
     free(pool->arrivals);
     *pool = (struct state_pool){0};
@@ -39,16 +41,22 @@ static void violate(struct state_pool *pool, const struct error *err)
     if (!pool->violation.text[0]) error_set(&pool->violation, STATUS_INTERNAL, "state slots: %s", err->text);
 }
 
+static struct block_pool *pool_of(struct state_pool *pool, int32_t slot)
+{
+    return slot < pool->slots.end ? &pool->slots : &pool->host;
+}
+
 static void share(struct state_pool *pool, int32_t slot)
 {
     struct error err;
-    if (block_pool_share(&pool->slots, slot, 0, &err) != STATUS_OK) violate(pool, &err);
+    if (block_pool_share(pool_of(pool, slot), slot, 0, &err) != STATUS_OK) violate(pool, &err);
 }
 
 void state_pool_drop(struct state_pool *pool, int32_t slot)
 {
     struct error err;
-    if (slot != STATE_SLOT_NONE && block_pool_release(&pool->slots, slot, &err) != STATUS_OK) violate(pool, &err);
+    if (slot != STATE_SLOT_NONE && block_pool_release(pool_of(pool, slot), slot, &err) != STATUS_OK)
+        violate(pool, &err);
 }
 
 static bool is_own(const struct state_pool *pool, int32_t slot)
@@ -229,7 +237,8 @@ static int32_t prefix_of(const struct state_pool *pool, const struct sequence *s
     return prefix;
 }
 
-/* Gives the slot, of the state after num_tokens tokens, to their prefix. False: it is not known. */
+/* Gives the slot, of the state after num_tokens tokens, to their prefix. False: it is not known, as of a sequence that
+ * is swapped. */
 static bool make_snapshot(struct state_pool *pool, const struct sequence *seq, int32_t slot, int32_t num_tokens)
 {
     const int32_t prefix = slot == STATE_SLOT_NONE ? PREFIX_NONE : prefix_of(pool, seq, num_tokens);
@@ -258,6 +267,7 @@ enum status state_pool_check(const struct state_pool *pool, struct error *err)
     if (!state_pool_is_used(pool)) return STATUS_OK;
     int32_t num_snapshots = 0;
     enum status status = block_pool_check(&pool->slots, err);
+    if (status == STATUS_OK) status = block_pool_check(&pool->host, err);
     for (int32_t i = 1; i < pool->slots.end && status == STATUS_OK; i++) {
         const int32_t prefix = pool->slots.blocks[i].prefix;
         if (prefix == PREFIX_NONE) continue;

@@ -41,6 +41,7 @@ struct arrival {
 
 struct state_pool {
     struct block_pool slots;    /* 1 .. limits.num_state_slots; none: no layer has a state */
+    struct block_pool host;     /* host slots, whose numbers follow; empty until state_swap_grow. No snapshots */
     struct prefix_cache *cache; /* NULL: there are no snapshots */
     int32_t boundary;           /* boundaries are the multiples of it */
     int32_t block_size;         /* tokens of a prefix more than of its parent */

@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "runtime/commands.h"
 #include "runtime/engine/loaded_model_state.h"
+#include "scheduler/state_pool.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
@@ -32,32 +33,40 @@ struct shape {
     int head_size;
     long long length;
     bool window, experts;
+    int state_heads; /* of each recurrent layer, of three in four; 0: there are none */
 };
 static const struct shape shapes[] = {
-    {16, 256, false, false},       {16, 131072, false, false}, {16, 10000000, false, false},
-    {64, 268435456, false, false}, {32, 32768, true, false},   {10, 256, false, false},
+    {16, 256, false, false},       {16, 131072, false, false},    {16, 10000000, false, false},
+    {64, 268435456, false, false}, {32, 32768, true, false},      {10, 256, false, false},
     {12, 4096, false, false},      {24, 4096, false, false}, /* no cache type; only float32; not fp8 */
-    {16, 4096, false, true},
+    {16, 4096, false, true},       {16, 32768, .state_heads = 2}, {16, 131072, .state_heads = 256},
 };
 enum { NUM_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void write_config(const struct temp_folder *folder, const struct shape *s)
 {
-    char text[1024];
+    char text[1024], recurrent[512];
+    snprintf(recurrent, sizeof recurrent,
+             ", \"linear_conv_kernel_dim\": 4, \"linear_key_head_dim\": 32, \"linear_value_head_dim\": 32, "
+             "\"linear_num_key_heads\": %d, \"linear_num_value_heads\": %d, \"rope_parameters\": {\"rope_type\": "
+             "\"default\", \"rope_theta\": 10000, \"partial_rotary_factor\": 0.5}",
+             s->state_heads, s->state_heads);
     snprintf(text, sizeof text,
              "{\"model_type\": \"%s\", \"vocab_size\": 512, \"hidden_size\": 64, \"intermediate_size\": 96, "
              "\"num_hidden_layers\": 4, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": %d, "
              "\"rms_norm_eps\": 1e-5, \"max_position_embeddings\": %lld%s}",
-             s->window    ? "gemma3_text"
-             : s->experts ? "qwen3_moe"
-                          : "llama",
+             s->window        ? "gemma3_text"
+             : s->experts     ? "qwen3_moe"
+             : s->state_heads ? "qwen3_5_text"
+                              : "llama",
              s->head_size, s->length,
-             s->window    ? ", \"sliding_window\": 512, \"query_pre_attn_scalar\": 32, \"hidden_activation\": "
-                            "\"gelu_pytorch_tanh\", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
-                            "\"sliding_attention\", \"full_attention\"]"
-             : s->experts ? ", \"num_experts\": 64, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 512, "
-                            "\"norm_topk_prob\": true"
-                          : "");
+             s->window        ? ", \"sliding_window\": 512, \"query_pre_attn_scalar\": 32, \"hidden_activation\": "
+                                "\"gelu_pytorch_tanh\", \"layer_types\": [\"sliding_attention\", \"sliding_attention\", "
+                                "\"sliding_attention\", \"full_attention\"]"
+             : s->experts     ? ", \"num_experts\": 64, \"num_experts_per_tok\": 2, \"moe_intermediate_size\": 512, "
+                                "\"norm_topk_prob\": true"
+             : s->state_heads ? recurrent
+                              : "");
     temp_folder_write_string(folder, "config.json", text);
 }
 
@@ -103,6 +112,7 @@ static struct engine_options random_options(struct random *r, const struct temp_
     if (one_in(r, 3)) o.swap_space = one_in(r, 2) ? 0 : random_size(r, -22, 3);
     if (one_in(r, 3)) o.preemption_mode = PREEMPTION_SWAP;
     if (one_in(r, 4)) o.enable_chunked_prefill = false;
+    if (one_in(r, 4)) o.enable_prefix_caching = false;
     if (one_in(r, 2)) o.block_size = 8 << random_bits(r) % 5;
     o.kv_cache_dtype = dtypes[random_bits(r) % (sizeof dtypes / sizeof *dtypes)];
     if (one_in(r, 4)) o.dtype = dtypes[random_bits(r) % 4];
@@ -122,12 +132,37 @@ static enum status plan(const struct engine_options *o, const struct loaded_mode
     return status;
 }
 
+/* Sequences have the slots that they need, and leave half of the memory where nobody asked for so many. What snapshots
+ * take is a part of the cache. */
+static void check_slots(const struct engine_options *o, const struct loaded_model *l)
+{
+    const struct memory_profile *p = &l->profile;
+    const int64_t snapshots = memory_profile_snapshots(p);
+    if (p->slot_bytes == 0) {
+        assert_int_equal(p->num_state_slots, 0);
+        return;
+    }
+    assert_int_equal(p->num_state_slots, l->limits.num_state_slots);
+    assert_int_equal(p->num_state_slots - p->num_snapshot_slots, state_pool_min_slots(&l->limits));
+    assert_int_equal(p->state_slots, (p->num_state_slots + 1) * p->slot_bytes);
+    if (!o->enable_prefix_caching) assert_int_equal(p->num_snapshot_slots, 0);
+    if (o->num_gpu_blocks_override > 0) return;
+    const int64_t cache = memory_profile_cache_budget(p);
+    assert_true(snapshots <= cache / 4 ||
+                (p->num_snapshot_slots <= MEMORY_MIN_SNAPSHOTS && snapshots <= cache / 2 + p->slot_bytes));
+    if (o->enable_prefix_caching && o->max_model_len == 0 && cache >= 2 * MEMORY_MIN_SNAPSHOTS * p->slot_bytes)
+        assert_true(p->num_snapshot_slots >= MEMORY_MIN_SNAPSHOTS);
+    if (o->max_num_seqs == 0 && l->limits.max_num_seqs > 8)
+        assert_true(memory_profile_sequence_slots(p) <= cache + cache / 8);
+}
+
 /* What was asked for is what the plan has. */
 static void check_kept(const struct engine_options *o, const struct loaded_model *l, int64_t available)
 {
     const struct batch_limits *limits = &l->limits;
     const struct memory_profile *p = &l->profile;
     const int64_t all = (int64_t)limits->max_num_seqs * limits->max_model_len;
+    check_slots(o, l);
     if (o->max_model_len > 0) assert_int_equal(limits->max_model_len, o->max_model_len);
     if (o->max_num_seqs > 0) assert_int_equal(limits->max_num_seqs, o->max_num_seqs);
     if (o->max_num_batched_tokens > 0)
@@ -140,7 +175,8 @@ static void check_kept(const struct engine_options *o, const struct loaded_model
         return;
     }
     if (o->num_gpu_blocks_override == 0 && o->kv_cache_space > 0)
-        assert_int_equal(p->num_blocks, (int64_t)(o->kv_cache_space * GIB) / p->block_bytes);
+        assert_int_equal(p->num_blocks,
+                         ((int64_t)(o->kv_cache_space * GIB) - memory_profile_snapshots(p)) / p->block_bytes);
     assert_true(memory_profile_step_memory(p) + p->kv_cache <= available);
 }
 
@@ -186,7 +222,8 @@ static void follow(const struct advice *a, const struct loaded_model *l, struct 
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
         if (strcmp(a->setting, reals[i].name) != 0) continue;
         const bool chosen = i == 1 && o->kv_cache_space == 0;
-        change_number(a, chosen ? (double)l->profile.kv_budget / GIB : *reals[i].field, strtod(a->value, NULL));
+        change_number(a, chosen ? (double)memory_profile_cache_budget(&l->profile) / GIB : *reals[i].field,
+                      strtod(a->value, NULL));
         if (i > 0) assert_int_equal(l->profile.discrete, i == 2);
         *reals[i].field = strtod(a->value, NULL);
         return;
@@ -284,7 +321,8 @@ static void defaults_start_anywhere(void **state)
         struct error err;
         volatile sig_atomic_t cancel = 0;
         if (loaded_model_describe(&o, &described, &err, &err) != STATUS_OK) fail_msg("%s", err.text);
-        for (int64_t available = 2 << 20; available < (int64_t)1 << 40; available += available / 3) {
+        const int64_t least = shapes[s].state_heads > 100 ? 64 << 20 : 2 << 20; /* a slot has 3 MiB */
+        for (int64_t available = least; available < (int64_t)1 << 40; available += available / 3) {
             o.cancel = available % 2 ? &cancel : NULL;
             o.enable_chunked_prefill = available % 3 != 0;
             if (plan(&o, described, available, &l, &err) != STATUS_OK)

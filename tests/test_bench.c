@@ -440,7 +440,7 @@ static void kernels_of_recurrent_layers(void **state)
                 assert_int_equal(json_require_number(kernel, "bytes"), rows[j].bytes);
             }
         }
-        assert_int_equal(i, 5);
+        assert_int_equal(i, 6);
         json_decref(json);
         program_free(&p);
     }

@@ -794,6 +794,12 @@ static void test_falcon_h1(void **state)
            "ssm_in_multiplier is 2 beside biases");
 }
 
+static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
+{
+    const struct experts_spec *e = &c->spec.layers[layer].experts;
+    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
+}
+
 #define NEMOTRON_H                                                                                                     \
     "\"model_type\":\"nemotron_h\"," SIZES                                                                             \
     ",\"num_key_value_heads\":2,\"mamba_num_heads\":8,\"mamba_head_dim\":16,\"n_groups\":2"
@@ -811,8 +817,19 @@ static void test_nemotron_h(void **state)
            "hybrid_override_pattern has 3 letters, but num_hidden_layers is 2");
     refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*x\"", STATUS_UNSUPPORTED,
            "hybrid_override_pattern[1] is x; quire computes");
-    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\"", STATUS_UNSUPPORTED,
-           "layer 1 is a mixture of experts without gates");
+    c = accept(*state, NEMOTRON_H,
+               "\"hybrid_override_pattern\":\"*E\",\"n_routed_experts\":16,\"num_experts_per_tok\":3");
+    const struct experts_spec *experts = &c.spec.layers[1].experts;
+    assert_true(experts->gate.kind == GATE_NONE && experts->gate.activation == ACTIVATION_RELU2);
+    assert_true(experts->router.kind == ROUTER_SIGMOID && experts->choice_bias && experts->latent_size == 0);
+    assert_true(routes(&c, 1, 16, 3, 7688) && c.spec.layers[1].mlp.intermediate_size == 7688);
+    c = accept(*state, NEMOTRON_H,
+               "\"hybrid_override_pattern\":\"*E\",\"moe_latent_size\":24,\"moe_intermediate_size\":48,"
+               "\"moe_shared_expert_intermediate_size\":32,\"mlp_hidden_act\":\"relu\",\"mlp_bias\":true");
+    assert_true(experts->latent_size == 24 && experts->latent_bias && experts->gate.activation == ACTIVATION_RELU);
+    assert_true(c.spec.layers[1].mlp.intermediate_size == 32 && c.spec.layers[1].mlp.bias && !experts->bias);
+    refuse(*state, NEMOTRON_H, "\"hybrid_override_pattern\":\"*E\",\"n_shared_experts\":2", STATUS_UNSUPPORTED,
+           "n_shared_experts is 2; in this family quire computes one");
 }
 
 #define LFM2 "\"model_type\":\"lfm2\"," SIZES ",\"num_key_value_heads\":2"
@@ -837,12 +854,6 @@ static void test_lfm2(void **state)
 
 #define QWEN3_MOE "\"model_type\":\"qwen3_moe\"," SIZES ",\"moe_intermediate_size\":24"
 #define QWEN2_MOE "\"model_type\":\"qwen2_moe\"," SIZES ",\"num_key_value_heads\":2"
-
-static bool routes(const struct model_config *c, int32_t layer, int32_t num_experts, int32_t top_k, int32_t size)
-{
-    const struct experts_spec *e = &c->spec.layers[layer].experts;
-    return e->router.num_experts == num_experts && e->router.top_k == top_k && e->intermediate_size == size;
-}
 
 static void test_qwen_experts(void **state)
 {
@@ -1281,6 +1292,38 @@ static void test_mimo(void **state)
     assert_string_equal(c.spec.names.layers, "model.mtp_layers");
     assert_int_equal(c.spec.names.first_layer, 0);
     refuse(*state, base, "\"mlp_bias\":true", STATUS_UNSUPPORTED, "mlp_bias is true");
+}
+
+/* Of Qwen3-Next and Qwen3.5: attention, and the rest as in layer 0, which is recurrent. A file need not count it. */
+static void test_qwen_mtp(void **state)
+{
+    const char *next = "\"model_type\":\"qwen3_next\"," SIZES, *dense = "\"model_type\":\"qwen3_5_text\"," SIZES;
+    struct model_config c =
+        accept_mtp(*state, next, "\"full_attention_interval\":2,\"shared_expert_intermediate_size\":32");
+    const struct layer_spec *l = &c.spec.layers[0];
+    struct error err;
+    assert_true(l->mixer == MIXER_ATTENTION && l->attention.gate_in_q &&
+                l->attention.output_gate == OUTPUT_GATE_SIGMOID);
+    assert_true(l->attention.rotary_dim == l->attention.head_size / 4 && l->recurrent.num_v_heads == 0);
+    assert_true(routes(&c, 0, 256, 8, 512) && l->mlp.intermediate_size == 32 && c.spec.gain_offset == 1);
+    assert_true(c.spec.head.own_state_normed && !c.spec.head.state_before_norm && !c.spec.head.state_first);
+    assert_string_equal(c.spec.names.layers, "mtp.layers");
+    assert_string_equal(c.spec.names.final_norm, "mtp.norm");
+    c = accept_mtp(*state, dense, "\"full_attention_interval\":2,\"mtp_num_hidden_layers\":1");
+    assert_true(l->mixer == MIXER_ATTENTION && routes(&c, 0, 0, 0, 0) && l->mlp.intermediate_size == 96);
+    c = accept(*state, dense, "\"full_attention_interval\":2");
+    assert_true(c.spec.num_next_layers == 1 && c.spec.layers[0].mixer == MIXER_RECURRENT);
+    static const char *const refused[][2] = {
+        {"\"mtp_num_hidden_layers\":0", "mtp_num_hidden_layers is 0: the model has no layers that predict"},
+        {"\"mtp_use_dedicated_embeddings\":true", "quire does not compute an embedding of next layers"}};
+    for (int i = 0; i < 2; i++) {
+        char extra[128];
+        snprintf(extra, sizeof extra, "\"full_attention_interval\":2,%s", refused[i][0]);
+        accept(*state, dense, extra);
+        assert_int_equal(model_config_load_mtp(((struct temp_folder *)*state)->path, NULL, &c, &err),
+                         STATUS_UNSUPPORTED);
+        if (!strstr(err.text, refused[i][1])) fail_msg("\"%s\" does not say \"%s\"", err.text, refused[i][1]);
+    }
 }
 
 /* The layer that predicts a further token has no experts, whatever the first layers have. */
@@ -2289,6 +2332,7 @@ int main(void)
         TEST(test_laguna),
         TEST(test_mimo),
         TEST(test_ernie_mtp),
+        TEST(test_qwen_mtp),
         TEST(test_mimo_v2),
         TEST(test_step3p5),
         TEST(test_step3p5_of_transformers),

@@ -14,6 +14,7 @@
 #include "tests/support/must.h"
 #include "tests/support/golden_choice.h"
 #include "tests/support/run.h"
+#include "tests/support/stored_copy.h"
 
 enum { VOCABULARY = 160, NUM_PROMPTS = 3, OUTPUT_TOKENS = 24, REPEATED = 6, MAX_MODEL_LEN = 120 };
 
@@ -109,6 +110,83 @@ static void test_families(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* ---- a head that is right ---- */
+
+enum { HIDDEN = 32 };
+
+static bool is_named(const struct stored_tensor *t, const char *end)
+{
+    const size_t n = strlen(t->name), m = strlen(end);
+    return n >= m && strcmp(t->name + n - m, end) == 0;
+}
+
+/* Element [row, column] of a matrix of bfloat16 becomes 1. */
+static void set_one(const struct stored_tensor *t, void *bytes, int64_t row, int64_t column)
+{
+    ((uint16_t *)bytes)[row * t->shape[1] + column] = 0x3F80;
+}
+
+/* No layer adds anything, so that the residual stream is the embedding, whose token t < 32 is unit vector t. lm_head
+ * finds token t + 1 in it. The head finds the token behind the state's, t + 2, in the state alone: its projection turns
+ * unit vector t into t + 1. */
+static void make_right(const struct stored_tensor *t, void *bytes)
+{
+    const bool embeds = is_named(t, ".embed_tokens.weight"), is_lm_head = is_named(t, "lm_head.weight");
+    const bool projects = is_named(t, "mtp.fc.weight") || is_named(t, ".eh_proj.weight");
+    if (embeds || is_lm_head || projects || is_named(t, "o_proj.weight") || is_named(t, "out_proj.weight") ||
+        is_named(t, "down_proj.weight") || is_named(t, "down_proj"))
+        memset(bytes, 0, t->bytes);
+    for (int64_t i = 0; i < HIDDEN; i++) {
+        if (embeds) set_one(t, bytes, i, i);
+        if (is_lm_head) set_one(t, bytes, (i + 1) % HIDDEN, i);
+        if (projects) set_one(t, bytes, (i + 1) % HIDDEN, HIDDEN + i);
+    }
+}
+
+/* The states that a head reads, the target's and its own, are those of the tokens before its places: all drafts are
+ * right. */
+static void test_states(void **state)
+{
+    (void)state;
+    static const char *const heads[] = {"mtp_qwen3_next", "mtp_qwen3_5_moe", "mtp_glm4_moe_lite", "mtp_glm4_moe"};
+    struct run_prompt *prompts = run_random_prompts(lengths, NUM_PROMPTS, HIDDEN, 3);
+    run_need_device();
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        char from[512];
+        struct temp_folder folder;
+        struct stored_copy copy = {{0}};
+        struct drafted drafted;
+        snprintf(from, sizeof from, QUIRE_TEST_DATA "/heads/%s", heads[i]);
+        temp_folder_make(&folder);
+        temp_folder_copy(&folder, from, "config.json");
+        stored_copy_add(&copy, from, "", make_right);
+        stored_copy_write(&copy, &folder);
+        draft(folder.path, DRAFT_MTP, NULL, prompts, &drafted);
+        assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS / 2);
+        if (drafted.stats.drafts_accepted < drafted.stats.drafts)
+            fail_msg("%s: %d of %d drafts were accepted", heads[i], (int)drafted.stats.drafts_accepted,
+                     (int)drafted.stats.drafts);
+        run_free(&drafted.run);
+        temp_folder_remove(&folder);
+    }
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
+/* The head eagle3_layers for a target of two layers. */
+static void make_eagle3_of_two_layers(struct temp_folder *folder)
+{
+    temp_folder_make(folder);
+    temp_folder_copy(folder, QUIRE_TEST_DATA "/heads/eagle3_layers", "model.safetensors");
+    temp_folder_write_string(
+        folder, "config.json",
+        "{\"architectures\": [\"LlamaForCausalLMEagle3\"], \"model_type\": \"llama\", \"vocab_size\": 160,"
+        "\"draft_vocab_size\": 160, \"hidden_size\": 48, \"target_hidden_size\": 32, \"intermediate_size\": 40,"
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 2, \"head_dim\": 64,"
+        "\"attention_bias\": true, \"rms_norm_eps\": 1e-05, \"max_position_embeddings\": 256,"
+        "\"torch_dtype\": \"bfloat16\","
+        "\"eagle_config\": {\"eagle_aux_hidden_state_layer_ids\": [0, 1, 1], \"use_aux_hidden_state\": true}}");
+}
+
 /* EAGLE-3 heads of one layer and of several, and a target's own head. Their weights are random, and so are their
  * drafts. */
 static void test_heads(void **state)
@@ -116,8 +194,11 @@ static void test_heads(void **state)
     (void)state;
     static const char target[] = QUIRE_TEST_DATA "/heads/target";
     static const char *const heads[] = {QUIRE_TEST_DATA "/heads/eagle3", QUIRE_TEST_DATA "/heads/eagle3_layers"};
-    static const char *const mtp[] = {QUIRE_TEST_DATA "/heads/mtp_ernie4_5_moe", QUIRE_TEST_DATA "/heads/mtp_glm4_moe",
-                                      QUIRE_TEST_DATA "/heads/mtp_mimo"};
+    static const char *const mtp[] = {
+        QUIRE_TEST_DATA "/heads/mtp_deepseek_v3", QUIRE_TEST_DATA "/heads/mtp_ernie4_5_moe",
+        QUIRE_TEST_DATA "/heads/mtp_glm4_moe",    QUIRE_TEST_DATA "/heads/mtp_glm4_moe_lite",
+        QUIRE_TEST_DATA "/heads/mtp_mimo",        QUIRE_TEST_DATA "/heads/mtp_qwen3_5",
+        QUIRE_TEST_DATA "/heads/mtp_qwen3_5_moe", QUIRE_TEST_DATA "/heads/mtp_qwen3_next"};
     struct run_prompt *prompts = make_prompts();
     struct drafted plain, drafted;
     run_need_device();
@@ -140,8 +221,45 @@ static void test_heads(void **state)
     run_prompts_free(prompts, NUM_PROMPTS);
 }
 
+/* Each of the drafters, a folder, for the target. */
+static void check_drafters(const char *target, const char *const *drafters, size_t count,
+                           const struct run_prompt *prompts)
+{
+    struct drafted plain, drafted;
+    draft(target, DRAFT_NONE, NULL, prompts, &plain);
+    for (size_t i = 0; i < count; i++) {
+        draft(target, DRAFT_MODEL, drafters[i], prompts, &drafted);
+        if (run_assert_same(&plain.run, &drafted.run, target) > 1)
+            fail_msg("%s, %s: too many near ties", target, drafters[i]);
+        assert_true(drafted.stats.drafts > NUM_PROMPTS * OUTPUT_TOKENS);
+        run_free(&drafted.run);
+    }
+    run_free(&plain.run);
+}
+
+/* Targets with recurrent layers, which keep the states of a run, and with latent attention, whose blocks have no V.
+ * What drafts has neither: a Llama, and an EAGLE-3 head, which reads states in front of layers of any kind. And a draft
+ * model with latent attention for a Llama. */
+static void test_other_layers(void **state)
+{
+    (void)state;
+    static const char *const targets[] = {QUIRE_TEST_DATA "/heads/mtp_qwen3_next", QUIRE_TEST_DATA "/heads/mtp_qwen3_5",
+                                          QUIRE_TEST_DATA "/heads/mtp_glm4_moe_lite"};
+    static const char llama[] = QUIRE_TEST_DATA "/heads/target";
+    struct run_prompt *prompts = make_prompts();
+    struct temp_folder head;
+    run_need_device();
+    make_eagle3_of_two_layers(&head);
+    const char *const drafters[] = {llama, head.path};
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) check_drafters(targets[i], drafters, 2, prompts);
+    check_drafters(llama, &targets[2], 1, prompts);
+    temp_folder_remove(&head);
+    run_prompts_free(prompts, NUM_PROMPTS);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_heads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_families), cmocka_unit_test(test_heads),
+                                       cmocka_unit_test(test_other_layers), cmocka_unit_test(test_states)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,7 @@ enum {
     NUM_PREFIXES = 3,
     NUM_BLOCKS = 4, /* of which the prefixes are made */
     TOP_K = 16,
+    SWAP_STATES = 8,
     NUM_THREADS = 8
 };
 
@@ -468,9 +469,14 @@ static void choose_drafter(struct engine_options *o, enum guesses guesses, const
     snprintf(o->speculative.model, sizeof o->speculative.model, "%s", folder);
 }
 
+/* What a block and a state slot take. */
+struct sizes {
+    int64_t block, slot;
+};
+
 /* m is NULL: there is plenty of memory. */
 static struct engine_options make_options(const char *folder, const struct memory *m, int32_t num_blocks,
-                                          int64_t block_bytes)
+                                          struct sizes bytes)
 {
     static char path[512];
     struct engine_options o = run_options(folder, path, sizeof path);
@@ -487,7 +493,7 @@ static struct engine_options make_options(const char *folder, const struct memor
     o.scheduling_policy = m->policy;
     o.max_num_batched_tokens = m->batched_tokens;
     o.num_gpu_blocks_override = num_blocks;
-    o.swap_space = (double)(m->swap_blocks * block_bytes) / (double)(1 << 30);
+    o.swap_space = (double)(m->swap_blocks * bytes.block + SWAP_STATES * bytes.slot) / (double)(1 << 30);
     return o;
 }
 
@@ -506,6 +512,7 @@ static void check_paths(struct crowd *c, const struct memory *m)
     if (m->guesses == NOBODY || m->mode != PREEMPTION_AUTO) { /* right drafts leave little to preempt */
         assert_true((s.blocks_swapped_out > 0) == (m->mode != PREEMPTION_RECOMPUTE));
         assert_true((s.blocks_swapped_in > 0) == (m->mode != PREEMPTION_RECOMPUTE));
+        assert_true((s.states_swapped_in > 0) == (m->mode != PREEMPTION_RECOMPUTE && s.state_slots_total > 0));
         assert_true(s.preemptions_recompute > 0 || m->mode == PREEMPTION_SWAP);
     }
     if (m->guesses != NOBODY)
@@ -632,16 +639,17 @@ static void together_as_alone(const char *checkpoint, const char *other, int32_t
     make_folder(&folder, checkpoint);
     snprintf(other_folder, sizeof other_folder, "%s/golden/%s", QUIRE_TEST_DATA, other ? other : "");
     struct question *questions = make_questions((uint64_t)num_blocks);
-    struct engine_options o = make_options(folder.path, NULL, 0, 0);
+    struct engine_options o = make_options(folder.path, NULL, 0, (struct sizes){0, 0});
     struct crowd *alone = crowd_open(questions, &o);
     struct guesser guesser = {.drafter = {.name = "guesser", .propose = guess}, .alone = alone};
     run_alone(alone);
-    const int64_t block_bytes = engine_info(alone->engine)->memory->block_bytes;
+    const struct memory_profile *memory = engine_info(alone->engine)->memory;
+    const struct sizes bytes = {memory->block_bytes, memory->slot_bytes};
     engine_destroy(alone->engine); /* one engine at a time: each counts on its share of a GPU */
     for (size_t i = 0; i < sizeof memories / sizeof *memories; i++) {
         if ((!other || !own_drafters) && memories[i].guesses > GUESSER) continue;
         if (!is_taken(model, i)) continue;
-        o = make_options(folder.path, &memories[i], num_blocks, block_bytes);
+        o = make_options(folder.path, &memories[i], num_blocks, bytes);
         choose_drafter(&o, memories[i].guesses, other_folder);
         if (memories[i].guesses == GUESSER) o.drafter = &guesser.drafter;
         struct crowd *together = crowd_open(questions, &o);
@@ -679,6 +687,12 @@ static void test_chunks_and_full_attention(void **state)
 {
     (void)state;
     together_as_alone("llama4", NULL, 84);
+}
+
+static void test_recurrent_layers(void **state)
+{
+    (void)state;
+    together_as_alone("qwen3_5", NULL, 30);
 }
 
 static void test_layers_of_several_sizes(void **state)
@@ -767,6 +781,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_windows_and_full_attention),
         cmocka_unit_test(test_chunks_and_full_attention),
+        cmocka_unit_test(test_recurrent_layers),
         cmocka_unit_test(test_layers_of_several_sizes),
         cmocka_unit_test(test_block_sizes),
     };

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "tests/support/run.h"
+#include "tests/support/stored_copy.h"
 #include "tests/support/temp_folder.h"
 
 enum { VOCABULARY = 320, MAX_MODEL_LEN = 200, OUTPUT_TOKENS = 40, BEYOND = 12, MAX_ANSWERS = 3, MAX_REQUESTS = 26 };
@@ -482,7 +483,8 @@ static double check_drafting(const struct models *m, const struct drafting *d, c
     snprintf(what, sizeof what, "%s, %s, %d%s tokens", s->name, draft_method_name(d->method), d->num_tokens,
              d->fixed ? " fixed" : "");
     struct result *r = result_create(run_engine(&o));
-    assert_string_equal(engine_info(r->engine)->drafter, draft_method_name(d->method));
+    assert_string_equal(engine_info(r->engine)->drafter,
+                        d->method == DRAFT_MTP ? "head" : draft_method_name(d->method));
     run(r, m->params, m->count);
     assert_same(m->plain, r, m->count, what);
     assert_true(r->stats.runs > 0);
@@ -686,6 +688,61 @@ static void test_draft_models_of_longrope(void **state)
     close_model(&m);
 }
 
+/* ---- heads ---- */
+
+/* Gives the checkpoint in the folder a head's tensors. */
+static void add_head(const struct temp_folder *folder, const char *head, const char *prefix)
+{
+    char from[512];
+    struct stored_copy copy = {{0}};
+    snprintf(from, sizeof from, "%s/heads/%s", QUIRE_TEST_DATA, head);
+    stored_copy_add(&copy, folder->path, "", NULL);
+    stored_copy_add(&copy, from, prefix, NULL);
+    stored_copy_write(&copy, folder);
+}
+
+/* The config.json with a key more. */
+static void add_key(const struct temp_folder *folder, const char *key)
+{
+    char path[600];
+    struct text config = {0}, changed = {0};
+    struct error err = {""};
+    snprintf(path, sizeof path, "%s/config.json", folder->path);
+    if (file_read(path, &config, &err) != STATUS_OK) fail_msg("%s", err.text);
+    assert_true(text_printf(&changed, "{%s,%s", key, config.data + 1));
+    temp_folder_write_string(folder, "config.json", changed.data);
+    text_free(&config);
+    text_free(&changed);
+}
+
+/* A head of random weights drafts what is hardly ever right. */
+static void check_head(const char *checkpoint, const char *head, const char *prefix)
+{
+    struct models m = {0};
+    open_model(&m, checkpoint);
+    add_head(&m.folder, head, prefix);
+    add_key(&m.folder, "\"num_nextn_predict_layers\":1");
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const struct drafting d = {DRAFT_MTP, NULL, 3, true};
+        if (thorough || i % 3 == 0) check_drafting(&m, &d, &settings[i]);
+    }
+    close_model(&m);
+}
+
+/* A target whose states are kept for each draft of a run, and a head with K and V. */
+static void test_head_of_recurrent_layers(void **state)
+{
+    (void)state;
+    check_head("qwen3_next", "mtp_qwen3_next", "mtp.");
+}
+
+/* Both keep latents. */
+static void test_head_of_latent_attention(void **state)
+{
+    (void)state;
+    check_head("glm4_moe_lite", "mtp_glm4_moe_lite", "model.layers.2.");
+}
+
 /* With a draft model that was made for it. */
 static void test_guide(void **state)
 {
@@ -762,6 +819,8 @@ int main(void)
         cmocka_unit_test(test_draft_models),
         cmocka_unit_test(test_draft_models_of_two_groups),
         cmocka_unit_test(test_draft_models_of_longrope),
+        cmocka_unit_test(test_head_of_recurrent_layers),
+        cmocka_unit_test(test_head_of_latent_attention),
         cmocka_unit_test(test_guide),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));

@@ -62,6 +62,7 @@ struct fixture {
     struct model *model;
     struct batch batch;
     int32_t host_blocks; /* > 0: all blocks go through them in every step */
+    int32_t host_slots;  /* likewise, for states */
     bool at_position_0;
     bool runs; /* the tokens of a step are a run, all of which is sampled from */
     bool grouped;
@@ -161,7 +162,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
     const int32_t more = a->qk_norm != QK_NORM_PROJECTION && a->alibi_bias_max == 0 && !a->sinks && !a->head_gates;
     const struct spread q = spread_heads(a, a->head_size, more, heads[0]);
     const struct spread out = spread_heads(a, attention_v_head_size(a), more, heads[1]);
-    const int32_t num_experts = spec->experts.router.num_experts;
+    const int32_t num_experts = spec->experts.router.num_experts, parts = gate_operands(&spec->experts.gate);
     int32_t expert_size = spec->experts.intermediate_size;
     float *data = malloc(MOST_NUMBERS * sizeof *data);
     assert_non_null(data);
@@ -172,7 +173,7 @@ static float *widen_layer(struct layer_spec *spec, struct layer_weights *w)
         next = widen_mlp(w->gate_up.parts, w->gate_up.num_parts, &w->down, &spec->mlp.intermediate_size, next);
     for (int32_t i = 0; i < num_experts; i++) {
         expert_size = spec->experts.intermediate_size;
-        next = widen_mlp(w->experts.gate_up + 2 * i, 2, w->experts.down + i, &expert_size, next);
+        next = widen_mlp(w->experts.gate_up + parts * i, parts, w->experts.down + i, &expert_size, next);
     }
     assert_true(next - data <= MOST_NUMBERS);
     a->num_heads += a->num_kv_heads * more;
@@ -314,10 +315,23 @@ static void swap_out_first(struct fixture *f)
     struct sample_output nothing;
     batch->num_tokens = batch->num_seqs = batch->num_decodes = batch->num_samples = batch->num_deltas = 0;
     batch->num_drafts = 0;
-    batch->num_swap_in = 0;
+    batch->num_swap_in = batch->num_states_in = 0;
     run_step(f, &nothing);
     *batch = both;
-    batch->num_swap_out = 0;
+    batch->num_swap_out = batch->num_states_out = 0;
+}
+
+/* The state that the batch reads goes to the host, into one of three pieces of memory, and comes back to the last slot.
+ */
+static void swap_state(struct fixture *f)
+{
+    struct batch *b = &f->batch;
+    const int32_t last = b->limits.num_state_slots, length = b->max_seq_len;
+    if (last == 0 || b->state_sources[0] == STATE_SLOT_NONE) return;
+    const int32_t host = last + 1 + length % 3 * (f->host_slots / 3) + length % 5;
+    b->states_out[b->num_states_out++] = (struct block_pair){b->state_sources[0], host};
+    b->states_in[b->num_states_in++] = (struct block_pair){host, last};
+    b->state_sources[0] = last;
 }
 
 /* Tokens [first, end) of the sequence lie in blocks that are not in order. */
@@ -409,6 +423,7 @@ static void swap_grouped(struct fixture *f)
         b->swap_in[b->num_swap_in++] = (struct block_pair){host, *held[k]};
         set_entry(f, place / MAX_BLOCKS, place % MAX_BLOCKS, *held[k]);
     }
+    swap_state(f);
     if (b->max_seq_len % 2) swap_out_first(f);
 }
 
@@ -516,6 +531,7 @@ static void swap_batch(struct fixture *f, int32_t first, int32_t step)
         batch->swap_out[batch->num_swap_out++] = (struct block_pair){21 - block, host};
         batch->swap_in[batch->num_swap_in++] = (struct block_pair){host, block};
     }
+    swap_state(f);
     if (step % 4 >= 2) swap_out_first(f);
 }
 
@@ -582,6 +598,13 @@ static void take_swap_space(struct fixture *f)
         struct error err;
         must(model_grow_swap_space(f->model, limit, &added, &err), &err);
         assert_int_equal(added, limit / 3);
+    }
+    const int64_t slot = f->model->states.slot_bytes;
+    const int32_t most_slots = slot > 0 ? (int32_t)(3 * (piece / slot)) : 0;
+    for (int32_t added; f->host_slots < most_slots; f->host_slots += added) {
+        struct error err;
+        must(model_grow_host_slots(f->model, most_slots, &added, &err), &err);
+        assert_int_equal(added, most_slots / 3);
     }
 }
 
@@ -791,7 +814,7 @@ static void test_logits_of_fused_operations(void **state)
     }
 }
 
-/* Between chunks, and between single tokens, every block goes to the host and comes back elsewhere. */
+/* Between chunks, and between single tokens, every block and state goes to the host and comes back elsewhere. */
 static void test_logits_of_swapped_blocks(void **state)
 {
     (void)state;

@@ -10,17 +10,22 @@
 
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "model/config.h"
 #include "model/head.h"
 #include "model/model.h"
+#include "model/state_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
 #include "tests/support/run.h"
+#include "tests/support/temp_folder.h"
 
 enum { MOST_TOKENS = 64, BLOCK_SIZE = 16, BLOCKS = 8 /* of a sequence */, SEQUENCES = 2, PASSES = 3 };
 
 /* Those of MTP lie in the files of their target. */
-static const char *const heads[] = {"eagle3", "eagle3_layers", "mtp_ernie4_5_moe", "mtp_glm4_moe", "mtp_mimo"};
+static const char *const heads[] = {"eagle3",          "eagle3_layers",     "mtp_deepseek_v3", "mtp_ernie4_5_moe",
+                                    "mtp_glm4_moe",    "mtp_glm4_moe_lite", "mtp_mimo",        "mtp_qwen3_5",
+                                    "mtp_qwen3_5_moe", "mtp_qwen3_next"};
 enum { NUM_HEADS = sizeof heads / sizeof *heads };
 
 struct fixture {
@@ -95,6 +100,7 @@ static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
     must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
     options.copy_weights = copy_weights || f->backend->discrete;
     load_configs(name, &f->target_config, &f->head_config);
+    if (state_cache_slot_bytes(&f->target_config.spec) > 0) options.limits.num_state_slots = SEQUENCES;
     folder_of(name, folder, sizeof folder);
     folder_of(target_of(name), target_folder, sizeof target_folder);
     must(head_fit(&f->head_config.spec, &f->target_config.spec, &err), &err);
@@ -147,6 +153,10 @@ static void add(struct batch *b, int32_t sequence, const int32_t *ids, int32_t f
         b->output_positions[b->num_samples++] = position;
     }
     b->num_tokens += count;
+    if (b->limits.num_state_slots > 0) {
+        b->state_sources[b->num_seqs] = first > 0 ? 1 + sequence : STATE_SLOT_NONE;
+        b->state_slots[b->num_seqs] = 1 + sequence;
+    }
     b->state_indices[b->num_seqs] = sequence;
     b->seq_lens[b->num_seqs++] = first + count;
     b->query_start[b->num_seqs] = b->num_tokens;
@@ -412,6 +422,79 @@ static void test_no_next_layers(void **state)
     check_no_mtp("golden/ernie4_5_moe", "num_nextn_predict_layers is 0");
 }
 
+/* A config.json that counts, or may count, a layer that the files lack. */
+static void test_lost_next_layer(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {QUIRE_TEST_DATA "/golden/qwen3_next", QUIRE_TEST_DATA "/golden/qwen3_5"};
+    static struct model_config head;
+    struct model_weights weights;
+    struct error err;
+    for (int i = 0; i < 2; i++) {
+        must(model_config_load_mtp(folders[i], NULL, &head, &err), &err);
+        assert_int_equal(model_weights_open(folders[i], &head.spec, NULL, &weights, &err), STATUS_INVALID);
+        assert_non_null(strstr(err.text, "no tensor \"mtp.pre_fc_norm_embedding.weight\""));
+        assert_non_null(strstr(err.text, "lacks the layer that predicts further tokens"));
+    }
+}
+
+/* ---- what the files say of the next layer ---- */
+
+/* The config.json of a head's folder with one more key in front. */
+static void write_config(const struct temp_folder *folder, const char *name, const char *key)
+{
+    char from[512], path[640];
+    struct text config = {0}, changed = {0};
+    struct error err;
+    folder_of(name, from, sizeof from);
+    snprintf(path, sizeof path, "%s/config.json", from);
+    must(file_read(path, &config, &err), &err);
+    assert_int_equal(config.data[0], '{');
+    assert_true(text_printf(&changed, "{%s,%.*s", key, (int)config.length - 1, config.data + 1));
+    temp_folder_write_string(folder, "config.json", changed.data);
+    text_free(&config);
+    text_free(&changed);
+}
+
+/* A program that quantizes the target copies the layer as it is. */
+static void test_next_layer_of_floats(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static struct model_config head;
+    struct model_weights weights;
+    struct error err;
+    char from[512];
+    folder_of("mtp_qwen3_5", from, sizeof from);
+    write_config(folder, "mtp_qwen3_5", "\"quantization_config\":{\"quant_method\":\"fp8\"}");
+    must(model_config_load_mtp(folder->path, NULL, &head, &err), &err);
+    assert_true(head.spec.num_schemes == 2 && head.spec.layers[0].schemes[TENSOR_Q] == 1); /* without files */
+    temp_folder_copy(folder, from, "model.safetensors");
+    must(model_config_load_mtp(folder->path, NULL, &head, &err), &err);
+    for (int role = 0; role < NUM_TENSOR_ROLES; role++) assert_int_equal(head.spec.layers[0].schemes[role], 0);
+    must(model_weights_open(folder->path, &head.spec, NULL, &weights, &err), &err);
+    model_weights_close(&weights);
+}
+
+/* All experts of the layer are one tensor, or each is three. */
+static void test_stacked_experts(void **state)
+{
+    const struct temp_folder *folder = *state;
+    static struct model_config head;
+    struct error err;
+    char from[512];
+    folder_of("mtp_qwen3_5_moe", from, sizeof from);
+    must(model_config_load_mtp(from, NULL, &head, &err), &err);
+    assert_string_equal(head.spec.names.experts, "mlp.experts");
+    temp_folder_copy(folder, from, "config.json");
+    temp_folder_write_safetensors(folder, "model.safetensors",
+                                  "\"mtp.layers.0.mlp.experts.gate_up_proj\":"
+                                  "{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}",
+                                  "\0\0\0\0", 4);
+    must(model_config_load_mtp(folder->path, NULL, &head, &err), &err);
+    assert_null(head.spec.names.experts);
+    assert_string_equal(head.spec.names.expert_down, "mlp.experts.down_proj");
+}
+
 /* What a model would allocate of a workspace. */
 static int64_t workspace(struct backend *b, const struct model_spec *spec, const struct model_weights *weights,
                          const struct model_options *options)
@@ -485,6 +568,9 @@ int main(void)
         cmocka_unit_test(test_workspace),
         cmocka_unit_test(test_ids_of_the_target),
         cmocka_unit_test(test_no_next_layers),
+        cmocka_unit_test(test_lost_next_layer),
+        cmocka_unit_test_setup_teardown(test_next_layer_of_floats, temp_folder_setup, temp_folder_teardown),
+        cmocka_unit_test_setup_teardown(test_stacked_experts, temp_folder_setup, temp_folder_teardown),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits),

@@ -110,6 +110,28 @@ static void a_vision_tower_is_counted(void **state)
     json_decref(json);
 }
 
+/* Beside a vision tower, and what the drafter has of it. */
+static void a_next_layer_is_counted(void **state)
+{
+    (void)state;
+    enum { VISION = 32 }; /* elements of the one tensor that stands for the tower */
+    static const char folder[] = QUIRE_TEST_DATA "/heads/mtp_qwen3_5_moe";
+    json_t *plain = run_json("inspect", folder, ARGUMENTS("--json")),
+           *drafts = run_json("inspect", folder, ARGUMENTS("--json", "--speculative-model", "mtp"));
+    int64_t bytes = 0, elements = 0;
+    add_file(folder, "model.safetensors", &bytes, &elements);
+    const int64_t head = json_require_integer(drafts, "num_draft_parameters");
+    assert_int_equal(json_require_integer(plain, "num_draft_parameters"), 0);
+    assert_int_equal(json_require_integer(plain, "num_nextn_predict_layers"), 1);
+    assert_int_equal(json_require_integer(plain, "mtp_bytes"), 2 * head);
+    assert_int_equal(json_require_integer(plain, "mtp_tensors"), 3 * 6 + 17);
+    assert_int_equal(json_require_integer(plain, "other_tensors"), 1);
+    assert_int_equal(json_require_integer(plain, "other_bytes"), 2 * VISION);
+    assert_int_equal(json_require_integer(plain, "num_parameters") + head + VISION, elements);
+    json_decref(drafts);
+    json_decref(plain);
+}
+
 static void the_guide_is_what_its_files_say(void **state)
 {
     (void)state;
@@ -576,6 +598,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_vision_tower_is_counted),
+        cmocka_unit_test(a_next_layer_is_counted),
         cmocka_unit_test(the_guide_is_what_its_files_say),
         cmocka_unit_test(the_plan_is_that_of_profile),
         cmocka_unit_test(quantization_before_and_after),

@@ -465,11 +465,12 @@ static void check_gate_up(struct test_backend *tb, const struct experts_case *c,
 {
     char what[300];
     const int64_t rows = (int64_t)c->num_tokens * c->top_k, n = c->hidden, size = c->size;
+    const int64_t features = gate_operands(&c->gate) * size;
     const int parts = c->two_parts ? 2 : 1;
-    struct matrices m = make_matrices(tb, c, 2 * size, n, parts);
+    struct matrices m = make_matrices(tb, c, features, n, parts);
     struct tensor x = random_rows(tb, c, c->num_tokens, n);
     struct tensor out = tensor_poison(tb->b, c->dtype, rows * size);
-    struct tensor scratch = poisoned_scratch(tb, c->dtype, rows, n > 2 * size ? n : 2 * size);
+    struct tensor scratch = poisoned_scratch(tb, c->dtype, rows, n > features ? n : features);
     const struct experts_gate_up_args args = {.out = out.data,
                                               .x = x.data,
                                               .gate_up = {m.weights, c->stacked, parts},
@@ -485,17 +486,17 @@ static void check_gate_up(struct test_backend *tb, const struct experts_case *c,
     tb->b->experts_gate_up(tb->b, &args);
     tensor_download(&out);
     check_workspace(tb);
-    double *xs = malloc(sizeof *xs * (size_t)(rows * n)), *sums = malloc(2 * sizeof *sums * (size_t)(rows * size));
+    double *xs = malloc(sizeof *xs * (size_t)(rows * n)), *sums = malloc(sizeof *sums * (size_t)(rows * features));
     double *expected = malloc(sizeof *expected * (size_t)(rows * size));
     for (int64_t j = 0; j < rows; j++)
         for (int64_t i = 0; i < n; i++) {
             const double weight = tensor_get(&p->device.weights, j), element = tensor_get(&x, j / c->top_k * n + i);
             xs[p->rows[j] * n + i] = c->weights_first ? rounded(c->dtype, weight * element) : element;
         }
-    reference_experts(sums, xs, &m, c, p->starts, 2 * size, n, parts);
+    reference_experts(sums, xs, &m, c, p->starts, features, n, parts);
     for (int64_t i = 0; i < rows * size; i++) {
-        const double *row = sums + i / size * 2 * size;
-        expected[i] = reference_gate(row[i % size], row[size + i % size], &c->gate);
+        const double *row = sums + i / size * features, *up = row + features - size;
+        expected[i] = reference_gate(row[i % size], up[i % size], &c->gate);
     }
     describe(what, sizeof what, "gate_up", c);
     check_within(tb, what, &out, expected, rows * size, 2 * tolerance_of(c));
@@ -686,6 +687,41 @@ static void gates(struct test_backend *tb)
     }
 }
 
+/* Of every format, and of rows that are quantized; relu2 twice as often as the other activations. */
+static void experts_without_gates(struct test_backend *tb)
+{
+    static const enum activation activations[] = {ACTIVATION_RELU2, ACTIVATION_SILU, ACTIVATION_RELU2,
+                                                  ACTIVATION_RELU,  ACTIVATION_GELU, ACTIVATION_GELU_TANH};
+    static const enum weight_format formats[] = {WEIGHT_BFLOAT16, WEIGHT_FP8,  WEIGHT_FLOAT16, WEIGHT_INT4,
+                                                 WEIGHT_FLOAT32,  WEIGHT_INT8, WEIGHT_MXFP4};
+    static const int32_t counts[] = {1, 3, 9, 40, 257};
+    workspace_for(tb, 257, 256, 256);
+    for (int i = 0; i < 7 * 5; i++) {
+        const enum weight_format format = formats[i % 7];
+        const bool is_int4 = format == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = counts[i / 7],
+                                       .num_experts = i % 2 ? 8 : 12,
+                                       .top_k = 1 + i % 4,
+                                       .size = i % 4 ? 192 : 128,
+                                       .hidden = i % 5 ? 128 : 256,
+                                       .format = format,
+                                       .group_size = is_int4                  ? 64
+                                                     : format == WEIGHT_MXFP4 ? 32
+                                                                              : 0,
+                                       .dtype = format == WEIGHT_FLOAT32 ? DTYPE_FLOAT32 : types[1 + i % 2],
+                                       .zeros = is_int4 && i % 2,
+                                       .ordered = is_int4 && i % 4 == 2,
+                                       .bias = i % 3 == 1,
+                                       .stacked = i % 2,
+                                       .weights_first = i % 6 == 5,
+                                       .base = i % 3 > 0,
+                                       .quantize_x = format == WEIGHT_FP8 && i % 2,
+                                       .gate = {.kind = GATE_NONE, .activation = activations[i % 6]},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* Many experts of which most have no tokens, or one has them all. */
 static void empty_experts(struct test_backend *tb)
 {
@@ -762,6 +798,7 @@ EVERY_BACKEND_TEST(experts_of_every_format)
 EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
+EVERY_BACKEND_TEST(experts_without_gates)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
@@ -776,6 +813,7 @@ int main(void)
         cmocka_unit_test(test_experts_of_mxfp4),
         cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
+        cmocka_unit_test(test_experts_without_gates),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),

@@ -26,6 +26,7 @@ struct latent_case {
     enum dtype dtype, cache_dtype;
     float kv_scale;   /* of an fp8 cache; 0: 1 */
     double amplitude; /* of queries; 0: 1 */
+    bool loose;       /* lengths are below their bounds, as in a captured graph */
 };
 
 struct fixture {
@@ -224,8 +225,8 @@ static struct latent_attention_args arguments(const struct fixture *f, void *out
                                           .block_stride = f->block_stride,
                                           .num_tokens = f->num_tokens,
                                           .max_query_len = f->max_query_len,
-                                          .max_seq_len = f->max_seq_len,
-                                          .max_run_len = f->max_run_len,
+                                          .max_seq_len = c->loose ? 8 * f->max_seq_len : f->max_seq_len,
+                                          .max_run_len = c->loose ? 1 + MAX_DRAFTS : f->max_run_len,
                                           .scale = (float)scale_of(c),
                                           .dtype = c->dtype,
                                           .cache_dtype = c->cache_dtype,
@@ -241,6 +242,7 @@ static struct workspace_query workspace_query_of(const struct fixture *f)
                                     .num_heads = c->num_heads,
                                     .head_size = c->rank + c->rope,
                                     .block_size = c->block_size,
+                                    .latent_rank = c->rank,
                                     .max_in_features = 64,
                                     .vocab_size = 64};
 }
@@ -365,6 +367,47 @@ static void cache_types(void **state)
         struct latent_case c = mixed_case(i);
         c.cache_dtype = caches[i % 5];
         if (dtype_size(c.cache_dtype) == 1) c.kv_scale = i % 2 ? 0.125f : 0.37f;
+        check_case(*state, &c);
+    }
+}
+
+/* The sizes of models, which GPUs have kernels for: many heads, long contexts in parts, a whole run, an entry of no
+ * context, padding, a chunk of a prompt. */
+static void model_sizes(void **state)
+{
+    static const int32_t shapes[][3] = {{16, 512, 64}, {20, 512, 64}, {40, 256, 32}, {32, 256, 64}, {70, 512, 64}};
+    static const enum dtype fp8[] = {DTYPE_FP8_E4M3, DTYPE_FP8_E5M2};
+    for (int i = 0; i < 10; i++) {
+        struct latent_case c = {.num_seqs = 13,
+                                .query_lens = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 9},
+                                .seq_lens = {2500, 40, 0, 901, 902, 903, 904, 905, 906, 907, 908, 0, 333},
+                                .num_heads = shapes[i / 2][0],
+                                .rank = shapes[i / 2][1],
+                                .rope = shapes[i / 2][2],
+                                .block_size = block_sizes[i % 5],
+                                .dtype = types[1 + i / 3 % 2],
+                                .loose = i % 3 == 0};
+        for (int k = 4; k <= 10; k++) c.follows[k] = i % 4 > 0;
+        c.cache_dtype = i % 2 ? fp8[i / 2 % 2] : c.dtype;
+        c.kv_scale = i % 2 ? 0.37f : 0;
+        check_case(*state, &c);
+    }
+}
+
+/* Prompts of models' sizes: of many tiles; and the end of a long one, which a GPU divides. */
+static void model_prefills(void **state)
+{
+    for (int i = 0; i < 4; i++) {
+        const struct latent_case c = {.num_seqs = 3,
+                                      .query_lens = {1, i % 2 ? 3 : 75, i % 2 ? 5 : 20},
+                                      .seq_lens = {70, i % 2 ? 1500 : 75, 90},
+                                      .num_heads = i < 2 ? 16 : 20,
+                                      .rank = i < 2 ? 512 : 256,
+                                      .rope = i < 2 ? 64 : 32,
+                                      .block_size = block_sizes[i],
+                                      .dtype = types[1 + i / 2],
+                                      .cache_dtype = i == 2 ? DTYPE_FP8_E4M3 : types[1 + i / 2],
+                                      .kv_scale = i == 2 ? 0.37f : 0};
         check_case(*state, &c);
     }
 }
@@ -713,11 +756,10 @@ static void threads_do_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decodes),       cmocka_unit_test(mixed_batches),
-        cmocka_unit_test(padding),       cmocka_unit_test(prefills),
-        cmocka_unit_test(cache_types),   cmocka_unit_test(survives_large_scores),
-        cmocka_unit_test(caches),        cmocka_unit_test(heads_linears),
-        cmocka_unit_test(absorbed_form), cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(decodes),       cmocka_unit_test(mixed_batches),  cmocka_unit_test(padding),
+        cmocka_unit_test(prefills),      cmocka_unit_test(cache_types),    cmocka_unit_test(survives_large_scores),
+        cmocka_unit_test(model_sizes),   cmocka_unit_test(model_prefills), cmocka_unit_test(caches),
+        cmocka_unit_test(heads_linears), cmocka_unit_test(absorbed_form),  cmocka_unit_test(threads_do_not_matter),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);

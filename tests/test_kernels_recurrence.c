@@ -540,7 +540,24 @@ static void compute_batch(const struct recurrence_fixture *f, struct tensor *out
     f->batch.tb->b->recurrence(f->batch.tb->b, &args);
 }
 
-/* Computes all tokens of a copy of the fixture on each backend with `compute`, and checks results and states. */
+/* Gives the backend a workspace with room for `num_chunks` chunks of a prompt's recurrence. */
+static void use_chunk_workspace(struct test_backend *tb, const struct recurrence_case *c, int32_t num_chunks)
+{
+    const struct workspace_query query = {.max_num_tokens = 1,
+                                          .max_num_seqs = num_chunks,
+                                          .max_model_len = 64,
+                                          .num_heads = 4,
+                                          .head_size = 128,
+                                          .block_size = 16,
+                                          .max_in_features = 128,
+                                          .vocab_size = 128,
+                                          .num_recurrent_heads = c->num_v_heads,
+                                          .recurrent_state_size = (int64_t)c->num_v_heads * c->v_size * c->k_size};
+    if (tb->b->discrete) use_workspace(tb, &query);
+}
+
+/* Computes all tokens of a copy of the fixture on each backend with `compute`, and checks results and states. Chunks of
+ * long prompts do not fit into the workspace together. */
 static void check_on_backends(struct kernel_test *test, const struct recurrence_fixture *from,
                               void (*compute)(const struct recurrence_fixture *f, struct tensor *out))
 {
@@ -553,11 +570,13 @@ static void check_on_backends(struct kernel_test *test, const struct recurrence_
         struct recurrence_fixture f;
         if (!tb->b->recurrence || !kernel_test_takes(tb)) continue;
         recurrence_copy(&f, from, tb);
+        use_chunk_workspace(tb, c, 3);
         struct tensor out = tensor_poison(tb->b, c->dtype, count);
         compute(&f, &out);
         tensor_download(&out);
         check_close(tb, what, &out, f.expected, count, c->dtype);
         check_states(&f.batch, what, state_tolerance(tb, c->dtype));
+        check_workspace(tb);
         tensor_free(&out);
         recurrence_free(&f, true);
     }
@@ -653,6 +672,26 @@ static void chunks(void **state)
         c.num_k_heads = 1, c.num_v_heads = 2, c.dtype = types[i % 3];
         recurrence_make(&f, &c, &((struct kernel_test *)*state)->backends[0], &prompt);
         check_on_backends(*state, &f, compute_chunks);
+        recurrence_free(&f, false);
+    }
+}
+
+/* Prompts of many lengths in one batch, in as many rounds as the workspace makes of their chunks. */
+static void prompts(void **state)
+{
+    struct kernel_test *test = *state;
+    static const struct layout layout = {
+        "prompts", 6, {{1, 2, 3}, {130, 0, 4}, {300, 5, 6}, {64, 7, 7}, {1, 0, 9}, {65, 8, 0}}};
+    static const struct recurrence_case more[] = {{RECURRENCE_DELTA, 1, 3, 96, 192, .norm_qk = true},
+                                                  {RECURRENCE_SSD, 1, 5, 64, 48},
+                                                  {RECURRENCE_FIXED, 2, 2, 48, 64, .norm_qk = true, .skip = true}};
+    for (int i = 0; i < NUM_MODEL_CASES + 3; i++) {
+        struct recurrence_case c = i < NUM_MODEL_CASES ? model_cases[i] : more[i - NUM_MODEL_CASES];
+        struct recurrence_fixture f;
+        c.dtype = i % 4 == 3 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16;
+        if (c.num_v_heads % 3) c.num_v_heads = c.num_k_heads;
+        recurrence_make(&f, &c, &test->backends[0], &layout);
+        check_on_backends(test, &f, compute_batch);
         recurrence_free(&f, false);
     }
 }
@@ -961,6 +1000,7 @@ int main(void)
         cmocka_unit_test(recurrences_of_models),
         cmocka_unit_test(many_heads),
         cmocka_unit_test(chunks),
+        cmocka_unit_test(prompts),
         cmocka_unit_test(gated_norms),
         cmocka_unit_test(decode_recurrences),
         cmocka_unit_test(threads_do_not_matter),

@@ -640,7 +640,8 @@ static void run_preempted(struct program *p, const struct temp_folder *folder, c
 static void check_csv(const char *csv, const json_t *steps)
 {
     static const char head[] = "step,seconds,num_running,num_waiting,num_swapped,num_tokens,blocks_in_use,"
-                               "blocks_cached,blocks_free,num_preemptions,prefix_cache_hit_rate\n";
+                               "blocks_cached,blocks_free,num_preemptions,prefix_cache_hit_rate,state_slots_in_use,"
+                               "state_slots_cached\n";
     assert_memory_equal(csv, head, strlen(head));
     const char *line = csv + strlen(head);
     for (size_t i = 0; i < json_array_size(steps); i++) {
@@ -650,7 +651,7 @@ static void check_csv(const char *csv, const json_t *steps)
         long long number, v[8];
         double seconds, hits;
         int length = 0;
-        assert_int_equal(sscanf(line, "%lld,%lf,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lf\n%n", &number, &seconds,
+        assert_int_equal(sscanf(line, "%lld,%lf,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lld,%lf,0,0\n%n", &number, &seconds,
                                 &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &v[7], &hits, &length),
                          11);
         assert_int_equal(number, json_require_integer(step, "step"));

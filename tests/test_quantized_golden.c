@@ -65,6 +65,7 @@ static const char *const checkpoints[] = {
     "moe-fp8",
     "moe-fp8-block",
     "moe-gptq",
+    "moe-modelopt-fp8",
     "mxfp4-gpt-oss",
 };
 enum { NUM_CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };

@@ -54,6 +54,18 @@ static const struct quantized_form forms[] = {
     {"packed, ordered", {PACKED, .group_size = 64, .has_zeros = true, .ordered = true}, DTYPE_FLOAT16},
     {"packed, 8 bits", {PACKED8, .group_size = 128}, DTYPE_BFLOAT16},
     {"packed, 8 bits, ordered, merged", {PACKED8, .group_size = 32, .ordered = true}, DTYPE_BFLOAT16, .merged = true},
+    {"fp8, head by head", {FP8}, DTYPE_FLOAT32, .merged = true, .by_head = true},
+    {"fp8, blocks of whole heads",
+     {FP8, .group_size = 32, .blocks = true},
+     DTYPE_FLOAT32,
+     .merged = true,
+     .by_head = true},
+    {"int8, groups, head by head", {INT8, .group_size = 64}, DTYPE_FLOAT16, .merged = true, .by_head = true},
+    {"packed, zeros, head by head",
+     {PACKED, .group_size = 64, .has_zeros = true},
+     DTYPE_BFLOAT16,
+     .merged = true,
+     .by_head = true},
     {"gptq", {GPTQ, .group_size = 128, .zeros_less_one = true}, DTYPE_FLOAT16},
     {"gptq, v2", {GPTQ, .group_size = 32}, DTYPE_FLOAT16},
     {"gptq, v1, as its scheme does not say", {GPTQ, .group_size = 32}, DTYPE_FLOAT16, .zeros_are_7 = true},
@@ -189,7 +201,7 @@ static void check_device(const struct quantized_form *form, const struct model_s
     device_weights_prepare(b, &device);
     const struct layer_weights *layer = &device.layers[0];
     assert_int_equal(prepared, layer->qkv.num_parts + layer->gate_up.num_parts + 2 + form->lm_head);
-    const bool split_block = form->scheme.blocks && host->layers[0].qkv.parts[1].out_features % 128;
+    const bool split_block = form->scheme.blocks && host->layers[0].qkv.parts[1].out_features % form->scheme.group_size;
     assert_int_equal(layer->qkv.num_parts, split_block || form->own_orders ? 3 : 1);
     assert_int_equal(layer->gate_up.num_parts, form->own_orders ? 2 : 1);
     for (int32_t i = 0; i < host->table.count; i++) {
@@ -578,6 +590,11 @@ static void test_parts_across_blocks(void **state)
     assert_int_equal(model_weights_open(((struct temp_folder *)*state)->path, spec, NULL, &w, &err),
                      STATUS_UNSUPPORTED);
     assert_non_null(strstr(err.text, "rows from 192 to 256, which are no multiples of 128"));
+    form.by_head = true;
+    quantized_spec(&form, true, spec);
+    assert_int_equal(model_weights_open(((struct temp_folder *)*state)->path, spec, NULL, &w, &err),
+                     STATUS_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "head by head, and in words or blocks of rows"));
     free(spec);
 }
 

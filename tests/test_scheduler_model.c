@@ -289,6 +289,7 @@ static void random_states(struct generator *g, int32_t *v)
     if (!g->has_states) return;
     v[CONFIG_STATES] = (int32_t)random_between(random, 1, random_between(random, 0, 1) ? 4 : 60);
     if (random_between(random, 0, 2) == 0) v[CONFIG_INTERVAL] = (int32_t)random_between(random, 1, 8);
+    if (v[CONFIG_HOST] > 0) v[CONFIG_HOST_SLOTS] = (int32_t)random_between(random, 0, 12);
 }
 
 /* One run; the list is noted as it is made. */
@@ -346,7 +347,7 @@ static void print_totals(const struct scheduler_model_totals *t)
         "that returned blocks, %lld ends inside runs, %lld runs of what had ended, %lld drafts without room; "
         "%lld snapshots, %lld of them evicted, %lld found (%lld after a preemption), %lld times awaited, %lld "
         "boundaries "
-        "kept, %lld runs with states; sequences "
+        "kept, %lld runs with states, %lld swapped states back; sequences "
         "ended: %lld stop, %lld length, %lld abort, %lld error\n",
         (long long)t->operations, (long long)t->requests, (long long)t->steps, (long long)t->copies,
         (long long)t->collect_first, (long long)t->recomputed, (long long)t->swapped, (long long)t->swapped_in,
@@ -357,7 +358,8 @@ static void print_totals(const struct scheduler_model_totals *t)
         (long long)t->accepted, (long long)t->rollbacks, (long long)t->ends_in_runs, (long long)t->lost_runs,
         (long long)t->dropped, (long long)t->snapshots, (long long)t->snapshots_evicted, (long long)t->snapshot_hits,
         (long long)t->recovered, (long long)t->awaited, (long long)t->kept, (long long)t->state_runs,
-        (long long)t->stops, (long long)t->lengths, (long long)t->aborts, (long long)t->errors);
+        (long long)t->states_swapped_in, (long long)t->stops, (long long)t->lengths, (long long)t->aborts,
+        (long long)t->errors);
 }
 
 /* ---- exhaustive runs ---- */
@@ -459,10 +461,10 @@ static const struct universe universes[] = {
       "add request=0 length=6 shared=6 max=2 state=3", "add request=1 length=7 shared=5 max=1",
       "add request=2 length=3 shared=4 max=4", "abort request=0", "schedule cancel=2", EACH}},
     /* Forked, preempted, and as beams. */
-    {{"config blocks=6 host=4 size=1 tokens=4 seqs=3 length=5 caching=1 states=2",
+    {{"config blocks=6 host=4 size=1 tokens=4 seqs=3 length=5 caching=1 states=2 hostslots=2",
       "add request=0 length=2 shared=2 n=2 max=3", "add request=1 length=3 shared=2 max=2", "finish request=0",
       "abort request=1", "schedule cancel=1", EACH}},
-    {{"config blocks=5 size=1 tokens=3 seqs=3 length=5 caching=1 states=1",
+    {{"config blocks=5 host=4 size=1 tokens=3 seqs=3 length=5 caching=1 states=1 hostslots=3",
       "add request=0 length=2 shared=2 n=2 max=3 beams=1", "add request=1 length=2 shared=2 max=2", "beams request=0",
       "beams request=0 choice=1", "beams request=0 choice=4", "finish request=0", EACH}},
     /* Runs of sequences with states, which end at boundaries and behind them. */
@@ -591,6 +593,7 @@ static void test_random_operations(void **state)
     assert_true(t->ends_in_runs > 50 && t->lost_runs > 50 && t->dropped > 1000);
     assert_true(t->snapshots > 1000 && t->snapshots_evicted > 1000 && t->snapshot_hits > 100 && t->recovered > 50);
     assert_true(t->awaited > 10 && t->kept > 1000 && t->state_runs > 500);
+    assert_true(t->states_swapped_in > 100 && t->cuts > 1000);
     assert_true(t->stops > 100 && t->lengths > 100 && t->aborts > 100 && t->errors > 10);
     munmap(r, sizeof *r);
 }

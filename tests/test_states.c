@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "scheduler/scheduler_state.h"
+#include "scheduler/state_swap.h"
 #include "tests/support/scheduler_world.h"
 
 #define BLOCK 16
@@ -331,30 +332,102 @@ static void test_a_cancelled_step_leaves_the_boundary_before(void **state)
     }
 }
 
-/* A preempted request is never swapped, and goes on from the last boundary that it had passed. */
-static void test_a_preempted_request_goes_on_from_a_snapshot(void **state)
+/* Two requests, of which the second is preempted. */
+static void run_to_preemption(struct world *w, int32_t num_host_slots, struct request **requests)
 {
-    (void)state;
-    struct world w;
     struct scheduler_config config = config_of(2, 4);
-    struct request *requests[2];
     int32_t prompt[48];
     config.num_blocks = 12;
     config.limits.max_model_len = 180;
     config.preemption_mode = PREEMPTION_SWAP;
     config.num_host_blocks = 20;
-    world_open(&w, config);
+    config.num_host_slots = num_host_slots;
+    world_open(w, config);
     for (int32_t i = 0; i < 2; i++) {
         fill(prompt, 48, i);
-        requests[i] = add(&w, prompt, 40 + 8 * i, 1, 80); /* the second is inside a block when the first needs one */
+        requests[i] = add(w, prompt, 40 + 8 * i, 1, 80); /* the second is inside a block when the first needs one */
     }
-    while (world_stats(&w).preemptions_recompute == 0) go_on(&w, 1);
+    while (world_stats(w).preemptions_recompute + world_stats(w).preemptions_swap == 0) go_on(w, 1);
+}
+
+/* A request that finds no host slot is recomputed, and goes on from the last boundary that it had passed. */
+static void test_a_preempted_request_goes_on_from_a_snapshot(void **state)
+{
+    (void)state;
+    struct world w;
+    struct request *requests[2];
+    run_to_preemption(&w, 0, requests);
     const int32_t computed = requests[1]->sequences[0].num_tokens - 1;
     assert_int_equal(world_stats(&w).preemptions_swap, 0);
     assert_true(computed > 60);
     scheduler_abort(w.scheduler, requests[0]);
     assert_int_equal(run_out(&w, 1), 127 - (computed - computed % BLOCK));
     assert_int_equal(world_stats(&w).snapshot_hits, 1);
+    close_world(&w);
+}
+
+/* A swapped request takes its state along: nothing is computed again. Its last boundary stays, as a snapshot. */
+static void test_a_swapped_request_goes_on_with_its_state(void **state)
+{
+    (void)state;
+    for (int32_t abort = 0; abort < 2; abort++) {
+        struct world w;
+        struct request *requests[2];
+        run_to_preemption(&w, 1, requests);
+        const struct sequence *second = &requests[1]->sequences[0];
+        assert_int_equal(world_stats(&w).preemptions_swap, 1);
+        assert_int_equal(world_stats(&w).states_swapped_out, 1);
+        assert_int_equal(second->status, SEQUENCE_SWAPPED);
+        assert_true(second->state > w.config.limits.num_state_slots);
+        assert_int_equal(second->boundary, 0);
+        assert_int_equal(world_stats(&w).snapshots, 3); /* of both prompts, and of the second's last boundary */
+        const int64_t computed = second->num_computed;
+        scheduler_abort(w.scheduler, requests[abort]);
+        const int64_t rest = run_out(&w, 1);
+        if (!abort) assert_int_equal(rest, 48 + 79 - computed);
+        assert_int_equal(world_stats(&w).states_swapped_in, !abort);
+        assert_int_equal(world_stats(&w).snapshot_hits, 0);
+        close_world(&w);
+    }
+}
+
+/* Answers that go on from one state share it on the host, too, and write their own once they are back. */
+static void test_swapped_answers_share_their_state(void **state)
+{
+    (void)state;
+    struct world w;
+    struct scheduler_config config = config_of(4, 0);
+    int32_t prompt[40];
+    fill(prompt, 40, 1);
+    config.num_blocks = 40;
+    config.num_host_blocks = config.num_host_slots = 20;
+    world_open(&w, config);
+    add(&w, prompt, 30, 1, 100);
+    struct request *r = add(&w, prompt, 40, 3, 30);
+    while (r->sequences[2].status != SEQUENCE_RUNNING) go_on(&w, 1);
+    while (scheduler_in_flight(w.scheduler) > 0) world_collect(&w);
+    assert_int_equal(state_swap_cost(r), 1);
+    /* The second request is preempted as if blocks lacked. */
+    struct error err;
+    batch_clear(&w.batch);
+    assert_int_equal(state_swap_out(&w.scheduler->blocks.states, r, &w.batch, &err), STATUS_INTERNAL);
+    assert_string_equal(err.text, "a swapped state needs a slot, but all 0 are held");
+    assert_int_equal(state_swap_grow(&w.scheduler->blocks.states, 1, &err), STATUS_OK);
+    const int32_t before = r->sequences[0].state, host = config.limits.num_state_slots + 1;
+    struct block_pool *slots = &w.scheduler->blocks.states.slots;
+    assert_int_equal(block_pool_share(slots, before, 0, &err), STATUS_OK); /* another holder, who stays */
+    assert_int_equal(state_swap_out(&w.scheduler->blocks.states, r, &w.batch, &err), STATUS_OK);
+    assert_true(slots->blocks[before].ref_count == 1 && slots->blocks[before].note == 0);
+    assert_int_equal(block_pool_release(slots, before, &err), STATUS_OK);
+    assert_int_equal(w.batch.num_states_out, 1);
+    assert_int_equal(w.batch.states_out[0].source, before);
+    for (int32_t i = 0; i < 3; i++) assert_int_equal(r->sequences[i].state, host);
+    assert_int_equal(w.scheduler->blocks.states.host.blocks[host].ref_count, 3);
+    assert_int_equal(state_swap_in(&w.scheduler->blocks.states, r, &w.batch, &err), STATUS_OK);
+    assert_int_equal(w.batch.num_states_in, 1);
+    for (int32_t i = 0; i < 3; i++) assert_int_equal(r->sequences[i].state, w.batch.states_in[0].destination);
+    w.device.state_slots[w.batch.states_in[0].destination] = w.device.state_slots[before];
+    run_out(&w, 1);
     close_world(&w);
 }
 
@@ -386,6 +459,8 @@ int main(void)
         cmocka_unit_test(test_ends_with_two_steps_in_flight),
         cmocka_unit_test(test_a_cancelled_step_leaves_the_boundary_before),
         cmocka_unit_test(test_a_preempted_request_goes_on_from_a_snapshot),
+        cmocka_unit_test(test_a_swapped_request_goes_on_with_its_state),
+        cmocka_unit_test(test_swapped_answers_share_their_state),
         cmocka_unit_test(test_too_few_slots_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,11 +36,22 @@ static void limit_gate(float limit, float *gate, float *up, int64_t count)
     }
 }
 
-/* out = activation(x), of at most CPU_PIECE elements. */
-static void activate_gate(const struct cpu_kernels *kernels, enum activation activation, float *out, const float *x,
-                          int64_t count)
+/* NaN stays NaN. */
+static void relu(float *out, const float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) out[i] = x[i] < 0 ? 0 : x[i];
+}
+
+/* out = activation(x), of at most CPU_PIECE elements; any but xielu. */
+static void activate(const struct cpu_kernels *kernels, enum activation activation, float *out, const float *x,
+                     int64_t count)
 {
     float ones[CPU_PIECE];
+    if (activation == ACTIVATION_RELU || activation == ACTIVATION_RELU2) {
+        relu(out, x, count);
+        for (int64_t i = 0; i < count && activation == ACTIVATION_RELU2; i++) out[i] *= out[i];
+        return;
+    }
     for (int64_t i = 0; i < count; i++) ones[i] = 1;
     act_and_mul(kernels, activation, out, x, ones, count);
 }
@@ -49,8 +60,12 @@ void cpu_gate(const struct cpu_kernels *kernels, const struct gate_params *param
               int64_t count)
 {
     const float sharpness = 1.702f;
+    if (params->kind == GATE_NONE) {
+        activate(kernels, params->activation, gate, gate, count);
+        return;
+    }
     if (params->kind == GATE_MULTIPLY && params->limit > 0) {
-        activate_gate(kernels, params->activation, gate, gate, count);
+        activate(kernels, params->activation, gate, gate, count);
         limit_gate(params->limit, gate, up, count);
         for (int64_t i = 0; i < count; i++) gate[i] *= up[i];
         return;
@@ -104,32 +119,6 @@ static void xielu(const struct xielu_params *p, float *out, const float *x, int6
     }
 }
 
-/* NaN stays NaN. */
-static void relu(float *out, const float *x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) out[i] = x[i] < 0 ? 0 : x[i];
-}
-
-/* At most CPU_PIECE elements. */
-static void activate(const struct cpu_kernels *kernels, const struct activate_args *args, float *out, const float *x,
-                     int64_t count)
-{
-    switch (args->activation) {
-    case ACTIVATION_XIELU:
-        xielu(&args->xielu, out, x, count);
-        break;
-    case ACTIVATION_RELU:
-        relu(out, x, count);
-        break;
-    case ACTIVATION_RELU2:
-        relu(out, x, count);
-        for (int64_t i = 0; i < count; i++) out[i] *= out[i];
-        break;
-    default:
-        activate_gate(kernels, args->activation, out, x, count);
-    }
-}
-
 static void activate_token(const struct cpu_state *s, const void *activate_args, int64_t t, int thread)
 {
     (void)thread;
@@ -140,7 +129,10 @@ static void activate_token(const struct cpu_state *s, const void *activate_args,
     for (int64_t i = 0; i < args->size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, args->size - i);
         kernels->to_float(piece, cpu_element(args->x, dtype, t * args->size + i), dtype, n);
-        activate(kernels, args, piece, piece, n);
+        if (args->activation == ACTIVATION_XIELU)
+            xielu(&args->xielu, piece, piece, n);
+        else
+            activate(kernels, args->activation, piece, piece, n);
         kernels->from_float(cpu_element_out(args->out, dtype, t * args->size + i), piece, dtype, n);
     }
 }

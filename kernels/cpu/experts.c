@@ -251,7 +251,7 @@ static struct matmul matmul_of(const struct cpu_state *s, const struct linear_ar
 void cpu_experts_gate_up(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct weight *w = args->gate_up.weights;
-    const bool two = args->gate_up.num_parts == 2;
+    const bool two = args->gate_up.num_parts == 2, gated = args->gate.kind != GATE_NONE;
     const struct linear_args linear = {.out = args->out,
                                        .out_stride = args->size,
                                        .out_dtype = args->dtype,
@@ -262,8 +262,9 @@ void cpu_experts_gate_up(struct backend *b, const struct experts_gate_up_args *a
     struct experts experts = {.matrices = &args->gate_up,
                               .plan = &args->plan,
                               .m = matmul_of(cpu_state(b), &linear, args->size),
-                              .up = {.w = two ? w + 1 : w, .first = two ? 0 : args->size, .gate = args->gate}};
-    experts.m.up = &experts.up;
+                              .up = {.first = two ? 0 : args->size}};
+    if (gated) experts.up.w = two ? w + 1 : w, experts.m.up = &experts.up;
+    experts.m.gate = &args->gate;
     experts.m.tokens = args->plan.tokens;
     experts.m.x_weights = args->weights_first ? &args->plan : NULL;
     experts.m.top_k = args->top_k;

@@ -365,7 +365,7 @@ static void compute_piece(const struct stretch *stretch, struct piece *piece, ui
     const enum cpu_tile_kind kind = m->plan.tiles->kind;
     /* Rows that lie far apart are slow to load into registers of tiles. */
     const bool direct =
-        m->args->out_dtype == DTYPE_FLOAT32 && (kind == CPU_TILES_FLOAT || kind == CPU_TILES_INT8) && !m->up;
+        m->args->out_dtype == DTYPE_FLOAT32 && (kind == CPU_TILES_FLOAT || kind == CPU_TILES_INT8) && !m->gate;
     const int64_t first = piece->first_strip * stretch->strip_tokens, token = stretch->token + first;
     const int64_t tokens = min_i64(piece->end_strip * stretch->strip_tokens, stretch->num_tokens) - first;
     piece->panel = scratch;

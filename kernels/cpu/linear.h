@@ -16,7 +16,6 @@ enum {
 struct matmul_up {
     const struct weight *w;
     int64_t first;
-    struct gate_params gate;
 };
 
 struct matmul {
@@ -30,7 +29,8 @@ struct matmul {
     const int32_t *tokens;               /* token t of the matmul is row tokens[t] of x; NULL: row t */
     const struct expert_plan *x_weights; /* x is multiplied by them, and rounded to dtype; NULL: it is not */
     int32_t top_k;                       /* of x_weights */
-    const struct matmul_up *up;          /* out = gate(x * W^T, x * up^T); NULL: out = x * W^T */
+    const struct matmul_up *up;          /* NULL: none */
+    const struct gate_params *gate;      /* out = gate(x * W^T, x * up^T), or without up gate(x * W^T); NULL: x * W^T */
 };
 
 /* Multiplications of so many tokens. */

@@ -13,10 +13,8 @@ void matmul_finish(const struct matmul *m, int64_t token, int64_t first, float *
 {
     const struct linear_args *args = m->args;
     matmul_add_bias(m, m->w, sums, first, count);
-    if (m->up) {
-        matmul_add_bias(m, m->up->w, ups, m->up->first + first, count);
-        cpu_gate(m->s->kernels, &m->up->gate, sums, ups, count);
-    }
+    if (m->up) matmul_add_bias(m, m->up->w, ups, m->up->first + first, count);
+    if (m->gate) cpu_gate(m->s->kernels, m->gate, sums, ups, count);
     m->s->kernels->from_float(cpu_element_out(args->out, args->out_dtype, token * args->out_stride + first), sums,
                               args->out_dtype, count);
 }

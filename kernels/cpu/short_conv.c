@@ -30,13 +30,29 @@ static float *ring_row(struct conv *conv, int j)
     return conv->ring + (conv->head + j) % conv->args->width * conv->count;
 }
 
+/* out[j * count + c] = rows[c * width + j]. */
+static inline __attribute__((always_inline)) void load_columns_of(float *restrict out, const float *restrict rows,
+                                                                  int64_t count, int width)
+{
+    for (int64_t c = 0; c < count; c++)
+        for (int j = 0; j < width; j++) out[j * count + c] = rows[c * width + j];
+}
+
+/* The usual widths are constants, so that the compiler has vectors of channels. */
+static void load_columns(float *out, const float *rows, int64_t count, int width)
+{
+    if (width == 4)
+        load_columns_of(out, rows, count, 4);
+    else if (width == 3)
+        load_columns_of(out, rows, count, 3);
+    else
+        load_columns_of(out, rows, count, width);
+}
+
 static void load_weights(struct conv *conv)
 {
     const struct short_conv_args *args = conv->args;
-    const int64_t width = args->width;
-    const float *rows = args->weight + conv->first * width;
-    for (int64_t j = 0; j < width; j++)
-        for (int64_t c = 0; c < conv->count; c++) conv->weights[j * conv->count + c] = rows[c * width + j];
+    load_columns(conv->weights, args->weight + conv->first * args->width, conv->count, args->width);
     memset(conv->bias, 0, sizeof conv->bias);
     if (args->bias) memcpy(conv->bias, args->bias + conv->first, (size_t)conv->count * sizeof *conv->bias);
 }
@@ -50,18 +66,22 @@ static void load_state(struct conv *conv, int32_t slot)
 {
     const int width = conv->args->width;
     conv->head = 0;
-    memset(conv->ring, 0, sizeof(float) * (size_t)(width * conv->count));
-    if (slot == STATE_SLOT_NONE) return;
-    const float *state = state_of(conv, slot);
-    for (int j = 0; j < width - 1; j++)
-        for (int64_t c = 0; c < conv->count; c++) conv->ring[j * conv->count + c] = state[c * (width - 1) + j];
+    if (slot == STATE_SLOT_NONE)
+        memset(conv->ring, 0, sizeof(float) * (size_t)(width * conv->count));
+    else
+        load_columns(conv->ring, state_of(conv, slot), conv->count, width - 1);
 }
 
 static void store_state(struct conv *conv, int32_t slot)
 {
     if (slot == STATE_SLOT_NONE) return;
-    float *state = state_of(conv, slot);
+    float *restrict state = state_of(conv, slot);
     const int last = conv->args->width - 1;
+    if (last == 3) {
+        const float *restrict a = ring_row(conv, 0), *restrict b = ring_row(conv, 1), *restrict d = ring_row(conv, 2);
+        for (int64_t c = 0; c < conv->count; c++) state[3 * c] = a[c], state[3 * c + 1] = b[c], state[3 * c + 2] = d[c];
+        return;
+    }
     for (int j = 0; j < last; j++) {
         const float *row = ring_row(conv, j);
         for (int64_t c = 0; c < conv->count; c++) state[c * last + j] = row[c];

@@ -157,11 +157,8 @@ template <enum activation activation> struct activation_of {
             const float positive = xielu.alpha_p * x * x;
             const float negative = xielu.alpha_n * (expm1f(fminf(x, xielu.eps)) - x);
             return (x > 0 ? positive : negative) + xielu.beta * x;
-        } else if constexpr (activation == ACTIVATION_RELU || activation == ACTIVATION_RELU2) {
-            const float positive = x < 0 ? 0 : x; /* NaN stays NaN */
-            return activation == ACTIVATION_RELU ? positive : positive * positive;
         } else {
-            return activate<T>(activation, x);
+            return activate_plain<T>(activation, x);
         }
     }
 };

@@ -1,4 +1,4 @@
-/* The gates of gated MLPs (SwiGLU and GeGLU: Shazeer, "GLU variants improve transformer", 2020). */
+/* The gates of gated MLPs (SwiGLU and GeGLU: Shazeer, "GLU variants improve transformer", 2020), and activations. */
 #ifndef QUIRE_KERNELS_CUDA_ACTIVATION_CUH
 #define QUIRE_KERNELS_CUDA_ACTIVATION_CUH
 
@@ -20,6 +20,14 @@ template <class T> static __device__ __forceinline__ float activate(enum activat
     return sizeof(T) == 4 ? x / (1.0f + expf(-z)) : __fdividef(x, 1.0f + __expf(-z));
 }
 
+/* Of an MLP or of experts without gates: any but xielu. NaN stays. */
+template <class T> static __device__ __forceinline__ float activate_plain(enum activation activation, float x)
+{
+    if (activation != ACTIVATION_RELU && activation != ACTIVATION_RELU2) return activate<T>(activation, x);
+    const float positive = x < 0 ? 0 : x;
+    return activation == ACTIVATION_RELU ? positive : positive * positive;
+}
+
 /* NaN stays. */
 static __device__ __forceinline__ void limit_gate(float limit, float *g, float *u)
 {
@@ -27,7 +35,7 @@ static __device__ __forceinline__ void limit_gate(float limit, float *g, float *
     *u = *u > limit ? limit : *u < -limit ? -limit : *u;
 }
 
-/* Whether it is more than activation(g) * u. */
+/* Of gates: whether they are more than activation(g) * u. */
 static __host__ __device__ __forceinline__ bool gate_is_special(const struct gate_params &gate)
 {
     return gate.kind != GATE_MULTIPLY || gate.limit > 0;

@@ -29,7 +29,9 @@ workspace_set_function cuda_workspace_set;
 int64_t cuda_linear_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
+int64_t cuda_latent_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_recurrence_workspace(const struct workspace_query *query);
+int64_t cuda_chunks_workspace(const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
 /* embedding.cu */

@@ -29,7 +29,9 @@ enum cuda_user {
     CUDA_USER_LINEAR,
     CUDA_USER_DEQUANTIZE, /* rows of one weight, or x of one matmul in another order: nothing is kept there */
     CUDA_USER_ATTENTION,
-    CUDA_USER_RECURRENCE,
+    CUDA_USER_LATENT,
+    CUDA_USER_RECURRENCE, /* counters of decodes */
+    CUDA_USER_CHUNKS,     /* of recurrences: nothing is kept there */
     CUDA_USER_SAMPLE,
     CUDA_NUM_USERS
 };

@@ -16,7 +16,9 @@ int64_t cuda_workspace_bytes(struct backend *b, const struct workspace_query *qu
     s->regions[CUDA_USER_LINEAR].bytes = cuda_linear_workspace(s, query);
     s->regions[CUDA_USER_DEQUANTIZE].bytes = cuda_dequantize_workspace(s, query);
     s->regions[CUDA_USER_ATTENTION].bytes = cuda_attention_workspace(s, query);
+    s->regions[CUDA_USER_LATENT].bytes = cuda_latent_workspace(s, query);
     s->regions[CUDA_USER_RECURRENCE].bytes = cuda_recurrence_workspace(query);
+    s->regions[CUDA_USER_CHUNKS].bytes = cuda_chunks_workspace(query);
     s->regions[CUDA_USER_SAMPLE].bytes = cuda_sample_workspace(s, query);
     int64_t total = ALIGNMENT; /* the caller's memory may be aligned to less */
     for (int i = 0; i < CUDA_NUM_USERS; i++) total += aligned(s->regions[i].bytes);

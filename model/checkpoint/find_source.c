@@ -199,8 +199,7 @@ static enum status check_sizes(const struct finder *f, const struct tensor *t, c
 {
     const struct weight_scheme *c = &t->scheme;
     const int in_word = 32 / element_bits(t);
-    const bool words_of_rows = s->storage->transposed || (c->has_zeros && !c->quantize);
-    const int64_t row_step = c->blocks ? c->group_size : words_of_rows ? in_word : 1;
+    const int64_t row_step = c->blocks ? c->group_size : s->storage->transposed ? in_word : 1;
     const int64_t column_step = !s->storage->in_words && !weight_is_packed(c->format) ? 1 : in_word;
     if (t->in_features % column_step || (weight_is_packed(c->format) && t->in_features % s->weight.group_size))
         return error_set(f->err, STATUS_UNSUPPORTED,
@@ -429,13 +428,12 @@ static enum status find_blocks(const struct finder *f, const struct tensor *t, s
     return STATUS_OK;
 }
 
-/* Whether rows that lie in several runs can be read: scales must do so, too, and zero points lie in words of several
- * rows. */
-static bool reads_runs(const struct tensor *t, const struct weight_source *s)
+/* Whether the rows lie in one run, or in runs that are whole rows of the data and of the scales. */
+static bool runs_can_be_read(const struct weight_source *s)
 {
-    const int64_t shared = s->weight.scale_rows;
-    return !s->storage->transposed && !t->scheme.has_zeros && s->run % shared == 0 && s->step % shared == 0 &&
-           s->first_row % shared == 0;
+    const int64_t unit = s->weight.scale_rows;
+    if (s->run == s->weight.out_features) return true;
+    return !s->storage->transposed && s->first_row % unit == 0 && s->run % unit == 0 && s->step % unit == 0;
 }
 
 static enum status find_quantized(const struct finder *f, const struct tensor *t, struct weight_source *s)
@@ -447,11 +445,12 @@ static enum status find_quantized(const struct finder *f, const struct tensor *t
                          "model that has a tensor for each expert, or one in bfloat16 or float16, which quire can "
                          "quantize to fp8, int8 or int4 while it loads it",
                          f->folder, t->name);
-    if (s->transposed || (s->run < t->out_features && !reads_runs(t, s)))
+    if (!runs_can_be_read(s) || s->transposed)
         return error_set(f->err, STATUS_UNSUPPORTED,
-                         "%s: the matrix \"%s\" is quantized in a way that quire does not read where the file has its "
-                         "rows %s; use the model in bfloat16 or float16",
-                         f->folder, t->name, s->transposed ? "as columns" : "in turn with others, head by head");
+                         "%s: the matrix \"%s\" is quantized, which quire does not read where the file has its rows "
+                         "%s; use the model in bfloat16 or float16",
+                         f->folder, t->name,
+                         s->transposed ? "as columns" : "head by head, and in words or blocks of rows");
     enum status status = find_data(f, t, s);
     if (status == STATUS_OK) status = find_scales(f, t, s);
     if (status == STATUS_OK && s->storage->global_scale) status = find_global_scale(f, t, s);

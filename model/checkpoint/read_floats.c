@@ -14,16 +14,10 @@ static inline __attribute__((always_inline)) void transpose(char *out, int64_t i
             memcpy(out + (row * in_features + k) * size, tile + k * stride + row * step * size, (size_t)size);
 }
 
-/* Where row i is in the stored tensor. */
-static int64_t stored_row(const struct weight_source *s, int64_t i)
-{
-    return s->first_row + i / s->run * s->step + i % s->run;
-}
-
-/* How many of `count` rows from `first` on follow each other in the stored tensor. */
-static int64_t rows_of_run(const struct weight_source *s, int64_t first, int64_t count)
+int64_t weight_source_run(const struct weight_source *s, int64_t first, int64_t count, int64_t *at)
 {
     const int64_t rest = s->run - first % s->run;
+    *at = s->first_row + first / s->run * s->step + first % s->run;
     return rest < count ? rest : count;
 }
 
@@ -56,10 +50,10 @@ enum status weight_source_read_rows(const struct weight_source *s, const struct 
                                     int64_t count, int64_t bytes, void *out, struct error *err)
 {
     enum status status = STATUS_OK;
-    for (int64_t i = 0, n; i < count && status == STATUS_OK; i += n) {
-        n = rows_of_run(s, first + i, count - i);
-        status = tensor_file_read(s->file, (const char *)t->data + stored_row(s, first + i) * bytes,
-                                  (uint64_t)(n * bytes), (char *)out + i * bytes, err);
+    for (int64_t i = 0, n, at; i < count && status == STATUS_OK; i += n) {
+        n = weight_source_run(s, first + i, count - i, &at);
+        status = tensor_file_read(s->file, (const char *)t->data + at * bytes, (uint64_t)(n * bytes),
+                                  (char *)out + i * bytes, err);
     }
     return status;
 }
@@ -71,10 +65,11 @@ enum status weight_source_read_floats(const struct weight_source *s, int64_t fir
     const int64_t bytes = s->weight.in_features * s->data->type->bytes;
     enum status status = STATUS_OK;
     if (!s->transposed) return weight_source_read_rows(s, s->data, first, count, bytes, out, err);
-    for (int64_t i = 0, n; i < count && status == STATUS_OK; i += n) {
+    for (int64_t i = 0, n, at; i < count && status == STATUS_OK; i += n) {
         const bool apart = s->run == 1; /* single rows are read together, with those between them */
-        n = apart ? count : rows_of_run(s, first + i, count - i);
-        status = read_transposed(s, stored_row(s, first + i), n, apart ? s->step : 1, (char *)out + i * bytes, err);
+        n = weight_source_run(s, first + i, count - i, &at);
+        if (apart) n = count;
+        status = read_transposed(s, at, n, apart ? s->step : 1, (char *)out + i * bytes, err);
     }
     return status;
 }

@@ -149,16 +149,6 @@ static enum status read_data(const struct weight_source *s, int64_t first, int64
 
 /* ---- scales and zero points ---- */
 
-/* Reads rows [first, first + count) of scales or words of zero points, each of `size` bytes: [count, groups], or
- * [groups, count] if the storage is transposed. */
-static enum status read_grid(const struct weight_source *s, const struct stored_tensor *t, int64_t first, int64_t count,
-                             int64_t size, void *out, struct error *err)
-{
-    const int64_t groups = weight_groups(&s->weight);
-    return s->storage->transposed ? tensor_file_read_strips(s->file, t, 0, groups, first * size, count * size, out, err)
-                                  : tensor_file_read_strips(s->file, t, first, count, 0, groups * size, out, err);
-}
-
 static void convert(void *out, enum dtype to, int64_t i, const void *in, enum dtype from, int64_t k)
 {
     const int size = dtype_size(from);
@@ -180,14 +170,16 @@ static enum status read_one_scale(const struct weight_source *s, int64_t count, 
     return status;
 }
 
-/* Rows of scales that lie in runs, as the data does. */
-static enum status read_runs_of_scales(const struct weight_source *s, int64_t first, int64_t count, int64_t bytes,
+/* Rows of scales, of `bytes` each; runs of rows are whole ones of scales, too. */
+static enum status read_rows_of_scales(const struct weight_source *s, int64_t first, int64_t count, int64_t bytes,
                                        void *out, struct error *err)
 {
-    const int64_t shared = s->weight.scale_rows;
+    const int64_t unit = s->weight.scale_rows;
     struct weight_source scales = *s;
-    scales.first_row /= shared, scales.run /= shared, scales.step /= shared;
-    return weight_source_read_rows(&scales, s->scales, first / shared, count, bytes, out, err);
+    scales.first_row /= unit;
+    scales.run = (s->run + unit - 1) / unit;
+    scales.step /= unit;
+    return weight_source_read_rows(&scales, s->scales, first / unit, count, bytes, out, err);
 }
 
 /* There is a row of scales for each scale_rows rows of data. */
@@ -197,17 +189,14 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     const bool transposed = s->storage->transposed;
     const struct weight *w = &s->weight;
     const int64_t groups = weight_groups(w), rows = (count + w->scale_rows - 1) / w->scale_rows;
-    const int64_t row = (s->first_row + first) / w->scale_rows;
     const enum dtype stored = s->scale_dtype;
     const int64_t size = dtype_size(stored);
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
     if (!raw) return out_of_memory(err);
-    const bool in_runs = s->run < w->out_features;
-    enum status status = s->storage->of_experts
-                             ? weight_source_read_rows(s, s->scales, first, count, groups * size, raw, err)
-                         : in_runs ? read_runs_of_scales(s, first, rows, groups * size, raw, err)
-                                   : read_grid(s, s->scales, row, rows, size, raw, err);
+    enum status status = transposed ? tensor_file_read_strips(s->file, s->scales, 0, groups,
+                                                              (s->first_row + first) * size, rows * size, raw, err)
+                                    : read_rows_of_scales(s, first, rows, groups * size, raw, err);
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
@@ -217,28 +206,43 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     return status;
 }
 
-/* Zero points lie in words of several output features: [rows / n, groups], or [groups, rows / n] if transposed. */
-static enum status read_zeros(const struct weight_source *s, int64_t first, int64_t count, uint8_t *out,
-                              struct error *err)
+/* Zero points lie in words of several output features: [rows / n, groups], or [groups, rows / n] if transposed. Reads
+ * those of `count` rows that follow each other, from row `at` of the stored tensor on, which may be inside a word. */
+static enum status read_run_of_zeros(const struct weight_source *s, int64_t at, int64_t count, uint8_t *out,
+                                     struct error *err)
 {
     const bool transposed = s->storage->transposed;
     const int *order = s->storage->word_order;
     const int bits = s->weight.format == WEIGHT_INT8 ? 8 : 4, in_word = 32 / bits;
-    const int64_t groups = weight_groups(&s->weight), words = (count + in_word - 1) / in_word;
-    const int64_t word = (s->first_row + first) / in_word;
+    const int64_t groups = weight_groups(&s->weight), size = sizeof(uint32_t), word = at / in_word;
+    const int64_t words = (at + count - 1) / in_word + 1 - word;
     const uint32_t mask = (1u << bits) - 1, more = s->scheme->zeros_less_one;
-    uint32_t *raw = malloc((size_t)(words * groups) * sizeof *raw);
+    uint32_t *raw = malloc((size_t)(words * groups * size));
     int place[8]; /* of an output feature in its word */
     if (!raw) return out_of_memory(err);
     for (int i = 0; i < 8; i++) place[order ? order[i] : i] = i * bits;
-    enum status status = read_grid(s, s->zeros, word, words, sizeof *raw, raw, err);
+    enum status status =
+        transposed ? tensor_file_read_strips(s->file, s->zeros, 0, groups, word * size, words * size, raw, err)
+                   : tensor_file_read_strips(s->file, s->zeros, word, words, 0, groups * size, raw, err);
     for (int64_t row = 0; row < count && status == STATUS_OK; row++)
         for (int64_t g = 0; g < groups; g++) {
-            const int64_t i = row / in_word;
-            const uint32_t stored = raw[transposed ? g * words + i : i * groups + g] >> place[row % in_word];
+            const int64_t i = (at + row) / in_word - word;
+            const uint32_t stored = raw[transposed ? g * words + i : i * groups + g] >> place[(at + row) % in_word];
             out[row * groups + g] = (uint8_t)((stored + more) & mask);
         }
     free(raw);
+    return status;
+}
+
+static enum status read_zeros(const struct weight_source *s, int64_t first, int64_t count, uint8_t *out,
+                              struct error *err)
+{
+    const int64_t groups = weight_groups(&s->weight);
+    enum status status = STATUS_OK;
+    for (int64_t i = 0, n, at; i < count && status == STATUS_OK; i += n) {
+        n = weight_source_run(s, first + i, count - i, &at);
+        status = read_run_of_zeros(s, at, n, out + i * groups, err);
+    }
     return status;
 }
 

@@ -84,6 +84,9 @@ enum status weight_source_read_quantized(const struct weight_source *s, int64_t 
 enum status weight_source_dequantize(const struct weight_source *s, int64_t first, int64_t count, float *out,
                                      struct error *err);
 
+/* How many of `count` rows of s from `first` on follow each other in the stored tensors; *at gets where the first is.
+ */
+int64_t weight_source_run(const struct weight_source *s, int64_t first, int64_t count, int64_t *at);
 /* Reads rows [first, first + count) of s, of `bytes` each in the stored tensor *t, which is not transposed. Any thread.
  * IO: the file cannot be read. */
 enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,

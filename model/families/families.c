@@ -218,6 +218,11 @@ static void check_attention(struct json_reader *r, const struct model_spec *spec
                      "no layer has attention; quire computes models with at least one such layer");
 }
 
+static const char *num_next_layers_key(const struct family *family)
+{
+    return family->num_next_layers_key ? family->num_next_layers_key : "num_nextn_predict_layers";
+}
+
 void family_read_spec(struct json_reader *r, const struct family *family, struct model_spec *spec)
 {
     *spec = (struct model_spec){
@@ -230,7 +235,8 @@ void family_read_spec(struct json_reader *r, const struct family *family, struct
     check_attention(r, spec);
     family_read_rope(r, family, spec);
     read_dtype(r, family->dtype, spec);
-    spec->num_next_layers = json_reader_int(r, "num_nextn_predict_layers", 0, 0, MODEL_MAX_LAYERS);
+    spec->num_next_layers =
+        json_reader_int(r, num_next_layers_key(family), family->absent_num_next_layers, 0, MODEL_MAX_LAYERS);
     known_keys_check(r, family->model_type, family->reads, family->ignores, spec);
     if (!words_have(family->reads, "layer_types") && !words_have(family->ignores, "layer_types"))
         family_check_layer_types(r, spec);
@@ -243,8 +249,8 @@ void family_read_mtp(struct json_reader *r, const struct family *family, struct 
         json_reader_fail(r, STATUS_UNSUPPORTED, "quire computes no layers of %s that predict further tokens",
                          family->model_type);
     else if (spec->num_next_layers == 0)
-        json_reader_fail(r, STATUS_UNSUPPORTED,
-                         "num_nextn_predict_layers is 0: the model has no layers that predict further tokens");
+        json_reader_fail(r, STATUS_UNSUPPORTED, "%s is 0: the model has no layers that predict further tokens",
+                         num_next_layers_key(family));
     if (r->status != STATUS_OK) return;
     family->make_mtp(r, spec);
     spec->num_next_layers = 0;

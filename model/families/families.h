@@ -28,11 +28,13 @@ struct family {
     /* Turns a model's spec into that of the head that is its first next layer; NULL: quire computes none. Embedding and
      * lm_head are the target's, of which published files hold copies for the head. */
     void (*make_mtp)(struct json_reader *r, struct model_spec *spec);
-    enum dtype dtype;               /* where the file gives none; 0: float32 */
-    double rope_theta;              /* where the file gives none; 0: 10000 */
-    double rope_local_theta;        /* theta of the second rope, of families with two */
-    const struct rope_config *rope; /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
-    double partial_rotary_factor;   /* where the file gives none, of families that read this key; 0: 1 */
+    const char *num_next_layers_key; /* NULL: num_nextn_predict_layers */
+    int32_t absent_num_next_layers;  /* where the file does not say */
+    enum dtype dtype;                /* where the file gives none; 0: float32 */
+    double rope_theta;               /* where the file gives none; 0: 10000 */
+    double rope_local_theta;         /* theta of the second rope, of families with two */
+    const struct rope_config *rope;  /* where the file has neither rope_scaling nor rope_parameters; NULL: plain */
+    double partial_rotary_factor;    /* where the file gives none, of families that read this key; 0: 1 */
     const char *rope_theta_key, *partial_rotary_factor_key; /* what the family calls these keys; NULL: so */
     const char *rope_local_theta_key;                       /* NULL: rope_local_base_freq */
     int32_t original_max_position;                          /* where the file gives none; 0: max_position_embeddings */

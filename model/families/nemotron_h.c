@@ -1,5 +1,6 @@
-/* Nemotron-H and Nemotron 3 Nano (NVIDIA, 2025): a layer is one sublayer, which is Mamba 2, attention without rotation,
- * an MLP with a squared ReLU and no gate, or a mixture of such MLPs beside one. */
+/* Nemotron-H and Nemotron 3 (NVIDIA, 2025): a layer is one sublayer, which is Mamba 2, attention without rotation, an
+ * MLP with a squared ReLU and no gate, or a mixture of such MLPs beside one. In Nemotron 3 Super the experts of the
+ * mixture read and make latents. */
 #include <string.h>
 
 #include "model/families/families.h"
@@ -84,11 +85,25 @@ static struct experts_spec read_experts(struct json_reader *r)
                                              .absent_num_experts = 8,
                                              .absent_top_k = 2,
                                              .absent_size = 7688};
-    if (json_reader_get(r, "moe_latent_size"))
-        json_reader_fail(r, STATUS_UNSUPPORTED,
-                         "moe_latent_size is %s: quire does not compute experts in a latent space",
-                         show_value(json_reader_get(r, "moe_latent_size")).text);
-    return family_read_deepseek_experts(r, &keys, true);
+    struct experts_spec experts = family_read_deepseek_experts(r, &keys, true);
+    experts.gate = (struct gate_params){
+        .kind = GATE_NONE, .activation = family_read_plain_activation(r, "mlp_hidden_act", ACTIVATION_RELU2)};
+    if (json_reader_get(r, "moe_latent_size")) {
+        experts.latent_size = json_reader_int(r, "moe_latent_size", 0, 1, 1 << 20);
+        experts.latent_bias = json_reader_bool(r, "mlp_bias", false);
+    }
+    return experts;
+}
+
+/* The shared expert, of which there is one. */
+static struct mlp_spec read_shared(struct json_reader *r, const struct mlp_spec *mlp)
+{
+    struct mlp_spec shared = *mlp;
+    const int32_t count = json_reader_int(r, "n_shared_experts", 1, 0, INT32_MAX);
+    shared.intermediate_size = json_reader_int(r, "moe_shared_expert_intermediate_size", 7688, 1, 1 << 22);
+    if (count != 1)
+        json_reader_fail(r, STATUS_UNSUPPORTED, "n_shared_experts is %d; in this family quire computes one", count);
+    return shared;
 }
 
 static void set_layers(struct json_reader *r, const struct attention_spec *attention, struct model_spec *spec)
@@ -116,9 +131,8 @@ static void set_layers(struct json_reader *r, const struct attention_spec *atten
             layer->mlp = mlp;
             break;
         default:
-            read_experts(r);
-            json_reader_fail(r, STATUS_UNSUPPORTED,
-                             "layer %d is a mixture of experts without gates, which quire does not compute", i);
+            layer->experts = read_experts(r);
+            layer->mlp = read_shared(r, &mlp);
         }
     }
 }
@@ -135,6 +149,8 @@ static void set_names(struct tensor_names *names)
     names->choice_bias = "mixer.gate.e_score_correction_bias";
     names->experts = "mixer.experts";
     names->shared = "mixer.shared_experts";
+    names->experts_in = "mixer.fc1_latent_proj";
+    names->experts_out = "mixer.fc2_latent_proj";
     names->next_layers = "mtp";
     family_set_mamba_names(names, "mixer");
 }
@@ -159,4 +175,4 @@ const struct family family_nemotron_h = {
     .model_type = "nemotron_h",
     .architecture = "NemotronHForCausalLM",
     .read = read,
-    .reads = "mlp_bias mlp_hidden_act use_bias layer_types n_routed_experts num_local_experts"};
+    .reads = "mlp_bias mlp_hidden_act use_bias layer_types n_routed_experts num_local_experts moe_latent_size"};

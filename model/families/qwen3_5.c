@@ -48,6 +48,7 @@ static void read_layers(struct json_reader *r, enum recurrent_layout layout, str
     spec->names.recurrent = "linear_attn";
     spec->names.recurrent_o = "out_proj";
     spec->names.recurrent_norm = "norm";
+    spec->names.next_layers = "mtp.";
     family_set_mixed_layers(r, "linear_attention", &attention, &recurrent,
                             json_reader_int(r, "full_attention_interval", 4, 1, INT32_MAX), spec);
 }
@@ -88,6 +89,26 @@ static void read_qwen3_next(struct json_reader *r, struct model_spec *spec)
     add_experts(r, json_reader_bool(r, "norm_topk_prob", true), spec);
 }
 
+/* A layer with attention, in which the rest is as in layer 0 (vLLM's qwen3_next_mtp.py and qwen3_5_mtp.py). The state
+ * is the target's behind its final norm, and then the output of the head's own. */
+static void make_mtp(struct json_reader *r, struct model_spec *spec)
+{
+    struct tensor_names *names = &spec->names;
+    struct layer_spec layer = spec->layers[0];
+    int32_t i = 0;
+    family_require_bool(r, "mtp_use_dedicated_embeddings", false, "an embedding of next layers");
+    while (i < spec->num_layers - 1 && spec->layers[i].mixer != MIXER_ATTENTION) i++;
+    layer.mixer = MIXER_ATTENTION;
+    layer.attention = spec->layers[i].attention;
+    layer.recurrent = (struct recurrent_spec){0};
+    family_set_mtp(spec, &layer, "mtp.layers", 0);
+    spec->head.own_state_normed = true;
+    names->head_embedding_norm = "mtp.pre_fc_norm_embedding";
+    names->head_state_norm = "mtp.pre_fc_norm_hidden";
+    names->head_projection = "mtp.fc";
+    names->final_norm = "mtp.norm";
+}
+
 #define KEYS                                                                                                           \
     "attention_bias attn_output_gate layer_types full_attention_interval linear_num_key_heads linear_num_value_heads " \
     "linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim partial_rotary_factor"
@@ -95,17 +116,25 @@ static void read_qwen3_next(struct json_reader *r, struct model_spec *spec)
 const struct family family_qwen3_5 = {.model_type = "qwen3_5_text",
                                       .architecture = "Qwen3_5ForCausalLM",
                                       .read = read_qwen3_5,
+                                      .make_mtp = make_mtp,
+                                      .num_next_layers_key = "mtp_num_hidden_layers",
+                                      .absent_num_next_layers = 1,
                                       .partial_rotary_factor = 0.25,
                                       .reads = KEYS,
                                       .sizes = {4096, 12288, 32, 16, 248320}};
 const struct family family_qwen3_5_moe = {.model_type = "qwen3_5_moe_text",
                                           .architecture = "Qwen3_5MoeForCausalLM",
                                           .read = read_qwen3_5_moe,
+                                          .make_mtp = make_mtp,
+                                          .num_next_layers_key = "mtp_num_hidden_layers",
+                                          .absent_num_next_layers = 1,
                                           .partial_rotary_factor = 0.25,
                                           .reads = KEYS " num_experts num_local_experts",
                                           .sizes = {2048, 512, 40, 16, 248320}};
 const struct family family_qwen3_next = {.model_type = "qwen3_next",
                                          .architecture = "Qwen3NextForCausalLM",
                                          .read = read_qwen3_next,
+                                         .make_mtp = make_mtp,
+                                         .absent_num_next_layers = 1,
                                          .partial_rotary_factor = 0.25,
                                          .reads = KEYS " num_experts num_local_experts"};

@@ -43,7 +43,7 @@ static void compute_gate_up(const struct place *p, const struct decoder *d, int3
     const struct expert_weights *w = &d->weights->layers[layer].experts;
     const struct experts_gate_up_args args = {.out = p->act->gated,
                                               .x = x,
-                                              .gate_up = matrices(w, w->gate_up, 2),
+                                              .gate_up = matrices(w, w->gate_up, gate_operands(&e->gate)),
                                               .gate = e->gate,
                                               .plan = p->act->plan,
                                               .weights_first = e->weights_first,
@@ -60,7 +60,7 @@ static void compute_gate_up(const struct place *p, const struct decoder *d, int3
 static bool has_base(const struct decoder *d, int32_t layer)
 {
     const struct layer_spec *l = &d->spec->layers[layer];
-    return l->mlp.intermediate_size > 0 && !l->experts.own_norms;
+    return l->mlp.intermediate_size > 0 && !l->experts.own_norms && l->experts.latent_size == 0;
 }
 
 /* Into `out`, which has what they add to. */
@@ -98,10 +98,13 @@ static void compute_on_host(void *host_layer)
     compute_down(&p, l->d, l->layer, h->hidden);
 }
 
-/* A copy of so many rows of the residual stream's size, in whole words. */
-static struct copy_segment copy_of_rows(const struct residual_stream *s, void *destination, const void *source)
+/* A copy of what experts of a layer read or make, in whole words. */
+static struct copy_segment copy_of_rows(const struct residual_stream *s, int32_t layer, void *destination,
+                                        const void *source)
 {
-    const int64_t bytes = (int64_t)s->num_tokens * s->d->spec->hidden_size * dtype_size(s->d->dtype);
+    const struct model_spec *spec = s->d->spec;
+    const int64_t width = experts_width(&spec->layers[layer].experts, spec->hidden_size);
+    const int64_t bytes = s->num_tokens * width * dtype_size(s->d->dtype);
     return (struct copy_segment){destination, source, (bytes + 3) / 4 * 4};
 }
 
@@ -119,7 +122,7 @@ static void send_input(const struct residual_stream *s, const void *x, int32_t l
     const struct expert_plan *from = &d->act.experts.plan, *to = &d->host_experts.act.plan;
     const int64_t assignments = (int64_t)s->num_tokens * r->top_k;
     const struct copy_segment segments[] = {
-        copy_of_rows(s, d->host_experts.x, x),
+        copy_of_rows(s, layer, d->host_experts.x, x),
         {to->starts, from->starts, (r->num_experts + 1) * (int64_t)sizeof *to->starts},
         {to->tokens, from->tokens, assignments * (int64_t)sizeof *to->tokens},
         {to->rows, from->rows, assignments * (int64_t)sizeof *to->rows},
@@ -133,8 +136,8 @@ static void compute_away(const struct residual_stream *s, int32_t layer, void *o
 {
     const struct decoder *d = s->d;
     void *hidden = d->host_experts.hidden;
-    const struct copy_segment output = copy_of_rows(s, out, hidden);
-    const struct copy_segment base[] = {copy_of_rows(s, hidden, out),
+    const struct copy_segment output = copy_of_rows(s, layer, out, hidden);
+    const struct copy_segment base[] = {copy_of_rows(s, layer, hidden, out),
                                         {d->host_experts.act.base_gate, d->act.experts.base_gate,
                                          s->num_tokens * (int64_t)sizeof *d->act.experts.base_gate}};
     if (has_base(d, layer)) copy_many(s, base, d->spec->layers[layer].experts.shared_gate ? 2 : 1);
@@ -143,6 +146,17 @@ static void compute_away(const struct residual_stream *s, int32_t layer, void *o
 }
 
 /* ---- the sublayer ---- */
+
+/* What experts read: the sublayer's input, or its projection. */
+static const void *project_in(const struct residual_stream *s, const struct matmul_input *in, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct weight *w = &d->weights->layers[layer].experts.in;
+    if (d->spec->layers[layer].experts.latent_size == 0) return in->x;
+    const struct matmul_input rows = layer_quantize_for(s, in->x, w, d->act.quantized);
+    project(s, d->act.experts.latent, d->dtype, w, &rows);
+    return d->act.experts.latent;
+}
 
 void experts_inner(struct residual_stream *s, const struct norm_params *norm, int32_t layer)
 {
@@ -154,10 +168,11 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
     route(s, &in, layer);
     in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
     if (e->shared_gate) project(s, d->act.experts.base_gate, DTYPE_FLOAT32, &w->shared_gate, &in);
+    const void *x = project_in(s, &in, layer);
     if (layer < d->host_experts.num_layers)
-        send_input(s, in.x, layer);
+        send_input(s, x, layer);
     else
-        compute_gate_up(&here, d, layer, in.x);
+        compute_gate_up(&here, d, layer, x);
 }
 
 /* s->hidden = post_shared_norm(s->hidden) + post_norm(x) */
@@ -177,19 +192,42 @@ static void add_normed(const struct residual_stream *s, void *x, const struct ex
     d->backend->fused_add_rms_norm(d->backend, &args);
 }
 
+/* `out` = what the experts make, with what is there already (has_base). */
+static void add_down(const struct residual_stream *s, int32_t layer, void *out)
+{
+    const struct place here = {s->d->backend, &s->d->act.experts, s->num_tokens};
+    if (layer < s->d->host_experts.num_layers)
+        compute_away(s, layer, out);
+    else
+        compute_down(&here, s->d, layer, out);
+}
+
+/* Adds the MLP beside latent experts first, and then what these make, projected back. */
+static void output_of_latent(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct layer_spec *l = &d->spec->layers[layer];
+    const struct layer_weights *w = &d->weights->layers[layer];
+    void *latent = d->act.experts.latent;
+    if (l->mlp.intermediate_size > 0) residual_add(s, in, &w->down, &w->post_mlp_norm, l->residual_multiplier);
+    add_down(s, layer, latent);
+    const struct matmul_input rows = layer_quantize_for(s, latent, &w->experts.out, d->act.quantized);
+    residual_add(s, &rows, &w->experts.out, &w->post_mlp_norm, l->residual_multiplier);
+}
+
 void experts_output(struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct decoder *d = s->d;
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct place here = {d->backend, &d->act.experts, s->num_tokens};
     void *out = l->experts.own_norms ? d->act.qkv : s->hidden;
+    if (l->experts.latent_size > 0) {
+        output_of_latent(s, in, layer);
+        return;
+    }
     residual_begin(s);
     if (l->mlp.intermediate_size > 0) project(s, s->hidden, d->dtype, &w->down, in);
-    if (layer < d->host_experts.num_layers)
-        compute_away(s, layer, out);
-    else
-        compute_down(&here, d, layer, out);
+    add_down(s, layer, out);
     if (l->experts.own_norms) add_normed(s, out, &w->experts);
     residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1));
 }

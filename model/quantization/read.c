@@ -165,7 +165,7 @@ static void check_expert(struct quantization_reader *q, const struct module *m)
 {
     const struct tensor *t = m->tensor;
     const uint8_t *schemes = q->spec->layers[t->layer].schemes;
-    const enum tensor_role first = t->role == TENSOR_EXPERT_UP ? TENSOR_EXPERT_GATE : t->role;
+    const enum tensor_role first = t->role == TENSOR_EXPERT_UP && t->part > 0 ? TENSOR_EXPERT_GATE : t->role;
     if ((t->expert > 0 || t->role != first) && m->scheme != schemes[first])
         quantization_refuse(q, "a mix of formats among the experts of a layer (%s)", m->name.text);
 }
@@ -234,7 +234,8 @@ static void read_object(struct json_reader *r, const char *key, const char *abse
     struct quantization_reader q = {.key = key,
                                     .json = json_reader(object, r->source, r->err),
                                     .spec = spec,
-                                    .num_prefixes = spec->has_vision || spec->has_audio ? NUM_TENSOR_PREFIXES : 1};
+                                    .num_prefixes =
+                                        spec->has_vision || spec->has_audio ? NUM_TENSOR_PREFIXES : NUM_TEXT_PREFIXES};
     q.json.prefix = prefix;
     q.json.status = list_modules(&q, r->err);
     if (q.json.status == STATUS_OK) read_method(&q, absent);

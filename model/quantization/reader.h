@@ -24,7 +24,7 @@ struct quantization_reader {
     int32_t num_modules;
     /* A module is matched by its name with any of the first num_prefixes of tensor_prefixes: all of them in a
      * checkpoint of several modalities, whose lists name modules as the file or as some version of transformers does;
-     * else 1. */
+     * else NUM_TEXT_PREFIXES. */
     int num_prefixes;
 };
 

@@ -75,12 +75,21 @@ static struct recurrence_params first_recurrence(const struct model_spec *c, int
                                       .norm_qk = r->norm_qk};
 }
 
+/* The first layer with latent attention; one of no heads if there is none. */
+static struct latent_spec first_latent(const struct model_spec *c)
+{
+    for (int32_t i = 0; i < c->num_layers; i++)
+        if (c->layers[i].mixer == MIXER_LATENT) return c->layers[i].latent;
+    return (struct latent_spec){0};
+}
+
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
     int32_t conv_width = 0;
     const struct recurrence_params recurrence = first_recurrence(c, &conv_width);
     const struct layer_sizes largest = model_spec_largest(c);
     const struct layer_spec *experts = first_with_experts(c);
+    const struct latent_spec latent = first_latent(c);
     return (struct bench_sizes){.hidden_size = c->hidden_size,
                                 .intermediate_size = largest.intermediate_size,
                                 .num_layers = c->num_layers,
@@ -91,10 +100,16 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                 .quantization = quantization_of(&c->schemes[c->layers[0].schemes[TENSOR_Q]]),
                                 .router = experts->experts.router,
                                 .expert_size = experts->experts.intermediate_size,
+                                .expert_width = experts_width(&experts->experts, c->hidden_size),
+                                .expert_gate = experts->experts.gate,
                                 .expert_quantization =
                                     quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]]),
                                 .recurrence = recurrence,
-                                .conv_width = conv_width};
+                                .conv_width = conv_width,
+                                .latent_heads = latent.num_heads,
+                                .latent_rank = latent.rank,
+                                .latent_rope = latent.rope,
+                                .latent_nope = latent.nope};
 }
 
 /* The largest of the merged matrices that begin with this role; NULL: no layer has one. */
@@ -192,7 +207,7 @@ static void describe(const struct bench_case *c, char *shape)
     if (c->out_features > 0) {
         snprintf(more, sizeof more, ", %lldx%lld%s", (long long)c->out_features, (long long)c->in_features,
                  c->same_experts ? ", same experts" : "");
-    } else if (c->operation == BENCH_PAGED_ATTENTION || c->operation == BENCH_DECODE_ATTENTION) {
+    } else if (c->context > 0) {
         what = "sequence";
         count /= run_len;
         if (run_len == 1)
@@ -283,10 +298,11 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
 {
     static const int32_t counts[] = {1, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
     const int num_counts = (int)(sizeof counts / sizeof counts[0]) - !discrete;
+    const int64_t gate_up_features = (int64_t)gate_operands(&s->expert_gate) * s->expert_size;
     const struct bench_case cases[] = {
         {BENCH_ROUTE_EXPERTS},
-        {BENCH_EXPERTS_GATE_UP, .out_features = 2 * (int64_t)s->expert_size, .in_features = s->hidden_size},
-        {BENCH_EXPERTS_DOWN, .out_features = s->hidden_size, .in_features = s->expert_size}};
+        {BENCH_EXPERTS_GATE_UP, .out_features = gate_up_features, .in_features = s->expert_width},
+        {BENCH_EXPERTS_DOWN, .out_features = s->expert_width, .in_features = s->expert_size}};
     if (s->router.num_experts == 0) return;
     for (int i = 0; i < 3; i++) {
         struct bench_case c = cases[i];
@@ -300,15 +316,42 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
     }
 }
 
-static void add_recurrences(struct rows *rows, const struct bench_sizes *s)
+/* A CPU computes prompts token by token: it has no prompts of other lengths. */
+static void add_recurrences(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
-    static const int32_t sequences[] = {1, 8, 32, 256};
+    static const int32_t sequences[] = {1, 8, 32, 128, 256}, lengths[] = {1, 16, 64, 256, 512, 1024, 4096, 8192, 32768};
     for (int i = 0; i < 2 && s->recurrence.num_v_heads > 0; i++) {
         const enum bench_operation operation = i == 0 ? BENCH_SHORT_CONV : BENCH_RECURRENCE;
         for (size_t j = 0; j < sizeof sequences / sizeof sequences[0]; j++)
             add_case(rows, (struct bench_case){operation, .count = sequences[j]});
         add_case(rows, (struct bench_case){operation, .count = PROMPT, .prompt = true});
     }
+    for (size_t j = 0; j < sizeof lengths / sizeof lengths[0] && discrete && s->recurrence.num_v_heads > 0; j++)
+        add_case(rows, (struct bench_case){BENCH_RECURRENCE, .count = lengths[j], .prompt = true});
+}
+
+/* Decodes; with long contexts, and runs, where they would not take a CPU seconds. */
+static void add_latents(struct rows *rows, const struct bench_sizes *s, bool discrete)
+{
+    static const int32_t sequences[] = {1, 8, 32, 128}, contexts[] = {CONTEXT, 4096, 32768, 100000};
+    if (s->latent_heads == 0) return;
+    for (int i = 0; i < 4; i++) add_case(rows, (struct bench_case){BENCH_HEADS_LINEAR, .count = sequences[i]});
+    add_case(rows, (struct bench_case){BENCH_HEADS_LINEAR, .count = PROMPT});
+    for (int c = 0; c < (discrete ? 4 : 1); c++)
+        for (int i = 0; i < 4; i++)
+            add_case(rows, (struct bench_case){BENCH_LATENT_ATTENTION, .count = sequences[i], .context = contexts[c]});
+    for (int c = 0; c < 4 && discrete; c++)
+        add_case(rows, (struct bench_case){BENCH_LATENT_ATTENTION, .count = 8, .context = contexts[c], .run_len = 8});
+    add_case(rows, (struct bench_case){BENCH_LATENT_ATTENTION_PREFILL, .count = PROMPT});
+    if (discrete) add_case(rows, (struct bench_case){BENCH_LATENT_ATTENTION_PREFILL, .count = 16 * PROMPT});
+}
+
+static void add_attentions(struct rows *rows, bool discrete)
+{
+    add_attention(rows, BENCH_PAGED_ATTENTION);
+    add_attention(rows, BENCH_DECODE_ATTENTION);
+    if (discrete) add_long_runs(rows, BENCH_DECODE_ATTENTION);
+    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
 }
 
 static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, const struct bench_sizes *s, bool discrete)
@@ -316,12 +359,10 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, cons
     add_linear(rows, matmuls);
     add_fused(rows, matmuls);
     add_experts(rows, s, discrete);
-    add_recurrences(rows, s);
+    add_recurrences(rows, s, discrete);
+    add_latents(rows, s, discrete);
     add_passes(rows);
-    add_attention(rows, BENCH_PAGED_ATTENTION);
-    add_attention(rows, BENCH_DECODE_ATTENTION);
-    if (discrete) add_long_runs(rows, BENCH_DECODE_ATTENTION);
-    add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
+    if (s->latent_heads == 0) add_attentions(rows, discrete);
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 1});
     add_case(rows, (struct bench_case){BENCH_COPY_BLOCKS, .count = 32});
     add_case(rows, (struct bench_case){BENCH_SWAP_BLOCKS, .count = 32});
@@ -380,7 +421,9 @@ static bool has_matmuls(const struct rows *rows)
 {
     for (int i = 0; i < rows->count; i++) {
         const struct bench_case *c = &rows->row[i].c;
-        if (c->out_features > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL) return true;
+        if (c->out_features > 0 || c->context > 0 || c->operation == BENCH_PAGED_ATTENTION_PREFILL ||
+            c->operation == BENCH_LATENT_ATTENTION_PREFILL)
+            return true;
     }
     return false;
 }

@@ -358,9 +358,26 @@ static struct sequences sequences_of(const struct bench_sizes *s, const struct b
 {
     const int32_t run_len = c->run_len > 0 ? c->run_len : 1;
     struct sequences q = {c->count / run_len, 1, c->context, run_len, 0};
-    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL) q = (struct sequences){1, c->count, c->count, 1, 0};
+    if (c->operation == BENCH_PAGED_ATTENTION_PREFILL || c->operation == BENCH_LATENT_ATTENTION_PREFILL)
+        q = (struct sequences){1, c->count, c->count, 1, 0};
     q.blocks_each = blocks_of(s, q.seq_len);
     return q;
+}
+
+static void plan_sequences(const struct sequences *q, struct bench_plan *plan)
+{
+    const int64_t entries = (int64_t)q->count * q->run_len;
+    add_fixed(plan, q->count * q->blocks_each * (int64_t)sizeof(int32_t)); /* block tables */
+    add_fixed(plan, (entries + 1) * (int64_t)sizeof(int32_t));             /* query_start */
+    add_fixed(plan, entries * (int64_t)sizeof(int32_t));                   /* seq_lens */
+    add_fixed(plan, entries * (int64_t)sizeof(int32_t));                   /* state_indices */
+}
+
+/* Of a query and a token. A query attends to itself and to the tokens before it. */
+static double pairs_of(const struct sequences *q)
+{
+    if (q->query_len > 1) return 0.5 * q->query_len * (q->query_len + 1.0);
+    return (double)q->count * q->run_len * q->seq_len;
 }
 
 static void plan_attention(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
@@ -374,13 +391,8 @@ static void plan_attention(const struct bench_sizes *s, const struct bench_case 
     add_part(plan, out);
     add_part(plan, cache);
     add_part(plan, cache);
-    add_fixed(plan, q.count * q.blocks_each * (int64_t)sizeof(int32_t)); /* block tables */
-    add_fixed(plan, (entries + 1) * (int64_t)sizeof(int32_t));           /* query_start */
-    add_fixed(plan, entries * (int64_t)sizeof(int32_t));                 /* seq_lens */
-    add_fixed(plan, entries * (int64_t)sizeof(int32_t));                 /* state_indices */
-    /* A query attends to itself and to the tokens before it. */
-    const double pairs = q.query_len == 1 ? (double)entries * q.seq_len : 0.5 * q.query_len * (q.query_len + 1.0);
-    plan->operations = 4 * pairs * s->num_heads * s->head_size;
+    plan_sequences(&q, plan);
+    plan->operations = 4 * pairs_of(&q) * s->num_heads * s->head_size;
     plan->bytes =
         2.0 * (double)out + 2.0 * (double)q.count * q.seq_len * s->num_kv_heads * s->head_size * dtype_size(s->cache);
 }
@@ -440,6 +452,96 @@ static bool call_attention(struct backend *b, const struct bench_call *call)
     const struct attention_params params = plain_attention(call);
     const struct attention_args args = attention_args(call, &params);
     paged_attention(b, &args, call->c->operation == BENCH_PAGED_ATTENTION ? args.num_seqs : 0, args.num_seqs);
+    return true;
+}
+
+/* ---- latent attention ---- */
+
+static int64_t latent_size(const struct bench_sizes *s)
+{
+    return s->latent_rank + s->latent_rope;
+}
+
+/* Queries, results and the cache; then the fixed operands of attention. */
+static void plan_latent(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const struct sequences q = sequences_of(s, c);
+    const int64_t entries = (int64_t)q.count * q.run_len, rows = entries * q.query_len * s->latent_heads;
+    const int64_t element = dtype_size(s->activations), vector = latent_size(s) * dtype_size(s->cache);
+    add_part(plan, rows * latent_size(s) * element);
+    add_part(plan, rows * s->latent_rank * element);
+    add_part(plan, q.count * q.blocks_each * s->block_size * vector);
+    plan_sequences(&q, plan);
+    plan->operations = 2 * pairs_of(&q) * s->latent_heads * (double)(latent_size(s) + s->latent_rank);
+    plan->bytes = (double)rows * (double)((latent_size(s) + s->latent_rank) * element) +
+                  (double)q.count * q.seq_len * (double)vector;
+}
+
+static bool call_latent(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct sequences q = sequences_of(s, call->c);
+    const int32_t entries = q.count * q.run_len;
+    const struct latent_attention_args args = {.out = part(call, 1),
+                                               .query = part(call, 0),
+                                               .cache = part(call, 2),
+                                               .block_tables = fixed(call, 0),
+                                               .block_table_stride = q.blocks_each,
+                                               .seq_lens = fixed(call, 2),
+                                               .query_start = fixed(call, 1),
+                                               .state_indices = fixed(call, 3),
+                                               .num_seqs = entries,
+                                               .num_decodes = q.query_len == 1 ? entries : 0,
+                                               .num_heads = s->latent_heads,
+                                               .rank = s->latent_rank,
+                                               .rope = s->latent_rope,
+                                               .block_size = s->block_size,
+                                               .block_stride = s->block_size * latent_size(s),
+                                               .num_tokens = entries * q.query_len,
+                                               .max_query_len = q.query_len,
+                                               .max_seq_len = q.seq_len,
+                                               .max_run_len = q.run_len,
+                                               .scale = 1 / sqrtf((float)latent_size(s)),
+                                               .dtype = s->activations,
+                                               .cache_dtype = s->cache,
+                                               .kv_scales = fixed(call, call->plan->kv_scales)};
+    b->latent_attention(b, &args);
+    return true;
+}
+
+/* The matrices that queries are multiplied by, beside those of results; then x and out. */
+static void plan_heads_linear(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t weight = (int64_t)s->latent_heads * s->latent_nope * s->latent_rank * dtype_size(s->activations);
+    const int64_t x = c->count * (int64_t)s->latent_heads * (s->latent_nope + s->latent_rope);
+    const int64_t out = c->count * (int64_t)s->latent_heads * latent_size(s), element = dtype_size(s->activations);
+    add_part(plan, weight);
+    add_part(plan, x * element);
+    add_part(plan, out * element);
+    plan->bytes = (double)(weight + (x + out) * element);
+    plan->operations = 2.0 * c->count * s->latent_heads * (double)s->latent_nope * s->latent_rank;
+}
+
+static bool call_heads_linear(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const struct heads_linear_args args = {.out = part(call, 2),
+                                           .x = part(call, 1),
+                                           .out_stride = s->latent_heads * latent_size(s),
+                                           .out_head_stride = latent_size(s),
+                                           .x_stride = (int64_t)s->latent_heads * (s->latent_nope + s->latent_rope),
+                                           .x_head_stride = s->latent_nope + s->latent_rope,
+                                           .weight = part(call, 0),
+                                           .weight_dtype = s->activations,
+                                           .head_stride = (int64_t)s->latent_nope * s->latent_rank,
+                                           .transposed = true,
+                                           .num_tokens = call->c->count,
+                                           .num_heads = s->latent_heads,
+                                           .in_features = s->latent_nope,
+                                           .out_features = s->latent_rank,
+                                           .dtype = s->activations,
+                                           .num_copied = s->latent_rope};
+    b->heads_linear(b, &args);
     return true;
 }
 
@@ -650,7 +752,7 @@ static bool call_gate_up_of_experts(struct backend *b, const struct bench_call *
         .out = part(call, 2),
         .x = part(call, 1),
         .gate_up = {&w, .stacked = true, .num_parts = 1},
-        .gate = {GATE_MULTIPLY, ACTIVATION_SILU},
+        .gate = s->expert_gate,
         .plan = expert_plan_at(s, call->c, fixed(call, (int)(call->number % ROUTINGS))),
         .scratch = part(call, 3),
         .num_tokens = call->c->count,
@@ -904,6 +1006,9 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_EXPERTS_DOWN] = {"experts_down", plan_experts, write_experts, call_down_of_experts},
     [BENCH_SHORT_CONV] = {"short_conv", plan_short_conv, write_states, call_short_conv},
     [BENCH_RECURRENCE] = {"recurrence", plan_recurrence, write_states, call_recurrence},
+    [BENCH_HEADS_LINEAR] = {"heads_linear", plan_heads_linear, NULL, call_heads_linear},
+    [BENCH_LATENT_ATTENTION] = {"latent_attention", plan_latent, write_attention, call_latent},
+    [BENCH_LATENT_ATTENTION_PREFILL] = {"latent_attention_prefill", plan_latent, write_attention, call_latent},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_GATE_UP] = {"gate_up", plan_fused_linear, NULL, call_gate_up},

@@ -18,11 +18,13 @@ struct bench_sizes {
     int32_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, head_size, vocab_size, block_size;
     enum dtype weights, activations, cache;
     struct bench_quantization quantization;
-    struct router_params router; /* num_experts 0: there are no experts */
-    int32_t expert_size;
+    struct router_params router;       /* num_experts 0: there are no experts */
+    int32_t expert_size, expert_width; /* expert_width: what experts read and make */
+    struct gate_params expert_gate;
     struct bench_quantization expert_quantization;
     struct recurrence_params recurrence; /* without pointers; num_v_heads 0: no layer is recurrent */
     int32_t conv_width;                  /* of a recurrent layer's short convolution */
+    int32_t latent_heads, latent_rank, latent_rope, latent_nope; /* latent_heads 0: no layer has latent attention */
 };
 
 enum bench_operation {
@@ -42,7 +44,10 @@ enum bench_operation {
     BENCH_EXPERTS_DOWN,
     BENCH_SHORT_CONV,
     BENCH_RECURRENCE,
-    BENCH_NORM_LINEAR, /* from here on: optional operations */
+    BENCH_HEADS_LINEAR,             /* to the queries of latent attention */
+    BENCH_LATENT_ATTENTION,         /* decode */
+    BENCH_LATENT_ATTENTION_PREFILL, /* one sequence, all of its tokens are queries */
+    BENCH_NORM_LINEAR,              /* from here on: optional operations */
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
     BENCH_DECODE_ATTENTION,

@@ -167,6 +167,11 @@ enum status conversation_ask_again(struct conversation *c, struct error *err)
     return make_prompt(c, messages, err);
 }
 
+size_t conversation_lasting(const struct conversation *c)
+{
+    return chat_setup_lasting(c->setup, c->tokenizer, (struct chat_input){.messages = c->messages}, &c->ids);
+}
+
 bool conversation_add_tokens(struct conversation *c, const int32_t *ids, size_t count)
 {
     return token_list_append(&c->ids, ids, count);

@@ -33,6 +33,8 @@ enum status conversation_ask(struct conversation *c, const char *text, size_t le
 /* Removes what follows the last question: c->ids is then again the prompt for its answer. There must be a question. On
  * failure nothing changes. */
 enum status conversation_ask_again(struct conversation *c, struct error *err);
+/* Of the prompt that was made last, and has no answer yet: chat_setup_lasting. */
+size_t conversation_lasting(const struct conversation *c);
 /* Adds tokens of the answer, or text; false when memory ran out. */
 bool conversation_add_tokens(struct conversation *c, const int32_t *ids, size_t count);
 bool conversation_add_text(struct conversation *c, const char *text, size_t length);

@@ -280,9 +280,12 @@ static enum status start_answer(struct session *s, uint64_t *request, struct err
     s->failure.text[0] = '\0';
     s->stats = (struct turn_stats){0};
     if (s->at_terminal) interrupt_catch();
-    const struct token_list *ids = &session_conversation(s)->ids;
+    const struct conversation *c = session_conversation(s);
+    const struct token_list *ids = &c->ids;
+    const bool has_states = engine_info(s->engine)->limits->num_state_slots > 0;
     const struct engine_request added = {.prompt = ids->ids,
                                          .prompt_len = (int32_t)ids->count,
+                                         .num_lasting = has_states ? (int32_t)conversation_lasting(c) : 0,
                                          .params = &params,
                                          .at_start = true,
                                          .deliver = deliver,

@@ -34,9 +34,6 @@ struct job {
     struct trace_request trace;
 };
 
-/* Snapshots of a long prompt's states are so many tokens apart. */
-enum { STATE_INTERVAL = 8192 };
-
 struct engine {
     struct engine_options options;
     struct loaded_model *loaded;
@@ -63,22 +60,30 @@ static enum status grow_swap_space(void *user, int32_t *added, struct error *err
     return status == STATUS_OK ? loaded_draft_grow_swap_space(e->loaded, *added, err) : status;
 }
 
+static enum status grow_host_slots(void *user, int32_t *added, struct error *err)
+{
+    struct engine *e = user;
+    return model_grow_host_slots(e->loaded->model, e->loaded->profile.num_host_slots, added, err);
+}
+
 static enum status create_scheduler(struct engine *e, struct error *err)
 {
     const struct scheduler_config config = {
         .limits = e->loaded->limits,
         .num_blocks = e->loaded->profile.num_blocks,
         .num_host_blocks = e->loaded->profile.num_host_blocks,
+        .num_host_slots = e->loaded->profile.num_host_slots,
         .blocks_setting = memory_profile_blocks_setting(&e->loaded->profile),
         .preemption_mode = e->options.preemption_mode,
         .policy = e->options.scheduling_policy,
         .grow_host_blocks = grow_swap_space,
+        .grow_host_slots = grow_host_slots,
         .user = e,
         .log = e->options.log,
         /* longrope: the rows of long sequences follow those of short ones (rope_table_rows) */
         .first_namespace_len = model_spec_rope_switch(&e->loaded->config.spec, e->loaded->limits.max_model_len),
         .namespace_position_shift = e->loaded->limits.max_model_len,
-        .state_interval = STATE_INTERVAL,
+        .state_interval = e->options.state_interval,
         .enable_prefix_caching = e->options.enable_prefix_caching,
         .enable_chunked_prefill = e->options.enable_chunked_prefill,
 #ifndef NDEBUG
@@ -115,6 +120,30 @@ static enum status create_text_buffer(struct engine *e, struct error *err)
     return e->text_buffer ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
 }
 
+/* Whether snapshots are as far apart as was asked for. */
+static void warn_of_interval(const struct engine *e)
+{
+    const int32_t interval = e->options.state_interval, unit = batch_largest_block_size(&e->loaded->limits);
+    struct error warning;
+    if (e->loaded->limits.num_state_slots == 0 || interval % unit == 0) return;
+    error_set(&warning, STATUS_OK,
+              "snapshots of states are %d tokens apart, because %d are not a multiple of %d, a block",
+              (interval + unit - 1) / unit * unit, interval, unit);
+    log_warn(e->options.log, &warning);
+}
+
+static void say_ready(const struct engine *e)
+{
+    const struct memory_profile *p = &e->loaded->profile;
+    char states[96] = "";
+    if (p->num_state_slots > 0)
+        snprintf(states, sizeof states, ", %d state slots of %.2f MiB for sequences and %d for snapshots",
+                 p->num_state_slots - p->num_snapshot_slots, (double)p->slot_bytes / (1 << 20), p->num_snapshot_slots);
+    log_write(e->options.log, LOG_INFO, "%s ready on %s in %.3f s: %d block%s of %d tokens%s, max_model_len %d",
+              e->options.model, p->device, e->info.start_seconds, p->num_blocks, plural(p->num_blocks),
+              e->loaded->limits.block_size, states, e->loaded->limits.max_model_len);
+}
+
 enum status engine_create(const struct engine_options *options, struct engine **out, struct error *err)
 {
     const double start = clock_seconds();
@@ -140,10 +169,8 @@ enum status engine_create(const struct engine_options *options, struct engine **
     e->info = loaded_model_info(options, e->loaded);
     e->info.drafter = e->drafter ? e->drafter->name : NULL;
     e->info.start_seconds = clock_seconds() - start;
-    const struct memory_profile *p = &e->loaded->profile;
-    log_write(options->log, LOG_INFO, "%s ready on %s in %.3f s: %d block%s of %d tokens, max_model_len %d",
-              options->model, p->device, e->info.start_seconds, p->num_blocks, plural(p->num_blocks),
-              e->loaded->limits.block_size, e->loaded->limits.max_model_len);
+    warn_of_interval(e);
+    say_ready(e);
     *out = e;
     return STATUS_OK;
 }
@@ -237,6 +264,7 @@ static enum status job_create(const struct engine *e, const struct engine_reques
         return status;
     }
     job->request->priority = r->priority;
+    job->request->state_boundary = r->num_lasting;
     job->request->user = job;
     *out = job;
     return STATUS_OK;

@@ -66,6 +66,8 @@ typedef void answer_function(void *user, const struct answer_piece *piece);
 struct engine_request {
     const int32_t *prompt; /* [prompt_len] token ids; copied */
     int32_t prompt_len;
+    int32_t num_lasting; /* tokens of the prompt with which the next prompt of the conversation begins, whatever becomes
+                            of the others: there the states of recurrent layers are kept for it; 0: unknown */
     const struct sampling_params *params; /* copied */
     const char *cache_salt; /* K and V are shared through the prefix cache only among requests of the same salt; NULL:
                                none; copied */
@@ -119,6 +121,8 @@ struct engine_info {
     int32_t num_ids;
     struct sampling_params default_sampling; /* sampling_params_default() with the values of generation_config.json over
                                                 it, as vLLM does; without lists, so that it may be assigned */
+    const struct model_config *draft_config; /* of a draft model or a head; NULL: there is none */
+    const struct model_weights *draft_weights; /* likewise */
     const struct model_weights *weights; /* as the host has them, in files or memory: their table, files and sizes */
     int64_t decode_weight_bytes;         /* model_decode_weight_bytes */
     /* the plan */

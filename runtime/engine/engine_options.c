@@ -16,6 +16,7 @@ struct engine_options engine_options_default(void)
         .swap_space = -1,
         .enable_prefix_caching = true,
         .enable_chunked_prefill = true,
+        .state_interval = ENGINE_STATE_INTERVAL,
         .async_scheduling = -1,
         .speculative = speculative_config_default(),
     };

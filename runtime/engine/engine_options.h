@@ -13,6 +13,8 @@
 
 enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weights, only config.json is read */
 
+enum { ENGINE_STATE_INTERVAL = 8192 };
+
 /* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
  * referred to, and must outlive the engine. */
 struct engine_options {
@@ -37,11 +39,15 @@ struct engine_options {
                                         128 to 8192, and 8192 without chunked prefill. At least max_num_seqs. Fewer where
                                         memory is short */
     double gpu_memory_utilization;   /* share of a GPU's memory, 0 to 1 */
-    double kv_cache_space;           /* GiB, on the CPU; 0: the lesser of 4 and a quarter of what is free */
+    double kv_cache_space;           /* GiB, on the CPU, of blocks and snapshots of states; 0: the lesser of 4 and a
+                                        quarter of what is free */
     int32_t num_gpu_blocks_override; /* 0: computed from memory */
     double swap_space;               /* GiB of host memory for preempted requests, allocated as it is needed; below 0:
                                         4, or on the CPU the lesser of 4 and an eighth of what is free */
     bool enable_prefix_caching, enable_chunked_prefill;
+    int32_t
+        state_interval; /* of models with recurrent layers: a long prompt leaves a snapshot of their states every so
+                           many tokens, rounded up to whole blocks (ENGINE_STATE_INTERVAL); 0: none but at its end */
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;
     int32_t cpu_offload_experts; /* on a GPU the experts of the first so many layers stay in host memory, and the CPU

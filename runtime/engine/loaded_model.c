@@ -137,13 +137,27 @@ enum status loaded_model_plan(const struct engine_options *options, struct loade
     return plan_or_advise(options, l, &ignored, err);
 }
 
+/* Fewer sequences than usual run at once, because each has states. */
+static void warn_of_states(const struct engine_options *o, const struct loaded_model *l)
+{
+    struct error warning;
+    if (!l->lowered_for_states) return;
+    error_set(
+        &warning, STATUS_OK,
+        "the state slots of %d sequences, of %.1f MiB each, would take more memory than they leave to the KV cache",
+        memory_plan_usual_seqs(o), (double)l->profile.slot_bytes / (1 << 20));
+    error_advise(&warning, ADVICE_LOWERED, "max_num_seqs", "%d", l->limits.max_num_seqs);
+    log_warn(o->log, &warning);
+}
+
 /* What nobody set is smaller than usual. */
 static void warn_of_lowered(const struct engine_options *o, const struct loaded_model *l)
 {
     const struct memory_profile *p = &l->profile;
     const bool shorter = o->max_model_len == 0 && l->limits.max_model_len < p->model_max_len;
+    const bool seqs = l->lowered_seqs && !l->lowered_for_states;
     struct error warning;
-    if (!shorter && !l->lowered_tokens && !l->lowered_seqs) return;
+    if (!shorter && !l->lowered_tokens && !seqs) return;
     if (shorter)
         error_set(&warning, STATUS_OK,
                   "the model's %d tokens do not fit in the KV cache, which has %d block%s of %d tokens",
@@ -153,7 +167,7 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     if (shorter) error_advise(&warning, ADVICE_LOWERED, "max_model_len", "%d", l->limits.max_model_len);
     if (l->lowered_tokens)
         error_advise(&warning, ADVICE_LOWERED, "max_num_batched_tokens", "%d", l->limits.max_num_tokens);
-    if (l->lowered_seqs) error_advise(&warning, ADVICE_LOWERED, "max_num_seqs", "%d", l->limits.max_num_seqs);
+    if (seqs) error_advise(&warning, ADVICE_LOWERED, "max_num_seqs", "%d", l->limits.max_num_seqs);
     log_warn(o->log, &warning);
 }
 
@@ -163,6 +177,7 @@ static enum status plan_and_allocate(const struct engine_options *options, struc
     enum status status = plan_or_advise(options, l, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, l, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(l, err);
+    if (status == STATUS_OK) warn_of_states(options, l);
     if (status == STATUS_OK) warn_of_lowered(options, l);
     return status;
 }
@@ -307,6 +322,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .tokenizer = l->tokenizer,
         .num_ids = plan_num_ids(l),
         .default_sampling = default_sampling(&l->config.generation),
+        .draft_config = l->draft.is_open ? &l->draft.config : NULL,
+        .draft_weights = l->draft.is_open ? &l->draft.weights : NULL,
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,

@@ -26,6 +26,7 @@ struct loaded_model {
     struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
     struct memory_profile profile;
     struct batch_limits limits;
+    bool lowered_for_states;           /* max_num_seqs, by the plan, because slots of states would take too much */
     bool lowered_tokens, lowered_seqs; /* by the plan, because memory is short: limits has fewer than usual */
     /* For plans of what is not loaded. */
     int64_t dummy_to_come; /* bytes of dummy weights that the plan must leave room for on the CPU; 0: none */

@@ -140,14 +140,7 @@ struct speculation_limits memory_plan_speculation(const struct engine_options *o
     return s;
 }
 
-/* Those that sequences need, and as many more as there are sequences, for snapshots. */
-static int32_t choose_state_slots(const struct model_spec *spec, const struct batch_limits *limits)
-{
-    if (state_cache_slot_bytes(spec) == 0) return 0;
-    return state_pool_min_slots(limits) + limits->max_num_seqs;
-}
-
-static enum status choose_limits(const struct planner *w, struct error *err)
+static enum status choose_limits(const struct planner *w, int32_t num_snapshots, struct error *err)
 {
     struct batch_limits *limits = &w->l->limits;
     const enum status status = check_step(w, err);
@@ -161,7 +154,8 @@ static enum status choose_limits(const struct planner *w, struct error *err)
         .block_size = w->now.block_size,
     };
     limits->max_num_drafts = memory_plan_speculation(w->asked, w->l).max_num_drafts;
-    limits->num_state_slots = choose_state_slots(&w->l->config.spec, limits);
+    if (state_cache_slot_bytes(&w->l->config.spec) > 0)
+        limits->num_state_slots = state_pool_min_slots(limits) + num_snapshots;
     kv_groups_choose(&w->l->config.spec, limits);
     return STATUS_OK;
 }
@@ -181,7 +175,7 @@ static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, s
     return STATUS_OK;
 }
 
-/* What the blocks may take on the CPU, if the other terms leave it. */
+/* What blocks and snapshots may take on the CPU, if the other terms leave it. */
 static int64_t cpu_budget(const struct engine_options *o, const struct memory_profile *p)
 {
     return (int64_t)(o->kv_cache_space > 0 ? o->kv_cache_space * GIB : usual_space(p, 4));
@@ -191,20 +185,22 @@ void memory_plan_count_blocks(const struct engine_options *o, struct memory_prof
 {
     const int64_t left =
         p->discrete ? p->budget - memory_profile_fixed(p) : p->available - memory_profile_step_memory(p);
-    const int64_t most = p->discrete ? INT64_MAX : cpu_budget(o, p);
+    const int64_t cpu_blocks = cpu_budget(o, p) - memory_profile_snapshots(p);
+    const int64_t most = p->discrete ? INT64_MAX : cpu_blocks > 0 ? cpu_blocks : 0;
     p->kv_budget = left > 0 ? left : 0;
     if (most < p->kv_budget || (!p->discrete && o->kv_cache_space > 0)) p->kv_budget = most;
     memory_profile_count_blocks(p);
     if (!p->discrete) p->budget = memory_profile_fixed(p) - p->others + p->kv_cache;
 }
 
-/* The terms that follow from the values of w->now and from l->limits.max_model_len. */
-static enum status plan_terms(const struct planner *w, struct error *err)
+/* The terms that follow from the values of w->now and from l->limits.max_model_len, with so many slots for snapshots.
+ */
+static enum status plan_with_snapshots(const struct planner *w, int32_t num_snapshots, struct error *err)
 {
     struct loaded_model *l = w->l;
     struct memory_profile *p = &l->profile;
     int64_t bytes[NUM_PURPOSES];
-    enum status status = choose_limits(w, err);
+    enum status status = choose_limits(w, num_snapshots, err);
     if (status == STATUS_OK) status = plan_groups(l, w->model_options->cache_dtype, err);
     if (status != STATUS_OK) return status;
     w->model_options->limits = l->limits;
@@ -221,6 +217,7 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     p->host_token_bytes = experts.token_on_host;
     p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
     p->num_state_slots = l->limits.num_state_slots;
+    p->num_snapshot_slots = num_snapshots;
     p->slot_bytes = state_cache_slot_bytes(&l->config.spec);
     p->state_slots = bytes[PURPOSE_STATE_SLOTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
@@ -231,6 +228,30 @@ static enum status plan_terms(const struct planner *w, struct error *err)
     p->state = bytes[PURPOSE_STATE] + p->block_bytes + (p->discrete ? 0 : p->host + batch_bytes(&l->limits));
     memory_plan_count_blocks(w->asked, p);
     return STATUS_OK;
+}
+
+/* Snapshots and blocks are evicted alike if a slot is there for each snapshot of what the blocks hold. A cached prompt
+ * has one every state_interval tokens and one at its end: of many of all lengths, one for half as many tokens. */
+static int32_t choose_snapshots(const struct planner *w)
+{
+    const struct memory_profile *p = &w->l->profile;
+    const struct batch_limits *limits = &w->l->limits;
+    if (p->num_state_slots == 0 || !w->asked->enable_prefix_caching) return 0;
+    const int32_t interval = w->asked->state_interval > 0 ? w->asked->state_interval : ENGINE_STATE_INTERVAL;
+    const int32_t wanted = memory_choose_snapshots(p, limits, interval / 2 > 0 ? interval / 2 : 1);
+    if (w->asked->max_model_len == 0 || p->num_blocks_override > 0) return wanted;
+    /* A request of the length that was asked for comes first. */
+    const int64_t needed = memory_blocks_needed(limits, limits->max_model_len) * p->block_bytes;
+    const int64_t room = p->kv_budget > needed ? (p->kv_budget - needed) / p->slot_bytes : 0;
+    return wanted < room ? wanted : (int32_t)room;
+}
+
+/* The terms that follow from the values of w->now and from l->limits.max_model_len. */
+static enum status plan_terms(const struct planner *w, struct error *err)
+{
+    const enum status status = plan_with_snapshots(w, 0, err);
+    const int32_t snapshots = status == STATUS_OK ? choose_snapshots(w) : 0;
+    return snapshots > 0 ? plan_with_snapshots(w, snapshots, err) : status;
 }
 
 /* ---- values that nobody set ---- */
@@ -275,8 +296,9 @@ static enum status plan_for_blocks(const struct planner *w, struct error *err)
     limits->max_model_len = w->now.max_model_len;
     const enum status status = plan_terms(w, err);
     if (status != STATUS_OK || w->asked->max_model_len > 0) return status;
-    const int64_t blocks =
-        p->num_blocks_override > 0 ? p->num_blocks_override : cpu_budget(w->asked, p) / p->block_bytes;
+    const int64_t blocks = p->num_blocks_override > 0
+                               ? p->num_blocks_override
+                               : (cpu_budget(w->asked, p) - memory_profile_snapshots(p)) / p->block_bytes;
     const int32_t longest = memory_longest_request(limits, blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX);
     if (longest == 0 || longest >= limits->max_model_len) return STATUS_OK;
     limits->max_model_len = longest;
@@ -315,6 +337,34 @@ static bool halve_step(struct planner *w)
     }
     w->now = best;
     return best.max_num_batched_tokens != before.max_num_batched_tokens || best.max_num_seqs != before.max_num_seqs;
+}
+
+/* Whether the slots of sequences take more than blocks and snapshots may. */
+static bool slots_outweigh(const struct planner *w)
+{
+    const struct memory_profile *p = &w->l->profile;
+    const int64_t cache = p->discrete ? memory_profile_cache_budget(p) : cpu_budget(w->asked, p);
+    return memory_profile_sequence_slots(p) > cache;
+}
+
+/* Where states are large, lowers max_num_seqs, if nobody set it, to the most sequences whose slots leave half of the
+ * memory to the cache. */
+static enum status lower_seqs_for_states(struct planner *w, struct error *err)
+{
+    w->l->limits.max_model_len = w->now.max_model_len;
+    w->l->lowered_for_states = false;
+    enum status status = plan_terms(w, err);
+    if (status != STATUS_OK || w->asked->max_num_seqs > 0 || !slots_outweigh(w)) return status;
+    int32_t good = 1, bad = w->now.max_num_seqs;
+    while (bad - good > 1 && status == STATUS_OK) {
+        const int32_t middle = good + (bad - good) / 2;
+        w->now.max_num_seqs = middle;
+        status = plan_terms(w, err);
+        *(slots_outweigh(w) ? &bad : &good) = middle;
+    }
+    w->now.max_num_seqs = good > 8 ? good / 8 * 8 : good;
+    w->l->lowered_for_states = true;
+    return status;
 }
 
 int32_t memory_plan_usual_seqs(const struct engine_options *o)
@@ -383,7 +433,8 @@ static enum status plan_values(struct planner *w, struct error *err)
     choose_usual(w);
     const struct engine_options usual = w->now;
     const bool discrete = w->l->profile.discrete;
-    enum status status;
+    enum status status = lower_seqs_for_states(w, err);
+    if (status != STATUS_OK) return status;
     do {
         status = discrete ? plan_longest(w, err) : plan_for_blocks(w, err);
     } while (status == STATUS_OK && is_tight(w) && halve_step(w));
@@ -397,7 +448,13 @@ static enum status plan_values(struct planner *w, struct error *err)
 
 static enum status check_swap_space(const struct engine_options *o, const struct memory_profile *p, struct error *err)
 {
-    if (o->preemption_mode != PREEMPTION_SWAP || p->swap_space >= p->block_bytes) return STATUS_OK;
+    if (o->preemption_mode != PREEMPTION_SWAP) return STATUS_OK;
+    if (p->num_host_slots == 0 && p->num_state_slots > 0)
+        return error_set(err, STATUS_INVALID,
+                         "preempted requests are to be swapped to host memory, but half of the swap space of %g GiB, "
+                         "which is for states of recurrent layers, does not hold one of %.3f MiB",
+                         (double)p->swap_space / GIB, (double)p->slot_bytes / (1 << 20));
+    if (p->swap_space >= p->block_bytes) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
                      "preempted requests are to be swapped to host memory, but the swap space of %g GiB does not hold "
                      "one block of %.3f MiB",

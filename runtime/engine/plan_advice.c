@@ -108,7 +108,7 @@ static int64_t units_now(const struct trial *t, bool lower)
     if (t->n->blocks && !decides_blocks(t->n, p)) return -1;
     if (value < 0 || (value == 0 && !t->n->zero_is_a_value)) {
         if (lower || !t->n->blocks) return -1;
-        value = (double)p->kv_budget / GIB;
+        value = (double)memory_profile_cache_budget(p) / GIB;
     }
     return (int64_t)(value * pow(10, t->n->decimals) + 0.5);
 }
@@ -172,7 +172,9 @@ static double value_in_force(const struct number *n, const struct loaded_model *
     if (strcmp(n->name, "max_num_batched_tokens") == 0) return l->limits.max_num_tokens;
     if (strcmp(n->name, "max_num_seqs") == 0) return l->limits.max_num_seqs;
     if (!decides_blocks(n, p)) return 0;
-    return p->num_blocks_override > 0 ? p->num_blocks : p->discrete ? p->utilization : (double)p->kv_budget / GIB;
+    return p->num_blocks_override > 0 ? p->num_blocks
+           : p->discrete              ? p->utilization
+                                      : (double)memory_profile_cache_budget(p) / GIB;
 }
 
 void plan_advise_less(const struct engine_options *o, const struct loaded_model *l, struct error *err)

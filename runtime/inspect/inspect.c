@@ -1,5 +1,7 @@
 /* quire inspect: what a checkpoint folder holds, and what of it fits here. */
+#include <errno.h>
 #include <limits.h>
+#include <string.h>
 
 #include "runtime/options/command.h"
 #include "runtime/inspect/inspection.h"
@@ -12,8 +14,10 @@ static enum status print(const struct inspection *i, bool as_json, struct error 
     json_t *json = as_json ? inspection_json(i) : NULL;
     if (as_json && !json) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the report");
     const bool ok = as_json ? report_print_json(json, stdout) : inspection_print(i);
+    const enum status status =
+        ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output: %s", strerror(errno));
     json_decref(json);
-    return ok ? STATUS_OK : error_set(err, STATUS_IO, "cannot write the report to standard output");
+    return status;
 }
 
 struct inspect_options {

@@ -48,6 +48,11 @@ static void set_checkpoint(json_t *json, const struct inspection *i)
     json_put_string(json, "other_parts", *other ? other : NULL);
     json_put_integer(json, "other_tensors", i->info.weights->other_tensors);
     json_put_integer(json, "other_bytes", i->info.weights->other_bytes);
+    json_put_integer(json, "num_nextn_predict_layers", config->spec.num_next_layers);
+    json_put_integer(json, "mtp_tensors", i->info.weights->next_tensors);
+    json_put_integer(json, "mtp_bytes", i->info.weights->next_bytes);
+    json_put_integer(json, "num_draft_parameters", i->num_draft_parameters);
+    json_put_integer(json, "draft_weights_bytes", i->info.draft_weights ? i->info.draft_weights->bytes : 0);
     set_error(json, "weights_error", &i->weights_error);
 }
 
@@ -115,6 +120,7 @@ static json_t *layer_json(const struct layer_spec *l)
     json_object_set_new(json, "clip_qkv", l->attention.clip > 0 ? json_real((double)l->attention.clip) : json_null());
     json_put_integer(json, "num_experts", l->experts.router.num_experts);
     json_put_integer(json, "num_experts_per_tok", l->experts.router.top_k);
+    if (l->experts.latent_size > 0) json_put_integer(json, "moe_latent_size", l->experts.latent_size);
     json_put_string(json, "qk_norm", inspect_qk_norm(l->attention.qk_norm));
     json_object_set_new(json, "qk_norm_after_rotation", json_boolean(l->attention.norm_after_rotation));
     json_put_string(json, "norm_placement", inspect_norm_placement(l->norm_placement));
@@ -198,6 +204,7 @@ static void set_sizes(json_t *json, const struct inspection *i)
     set_ropes(json, spec);
     set_arithmetic(json, spec);
     json_put_integer(json, "kv_bytes_per_token", kv_cache_token_bytes(spec, p->cache_dtype));
+    json_put_integer(json, "state_bytes_per_sequence", p->slot_bytes);
 }
 
 static void set_tokenizer(json_t *json, const struct inspection *i)
@@ -244,6 +251,19 @@ static void set_generation(json_t *json, const struct generation_config *g)
     json_object_set_new(json, "generation_config", out);
 }
 
+/* How many requests of each length run at once. */
+static json_t *requests_json(const struct inspection *i)
+{
+    json_t *list = json_array();
+    for (int32_t k = 0, tokens; (tokens = inspect_length(i, k)) > 0; k++) {
+        json_t *entry = json_object();
+        json_put_integer(entry, "num_tokens", tokens);
+        json_put_integer(entry, "max_requests", memory_profile_requests(i->info.memory, i->info.limits, tokens));
+        json_array_append_new(list, entry);
+    }
+    return list;
+}
+
 json_t *inspection_json(const struct inspection *i)
 {
     json_t *json = json_object(), *memory = json_object();
@@ -254,6 +274,7 @@ json_t *inspection_json(const struct inspection *i)
     set_generation(json, &i->info.config->generation);
     memory_report_add(memory, i->info.memory, i->info.limits);
     json_put_string(memory, "device_description", i->info.device_description);
+    json_object_set_new(memory, "requests_by_length", requests_json(i));
     json_object_set_new(memory, "fits", json_boolean(!i->memory_error.text[0]));
     set_error(memory, "error", &i->memory_error);
     json_object_set_new(json, "memory", memory);

@@ -134,6 +134,17 @@ static void quantization_rows(struct table *t, const struct inspection *i)
         size_words(i->float_bytes).text);
 }
 
+/* A head has neither the embedding nor lm_head. */
+static void draft_rows(struct table *t, const struct inspection *i)
+{
+    const struct model_config *config = i->info.draft_config;
+    if (!config) return;
+    row(t, "drafter", "%s, %d layer%s", config->spec.head.kind == HEAD_MTP ? "mtp" : config->model_type,
+        config->spec.num_layers, plural(config->spec.num_layers));
+    row(t, "  parameters", "%lld, %s, in %s", (long long)i->num_draft_parameters,
+        count_words(i->num_draft_parameters).text, size_words(i->info.draft_weights->bytes).text);
+}
+
 static void checkpoint_rows(struct table *t, const struct inspection *i)
 {
     const struct model_config *config = i->info.config;
@@ -143,6 +154,9 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
     if (w->other_tensors > 0)
         row(t, "not used", "%s: %lld tensors, %s; text alone is read", model_spec_other_parts(&config->spec),
             (long long)w->other_tensors, size_words(w->other_bytes).text);
+    if (w->next_tensors > 0)
+        row(t, "MTP layers", "%d, with %lld tensors, %s; %s", config->spec.num_next_layers, (long long)w->next_tensors,
+            size_words(w->next_bytes).text, i->can_draft ? "the drafter mtp uses the first" : "not used");
     row(t, "parameters", "%lld, %s", (long long)i->num_parameters, count_words(i->num_parameters).text);
     if (i->num_active_parameters < i->num_parameters)
         row(t, "  active", "%lld, %s, of which a token reads %s", (long long)i->num_active_parameters,
@@ -151,6 +165,7 @@ static void checkpoint_rows(struct table *t, const struct inspection *i)
         i->tied ? ", which is lm_head too" : ", and as many in lm_head");
     dtype_rows(t, i);
     quantization_rows(t, i);
+    draft_rows(t, i);
     if (i->weights_error.text[0])
         row(t, "weights", "cannot be loaded: %s", command_sentence(&i->weights_error).text);
     else if (i->num_files)
@@ -283,17 +298,21 @@ static struct words scaling_words(double multiplier, double soft_cap)
     return out;
 }
 
-/* "silu with a gate", "8 of 128 experts", "4 of 60 experts beside silu with a gate" */
+/* "silu with a gate", "8 of 128 experts", "4 of 60 experts beside silu with a gate", "6 of 128 experts without a gate
+ * beside relu2 without a gate", "22 of 512 experts without a gate on latents of 1024" */
 static struct words mlp_words(const struct layer_spec *l)
 {
     struct words mlp = {""}, out = {""};
+    char latent[32] = "";
     const struct router_params *router = &l->experts.router;
     if (l->mlp.intermediate_size > 0)
         snprintf(mlp.text, sizeof mlp.text, "%s %s a gate", inspect_activation(l),
                  l->mlp.kind == MLP_GATED ? "with" : "without");
     if (router->num_experts == 0) return mlp;
-    snprintf(out.text, sizeof out.text, "%d of %d experts%s%.40s", router->top_k, router->num_experts,
-             mlp.text[0] ? " beside " : "", mlp.text);
+    if (l->experts.latent_size > 0) snprintf(latent, sizeof latent, " on latents of %d", l->experts.latent_size);
+    snprintf(out.text, sizeof out.text, "%d of %d experts%s%s%s%.30s", router->top_k, router->num_experts,
+             l->experts.gate.kind == GATE_NONE ? " without a gate" : "", latent, mlp.text[0] ? " beside " : "",
+             mlp.text);
     return out;
 }
 
@@ -501,11 +520,32 @@ static void request_row(struct table *t, const struct batch_limits *limits)
     row(t, "  a request", held < all ? "%d at most; without windows %d" : "%d", held, all);
 }
 
+static void states_row(struct table *t, const struct memory_profile *p)
+{
+    if (p->num_state_slots == 0) return;
+    row(t, "  states", "%s: %d slots of %s for sequences, %d for snapshots", size_words(p->state_slots).text,
+        p->num_state_slots - p->num_snapshot_slots, size_words(p->slot_bytes).text, p->num_snapshot_slots);
+}
+
+/* How many requests run at once, by their length. */
+static void requests_rows(struct table *t, const struct inspection *i)
+{
+    const struct memory_profile *p = i->info.memory;
+    const struct batch_limits *limits = i->info.limits;
+    struct text by_length = {0};
+    bool ok = true;
+    for (int32_t k = 0, tokens; ok && (tokens = inspect_length(i, k)) > 0; k++)
+        ok = text_printf(&by_length, "%s%d of %d", k ? ", " : "", memory_profile_requests(p, limits, tokens), tokens);
+    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p, limits));
+    row(t, "  at once", "%s tokens", ok ? by_length.data : "");
+    text_free(&by_length);
+}
+
 static void machine_rows(struct table *t, const struct inspection *i)
 {
     const struct memory_profile *p = i->info.memory;
     const struct batch_limits *limits = i->info.limits;
-    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights;
+    const int64_t rest = memory_profile_fixed(p) - p->others - p->context - p->weights - p->state_slots;
     const char *gpu = i->info.device_description;
     row(t, "device", "%s%s%s%s, %s free of %s", p->device, gpu ? " (" : "", gpu ? gpu : "", gpu ? ")" : "",
         size_words(p->total - p->others - p->context).text, size_words(p->total).text);
@@ -518,6 +558,7 @@ static void machine_rows(struct table *t, const struct inspection *i)
             size_words(p->host_experts).text, p->host_expert_layers, plural(p->host_expert_layers),
             size_words(p->host_token_bytes).text);
     row(t, "  step", "%s for the largest, computed in %s", size_words(rest).text, dtype_name(p->dtype));
+    states_row(t, p);
     row(t, "  KV cache", "%s", size_words(p->kv_cache).text);
     groups_row(t, i);
     row(t, "blocks", "%d", p->num_blocks);
@@ -525,7 +566,7 @@ static void machine_rows(struct table *t, const struct inspection *i)
     row(t, "tokens", "%lld", (long long)memory_profile_tokens(p, limits));
     row(t, "max_model_len", limits->max_model_len < p->model_max_len ? "%d of the model's %d" : "%d",
         limits->max_model_len, p->model_max_len);
-    row(t, "requests", "%.2f of max_model_len tokens each, nothing shared", memory_profile_concurrency(p, limits));
+    requests_rows(t, i);
     row(t, "fits", "%s%s", i->memory_error.text[0] ? "no: " : "yes", command_sentence(&i->memory_error).text);
 }
 

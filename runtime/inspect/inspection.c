@@ -47,6 +47,19 @@ const char *inspect_qk_norm(enum qk_norm norm)
     return norm == QK_NORM_NONE ? NULL : norm == QK_NORM_HEAD ? "head" : "projection";
 }
 
+/* ---- lengths ---- */
+
+int32_t inspect_length(const struct inspection *i, int32_t k)
+{
+    const int32_t longest = i->info.limits->max_model_len;
+    int64_t length = 1024, before = 0;
+    for (; k > 0; k--) {
+        before = length;
+        length *= 4;
+    }
+    return before >= longest ? 0 : length < longest ? (int32_t)length : longest;
+}
+
 /* ---- special tokens ---- */
 
 int32_t inspect_bos(const struct inspection *i)
@@ -106,6 +119,23 @@ static void count_parameters(struct inspection *i)
         i->num_active_parameters += count;
         i->token_bytes += bytes_read(i, t);
     }
+}
+
+static void count_draft_parameters(struct inspection *i)
+{
+    const struct model_weights *w = i->info.draft_weights;
+    for (int32_t k = 0; w && k < w->table.count; k++)
+        if (w->table.tensors[k].kind != TENSOR_ONES) i->num_draft_parameters += tensor_elements(&w->table.tensors[k]);
+}
+
+/* Whether the drafter mtp could use what the files have behind the last layer. */
+static void try_head(struct inspection *i)
+{
+    struct model_config *head = malloc(sizeof *head);
+    struct error ignored;
+    i->can_draft = head && i->info.weights->next_tensors > 0 &&
+                   model_config_load_mtp(i->options->model, NULL, head, &ignored) == STATUS_OK;
+    free(head);
 }
 
 static enum status count_float_bytes(struct inspection *i, struct error *err)
@@ -199,6 +229,8 @@ enum status inspection_read(struct inspection *i, struct error *err)
     loaded_model_open_tokenizer(o, i->loaded, &i->tokenizer_error);
     i->info = loaded_model_info(o, i->loaded);
     count_parameters(i);
+    count_draft_parameters(i);
+    try_head(i);
     status = count_float_bytes(i, err);
     if (status != STATUS_OK) return status;
     count_files(i);

@@ -30,6 +30,8 @@ struct inspection {
     int64_t float_bytes; /* of the weights, if they were floats of config.json's type */
     int64_t file_bytes;  /* of the files with the weights; 0: there are none */
     int32_t num_files;
+    bool can_draft;               /* quire computes the layers that predict further tokens, as the drafter mtp */
+    int64_t num_draft_parameters; /* of a draft model or a head that the options ask for */
 };
 
 /* Reads all but i->options, which is set, into *i, which is zero. Fails if config.json is wrong or memory ran out. Free
@@ -50,6 +52,10 @@ const char *inspect_norm_type(enum norm_type type);
 const char *inspect_activation(const struct layer_spec *layer);
 const char *inspect_norm_placement(enum norm_placement placement);
 const char *inspect_qk_norm(enum qk_norm norm); /* NULL: none */
+
+/* Lengths of requests that are shown, from the shortest: 1024 tokens, 4 times as many and so on, and last
+ * max_model_len. 0: there is no k-th. */
+int32_t inspect_length(const struct inspection *i, int32_t k);
 
 /* Ids that begin and end a text, as the engine takes them. */
 int32_t inspect_bos(const struct inspection *i);                              /* -1: none */

@@ -114,6 +114,17 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
+/* vLLM's flag, of whose types quire has one. */
+static enum status parse_state_dtype(void *target, const char *text, struct error *err)
+{
+    (void)target;
+    if (strcmp(text, "auto") == 0 || strcmp(text, "float32") == 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID,
+                     "expected auto|float32, got '%s': the states of recurrent layers are float32, because they gather "
+                     "the rounding of every token",
+                     text);
+}
+
 static void add_cache_flags(struct option_table *table, struct engine_options *o)
 {
     const struct option_spec specs[] = {
@@ -126,18 +137,27 @@ static void add_cache_flags(struct option_table *table, struct engine_options *o
         {"gpu-memory-utilization", OPTION_DOUBLE, &o->gpu_memory_utilization, "F",
          .help = "Share of the GPU's memory to use. Default: 0.9.", .common = true, .minimum = 0.01, .maximum = 1},
         {"kv-cache-space", OPTION_DOUBLE, &o->kv_cache_space, "GIB",
-         .help = "Memory of the KV cache on the CPU, in GiB. Default: 0, the lesser of 4 and a quarter of what is "
+         .help = "Memory of the KV cache on the CPU, snapshots of states included, in GiB. Default: 0, the lesser of 4 "
+                 "and a quarter of what is "
                  "free.",
          .common = true, .minimum = 0, .maximum = 1 << 20},
         {"num-gpu-blocks-override", OPTION_INT32, &o->num_gpu_blocks_override, "N",
          .help = "Number of KV blocks, on either device. Default: 0, computed from memory.", .minimum = 0,
          .maximum = INFINITY},
         {"swap-space", OPTION_DOUBLE, &o->swap_space, "GIB",
-         .help = "Host memory for the KV blocks of preempted requests, in GiB; allocated as it is needed. Default: 4, "
-                 "or on the CPU the lesser of 4 and an eighth of what is free.",
+         .help =
+             "Host memory for the KV blocks and the states of preempted requests, in GiB; allocated as it is needed. "
+             "Default: 4, or on the CPU the lesser of 4 and an eighth of what is free.",
          .minimum = 0, .maximum = 1 << 20},
         {"enable-prefix-caching", OPTION_SWITCH, &o->enable_prefix_caching,
          .help = "Reuse the blocks of prompts that begin alike. Default: on."},
+        {"state-interval", OPTION_INT32, &o->state_interval, "N",
+         .help = "Of models with recurrent layers: a long prompt leaves a snapshot of their states every N tokens, "
+                 "rounded up to whole blocks, from which later prompts go on. 0: none but at its end. Default: 8192.",
+         .minimum = 0, .maximum = 1 << 28},
+        {"mamba-ssm-cache-dtype", OPTION_CUSTOM, &table->ignored, "auto|float32",
+         .help = "Type of the states of recurrent layers. Default: auto, which is float32.",
+         .parse = parse_state_dtype},
     };
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }

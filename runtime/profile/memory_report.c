@@ -82,6 +82,14 @@ static void draft_row(struct memory_table *t, const struct memory_profile *p)
     memory_row(t, "  draft model", memory_profile_draft(p), note);
 }
 
+static void states_row(struct memory_table *t, const struct memory_profile *p)
+{
+    char note[96];
+    snprintf(note, sizeof note, "%d for sequences, %d for snapshots, of %.2f MiB each",
+             p->num_state_slots - p->num_snapshot_slots, p->num_snapshot_slots, (double)p->slot_bytes / MIB);
+    memory_row(t, "  state slots", p->state_slots, note);
+}
+
 static void memory_rows(struct memory_table *t, const struct memory_profile *p, const struct batch_limits *limits,
                         const char *weights_note)
 {
@@ -104,13 +112,16 @@ static void memory_rows(struct memory_table *t, const struct memory_profile *p, 
     if (p->draft_weights) draft_row(t, p);
     if (p->graphs) memory_row(t, "  graphs", p->graphs, "captured decode steps");
     memory_row(t, "  state", p->state, "block tables, sampling, inputs and outputs");
-    if (p->state_slots > 0) memory_row(t, "  state slots", p->state_slots, "states of recurrent layers");
+    if (p->state_slots > 0) states_row(t, p);
     snprintf(note, sizeof note, "%d block%s%s", p->num_blocks, plural(p->num_blocks),
              p->num_blocks_override ? ", as asked for" : "");
     memory_row(t, "  KV cache", p->kv_cache, note);
     if (p->in_use) device_row(t, p);
-    snprintf(note, sizeof note, "on the host, %d block%s; allocated as it is needed", p->num_host_blocks,
-             plural(p->num_host_blocks));
+    char slots[32] = "";
+    if (p->num_host_slots > 0)
+        snprintf(slots, sizeof slots, " and %d state%s", p->num_host_slots, plural(p->num_host_slots));
+    snprintf(note, sizeof note, "on the host, %d block%s%s; allocated as it is needed", p->num_host_blocks,
+             plural(p->num_host_blocks), slots);
     memory_row(t, "swap space", memory_profile_swap_space(p), note);
     if (gpu) host_rows(t, p);
 }
@@ -173,6 +184,7 @@ static void block_rows(struct table *t, const struct memory_profile *p, const st
     number_row(t, "blocks", p->num_blocks, "");
     number_row(t, "tokens", memory_profile_tokens(p, limits), "");
     number_row(t, "max_model_len", limits->max_model_len, made_for);
+    number_row(t, "max_num_seqs", limits->max_num_seqs, "");
     number_row(t, "blocks of a request", held, windows);
     table_cell(t, "requests that fit");
     table_cell(t, "%.2f", memory_profile_concurrency(p, limits));
@@ -217,8 +229,11 @@ static void set_memory(json_t *json, const struct memory_profile *p)
         json_put_integer(json, "state_slots_memory", p->state_slots);
         json_put_integer(json, "state_slot_bytes", p->slot_bytes);
         json_put_integer(json, "num_state_slots", p->num_state_slots);
+        json_put_integer(json, "num_snapshot_slots", p->num_snapshot_slots);
+        json_put_integer(json, "num_cpu_state_slots", p->num_host_slots);
     }
     json_put_integer(json, "draft_model_memory", memory_profile_draft(p));
+    json_put_integer(json, "draft_model_weights", p->draft_weights);
     json_put_integer(json, "draft_model_kv_cache_memory", p->num_blocks * p->draft_block_bytes);
     json_put_integer(json, "kv_cache_memory", p->kv_cache);
     json_put_integer(json, "available_kv_cache_memory", p->kv_budget);
@@ -257,6 +272,7 @@ static void set_blocks(json_t *json, const struct memory_profile *p, const struc
     json_put_integer(json, "num_gpu_blocks_override", p->num_blocks_override);
     json_put_integer(json, "kv_cache_tokens", memory_profile_tokens(p, limits));
     json_put_integer(json, "max_num_batched_tokens", limits->max_num_tokens);
+    json_put_integer(json, "max_num_seqs", limits->max_num_seqs);
     json_put_integer(json, "max_model_len", limits->max_model_len);
     json_put_integer(json, "model_max_len", p->model_max_len);
     json_object_set_new(json, "kv_groups", groups_json(p, limits));

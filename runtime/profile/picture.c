@@ -3,6 +3,7 @@
 #include <cairo-svg.h>
 #include <cairo.h>
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/plural.h"
@@ -21,6 +22,8 @@ enum {
     LABEL_HEIGHT = 50,
     PLOT_LEFT = 590,
     PLOT_RIGHT = 1476,
+    SLOTS_HEIGHT = 130, /* of the plot of state slots, below that of blocks */
+    SLOTS_GAP = 66,
     MAX_POINTS = PLOT_RIGHT - PLOT_LEFT
 };
 
@@ -139,7 +142,7 @@ struct segment {
     struct color color;
     double middle, label; /* y of the segment's middle, and of its label's */
 };
-enum { MAX_SEGMENTS = 11 };
+enum { MAX_SEGMENTS = 12 };
 
 static int make_segments(const struct memory_profile *p, struct segment out[MAX_SEGMENTS])
 {
@@ -153,7 +156,8 @@ static int make_segments(const struct memory_profile *p, struct segment out[MAX_
         {"workspace", p->workspace, {0.87, 0.54, 0.27}},
         {"graphs", p->graphs, {0.65, 0.47, 0.72}},
         {"state", p->state, {0.78, 0.62, 0.80}},
-        {"state slots", p->state_slots, {0.62, 0.66, 0.86}},
+        {"states of sequences", p->state_slots - memory_profile_snapshots(p), {0.62, 0.66, 0.86}},
+        {"snapshots", memory_profile_snapshots(p), {0.76, 0.80, 0.93}},
         {p->others_unknown ? "context, others" : "CUDA context", p->context, {0.55, 0.58, 0.63}},
         {"held by others", p->discrete ? p->others : 0, {0.74, 0.76, 0.79}},
     };
@@ -227,13 +231,20 @@ static void draw_memory(cairo_t *c, const struct memory_profile *p)
     draw_frame(c, BAR_LEFT - 0.5, TOP - 0.5, BAR_WIDTH + 1, BOTTOM - TOP + 1);
 }
 
-/* ---- blocks over the steps ---- */
+/* ---- blocks and state slots over the steps ---- */
 
 struct plot {
     cairo_t *c;
     struct series_row rows[MAX_POINTS];
     size_t count;
-    double most_blocks, most_running; /* at the top */
+    double bottom;                                /* y of the plot of blocks */
+    double most_blocks, most_slots, most_running; /* at the top */
+};
+
+/* What is drawn as an area: the sum of up to two counts of a row. */
+struct area {
+    double top, bottom, most;
+    size_t in_use, cached; /* offsets in struct series_row, of an int32_t each */
 };
 
 /* The distance of ticks: 1, 2 or 5 times a power of ten, so that there are `most` of them at the most. */
@@ -250,35 +261,58 @@ static double column(const struct plot *p, size_t i)
     return PLOT_LEFT + (double)(PLOT_RIGHT - PLOT_LEFT) * (double)i / (double)p->count;
 }
 
-static double height_of(double value, double most)
+static double height_between(double top, double bottom, double value, double most)
 {
-    return BOTTOM - (most > 0 ? value / most : 0) * (BOTTOM - TOP);
+    return bottom - (most > 0 ? value / most : 0) * (bottom - top);
 }
 
-static int32_t stacked(const struct series_row *row, bool with_cached)
+static double height_of(const struct plot *p, double value, double most)
 {
-    return row->blocks_in_use + (with_cached ? row->blocks_cached : 0);
+    return height_between(TOP, p->bottom, value, most);
+}
+
+static int32_t value_of(const struct series_row *row, size_t offset)
+{
+    return *(const int32_t *)((const char *)row + offset);
 }
 
 /* A row stands for its part of the axis, so the outline goes in steps. */
-static void fill_area(const struct plot *p, bool with_cached, struct color color)
+static void fill_area(const struct plot *p, const struct area *a, bool with_cached, struct color color)
 {
-    cairo_move_to(p->c, PLOT_LEFT, BOTTOM);
+    cairo_move_to(p->c, PLOT_LEFT, a->bottom);
     for (size_t i = 0; i < p->count; i++) {
-        const double y = height_of(stacked(&p->rows[i], with_cached), p->most_blocks);
+        const int32_t value = value_of(&p->rows[i], a->in_use) + (with_cached ? value_of(&p->rows[i], a->cached) : 0);
+        const double y = height_between(a->top, a->bottom, value, a->most);
         cairo_line_to(p->c, column(p, i), y);
         cairo_line_to(p->c, column(p, i + 1), y);
     }
-    cairo_line_to(p->c, PLOT_RIGHT, BOTTOM);
+    cairo_line_to(p->c, PLOT_RIGHT, a->bottom);
     cairo_close_path(p->c);
     set_color(p->c, color);
     cairo_fill(p->c);
 }
 
+static void draw_area(const struct plot *p, const struct area *a)
+{
+    fill_rectangle(p->c, PLOT_LEFT, a->top, PLOT_RIGHT - PLOT_LEFT, a->bottom - a->top, FREE);
+    fill_area(p, a, true, CACHED);
+    fill_area(p, a, false, USED);
+}
+
+static void draw_ticks(const struct plot *p, const struct area *a, int most)
+{
+    const double distance = tick_distance(a->most, most);
+    for (double v = 0; v <= a->most; v += distance) {
+        const double y = height_between(a->top, a->bottom, v, a->most);
+        draw_text(p->c, &AXIS, PLOT_LEFT - 14, y + 7, RIGHT, grouped((int64_t)v).text);
+        draw_line(p->c, PLOT_LEFT - 8, y, PLOT_LEFT, y, FAINT, 1);
+    }
+}
+
 static void draw_running(const struct plot *p)
 {
     for (size_t i = 0; i < p->count; i++) {
-        const double y = height_of(p->rows[i].num_running, p->most_running);
+        const double y = height_of(p, p->rows[i].num_running, p->most_running);
         if (i == 0)
             cairo_move_to(p->c, column(p, i), y);
         else
@@ -316,7 +350,7 @@ static void draw_preemptions(const struct plot *p)
             cairo_set_source_rgba(p->c, 1, 1, 1, 0.35);
             cairo_set_line_width(p->c, 1);
             cairo_move_to(p->c, x, TOP);
-            cairo_line_to(p->c, x, BOTTOM);
+            cairo_line_to(p->c, x, p->bottom);
             cairo_stroke(p->c);
             last_line = x;
         }
@@ -326,18 +360,13 @@ static void draw_preemptions(const struct plot *p)
     }
 }
 
-static void draw_axes(const struct plot *p)
+static void draw_running_axis(const struct plot *p)
 {
-    const double blocks = tick_distance(p->most_blocks, 6), running = tick_distance(p->most_running, 6);
-    for (double v = 0; v <= p->most_blocks; v += blocks) {
-        const double y = height_of(v, p->most_blocks);
-        draw_text(p->c, &AXIS, PLOT_LEFT - 14, y + 7, RIGHT, grouped((int64_t)v).text);
-        draw_line(p->c, PLOT_LEFT - 8, y, PLOT_LEFT, y, FAINT, 1);
-    }
+    const double running = tick_distance(p->most_running, 6);
     struct font right = AXIS;
     right.color = RUNNING;
     for (double v = 0; v <= p->most_running; v += running) {
-        const double y = height_of(v, p->most_running);
+        const double y = height_of(p, v, p->most_running);
         draw_text(p->c, &right, PLOT_RIGHT + 14, y + 7, LEFT, grouped((int64_t)v).text);
         draw_line(p->c, PLOT_RIGHT, y, PLOT_RIGHT + 8, y, RUNNING, 1);
     }
@@ -376,21 +405,44 @@ static void draw_legend(cairo_t *c, bool preempted)
     draw_text(c, &right, PLOT_RIGHT, y, RIGHT, "requests running");
 }
 
-static void draw_blocks(cairo_t *c, const struct picture *picture)
+static void draw_slots(const struct plot *p)
 {
-    struct plot p = {.c = c, .most_blocks = picture->series->num_blocks};
-    p.count = series_thin(picture->series, p.rows, MAX_POINTS);
+    const struct area a = {BOTTOM - SLOTS_HEIGHT, BOTTOM, p->most_slots, offsetof(struct series_row, slots_in_use),
+                           offsetof(struct series_row, slots_cached)};
+    const double y = a.top - 16;
+    draw_area(p, &a);
+    draw_ticks(p, &a, 3);
+    double x = PLOT_LEFT + draw_text(p->c, &HEAD, PLOT_LEFT, y, LEFT, "state slots") + 30;
+    x = legend_entry(p->c, x, y, USED, "of sequences");
+    x = legend_entry(p->c, x, y, CACHED, "snapshots");
+    legend_entry(p->c, x, y, FREE, "free");
+    draw_line(p->c, PLOT_LEFT, a.bottom, PLOT_RIGHT, a.bottom, FAINT, 1.5);
+}
+
+static void draw_blocks(const struct plot *p)
+{
+    const struct area a = {TOP, p->bottom, p->most_blocks, offsetof(struct series_row, blocks_in_use),
+                           offsetof(struct series_row, blocks_cached)};
+    draw_area(p, &a);
+    draw_preemptions(p);
+    draw_running(p);
+    draw_ticks(p, &a, 6);
+    draw_running_axis(p);
+    draw_line(p->c, PLOT_LEFT, a.bottom, PLOT_RIGHT, a.bottom, FAINT, 1.5);
+}
+
+static void draw_steps(cairo_t *c, const struct picture *picture)
+{
+    const struct series *s = picture->series;
+    struct plot p = {.c = c, .most_blocks = s->num_blocks, .most_slots = s->num_slots, .bottom = BOTTOM};
+    if (s->num_slots > 0) p.bottom = BOTTOM - SLOTS_HEIGHT - SLOTS_GAP;
+    p.count = series_thin(s, p.rows, MAX_POINTS);
     for (size_t i = 0; i < p.count; i++)
         if (p.rows[i].num_running > p.most_running) p.most_running = p.rows[i].num_running;
     p.most_running = p.most_running * 1.15 + 1; /* the line stays below the top */
-    fill_rectangle(c, PLOT_LEFT, TOP, PLOT_RIGHT - PLOT_LEFT, BOTTOM - TOP, FREE);
-    fill_area(&p, true, CACHED);
-    fill_area(&p, false, USED);
-    draw_preemptions(&p);
-    draw_running(&p);
-    draw_axes(&p);
+    draw_blocks(&p);
+    if (s->num_slots > 0) draw_slots(&p);
     draw_steps_axis(&p);
-    draw_line(c, PLOT_LEFT, BOTTOM, PLOT_RIGHT, BOTTOM, FAINT, 1.5);
     draw_legend(c, picture->num_preemptions > 0);
 }
 
@@ -407,7 +459,7 @@ static void draw(cairo_t *c, const struct picture *p)
     cairo_paint(c);
     draw_title(c, p);
     draw_memory(c, p->memory);
-    draw_blocks(c, p);
+    draw_steps(c, p);
 }
 
 enum status picture_write(const struct picture *p, enum picture_format format, FILE *out, struct error *err)

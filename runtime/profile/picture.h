@@ -1,5 +1,5 @@
 /* One picture of a run, fit for a slide: memory by purpose on the left, blocks and running requests over the steps on
- * the right. Drawn by cairo, 1600 x 900. */
+ * the right, and below them the state slots of a model that has them. Drawn by cairo, 1600 x 900. */
 #ifndef QUIRE_RUNTIME_PICTURE_H
 #define QUIRE_RUNTIME_PICTURE_H
 

@@ -49,6 +49,7 @@ struct profile_run {
     /* After a step: the most requests of each state, the most blocks in use and what of them was filled then,
      * and the most blocks that the same sequences would take without sharing. */
     int32_t most_running, most_waiting, most_swapped;
+    int32_t peak_slots; /* state slots held by sequences */
     int32_t peak_blocks;
     double peak_blocks_filled; /* the sum of the filled parts of these blocks, each from 0 to 1 */
     int64_t peak_unshared;

@@ -148,6 +148,7 @@ static void note_step(struct profile_run *run, struct engine *e, const struct sc
     if (stats->num_running > run->most_running) run->most_running = stats->num_running;
     if (stats->num_waiting > run->most_waiting) run->most_waiting = stats->num_waiting;
     if (stats->num_swapped > run->most_swapped) run->most_swapped = stats->num_swapped;
+    if (stats->state_slots_in_use > run->peak_slots) run->peak_slots = stats->state_slots_in_use;
     if (stats->blocks_in_use <= run->peak_blocks) return;
     run->peak_blocks = stats->blocks_in_use;
     run->peak_blocks_filled = engine_blocks_filled(e);

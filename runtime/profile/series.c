@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
+#include "base/json_value.h"
 #include "base/plural.h"
 
 enum status series_add(struct series *s, const struct scheduler_stats *stats, double seconds, struct error *err)
@@ -20,11 +21,14 @@ enum status series_add(struct series *s, const struct scheduler_stats *stats, do
         .blocks_in_use = stats->blocks_in_use,
         .blocks_cached = stats->blocks_cached,
         .blocks_free = stats->blocks_free,
+        .slots_in_use = stats->state_slots_in_use,
+        .slots_cached = stats->state_slots_cached,
         .num_tokens = stats->tokens - s->tokens,
         .num_preemptions = preemptions - s->preemptions,
         .hit_rate = stats->prefix_queries ? (double)stats->prefix_hits / (double)stats->prefix_queries : 0,
     };
     s->num_blocks = stats->blocks_total;
+    s->num_slots = stats->state_slots_total;
     s->tokens = stats->tokens;
     s->preemptions = preemptions;
     return STATUS_OK;
@@ -79,13 +83,14 @@ void series_print_row(const struct series_row *row, FILE *out)
 bool series_write_csv(const struct series *s, FILE *out)
 {
     fputs("step,seconds,num_running,num_waiting,num_swapped,num_tokens,blocks_in_use,blocks_cached,blocks_free,"
-          "num_preemptions,prefix_cache_hit_rate\n",
+          "num_preemptions,prefix_cache_hit_rate,state_slots_in_use,state_slots_cached\n",
           out);
     for (size_t i = 0; i < s->count; i++) {
         const struct series_row *row = &s->rows[i];
-        fprintf(out, "%lld,%.6f,%d,%d,%d,%lld,%d,%d,%d,%lld,%.6f\n", (long long)row->step, row->seconds,
+        fprintf(out, "%lld,%.6f,%d,%d,%d,%lld,%d,%d,%d,%lld,%.6f,%d,%d\n", (long long)row->step, row->seconds,
                 row->num_running, row->num_waiting, row->num_swapped, (long long)row->num_tokens, row->blocks_in_use,
-                row->blocks_cached, row->blocks_free, (long long)row->num_preemptions, row->hit_rate);
+                row->blocks_cached, row->blocks_free, (long long)row->num_preemptions, row->hit_rate, row->slots_in_use,
+                row->slots_cached);
     }
     return !ferror(out);
 }
@@ -101,6 +106,10 @@ json_t *series_json(const struct series *s)
                       "num_swapped", row->num_swapped, "num_tokens", (json_int_t)row->num_tokens, "blocks_in_use",
                       row->blocks_in_use, "blocks_cached", row->blocks_cached, "blocks_free", row->blocks_free,
                       "num_preemptions", (json_int_t)row->num_preemptions, "prefix_cache_hit_rate", row->hit_rate);
+        if (s->num_slots > 0) {
+            json_put_integer(step, "state_slots_in_use", row->slots_in_use);
+            json_put_integer(step, "state_slots_cached", row->slots_cached);
+        }
         if (json_array_append_new(steps, step) == 0) continue;
         json_decref(steps);
         return NULL;

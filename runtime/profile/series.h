@@ -14,6 +14,7 @@ struct series_row {
     double seconds;                                /* after it, since the run began */
     int32_t num_running, num_waiting, num_swapped; /* requests after it */
     int32_t blocks_in_use, blocks_cached, blocks_free;
+    int32_t slots_in_use, slots_cached;  /* state slots: held by sequences; snapshots that none of them holds */
     int64_t num_tokens, num_preemptions; /* of the row's steps */
     double hit_rate;                     /* of the prefix cache so far, 0 to 1 */
 };
@@ -22,6 +23,7 @@ struct series {
     struct series_row *rows; /* [count] */
     size_t count, capacity;
     int32_t num_blocks;          /* of the KV cache */
+    int32_t num_slots;           /* for states; 0: the model has none */
     int64_t tokens, preemptions; /* in all rows */
 };
 
@@ -40,7 +42,7 @@ bool series_write_csv(const struct series *s, FILE *out);
 json_t *series_json(const struct series *s); /* an array of objects; NULL if memory ran out */
 
 /* Draws a plot of 72 columns for a terminal, of block characters or of ASCII: blocks in use and cached, preemptions,
- * requests running, waiting and swapped. False if the stream refused. */
+ * state slots, requests running, waiting and swapped. False if the stream refused. */
 bool plot_print(const struct series *s, bool utf8, FILE *out);
 
 #endif

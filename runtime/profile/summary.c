@@ -9,11 +9,16 @@
 #include "runtime/profile/reservation.h"
 
 static void report_swapped(struct report *r, const char *way, const char *label, const char *where, int64_t blocks,
-                           int64_t block_bytes)
+                           int64_t states, const struct memory_profile *p)
 {
-    char key[48], note[64];
-    const int64_t bytes = blocks * block_bytes;
-    snprintf(note, sizeof note, "blocks %s, %.2f MiB", where, (double)bytes / (1024.0 * 1024.0));
+    char key[48], note[96], with[32] = "";
+    const int64_t bytes = blocks * p->block_bytes + states * p->slot_bytes;
+    if (p->num_state_slots > 0) {
+        snprintf(with, sizeof with, " and %lld states", (long long)states);
+        snprintf(key, sizeof key, "num_swapped_%s_states", way);
+        json_put_integer(r->json, key, states);
+    }
+    snprintf(note, sizeof note, "blocks%s %s, %.2f MiB", with, where, (double)bytes / (1024.0 * 1024.0));
     snprintf(key, sizeof key, "num_swapped_%s_blocks", way);
     report_amount(r, key, label, blocks, note);
     snprintf(key, sizeof key, "swapped_%s_bytes", way);
@@ -59,6 +64,14 @@ static void report_cache(struct report *r, const struct profile_run *run, const 
     report_amount(r, "num_evictions", "evictions", s->evictions, "cached blocks taken for something else");
 }
 
+static void report_slots(struct report *r, const struct profile_run *run, const struct scheduler_stats *s)
+{
+    report_amount(r, "peak_state_slots", "most state slots in use", run->peak_slots, "held by sequences");
+    report_amount(r, "snapshots_made", "snapshots", s->snapshots_made, "of states, left for later prompts");
+    report_integer(r, "snapshot_hits", "prompts that went on from one", s->snapshot_hits);
+    report_amount(r, "snapshots_evicted", "dropped", s->snapshots_evicted, "for want of a slot, or with a block");
+}
+
 void profile_summary(struct report *r, const struct profile_run *run, const struct engine_info *info)
 {
     const struct scheduler_stats *s = &run->stats;
@@ -70,9 +83,10 @@ void profile_summary(struct report *r, const struct profile_run *run, const stru
     report_step_tokens(r, run->most_step_tokens, s);
     report_integer(r, "num_output_tokens", "tokens of answers", run->output_tokens);
     report_queues(r, run, s);
-    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, info->memory->block_bytes);
-    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, info->memory->block_bytes);
+    report_swapped(r, "out", "swapped out", "to the host", s->blocks_swapped_out, s->states_swapped_out, info->memory);
+    report_swapped(r, "in", "swapped in", "and back", s->blocks_swapped_in, s->states_swapped_in, info->memory);
     report_cache(r, run, s);
+    if (s->state_slots_total > 0) report_slots(r, run, s);
     if (info->drafter) drafts_report(r, s);
     report_number(r, "max_itl_ms", "longest time between tokens", 1e3 * samples_percentile(&run->gaps, 100), "ms");
     report_milliseconds(r, "itl", "time between tokens", &run->gaps);

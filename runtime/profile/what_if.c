@@ -136,7 +136,7 @@ static void cache_spaces(struct maker *m)
         struct engine_options o = *m->now;
         o.kv_cache_space = space;
         o.num_gpu_blocks_override = 0;
-        if ((int64_t)(space * GIB) != m->base->memory->kv_budget || m->now->num_gpu_blocks_override)
+        if ((int64_t)(space * GIB) != memory_profile_cache_budget(m->base->memory) || m->now->num_gpu_blocks_override)
             add_number(m, "kv_cache_space", "--kv-cache-space", space, &o);
     }
 }

@@ -115,3 +115,16 @@ enum status chat_setup_encode(const struct chat_setup *setup, const struct token
     marked_text_free(&text);
     return status;
 }
+
+size_t chat_setup_lasting(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,
+                          const struct token_list *prompt)
+{
+    struct token_list ids = {0};
+    struct error ignored;
+    size_t same = 0;
+    input.add_generation_prompt = false;
+    if (chat_setup_encode(setup, t, input, &ids, &ignored) == STATUS_OK)
+        while (same < ids.count && same < prompt->count && ids.ids[same] == prompt->ids[same]) same++;
+    token_list_free(&ids);
+    return same;
+}

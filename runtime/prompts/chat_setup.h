@@ -52,5 +52,10 @@ enum status chat_setup_render(const struct chat_setup *setup, struct chat_input 
 /* Appends the ids of the rendered text to *out. */
 enum status chat_setup_encode(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,
                               struct token_list *out, struct error *err);
+/* How many of the first ids of `prompt`, which is the input with its generation prompt, it has without one as well. The
+ * next prompt of the conversation begins with them, if the template leaves earlier turns as they are; what follows,
+ * such as the beginning of a thought, it may rewrite. 0: the template renders nothing without a generation prompt. */
+size_t chat_setup_lasting(const struct chat_setup *setup, const struct tokenizer *t, struct chat_input input,
+                          const struct token_list *prompt);
 
 #endif

@@ -40,6 +40,7 @@ enum status prompt_rules_make(const struct engine_info *engine, const struct pro
                                  .max_tokens_given = of_model || is_given(o, "max_tokens"),
                                  .vocab_size = config->spec.vocab_size,
                                  .num_ids = engine->num_ids,
+                                 .has_states = engine->limits->num_state_slots > 0,
                                  .max_n = engine->limits->max_num_seqs};
     if (strcmp(o->format, "text") == 0) out->format = PROMPT_FORMAT_TEXT;
     if (strcmp(o->format, "jsonl") == 0) out->format = PROMPT_FORMAT_JSONL;
@@ -70,6 +71,7 @@ enum status prompt_request(const struct prompt *p, struct engine_request *out, s
     if (p->tokens.count > INT32_MAX) return error_set(err, STATUS_INVALID, "the prompt is too long");
     *out = (struct engine_request){.prompt = p->tokens.ids,
                                    .prompt_len = (int32_t)p->tokens.count,
+                                   .num_lasting = (int32_t)p->num_lasting,
                                    .params = &p->params,
                                    .cache_salt = p->cache_salt,
                                    .priority = p->priority,
@@ -138,9 +140,12 @@ static void parse_arguments(const json_t *messages)
 static enum status encode_chat(const struct prompt_rules *rules, struct chat_input input, struct prompt *out,
                                struct error *err)
 {
-    const enum status status = need_tokenizer(rules, err);
+    enum status status = need_tokenizer(rules, err);
     input.add_generation_prompt = true;
-    return status == STATUS_OK ? chat_setup_encode(&rules->chat, rules->tokenizer, input, &out->tokens, err) : status;
+    if (status == STATUS_OK) status = chat_setup_encode(&rules->chat, rules->tokenizer, input, &out->tokens, err);
+    if (status == STATUS_OK && rules->has_states)
+        out->num_lasting = chat_setup_lasting(&rules->chat, rules->tokenizer, input, &out->tokens);
+    return status;
 }
 
 /* The conversation of the system message, if there is one, and a question. */

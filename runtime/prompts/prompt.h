@@ -42,6 +42,7 @@ struct prompt_rules {
     const char *model_name;             /* of the model in lines of a batch; NULL: any */
     struct sampling_params defaults;    /* for the fields that a line does not give */
     bool max_tokens_given;              /* defaults.max_tokens counts for conversations, too */
+    bool has_states;                    /* the model has recurrent layers, for which num_lasting of a prompt matters */
     int32_t vocab_size, num_ids, max_n; /* bounds of a prompt's token ids, of an answer's,
                                             and of a line's sequences */
 };
@@ -68,8 +69,10 @@ void prompt_rules_free(struct prompt_rules *rules); /* safe on a zeroed struct *
 struct prompt {
     json_t *id; /* a string or an integer; NULL: the line has none */
     struct token_list tokens;
-    bool is_chat; /* made of messages, so that the answer begins a text */
-    bool is_text; /* made of a text as it stands */
+    size_t num_lasting; /* of tokens, those that the conversation's next prompt begins with (chat_setup_lasting); 0:
+                           unknown */
+    bool is_chat;       /* made of messages, so that the answer begins a text */
+    bool is_text;       /* made of a text as it stands */
     struct openai_request openai;
     struct sampling_params params;
     char *cache_salt; /* NULL: the line has none */

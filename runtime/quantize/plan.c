@@ -87,22 +87,14 @@ static enum status cut_expert(struct quantize_plan *p, const struct tensor *t, c
 
 /* ---- schemes ---- */
 
-/* A matrix must be one, with a row for each output feature, in the file, too. A word of zero points holds those of
- * eight rows, and each part of a merged matrix begins with a whole one. */
+/* A matrix must be one, with a row for each output feature, in the file, too. */
 static enum status check_form(const struct tensor *t, const struct stored_tensor *stored, struct error *err)
 {
-    if (stored->num_dims != 2 || t->flat || t->transposed || t->run < t->out_features)
-        return error_set(
-            err, STATUS_UNSUPPORTED,
-            "%s: tensor \"%s\" holds several matrices, a transposed one, or q, k and v head by head, "
-            "which quire does not read from compressed-tensors; give --quantization where the model is loaded instead",
-            stored->path, stored->name);
-    if (!t->merged_in_file || !t->scheme.has_zeros || t->first_row % 8 == 0) return STATUS_OK;
-    return error_set(
-        err, STATUS_UNSUPPORTED,
-        "the matrix \"%s\" holds several, of which one begins with row %lld, no multiple of 8: it cannot be "
-        "stored as int4; quantize to fp8 or int8",
-        t->name, (long long)t->first_row);
+    if (stored->num_dims == 2 && !t->flat && !t->transposed) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "%s: tensor \"%s\" holds several matrices, or a transposed one, which quire does not read from "
+                     "compressed-tensors; give --quantization where the model is loaded instead",
+                     stored->path, stored->name);
 }
 
 /* Several tensors of the table may lie in one that is stored; rows are quantized each by itself. One of all experts is

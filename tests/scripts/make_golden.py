@@ -507,6 +507,13 @@ CHECKPOINTS = {
         ssm_state_size=16, chunk_size=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
         moe_shared_expert_intermediate_size=24, routed_scaling_factor=2.5,
         layers_block_type=["linear_attention", "moe", "full_attention", "moe"])),
+    # experts that read and make latents
+    "nemotron_h_latent": ("nemotron_h", "bfloat16", "5", None, dict(
+        hidden_size=32, intermediate_size=48, num_attention_heads=2, num_key_value_heads=1, head_dim=64,
+        tie_word_embeddings=False, layer_norm_epsilon=1e-5, mamba_num_heads=4, mamba_head_dim=16, n_groups=2,
+        ssm_state_size=16, chunk_size=16, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=24,
+        moe_latent_size=16, moe_shared_expert_intermediate_size=16, mlp_bias=True,
+        layers_block_type=["linear_attention", "moe", "full_attention"])),
     # experts beside an MLP, with norms of their own
     "gemma4_moe": ("gemma4_vision", "bfloat16", "5", None, dict(
         hidden_size=32, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2,

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Makes tests/data/heads: a tiny random target, heads that draft from its hidden states, and the heads' logits.
 
-    python3 tests/scripts/make_head_golden.py       (needs torch, transformers and safetensors)
+    python3 tests/scripts/make_head_golden.py [head ...]        (needs torch, transformers and safetensors)
+
+It makes the heads that are named, or all of them and the target.
 
 The target is transformers' Llama. EAGLE-3 heads (Li et al., 2025) are computed here, in float32, from the paper and the
 names and norms of the published checkpoints:
@@ -19,8 +21,9 @@ next one, which MTP renames. The layer itself is transformers'; around it is com
 
 The state is the target's residual stream or, of a draft, the head's own, before the final norm or behind it: GLM's is
 the target's behind it, and its own before; MiMo's (vLLM's mimo_mtp.py, which is Xiaomi's) is the other way around, and
-comes first; ERNIE's (Baidu's PaddleFormers) are both before it, and final_norm is the target's. transformers does not
-have MiMo, which is its Qwen2.
+comes first; ERNIE's (Baidu's PaddleFormers) are both before it, and final_norm is the target's; Qwen's (vLLM's
+qwen3_next_mtp.py and qwen3_5_mtp.py) are both behind it. DeepSeek's are as GLM's. transformers does not have MiMo, which
+is its Qwen2.
 
 Each head's folder holds config.json, the weights, and
 
@@ -38,6 +41,7 @@ between the two highest logits at each.
 import json
 import math
 import pathlib
+import sys
 
 import numpy
 import torch
@@ -67,14 +71,24 @@ HEADS = {
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
              num_key_value_heads=1, head_dim=64, rms_norm_eps=1e-5, max_position_embeddings=256, bos_token_id=1,
              eos_token_id=None)
+DEEPSEEK = dict(layer="model.layers.2", state_first=False, state_before_norm=False, own_state_normed=False,
+                names=dict(projection="model.layers.2.eh_proj", embedding_norm="model.layers.2.enorm",
+                           state_norm="model.layers.2.hnorm", final_norm="model.layers.2.shared_head.norm"))
+QWEN = dict(layer="mtp.layers.0", state_first=False, state_before_norm=False, own_state_normed=True, gain_offset=1,
+            names=dict(projection="mtp.fc", embedding_norm="mtp.pre_fc_norm_embedding",
+                       state_norm="mtp.pre_fc_norm_hidden", final_norm="mtp.norm"))
+LATENT = dict(num_key_value_heads=2, head_dim=16, q_lora_rank=24, kv_lora_rank=32, qk_rope_head_dim=16,
+              qk_nope_head_dim=16, moe_intermediate_size=16, first_k_dense_replace=1, tie_word_embeddings=False)
+DELTA_NET = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
+QWEN_EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
+MROPE = dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25, mrope_section=[3, 3, 2],
+             mrope_interleaved=True)
 MTP = {
     "mtp_glm4_moe": dict(
-        family="Glm4Moe", layer="model.layers.2", state_first=False, state_before_norm=False, own_state_normed=False,
+        **DEEPSEEK, family="Glm4Moe",
         config=dict(moe_intermediate_size=16, attention_bias=True, use_qk_norm=True, n_routed_experts=8,
                     num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2, routed_scaling_factor=1.5,
-                    first_k_dense_replace=1, partial_rotary_factor=0.5, tie_word_embeddings=False),
-        names=dict(projection="model.layers.2.eh_proj", embedding_norm="model.layers.2.enorm",
-                   state_norm="model.layers.2.hnorm", final_norm="model.layers.2.shared_head.norm")),
+                    first_k_dense_replace=1, partial_rotary_factor=0.5, tie_word_embeddings=False)),
     # the next layer has no experts
     "mtp_ernie4_5_moe": dict(
         family="Ernie4_5_Moe", layer="model.mtp_block.0", state_first=False, state_before_norm=True,
@@ -90,6 +104,30 @@ MTP = {
         names=dict(projection="model.mtp_layers.0.input_proj", embedding_norm="model.mtp_layers.0.token_layernorm",
                    state_norm="model.mtp_layers.0.hidden_layernorm", final_norm="model.mtp_layers.0.final_layernorm"),
         file=dict(architectures=["MiMoForCausalLM"], model_type="mimo", attention_bias=True)),
+    # latent attention; the file has copies of the embedding and of lm_head in the layer
+    "mtp_deepseek_v3": dict(
+        **DEEPSEEK, family="DeepseekV3", copies=True,
+        config=dict(**LATENT, v_head_dim=32, attention_bias=True, n_routed_experts=8, n_group=4, topk_group=2,
+                    num_experts_per_tok=3, rope_parameters=dict(
+                        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64,
+                        beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0))),
+    "mtp_glm4_moe_lite": dict(
+        **DEEPSEEK, family="Glm4MoeLite",
+        config=dict(**LATENT, v_head_dim=48, n_routed_experts=6, num_experts_per_tok=2)),
+    # targets with recurrent layers; the next layer has attention
+    "mtp_qwen3_next": dict(
+        **QWEN, family="Qwen3Next", next_layers=None,
+        config=dict(**DELTA_NET, **QWEN_EXPERTS, layer_types=["linear_attention", "full_attention", "full_attention"])),
+    "mtp_qwen3_5": dict(
+        **QWEN, family="Qwen3_5", config_class="Qwen3_5TextConfig", mrope=True, next_layers="mtp_num_hidden_layers",
+        config=dict(**DELTA_NET, layer_types=["linear_attention", "full_attention", "full_attention"],
+                    rope_parameters=MROPE, tie_word_embeddings=True)),
+    # as it is published, beside a vision tower: the target's experts are stacked, the next layer's are not
+    "mtp_qwen3_5_moe": dict(
+        **QWEN, family="Qwen3_5Moe", config_class="Qwen3_5MoeTextConfig", mrope=True, next_layers="mtp_num_hidden_layers",
+        stacked=True, vision="qwen3_5_moe",
+        config=dict(**DELTA_NET, **QWEN_EXPERTS, rope_parameters=MROPE,
+                    layer_types=["linear_attention", "full_attention", "full_attention"])),
 }
 
 
@@ -257,7 +295,8 @@ class MtpHead:
     def __init__(self, spec, model, target, tensors):
         self.spec, self.model, self.layer = spec, model.model, model.model.layers[-1]
         self.lm_head, self.stored = model.lm_head, tensors
-        self.tensors = {name: t.float() for name, t in tensors.items()}
+        self.tensors = {part: t.float() + (spec.get("gain_offset", 0) if part.endswith("norm") else 0)
+                        for part, t in tensors.items()}
         self.final_norm = self.tensors.get("final_norm", self.model.norm.weight)
         target.model.norm.register_forward_hook(self.see_norm)
 
@@ -280,25 +319,73 @@ class MtpHead:
         count = len(self.inputs)
         every = torch.arange(count)[None]
         mask = torch.full((count, count), -math.inf).triu(1)[None, None]
+        axes = every[None].expand(3, 1, count) if self.spec.get("mrope") else every
         x = self.layer(self.inputs[None], attention_mask=mask, position_ids=every,
-                       position_embeddings=self.model.rotary_emb(self.inputs[None], every))
+                       position_embeddings=self.model.rotary_emb(self.inputs[None], axes))
         x = (x[0] if isinstance(x, tuple) else x)[0, -len(ids):]
         normed = self.norm(self.final_norm, x)
         return self.lm_head(normed), normed if self.spec["own_state_normed"] else x
 
 
-def randomize(model):
+def randomize(model, gain_offset=0):
     for name, p in model.named_parameters():
         p.data = 1 + 0.2 * torch.randn_like(p) if p.dim() == 1 else torch.randn_like(p) * p.shape[-1] ** -0.5
+        if p.dim() == 1 and "norm" in name and "linear_attn" not in name:
+            p.data -= gain_offset
+
+
+def store_mtp(folder, spec, stored):
+    """Turns the saved model into one of a layer less, and a head."""
+    count = SIZES["num_hidden_layers"]
+    tensors = load_file(folder / "model.safetensors")
+    if spec.get("stacked"):
+        stack_experts(tensors, count)
+    tensors = {name.replace(f"model.layers.{count}.", spec["layer"] + "."): t for name, t in tensors.items()}
+    tensors |= {spec["names"][part] + ".weight": t for part, t in stored.items()}
+    if spec.get("copies"):
+        tensors[spec["layer"] + ".embed_tokens.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors[spec["layer"] + ".shared_head.head.weight"] = tensors["lm_head.weight"].clone()
+    if "vision" in spec:
+        tensors = {("model.language_model." + name[6:] if name.startswith("model.") else name): t
+                   for name, t in tensors.items()}
+        tensors["model.visual.pos_embed.weight"] = torch.zeros(4, 8, dtype=torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def stack_experts(tensors, count):
+    """Of the layers before `count`, whose experts transformers saves apart."""
+    for module in {name.split(".experts.")[0] + ".experts" for name in tensors if ".experts." in name}:
+        if module.startswith(f"model.layers.{count}."):
+            continue
+        parts = {part: torch.stack([tensors.pop(f"{module}.{i}.{part}_proj.weight")
+                                    for i in range(QWEN_EXPERTS["num_experts"])]) for part in ("gate", "up", "down")}
+        tensors[module + ".gate_up_proj"] = torch.cat([parts["gate"], parts["up"]], 1).contiguous()
+        tensors[module + ".down_proj"] = parts["down"].contiguous()
+
+
+def store_config(folder, spec):
+    count, key = SIZES["num_hidden_layers"], spec.get("next_layers", "num_nextn_predict_layers")
+    config = json.loads((folder / "config.json").read_text())
+    types = config.pop("layer_types", None)
+    if "layer_types" in spec["config"]:
+        config["layer_types"] = types[:count]
+    config |= dict(num_hidden_layers=count) | ({key: 1} if key else {}) | spec.get("file", {})
+    if "vision" in spec:
+        config = dict(architectures=[spec["family"] + "ForConditionalGeneration"], model_type=spec["vision"],
+                      tie_word_embeddings=config["tie_word_embeddings"], text_config=config)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (folder / "generation_config.json").unlink(missing_ok=True)
 
 
 def make_mtp(name, spec, prompts):
     folder, count, hidden = FOLDER / name, SIZES["num_hidden_layers"], SIZES["hidden_size"]
-    config_class, model_class = (getattr(transformers, spec["family"] + end) for end in ("Config", "ForCausalLM"))
+    config_class = getattr(transformers, spec.get("config_class", spec["family"] + "Config"))
+    model_class = getattr(transformers, spec["family"] + "ForCausalLM")
+    offset = spec.get("gain_offset", 0)
 
     def make():
         model = model_class(config_class(**SIZES | spec["config"] | dict(num_hidden_layers=count + 1)))
-        randomize(model)
+        randomize(model, offset)
         model.to(torch.bfloat16).save_pretrained(folder)
         model, target = (model_class.from_pretrained(folder, dtype=torch.float32).eval() for _ in range(2))
         target.model.layers = target.model.layers[:count]
@@ -306,19 +393,12 @@ def make_mtp(name, spec, prompts):
         tensors = {}
         for part in spec["names"]:
             tensors[part] = (torch.randn(hidden, 2 * hidden) * (2 * hidden) ** -0.5 if part == "projection" else
-                             1 + 0.2 * torch.randn(hidden))
+                             1 - offset + 0.2 * torch.randn(hidden))
         return MtpHead(spec, model, target, {part: t.to(torch.bfloat16) for part, t in tensors.items()}), target
 
     head, found = make_cases(prompts, make)
-    tensors = {tensor.replace(f"model.layers.{count}.", spec["layer"] + "."): t
-               for tensor, t in load_file(folder / "model.safetensors").items()}
-    tensors |= {spec["names"][part] + ".weight": t for part, t in head.stored.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config.pop("layer_types", None)
-    config |= dict(num_hidden_layers=count, num_nextn_predict_layers=1) | spec.get("file", {})
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    (folder / "generation_config.json").unlink(missing_ok=True)
+    store_mtp(folder, spec, head.stored)
+    store_config(folder, spec)
     write_golden(folder, prompts, found)
 
 
@@ -341,15 +421,16 @@ def make_target():
     return transformers.LlamaForCausalLM.from_pretrained(FOLDER / "target", dtype=torch.float32).eval()
 
 
-def main():
+def main(names):
     with torch.no_grad():
-        target = make_target()
+        target = make_target() if not names or set(names) & set(HEADS) else None
         torch.manual_seed(2)
         prompts = [torch.randint(VOCAB, (length,)).tolist() for length in LENGTHS]
-        for name, config in HEADS.items():
-            make_eagle3(name, config, target, prompts)
-        for name, spec in MTP.items():
-            make_mtp(name, spec, prompts)
+        for name in names or [*HEADS, *MTP]:
+            if name in HEADS:
+                make_eagle3(name, HEADS[name], target, prompts)
+            else:
+                make_mtp(name, MTP[name], prompts)
 
 
-main()
+main(sys.argv[1:])

@@ -30,8 +30,8 @@ import transformers
 
 import make_golden
 import quantized_formats as formats
-from quantized_formats import (auto_fp8, by_channel, compressed_tensors, fp4, fp8_blocks, gptqmodel, mxfp4_experts, packed,
-                               packed_by_group, words_of_columns)
+from quantized_formats import (auto_fp8, by_channel, compressed_tensors, fp4, fp8_blocks, gptqmodel, modelopt_fp8, mxfp4_experts,
+                               packed, packed_by_group, words_of_columns)
 
 VOCAB = 128
 LENGTHS = (1, 33, 100)
@@ -47,6 +47,10 @@ QWEN3_MOE = dict(hidden_size=64, moe_intermediate_size=32, num_hidden_layers=1, 
                  num_attention_heads=1, norm_topk_prob=True, tie_word_embeddings=False)
 MIXTRAL = dict(hidden_size=64, intermediate_size=32, num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=2,
                num_attention_heads=1)
+NEMOTRON_H = dict(hidden_size=64, num_attention_heads=2, tie_word_embeddings=False, layer_norm_epsilon=1e-5,
+                  intermediate_size=64, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+                  moe_shared_expert_intermediate_size=48,
+                  layers_block_type=["full_attention", "mlp", "full_attention", "moe"])
 # gated delta nets, and attention whose q_proj has gates, head by head
 GATED = dict(hidden_size=128, intermediate_size=128, num_hidden_layers=2, head_dim=128, linear_num_key_heads=1,
              linear_num_value_heads=2, linear_key_head_dim=128, linear_value_head_dim=64,
@@ -124,6 +128,7 @@ CHECKPOINTS = {
     "moe-ct-w4a16": ("qwen3_moe", "bfloat16", QWEN3_MOE, packed(4, 32)),
     "moe-awq": ("mixtral", "float16", MIXTRAL,
                 words_of_columns(dict(autoawq_config(32), modules_to_not_convert=["gate"]), symmetric=False)),
+    "moe-modelopt-fp8": ("nemotron_h", "bfloat16", NEMOTRON_H, modelopt_fp8),
     "moe-gptq": ("qwen3_moe", "float16", QWEN3_MOE,
                  words_of_columns(dict(bits=4, group_size=32, desc_act=False, sym=True, quant_method="gptq",
                                        checkpoint_format="gptq"), symmetric=True)),
@@ -197,9 +202,12 @@ def round_x(x, kind, order):
 
 
 def round_gated(experts, kind):
-    """The input of down of experts."""
+    """The input of down of experts. Returns hooks."""
+    if not experts.has_gate:
+        return [experts.act_fn.register_forward_hook(lambda module, args, out: round_x(out, kind, None))]
     gate = type(experts)._apply_gate
     experts._apply_gate = lambda gate_up: round_x(gate(experts, gate_up), kind, None)
+    return []
 
 
 def x_errors(model, matrices, cases, logits):
@@ -211,7 +219,7 @@ def x_errors(model, matrices, cases, logits):
             for name, order in matrices.items()]
         for name in matrices:
             if hasattr(modules[name], "_apply_gate"):
-                round_gated(modules[name], kind)
+                hooks += round_gated(modules[name], kind)
         errors[kind] = float(f"{error_of(exact, cases, logits):.4g}")
         for hook in hooks:
             hook.remove()
@@ -247,7 +255,7 @@ def library_error(folder, cases, logits):
     elif "weight_block_size" in config["quantization_config"]:
         keys = dict(quantization_config=transformers.FineGrainedFP8Config(dequantize=True))
     else:
-        return None  # transformers does not read AutoFP8's layout
+        return None  # transformers does not read AutoFP8's layout, nor ModelOpt's
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto", **keys).eval()
     for module in model.modules():  # weights alone
         if hasattr(module, "quantization_scheme"):

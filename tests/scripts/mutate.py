@@ -25,7 +25,7 @@ import tempfile
 MANAGER, POOL, CACHE = "block_manager.c", "block_pool.c", "prefix_cache.c"
 CHOOSE, ADMIT, RELEASE = "scheduler_choose.c", "scheduler_admit.c", "scheduler_release.c"
 REQUEST = "scheduler_request.c"
-SEQUENCE, STATES = "sequence.c", "state_pool.c"
+SEQUENCE, STATES, SWAP = "sequence.c", "state_pool.c", "state_swap.c"
 LAYOUT, BEAMS, SCHEDULER, QUEUE = "scheduler_layout.c", "scheduler_beams.c", "scheduler.c", "request_queue.c"
 
 # What is wrong, in which file, the code, and what takes its place.
@@ -222,10 +222,19 @@ MUTATIONS = [
     ("prompts are not cut at snapshots", CHOOSE, "    if (remaining > 1 && scheduler_has_states(s)) wanted", "    if (remaining > 1 && !s) wanted"),
     ("a prompt has no snapshot at its end", CHOOSE, "{(end - 1) / unit * unit, seq->parting,", "{0, seq->parting,"),
     ("a prompt has no snapshot before the generation prompt", CHOOSE, "seq->request->state_boundary / unit * unit,", "0,"),
+    ("a long prompt has no snapshots within it", CHOOSE, "(done / interval + 1) * interval : 0}", "0 : 0}"),
+    ("snapshots of a long prompt are not at boundaries", CHOOSE, "(s->config.state_interval + unit - 1) / unit * unit;", "s->config.state_interval;"),
+    ("what ends at a boundary becomes no snapshot", CHOOSE, "    if (status == STATUS_OK && is_wanted && is_known) state_pool_add_snapshot(states, seq);\n", "    (void)is_wanted, (void)is_known;\n"),
     ("the state after a run is that after its first token", SCHEDULER, "    if (accepted == 0) return;\n    const int32_t boundary", "    if (accepted >= 0) return;\n    const int32_t boundary"),
     ("the boundary in a run is the state after the token behind it", SCHEDULER, "draft = boundary - first - 2;", "draft = boundary - first - 1;"),
     ("the states of rejected drafts are kept", SCHEDULER, "    for (int32_t i = 0; i < step->num_draft_states; i++) state_pool_drop(&s->blocks.states, step->draft_states[i]);\n", ""),
-    ("requests with states are swapped", RELEASE, "    if (scheduler_has_states(s) || request->leader ||", "    if (request->leader ||"),
+    ("a swapped state leaves no snapshot of its boundary", SWAP, "        state_pool_release(pool, seq);\n", "        state_pool_forget(pool, seq);\n"),
+    ("siblings that share a state take several host slots", SWAP, "    if (place) return block_pool_share(way->to, place, 0, err);\n", ""),
+    ("a shared host slot counts one holder", SWAP, "    if (place) return block_pool_share(way->to, place, 0, err);\n", "    if (place) return STATUS_OK;\n"),
+    ("a slot keeps its place on the host as a note", SWAP, "        if (b->ref_count > 0) b->note = 0;\n", "        (void)b;\n"),
+    ("a state is not copied to the host", SWAP, "    way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n", "    if (!way->out) way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n"),
+    ("a state does not come back", SWAP, "    way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n", "    if (way->out) way->pairs[(*way->num_pairs)++] = (struct block_pair){slot, place};\n"),
+    ("requests are swapped without free host slots", RELEASE, "has_room(s, HOST_STATES, state_swap_cost(request)) &&\n           ", ""),
     ("a beam does not take over the state", BEAMS, "    seq->state = from->state;\n", ""),
     ("a draft goes on from the state of its sequence", LAYOUT, "i > 0 ? STATE_CONTINUES : c->state_source,", "c->state_source,"),
 ]

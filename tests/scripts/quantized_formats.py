@@ -79,7 +79,7 @@ def is_matrix(name, tensor):
 
 def stays_float(name):
     """Routers, and what decides how a recurrent layer forgets and learns."""
-    return re.search(r"\.(mlp|block_sparse_moe)\.gate\.weight$|linear_attn\.in_proj_[ab]\.weight$", name)
+    return re.search(r"\.(mlp|block_sparse_moe|mixer)\.gate\.weight$|linear_attn\.in_proj_[ab]\.weight$", name)
 
 
 # ---- quantizers ----
@@ -154,6 +154,25 @@ def auto_fp8(activation_scheme, ignored):
         copy_floats(source, folder)
         rewrite(folder, dict(quant_method="fp8", activation_scheme=activation_scheme, ignored_layers=names), edit)
     return quantize
+
+
+def modelopt_fp8(source, folder, vocab_size):
+    """NVIDIA ModelOpt's FP8 of Nemotron 3, written to its specification: a scale for each matrix and one for its input;
+    attention stays in floats, and has the scales of an fp8 cache."""
+    names = ["lm_head", "*.mixer.gate"]
+
+    def edit(name, weight):
+        if name.endswith(("q_proj", "k_proj", "v_proj", "o_proj")):
+            names.append(name)
+            cache = {"k_proj": "k_scale", "v_proj": "v_scale"}.get(name.rpartition(".")[2])
+            return {"weight": weight, **({cache: torch.tensor(0.0625)} if cache else {})}
+        scale = weight.float().abs().max() / 448
+        return dict(weight=(weight.float() / scale).to(torch.float8_e4m3fn), weight_scale=scale.clone(),
+                    input_scale=torch.tensor(0.0625))
+    copy_floats(source, folder)
+    rewrite(folder, dict(quant_method="modelopt", quant_algo="FP8", ignore=names,
+                         kv_cache_scheme=dict(dynamic=False, num_bits=8, type="float"),
+                         producer=dict(name="modelopt", version="0.40.0")), edit)
 
 
 def fp8_blocks(source, folder, vocab_size):
@@ -433,7 +452,8 @@ def input_order(tensors):
 
 def module_of(name):
     """The module in transformers of a quantized matrix: of experts, one for all."""
-    return re.sub(r"\.(mlp|block_sparse_moe)\.experts\..*", ".mlp.experts", name)
+    name = re.sub(r"\.(mlp|block_sparse_moe)\.experts\..*", ".mlp.experts", name)
+    return re.sub(r"\.mixer\.experts\..*", ".mixer.experts", name.replace("backbone.", "model."))
 
 
 def dequantize(folder):

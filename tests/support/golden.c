@@ -89,6 +89,8 @@ const char *const golden_checkpoints[] = {
     "nanochat",
     "nemotron",
     "nemotron_h",
+    "nemotron_h_latent",
+    "nemotron_h_moe",
     "olmo",
     "olmo2",
     "olmo3",

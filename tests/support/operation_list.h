@@ -51,8 +51,9 @@ enum {
     CONFIG_SHIFT,     /* block_shifts of the first group, and of the three after it */
     CONFIG_CHUNKS = CONFIG_SHIFT + 4, /* bit i: the window of group i is a chunk */
     CONFIG_DRAFTS,                    /* max_num_drafts */
-    CONFIG_STATES,   /* state slots beyond those that a scheduler needs, from 1; 0: no layer has a state */
-    CONFIG_INTERVAL, /* state_interval */
+    CONFIG_STATES,     /* state slots beyond those that a scheduler needs, from 1; 0: no layer has a state */
+    CONFIG_INTERVAL,   /* state_interval */
+    CONFIG_HOST_SLOTS, /* for swapped states */
     NUM_CONFIG_VALUES
 };
 enum {

@@ -24,6 +24,7 @@ void quantized_spec(const struct quantized_form *form, bool wide, struct model_s
                                 .num_schemes = 2,
                                 .lm_head_scheme = form->lm_head};
     if (form->merged) spec->names.qkv = "self_attn.qkv_proj", spec->names.gate_up = "mlp.gate_up_proj";
+    spec->qkv_by_head = form->by_head;
     spec->schemes[1] = form->scheme;
     for (int i = 0; i < NUM_TENSOR_ROLES; i++) spec->layers[0].schemes[i] = 1;
     spec->layers[0].attention = (struct attention_spec){

@@ -22,6 +22,7 @@ struct quantized_form {
     bool no_sorting;  /* there is a g_idx, but it changes nothing */
     bool experts; /* the layer has experts alone, which are quantized; the file has them in one tensor, interleaved */
     bool own_orders; /* k and up have another g_idx than q, v and gate */
+    bool by_head;    /* merged: q, k and v lie head by head */
 };
 
 /* What is wrong with the file. */

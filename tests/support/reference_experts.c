@@ -121,6 +121,7 @@ double reference_gate(double gate, double up, const struct gate_params *params)
 {
     const double pair[2] = {gate, up};
     double out;
+    if (params->kind == GATE_NONE) return reference_activate(up, params->activation, NULL);
     if (params->kind == GATE_MULTIPLY) {
         reference_act_and_mul(&out, pair, 1, 1, params->activation, (double)params->limit);
         return out;

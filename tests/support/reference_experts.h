@@ -15,6 +15,7 @@ bool reference_route(int32_t *experts, double *weights, const double *logits, co
 void reference_plan(int32_t *starts, int32_t *tokens, int32_t *rows, const int32_t *experts, int32_t num_tokens,
                     const struct router_params *router);
 
+/* Without gates, of up alone. */
 double reference_gate(double gate, double up, const struct gate_params *params);
 
 #endif

@@ -76,6 +76,7 @@ static struct scheduler_config config_of(const int32_t *v)
         c.limits.num_state_slots =
             state_pool_min_slots(&c.limits) + model_clamp(v[CONFIG_STATES], 1, MAX_SPARE_STATES) - 1;
         c.state_interval = model_clamp(v[CONFIG_INTERVAL], 0, MAX_LENGTH);
+        c.num_host_slots = model_clamp(v[CONFIG_HOST_SLOTS], 0, MAX_HOST_SLOTS);
         c.first_namespace_len = 0;
     }
     if (!c.enable_chunked_prefill && c.limits.max_num_tokens < c.limits.max_model_len)
@@ -91,7 +92,7 @@ enum status scheduler_model_create(const struct operation *config, struct schedu
     m->host_grow = config->values[CONFIG_GROW];
     m->host_fails = config->values[CONFIG_FAILS];
     if (m->host_grow > 0) {
-        m->config.grow_host_blocks = grow_host;
+        m->config.grow_host_blocks = m->config.grow_host_slots = grow_host;
         m->config.user = m;
     }
     enum status status = scheduler_create(&m->config, &m->scheduler, err);
@@ -163,6 +164,7 @@ static enum status remember(struct scheduler_model *m, struct error *err)
         r->was_due = model_beams_are_due(r);
         r->waited = r->request->leader != NULL;
         r->held = model_num_distinct(m, r->request);
+        r->held_states = model_num_states(&r, 1);
         r->preemptions = r->request->num_preemptions;
         for (int32_t j = 0; j < r->request->num_sequences && status == STATUS_OK; j++) {
             r->status[j] = r->request->sequences[j].status;
@@ -250,6 +252,7 @@ static enum status submit(struct scheduler_model *m, const struct schedule *sche
     m->totals.steps++;
     m->totals.copies += m->batch.num_copies;
     m->totals.swapped_in += m->batch.num_swap_in;
+    m->totals.states_swapped_in += m->batch.num_states_in;
     if (model_is_mixed(m)) m->totals.mixed_swapped_in += m->batch.num_swap_in;
     return status;
 }

@@ -38,6 +38,8 @@ struct scheduler_model_totals {
     int64_t lost_runs;              /* of sequences that had ended, or whose step was cancelled */
     int64_t dropped;                /* drafts that had no room */
     int64_t snapshots, snapshots_evicted, snapshot_hits;
+    int64_t states_swapped_in;
+    int64_t cuts;            /* chunks that ended where a snapshot was wanted */
     int64_t awaited;         /* times that a request waited for a snapshot */
     int64_t state_runs;      /* runs with drafts, of sequences with states */
     int64_t kept, recovered; /* kept: steps after which a sequence had a boundary; recovered: starts from a snapshot of

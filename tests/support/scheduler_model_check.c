@@ -319,6 +319,7 @@ enum status model_check_progress(struct scheduler_model *m, const struct schedul
         return error_set(err, STATUS_INTERNAL,
                          "request %d sequence %d has %d full blocks, of which %d are in the prefix cache", r->number,
                          index, full, seq->num_hashed);
+    if (model_check_cut(m, r, seq, start_at, start_at + query, err) != STATUS_OK) return STATUS_INTERNAL;
     m->totals.hits += fresh && start_at > 0;
     m->totals.recovered += fresh && start_at > 0 && seq->state != STATE_SLOT_NONE && r->request->num_preemptions > 0;
     m->totals.mixed_hits += fresh && start_at > 0 && model_is_mixed(m);

@@ -41,6 +41,7 @@ static void put_states(struct digest *d, const struct scheduler_model *m)
     const struct state_pool *states = &m->scheduler->blocks.states;
     if (m->config.limits.num_state_slots == 0) return;
     put_pool(d, &states->slots);
+    put_pool(d, &states->host);
     for (int32_t i = 1; i < states->slots.untaken; i++)
         if (states->slots.blocks[i].prefix != PREFIX_NONE) put(d, (int64_t)m->device.state_slots[i].context);
     for (int32_t i = 0; i < states->num_leaving; i++) put(d, states->leaving[i]);

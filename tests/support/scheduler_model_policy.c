@@ -70,14 +70,13 @@ static const struct model_request *first_that_ran(const struct scheduler_model *
 }
 
 /* Swapped or recomputed, as the mode and the number of its sequences say. Several requests at once may fill swap space,
- * whose free blocks before the step are host_free. */
+ * whose free blocks and slots before the step are host_free and slots_free. */
 static enum status check_preemption(const struct scheduler_model *m, const struct model_request *r, int32_t preempted,
-                                    int32_t host_free, struct error *err)
+                                    int32_t host_free, int32_t slots_free, struct error *err)
 {
     const bool swapped = model_place(r->request) == PLACE_SWAPPED, several = request_num_unfinished(r->request) > 1;
     const enum preemption_mode mode = m->config.preemption_mode;
-    const bool may =
-        m->config.limits.num_state_slots == 0 && (mode == PREEMPTION_SWAP || (mode == PREEMPTION_AUTO && several));
+    const bool may = mode == PREEMPTION_SWAP || (mode == PREEMPTION_AUTO && several);
     const struct model_request *first = first_that_ran(m);
     int32_t index;
     bool first_runs = false;
@@ -86,7 +85,8 @@ static enum status check_preemption(const struct scheduler_model *m, const struc
     for (int32_t i = 0; i < m->batch.num_seqs; i++)
         first_runs = first_runs || model_of_state(m, m->batch.state_indices[i], &index) == first;
     if (model_place(r->request) == PLACE_WAITING && may && !r->waited && !r->request->beams && preempted == 1 &&
-        m->totals.host_failures == 0 && m->config.first_namespace_len == 0 && first_runs && host_free >= r->held)
+        m->totals.host_failures == 0 && m->config.first_namespace_len == 0 && first_runs && host_free >= r->held &&
+        slots_free >= r->held_states)
         return error_set(err, STATUS_INTERNAL, "request %d, with %d blocks, was recomputed; %d host blocks were free",
                          r->number, r->held, host_free);
     return STATUS_OK;
@@ -95,11 +95,13 @@ static enum status check_preemption(const struct scheduler_model *m, const struc
 static enum status check_victims(struct scheduler_model *m, int32_t preempted, struct error *err)
 {
     enum status status = STATUS_OK;
-    int32_t host_free = m->config.num_host_blocks;
+    int32_t host_free = m->config.num_host_blocks, slots_free = m->config.num_host_slots;
+    for (int32_t i = 0; i < m->num_live; i++)
+        if (m->live[i]->place == PLACE_SWAPPED) slots_free -= m->live[i]->held_states;
     for (int32_t b = m->config.num_blocks + 1; b < MAX_BLOCKS; b++) host_free -= m->counts[b] > 0;
     for (int32_t i = 0; i < m->num_live && status == STATUS_OK; i++) {
         if (!was_preempted(m->live[i])) continue;
-        status = check_preemption(m, m->live[i], preempted, host_free, err);
+        status = check_preemption(m, m->live[i], preempted, host_free, slots_free, err);
         m->live[i]->stalled = true;
         *(model_place(m->live[i]->request) == PLACE_SWAPPED ? &m->totals.swapped : &m->totals.recomputed) += 1;
     }

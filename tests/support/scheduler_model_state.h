@@ -18,7 +18,7 @@
 #define MAX_BLOCKS 512 /* of the device and of the host */
 #define MAX_GROUPS 4
 #define MAX_LENGTH 64 /* max_model_len */
-enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40, MAX_SPARE_STATES = 200 };
+enum { MAX_SEQS = 12, MAX_STEP_DRAFTS = 40, MAX_SPARE_STATES = 200, MAX_HOST_SLOTS = 40 };
 
 enum place { PLACE_WAITING, PLACE_SWAPPED, PLACE_RUNNING, PLACE_ENDED };
 
@@ -53,6 +53,7 @@ struct model_request {
     int32_t namespace_before;
     bool was_due, waited; /* waited: its other sequences waited for the prompt */
     int32_t held;         /* distinct blocks */
+    int32_t held_states;  /* distinct state slots */
     int32_t preemptions;
     enum sequence_status status[SCHEDULER_MODEL_MAX_N];
     int32_t pending[SCHEDULER_MODEL_MAX_N];
@@ -177,6 +178,12 @@ enum status model_check_snapshot(const struct scheduler_model *m, const struct t
                                  int32_t num_tokens, bool *usable, struct error *err);
 /* Whether a snapshot is pending that the request, which waits, could start from. */
 bool model_awaits_snapshot(const struct scheduler_model *m, const struct model_request *r);
+/* Distinct state slots that sequences of these requests go on from. */
+int32_t model_num_states(struct model_request *const *requests, int32_t count);
+/* The sequence computes its tokens start to end in a step: not over a boundary where a snapshot is wanted, and what
+ * ends at one becomes a snapshot. */
+enum status model_check_cut(struct scheduler_model *m, const struct model_request *r, const struct sequence *seq,
+                            int32_t start, int32_t end, struct error *err);
 /* Whether there are so many state slots that none is ever lacking. */
 bool model_has_ample_states(const struct scheduler_model *m);
 int64_t model_num_evictions(const struct scheduler_model *m);

@@ -91,6 +91,11 @@ static bool init_targets(struct slot_targets *t, const struct batch_limits *limi
            (t->logprobs = calloc(tokens * SLOT_DEVICE_TOPS, sizeof *t->logprobs));
 }
 
+static size_t num_states(const struct slot_device *d)
+{
+    return (size_t)d->limits.num_state_slots + 1 + (size_t)d->num_host_slots;
+}
+
 enum status slot_device_init(struct slot_device *d, const struct scheduler_config *config, struct error *err)
 {
     const struct batch_limits *limits = &config->limits;
@@ -98,6 +103,7 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
                               .stride = batch_largest_block_size(limits),
                               .num_blocks = config->num_blocks,
                               .num_host_blocks = config->num_host_blocks,
+                              .num_host_slots = config->num_host_slots,
                               .first_namespace_len = config->first_namespace_len,
                               .namespace_position_shift = config->namespace_position_shift,
                               .step = 1};
@@ -108,7 +114,7 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
               (d->changed_in = calloc(entries, sizeof *d->changed_in)) &&
               (d->states = calloc(seqs, sizeof *d->states)) && (d->named_in = calloc(seqs, sizeof *d->named_in)) &&
               (d->resolved = calloc((size_t)limits->max_num_tokens, sizeof *d->resolved)) &&
-              (d->state_slots = calloc((size_t)limits->num_state_slots + 1, sizeof *d->state_slots)) &&
+              (d->state_slots = calloc(num_states(d), sizeof *d->state_slots)) &&
               (d->state_written_in = calloc((size_t)limits->num_state_slots + 1, sizeof *d->state_written_in));
     if (ok && limits->max_num_drafts > 0) ok = (d->runs = calloc(seqs, sizeof *d->runs));
     for (int i = 0; ok && i < SLOT_DEVICE_STEPS; i++)
@@ -119,7 +125,7 @@ enum status slot_device_init(struct slot_device *d, const struct scheduler_confi
         return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory for the device of slots");
     }
     for (size_t i = 0; i < slots; i++) d->slots[i].position = -1;
-    for (int32_t i = 1; i <= limits->num_state_slots; i++) d->state_slots[i].num_tokens = -1;
+    for (size_t i = 1; i < num_states(d); i++) d->state_slots[i].num_tokens = -1;
     return STATUS_OK;
 }
 
@@ -193,22 +199,53 @@ static bool in_range(struct block_range range, int32_t block)
 }
 
 /* A device moves the pairs in any order, so none may depend on another. */
+static enum status check_pairs(const char *what, const struct block_pair *pairs, int32_t count, struct block_range from,
+                               struct block_range to, struct error *err)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const struct block_pair pair = pairs[i];
+        if (!in_range(from, pair.source) || !in_range(to, pair.destination))
+            return error_set(err, STATUS_INTERNAL, "%s %d is moved to %d", what, pair.source, pair.destination);
+        for (int32_t j = 0; j < count; j++)
+            if (pair.destination == pairs[j].source || (i != j && pair.destination == pairs[j].destination))
+                return error_set(err, STATUS_INTERNAL, "moves of %ss %d and %d to %d and %d depend on each other", what,
+                                 pair.source, pairs[j].source, pair.destination, pairs[j].destination);
+    }
+    return STATUS_OK;
+}
+
 static enum status move_blocks(struct slot_device *d, const struct block_pair *pairs, int32_t count,
                                struct block_range from, struct block_range to, struct error *err)
 {
     const size_t size = (size_t)d->stride;
-    for (int32_t i = 0; i < count; i++) {
-        const struct block_pair pair = pairs[i];
-        if (!in_range(from, pair.source) || !in_range(to, pair.destination))
-            return error_set(err, STATUS_INTERNAL, "block %d is moved to %d", pair.source, pair.destination);
-        for (int32_t j = 0; j < count; j++)
-            if (pair.destination == pairs[j].source || (i != j && pair.destination == pairs[j].destination))
-                return error_set(err, STATUS_INTERNAL, "moves of blocks %d and %d to %d and %d depend on each other",
-                                 pair.source, pairs[j].source, pair.destination, pairs[j].destination);
-        memcpy(d->slots + (size_t)pair.destination * size, d->slots + (size_t)pair.source * size,
+    const enum status status = check_pairs("block", pairs, count, from, to, err);
+    for (int32_t i = 0; i < count && status == STATUS_OK; i++)
+        memcpy(d->slots + (size_t)pairs[i].destination * size, d->slots + (size_t)pairs[i].source * size,
                size * sizeof *d->slots);
-    }
-    return STATUS_OK;
+    return status;
+}
+
+static enum status move_states(struct slot_device *d, const struct block_pair *pairs, int32_t count,
+                               struct block_range from, struct block_range to, struct error *err)
+{
+    const enum status status = check_pairs("state slot", pairs, count, from, to, err);
+    for (int32_t i = 0; i < count && status == STATUS_OK; i++)
+        d->state_slots[pairs[i].destination] = d->state_slots[pairs[i].source];
+    return status;
+}
+
+/* As with blocks, what was swapped in is lost on the host. */
+static enum status swap_states(struct slot_device *d, const struct batch *b, struct error *err)
+{
+    const struct block_range device = {1, d->limits.num_state_slots},
+                             host = {d->limits.num_state_slots + 1, d->num_host_slots};
+    if (b->num_states_out > d->limits.max_num_seqs || b->num_states_in > d->limits.max_num_seqs)
+        return error_set(err, STATUS_INTERNAL, "%d states swapped out and %d in", b->num_states_out, b->num_states_in);
+    enum status status = move_states(d, b->states_out, b->num_states_out, device, host, err);
+    if (status == STATUS_OK) status = move_states(d, b->states_in, b->num_states_in, host, device, err);
+    for (int32_t i = 0; i < b->num_states_in && status == STATUS_OK; i++)
+        d->state_slots[b->states_in[i].source].num_tokens = -1;
+    return status;
 }
 
 /* Host blocks that were swapped in lose their contents, so that swapping them in twice is found. */
@@ -411,7 +448,7 @@ enum status slot_device_check(const struct slot_device *d, const struct true_seq
 enum status slot_device_check_state(const struct slot_device *d, const struct true_sequence *seq, int32_t slot,
                                     int32_t num_tokens, struct error *err)
 {
-    if (slot < 0 || slot > d->limits.num_state_slots || (slot == STATE_SLOT_NONE) != (num_tokens == 0))
+    if (slot < 0 || (size_t)slot >= num_states(d) || (slot == STATE_SLOT_NONE) != (num_tokens == 0))
         return error_set(err, STATUS_INTERNAL, "request %d sequence %d: its state after %d tokens is in state slot %d",
                          seq->request, seq->index, num_tokens, slot);
     const struct state *state = &d->state_slots[slot];
@@ -435,6 +472,8 @@ static enum status read_state(const struct slot_device *d, const struct batch *b
         if (b->state_sources[i] == STATE_CONTINUES) return STATUS_OK;
         return error_set(err, STATUS_INTERNAL, "entry %d, a draft, goes on from state slot %d", i, b->state_sources[i]);
     }
+    if (b->state_sources[i] > d->limits.num_state_slots)
+        return error_set(err, STATUS_INTERNAL, "entry %d reads host slot %d", i, b->state_sources[i]);
     return slot_device_check_state(d, sequence_of(d, b, i), b->state_sources[i], start, err);
 }
 
@@ -567,6 +606,7 @@ enum status slot_device_submit(struct slot_device *d, const struct batch *b, str
     if (status == STATUS_OK) status = resolve(d, b, err);
     if (status == STATUS_OK) status = make_runs(d, b, err);
     if (status == STATUS_OK) status = move_all(d, b, err);
+    if (status == STATUS_OK) status = swap_states(d, b, err);
     if (status == STATUS_OK) status = apply_deltas(d, b, err);
     if (status == STATUS_OK) status = write_tokens(d, b, err);
     if (status == STATUS_OK) status = compute_states(d, b, err);

@@ -63,12 +63,12 @@ struct state {
 
 struct slot_device {
     struct batch_limits limits;
-    int32_t num_blocks, num_host_blocks, first_namespace_len, namespace_position_shift;
+    int32_t num_blocks, num_host_blocks, num_host_slots, first_namespace_len, namespace_position_shift;
     int32_t stride;                /* places of a block: the tokens of the largest */
     struct slot *slots;            /* [blocks * stride] host blocks last */
     int64_t *written_in;           /* [blocks * stride] the step that wrote a slot last */
     int64_t *kept_in;              /* [blocks * stride] the step that may not write it: see slot_device_keep */
-    struct state *state_slots;     /* [1 + num_state_slots] */
+    struct state *state_slots;     /* [1 + num_state_slots + num_host_slots] */
     int64_t *state_written_in;     /* [1 + num_state_slots] the step that wrote it last */
     int32_t *tables;               /* [num_groups, max_num_seqs, max_blocks] */
     int64_t *changed_in;           /* like tables: the step that changed an entry last */
@@ -115,7 +115,7 @@ void slot_device_cancel(struct slot_device *d, const struct batch *batch, int32_
 struct sample_output slot_device_collect(struct slot_device *d);
 /* The request whose target this is, of the step that was collected last. */
 int32_t slot_device_request_of_target(const struct slot_device *d, int32_t target);
-/* Whether the state slot holds the state after the sequence's first num_tokens tokens. */
+/* Whether the state slot, or host slot, holds the state after the sequence's first num_tokens tokens. */
 enum status slot_device_check_state(const struct slot_device *d, const struct true_sequence *seq, int32_t slot,
                                     int32_t num_tokens, struct error *err);
 /* Whether the block's slots hold the sequence's tokens first .. end - 1 (first's block) for this group. */

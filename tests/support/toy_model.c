@@ -30,21 +30,30 @@ static void write_tokenizer_config(const struct temp_folder *folder, const char 
     json_decref(config);
 }
 
-static void write_config(const struct temp_folder *folder, const struct tokenizer *tokenizer)
+static const char LLAMA[] = "\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\",";
+static const char RECURRENT[] =
+    "\"architectures\": [\"Qwen3_5ForCausalLM\"], \"model_type\": \"qwen3_5_text\",\n"
+    " \"layer_types\": [\"linear_attention\", \"full_attention\"], \"linear_conv_kernel_dim\": 4,\n"
+    " \"linear_key_head_dim\": 16, \"linear_value_head_dim\": 16, \"linear_num_key_heads\": 2,\n"
+    " \"linear_num_value_heads\": 4, \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 10000.0,\n"
+    "  \"partial_rotary_factor\": 0.5},";
+
+static void write_config(const struct temp_folder *folder, const char *kind, const struct tokenizer *tokenizer)
 {
-    char config[1024];
+    char config[2048];
     snprintf(config, sizeof config,
-             "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 64,\n"
+             "{%s \"hidden_size\": 64,\n"
              " \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,\n"
              " \"num_key_value_heads\": 2, \"head_dim\": 16, \"vocab_size\": %d, \"max_position_embeddings\": %d,\n"
              " \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, \"hidden_act\": \"silu\",\n"
              " \"tie_word_embeddings\": true, \"torch_dtype\": \"float32\", \"bos_token_id\": %d,\n"
              " \"eos_token_id\": %d}\n",
-             tokenizer_size(tokenizer), TOY_MODEL_LENGTH, tokenizer_bos_id(tokenizer), tokenizer_eos_id(tokenizer));
+             kind, tokenizer_size(tokenizer), TOY_MODEL_LENGTH, tokenizer_bos_id(tokenizer),
+             tokenizer_eos_id(tokenizer));
     temp_folder_write_string(folder, "config.json", config);
 }
 
-void toy_model_make(struct temp_folder *folder, const char *guide, bool chat)
+static void make(struct temp_folder *folder, const char *guide, const char *kind, bool chat)
 {
     temp_folder_make(folder);
     temp_folder_copy(folder, guide, "tokenizer.model");
@@ -52,6 +61,16 @@ void toy_model_make(struct temp_folder *folder, const char *guide, bool chat)
     struct tokenizer *tokenizer = NULL;
     struct error err = {""};
     if (tokenizer_open(folder->path, &tokenizer, &err) != STATUS_OK) fail_msg("%s", err.text);
-    write_config(folder, tokenizer);
+    write_config(folder, kind, tokenizer);
     tokenizer_close(tokenizer);
+}
+
+void toy_model_make(struct temp_folder *folder, const char *guide, bool chat)
+{
+    make(folder, guide, LLAMA, chat);
+}
+
+void toy_model_make_recurrent(struct temp_folder *folder, const char *guide)
+{
+    make(folder, guide, RECURRENT, true);
 }

@@ -12,5 +12,7 @@
 
 /* Writes the checkpoint folder; `guide` is models/guide. Without the chat template if `chat` is false. */
 void toy_model_make(struct temp_folder *folder, const char *guide, bool chat);
+/* The same with a recurrent layer (gated delta net) and one of attention. */
+void toy_model_make_recurrent(struct temp_folder *folder, const char *guide);
 
 #endif

@@ -8,27 +8,6 @@
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/mma.cuh"
 
-/* Transposes an 8x8 matrix of 16-bit elements across the warp. */
-static __device__ __forceinline__ uint32_t transpose_matrix(uint32_t x)
-{
-    uint32_t out;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(out) : "r"(x));
-    return out;
-}
-
-/* Two floats as one register of two T, the first in the low half. */
-template <class T> __device__ uint32_t pack_pair(float low, float high);
-template <> __device__ __forceinline__ uint32_t pack_pair<__half>(float low, float high)
-{
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *(const uint32_t *)&pair;
-}
-template <> __device__ __forceinline__ uint32_t pack_pair<__nv_bfloat16>(float low, float high)
-{
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *(const uint32_t *)&pair;
-}
-
 /* Two e4m3 numbers (the low 16 bits) as two float16. The bits in their places of a float16 are the number divided by
  * 2^8, which is the difference of the biases of the exponents, and all bits are NaN. */
 static __device__ __forceinline__ uint32_t e4m3_pair(uint32_t bits)

@@ -123,10 +123,12 @@ static __global__ void __launch_bounds__(MAX_THREADS)
     let_next_start();
     wait_for_previous();
     if (i >= size) return;
-    const T *from = gate_up + (int64_t)row * 2 * size;
     const float weight = weights_first ? weight_of_row(plan, row, top_k) : 1.0f;
-    out[(int64_t)row * size + i] =
-        from_float<T>(gate_value<T>(gate, weight * to_float(from[i]), weight * to_float(from[size + i])));
+    const bool gated = gate.kind != GATE_NONE;
+    const T *from = gate_up + (int64_t)row * (gated ? 2 : 1) * size;
+    const float first = weight * to_float(from[i]);
+    out[(int64_t)row * size + i] = from_float<T>(gated ? gate_value<T>(gate, first, weight * to_float(from[size + i]))
+                                                       : activate_plain<T>(gate.activation, first));
 }
 
 struct addition {
@@ -266,15 +268,21 @@ static struct linear_args linear_of_rows(void *out, const void *in, const struct
     return args;
 }
 
+static struct matmul_question question_of(const struct experts_gate_up_args *args, const struct linear_args *linear)
+{
+    const enum matmul_result result = args->gate.kind == GATE_NONE ? MATMUL_ACTIVATE : MATMUL_GATE;
+    return matmul_question_of(linear, result, NULL, &args->gate, true);
+}
+
 /* gate_up of rows that are quantized or split, if that is what its weight wants. */
 static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args *args, struct linear_args *linear)
 {
     const struct weight *w = linear->weight;
-    const int64_t widest = w->in_features > 2 * args->size ? w->in_features : 2 * args->size;
+    const int64_t widest = w->in_features > w->out_features ? w->in_features : w->out_features;
     const int64_t bytes = linear->num_tokens * widest * dtype_size(args->dtype);
     const struct quantized_rows rows = {args->scratch, (float *)((uint8_t *)args->scratch + bytes), w->in_features};
     const struct matmul_device device = matmul_device_of(b);
-    struct matmul_question q = matmul_question_of(linear, MATMUL_GATE, NULL, &args->gate, true);
+    struct matmul_question q = question_of(args, linear);
     switch (matmul_segment_rows(&device, &q, w)) {
     case SEGMENT_ROWS_PLAIN:
         return false;
@@ -287,7 +295,7 @@ static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args
         break;
     }
     linear->quantized_x = &rows;
-    q = matmul_question_of(linear, MATMUL_GATE, NULL, &args->gate, true);
+    q = question_of(args, linear);
     matmul_run(b, "experts_gate_up", matmul_plan(&device, &q), &q.matmul);
     return true;
 }
@@ -302,7 +310,7 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
     linear.out_stride = args->size;
     if (gate_up_of_rows(b, args, &linear)) return;
     const struct matmul_device device = matmul_device_of(b);
-    const struct matmul_question q = matmul_question_of(&linear, MATMUL_GATE, NULL, &args->gate, true);
+    const struct matmul_question q = question_of(args, &linear);
     const enum matmul_kernel kernel = matmul_plan(&device, &q);
     if (kernel != MATMUL_DECLINED) {
         gather(b, args, w->in_features);

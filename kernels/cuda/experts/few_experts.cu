@@ -1,7 +1,8 @@
 /* The matmuls of experts for few tokens: memory sets their speed, so each matrix is read once, where possible, and a
  * warp has many loads under way. The operands are converted to float32 in registers.
  *
- * experts_gate_up: a warp computes a gate and its up for up to ROWS rows of an expert. Warps have such items in turn.
+ * experts_gate_up: a warp computes a gate and its up, or two features, for up to ROWS rows of an expert. Warps have
+ * such items in turn.
  *
  * experts_down: a warp computes an output feature of a token, with all the token's experts, so nothing has to be added
  * later. Tokens that have an expert in common read its matrix at about the same time, and the second from the L2 cache.
@@ -66,8 +67,8 @@ static __device__ __forceinline__ void multiply_pair(float (&gates)[ROWS], float
 
 /* Lane r finishes row r. */
 template <class T>
-static __device__ __forceinline__ void finish_pair(const gate_up_call &call, const expert_rows &rows, int feature,
-                                                   const float (&gates)[ROWS], const float (&ups)[ROWS])
+static __device__ __forceinline__ void finish_pairs(const gate_up_call &call, const expert_rows &rows, int feature,
+                                                    const float (&gates)[ROWS], const float (&ups)[ROWS])
 {
     const int lane = threadIdx.x % 32;
     float gate = 0, up = 0;
@@ -76,28 +77,28 @@ static __device__ __forceinline__ void finish_pair(const gate_up_call &call, con
         const float g = warp_sum(gates[r]), u = warp_sum(ups[r]);
         if (lane == r) gate = g, up = u;
     }
-    if (lane < rows.count) finish_gate<T>(call.to, rows.expert, rows.first + lane, feature, gate, up);
+    if (lane < rows.count) finish_pair<T>(call.to, rows.expert, rows.first + lane, feature, gate, up);
 }
 
-/* Item i is feature i % size of the rows that row i / size leads. */
+/* Item i is pair i % pairs of the rows that row i / pairs leads. */
 template <class T>
 static __global__ void __launch_bounds__(WARPS * 32, PLACES) gate_up_kernel(const __grid_constant__ gate_up_call call)
 {
-    const int items = call.num_rows * call.to.size, in = call.in_features;
+    const int items = call.num_rows * call.to.pairs, in = call.in_features;
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x * WARPS + threadIdx.x / 32; item < items; item += gridDim.x * WARPS) {
-        const int feature = item % call.to.size;
-        const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / call.to.size);
+        const int feature = item % call.to.pairs;
+        const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / call.to.pairs);
         if (rows.count == 0) continue;
-        const T *gate = (const T *)call.weights + ((int64_t)rows.expert * 2 * call.to.size + feature) * in;
+        const T *gate = (const T *)call.weights + ((int64_t)rows.expert * 2 * call.to.pairs + feature) * in;
         const T *x[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
             x[r] = (const T *)call.x + (int64_t)call.to.plan.tokens[rows.first + min(r, rows.count - 1)] * in;
         float gates[ROWS] = {}, ups[ROWS] = {};
-        multiply_pair(gates, ups, gate, gate + (int64_t)call.to.size * in, x, rows.count, in);
-        finish_pair<T>(call, rows, feature, gates, ups);
+        multiply_pair(gates, ups, gate, gate + (int64_t)call.to.pairs * in, x, rows.count, in);
+        finish_pairs<T>(call, rows, feature, gates, ups);
     }
 }
 
@@ -215,10 +216,10 @@ bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *a
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x) || w->out_features % 2) return false;
     const struct cuda_state *s = cuda_use(b);
     const gate_up_call call = {gated_rows_of(args), args->x, w->data, rows, args->num_experts, (int32_t)w->in_features};
-    const cuda_launch launch = few_experts_launch(s, PLACES, cuda_div_up((int64_t)rows * args->size, WARPS));
+    const cuda_launch launch = few_experts_launch(s, PLACES, cuda_div_up(rows * w->out_features / 2, WARPS));
     cuda_launch_dependent(s, args->dtype == DTYPE_FLOAT16 ? gate_up_kernel<__half> : gate_up_kernel<__nv_bfloat16>,
                           launch, call);
     cuda_check_launch(b, "experts_gate_up");

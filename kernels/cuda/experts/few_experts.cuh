@@ -48,31 +48,38 @@ static __device__ __forceinline__ float weight_of_row(const expert_plan &plan, i
     return plan.weights[first + i];
 }
 
-/* Where experts_gate_up puts its results, and what these need beside the sums. */
+/* Where experts_gate_up puts its results, and what these need beside the sums. Output features `feature` and pairs +
+ * `feature` of an expert are computed together: a gate and its up or, without gates, two features. */
 struct gated_rows {
-    void *out;        /* [num_rows, size] */
-    const void *bias; /* [num_experts, 2 * size], or NULL */
+    void *out;        /* [num_rows, pairs], without gates [num_rows, 2 * pairs] */
+    const void *bias; /* [num_experts, 2 * pairs], or NULL */
     expert_plan plan;
     gate_params gate;
-    int32_t size, top_k;
+    int32_t pairs, top_k;
     bool weights_first;
 };
 
-/* Writes the result of a row, whose expert is given, and a feature. */
+/* Writes the results of a row, whose expert is given, and a pair of features. */
 template <class T>
-static __device__ __forceinline__ void finish_gate(const gated_rows &to, int expert, int row, int feature, float gate,
-                                                   float up)
+static __device__ __forceinline__ void finish_pair(const gated_rows &to, int expert, int row, int feature, float first,
+                                                   float second)
 {
     if (to.weights_first) {
         const float weight = weight_of_row(to.plan, row, to.top_k);
-        gate *= weight, up *= weight;
+        first *= weight, second *= weight;
     }
     if (to.bias) {
-        const T *bias = (const T *)to.bias + (int64_t)expert * 2 * to.size + feature;
-        gate += to_float(bias[0]), up += to_float(bias[to.size]);
+        const T *bias = (const T *)to.bias + (int64_t)expert * 2 * to.pairs + feature;
+        first += to_float(bias[0]), second += to_float(bias[to.pairs]);
     }
-    const T g = from_float<T>(gate), u = from_float<T>(up);
-    ((T *)to.out)[(int64_t)row * to.size + feature] = from_float<T>(gate_value<T>(to.gate, to_float(g), to_float(u)));
+    first = to_float(from_float<T>(first)), second = to_float(from_float<T>(second));
+    if (to.gate.kind != GATE_NONE) {
+        ((T *)to.out)[(int64_t)row * to.pairs + feature] = from_float<T>(gate_value<T>(to.gate, first, second));
+        return;
+    }
+    T *out = (T *)to.out + (int64_t)row * 2 * to.pairs + feature;
+    out[0] = from_float<T>(activate_plain<T>(to.gate.activation, first));
+    out[to.pairs] = from_float<T>(activate_plain<T>(to.gate.activation, second));
 }
 
 /* What the gate of the base multiplies it by. */
@@ -93,8 +100,9 @@ static __device__ __forceinline__ uint4 load_once(const void *p)
 
 static inline gated_rows gated_rows_of(const struct experts_gate_up_args *args)
 {
-    return {args->out,   args->gate_up.weights->bias, args->plan, args->gate, args->size,
-            args->top_k, args->weights_first};
+    const struct weight *w = args->gate_up.weights;
+    return {args->out,          w->bias, args->plan, args->gate, (int32_t)(w->out_features / 2), args->top_k,
+            args->weights_first};
 }
 
 /* So many blocks, at most as many as fit on the device, `places` on a multiprocessor. */

@@ -7,8 +7,9 @@
  * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4 and MXFP4: as weight_prepare has put
  * them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of a group each.
  *
- * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both. Blocks take
- * tiles of gates for up to 8 rows of an expert in turn; the warps of a tile share its input features.
+ * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both; or features
+ * of the first half, and of the second. Blocks take tiles of these pairs for up to 8 rows of an expert in turn; the
+ * warps of a tile share its input features.
  *
  * experts_down: a block computes 16 output features of all tokens. Its warps, two of which share a matrix, take the
  * experts in turn, and leave sums in shared memory, from where they are added in the order of each token's experts. */
@@ -260,7 +261,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
 {
     __shared__ float shares[FEW_EXPERTS_WARPS][32][4];
     constexpr int FEATURES = GATE_TILES * TILE / 2;
-    const int groups = (call.to.size + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
+    const int groups = (call.to.pairs + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
     const row_share share = share_of<F>(call.weights, warp % SHARES, SHARES);
     let_next_start();
@@ -269,12 +270,12 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
         const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
-                  there = min(feature, call.to.size - 1);
-        const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.size + there;
+                  there = min(feature, call.to.pairs - 1);
+        const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
         const int token = call.to.plan.tokens[rows.first + min(i, rows.count - 1)]; /* a row too many is not used */
         const T *x = (const T *)call.x + (int64_t)token * call.weights.in_features;
         float sums[4] = {};
-        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.size, x, share);
+        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.pairs, x, share);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
         __syncthreads();
         if (warp % SHARES == 0) {
@@ -284,8 +285,8 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
                 for (int n = 0; n < 4; n++) sums[n] += shares[warp + k][lane][n];
 #pragma unroll
             for (int n = 0; n < 2; n++)
-                if (2 * j + n < rows.count && feature < call.to.size)
-                    finish_gate<T>(call.to, rows.expert, rows.first + 2 * j + n, feature, sums[n], sums[2 + n]);
+                if (2 * j + n < rows.count && feature < call.to.pairs)
+                    finish_pair<T>(call.to, rows.expert, rows.first + 2 * j + n, feature, sums[n], sums[2 + n]);
         }
         __syncthreads();
     }
@@ -440,10 +441,10 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x) || w->out_features % 2) return false;
     const struct cuda_state *s = cuda_use(b);
     const gate_up_call call = {gated_rows_of(args), args->x, matrices_of(w), rows, args->num_experts};
-    const int64_t blocks = rows * cuda_div_up(args->size, GATE_TILES * TILE / 2);
+    const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES * TILE / 2);
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
         constexpr bool GROUPED = decltype(grouped)::value;
         cuda_launch_dependent(s, gate_up_kernel<decltype(zero), decltype(format)::value, GROUPED>,

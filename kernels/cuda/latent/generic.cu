@@ -99,11 +99,11 @@ static __device__ void store(const lane_state &s, T *row, int32_t rank, float sc
 /* Grid: (max_query_len, num_heads, entries). */
 template <class T, class C>
 static __global__ void __launch_bounds__(THREADS)
-    latent_generic_kernel(const __grid_constant__ struct latent_attention_args args, int32_t first_seq)
+    latent_generic_kernel(const __grid_constant__ struct latent_attention_args args)
 {
     extern __shared__ float query[];
     __shared__ float out[WARPS][MAX_RANK];
-    const int32_t seq = first_seq + (int32_t)blockIdx.z, head = blockIdx.y, size = args.rank + args.rope;
+    const int32_t seq = blockIdx.z, head = blockIdx.y, size = args.rank + args.rope;
     const int32_t first_token = args.query_start[seq], query_len = args.query_start[seq + 1] - first_token;
     if ((int32_t)blockIdx.x >= query_len) return;
     const int64_t row = ((int64_t)first_token + blockIdx.x) * args.num_heads + head;
@@ -140,9 +140,9 @@ template <class T> static auto kernel_for(enum dtype cache_dtype)
     }
 }
 
-void cuda_latent_generic(struct backend *b, const struct latent_attention_args *args, int32_t first_seq)
+void cuda_latent_generic(struct backend *b, const struct latent_attention_args *args)
 {
-    const dim3 grid(args->max_query_len, args->num_heads, args->num_seqs - first_seq);
+    const dim3 grid(args->max_query_len, args->num_heads, args->num_seqs);
     const int shared_bytes = (args->rank + args->rope) * (int)sizeof(float);
     if (args->rank > MAX_RANK || shared_bytes > 16384) {
         cuda_fail(b, "latent attention: there is no kernel for latents of %d + %d elements", args->rank, args->rope);
@@ -150,7 +150,7 @@ void cuda_latent_generic(struct backend *b, const struct latent_attention_args *
     }
     cudaStream_t stream = cuda_stream(b, NULL);
     cuda_dispatch(b, "latent attention", args->dtype, [&](auto zero) {
-        kernel_for<decltype(zero)>(args->cache_dtype)<<<grid, THREADS, shared_bytes, stream>>>(*args, first_seq);
+        kernel_for<decltype(zero)>(args->cache_dtype)<<<grid, THREADS, shared_bytes, stream>>>(*args);
     });
     cuda_check_launch(b, "latent attention");
 }

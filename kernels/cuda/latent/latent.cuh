@@ -1,5 +1,4 @@
-/* What the kernels of latent attention share. latent_generic takes every shape and pair of types; latent_attention asks
- * whether the kernel on tensor cores takes a call. */
+/* What the files of latent attention share: generic.cu computes what attention.cu, on tensor cores, does not take. */
 #ifndef QUIRE_KERNELS_CUDA_LATENT_LATENT_CUH
 #define QUIRE_KERNELS_CUDA_LATENT_LATENT_CUH
 
@@ -7,8 +6,8 @@
 
 #include "kernels/cuda/state.cuh"
 
-/* generic.cu: entries [first_seq, num_seqs) of any call. */
-void cuda_latent_generic(struct backend *b, const struct latent_attention_args *args, int32_t first_seq);
+/* generic.cu: any call. */
+void cuda_latent_generic(struct backend *b, const struct latent_attention_args *args);
 
 /* The scale of the cache: real value = stored value * scale. */
 static __device__ __forceinline__ float latent_scale_load(const struct latent_attention_args &args)

@@ -5,6 +5,7 @@
  *     out = y                                  MATMUL_STORE
  *     out = round(out + y)                     MATMUL_ADD
  *     out = round(gate(gate, up))              MATMUL_GATE: gate and up are both such a y
+ *     out = round(activation(y))               MATMUL_ACTIVATE
  *
  * A sum is complete: the kernel has added its parts, and multiplied it by scales that belong to a whole row of the
  * weight or to a token. T is the type of the matmul (struct matmul: dtype), Out that of out, which is float instead of
@@ -108,6 +109,16 @@ static __device__ __forceinline__ piece<T, N> add_rounded(const piece<T, N> &bef
     return out;
 }
 
+/* One loop, behind a call: most matmuls have no activation. */
+template <class T, int N>
+static __device__ __noinline__ piece<T, N> activate_rounded(enum activation activation, const piece<T, N> y)
+{
+    piece<T, N> out;
+#pragma unroll
+    for (int i = 0; i < N; i++) out.values[i] = from_float<T>(activate_plain<T>(activation, to_float(y.values[i])));
+    return out;
+}
+
 /* Gates with a limit, or of a kind of their own. */
 template <class T, int N>
 static __device__ __noinline__ piece<T, N> gate_rounded_special(const gate_params params, const piece<T, N> gate,
@@ -140,14 +151,16 @@ static __device__ __forceinline__ piece<T, N> gate_rounded(const gate_params &pa
 
 /* ---- all of it ---- */
 
-/* Finishes N elements of MATMUL_STORE or MATMUL_ADD. */
+/* Finishes N elements of any result but MATMUL_GATE. */
 template <class T, class Out, class Y, int N>
 static __device__ __forceinline__ void finish_sums(const matmul &m, const out_run<Out> &run, const piece<Y, N> &sums,
                                                    const biases<T, N> &bias, const piece<T, N> &before)
 {
     piece<Out, N> y = round_sums<Out>(sums, bias.own);
-    if constexpr (std::is_same_v<T, Out>)
+    if constexpr (std::is_same_v<T, Out>) {
         if (m.result == MATMUL_ADD) y = add_rounded(before, y);
+        if (m.result == MATMUL_ACTIVATE) y = activate_rounded(m.gate.activation, y);
+    }
     store_run(run, y);
 }
 

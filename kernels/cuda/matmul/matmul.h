@@ -13,9 +13,10 @@ enum {
 };
 
 enum matmul_result {
-    MATMUL_STORE, /* out = y */
-    MATMUL_ADD,   /* out += y; y is rounded to dtype before the addition, the sum after it */
-    MATMUL_GATE   /* out[t][i] = gate(y[t][i], y[t][out_features / 2 + i]), both y rounded to dtype before */
+    MATMUL_STORE,   /* out = y */
+    MATMUL_ADD,     /* out += y; y is rounded to dtype before the addition, the sum after it */
+    MATMUL_GATE,    /* out[t][i] = gate(y[t][i], y[t][out_features / 2 + i]), both y rounded to dtype before */
+    MATMUL_ACTIVATE /* out = the gate's activation of y, rounded to dtype before; of row segments only */
 };
 
 /* y[t][o] = sum over i of z[t][i] * weight[o][i], + bias[o], where z is x, or rms_norm(x) if there is a gain. */
@@ -35,7 +36,7 @@ struct matmul {
     int64_t out_stride;
     bool out_is_float; /* out is float32, otherwise dtype; only for MATMUL_STORE */
     enum matmul_result result;
-    struct gate_params gate; /* of MATMUL_GATE */
+    struct gate_params gate; /* of MATMUL_GATE and, GATE_NONE, of MATMUL_ACTIVATE */
     /* As in struct weight; only FP8, INT8, INT4 and MXFP4 are quantized. */
     enum weight_format format;
     const void *scales;

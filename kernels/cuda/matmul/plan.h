@@ -72,8 +72,8 @@ struct matmul_question {
     int64_t rows_group_size;        /* of quantized rows, which are there instead of matmul.x; 0: there are none */
 };
 
-/* The question that an operation asks; `norm` may be NULL, and so may `gate` but for MATMUL_GATE. linear is not fused,
- * and is MATMUL_STORE without a norm. */
+/* The question that an operation asks; `norm` may be NULL, and so may `gate` but for MATMUL_GATE and
+ * MATMUL_ACTIVATE. linear is not fused, and is MATMUL_STORE without a norm. */
 struct matmul_question matmul_question_of(const struct linear_args *args, enum matmul_result result,
                                           const struct norm_params *norm, const struct gate_params *gate,
                                           bool is_fused);

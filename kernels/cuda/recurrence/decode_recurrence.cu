@@ -283,12 +283,8 @@ bool cuda_decode_recurrence(struct backend *b, const struct decode_recurrence_ar
     bool launched = false;
     if (args->recurrence.batch.num_seqs <= 0 || !takes(cuda_state(b), args, &call)) return false;
     const struct cuda_state *s = cuda_use(b);
-    cuda_dispatch(b, "decode_recurrence", args->conv.dtype, [&](auto zero) {
-        recurrence_kinds(call.params.kind, [&](auto kind) {
-            recurrence_lanes(call.params.k_size, [&](auto lanes) {
-                launched = launch<decltype(zero), decltype(kind)::value, decltype(lanes)::value>(s, call);
-            });
-        });
+    recurrence_dispatch(b, "decode_recurrence", args->conv.dtype, call.params, [&](auto zero, auto kind, auto lanes) {
+        launched = launch<decltype(zero), decltype(kind)::value, decltype(lanes)::value>(s, call);
     });
     if (!launched) return false;
     cuda_check_launch(b, "decode_recurrence");

@@ -4,9 +4,9 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/recurrence/recurrence.cuh"
 
-enum { THREADS = 128, ROWS = 4 };
+enum { THREADS = 128, MAX_ROWS = 4 /* of a thread */ };
 
-template <class T> struct token_inputs {
+template <class T, int ROWS> struct token_inputs {
     token_pieces<T> of_head;
     T v[ROWS];
 };
@@ -16,7 +16,8 @@ struct block_rows {
     int32_t head, k_head, first, step, lane; /* the thread's rows: first, first + step, .. */
 };
 
-template <int LANES> static __device__ __forceinline__ block_rows block_rows_of(const struct recurrence_params &params)
+template <int LANES, int ROWS>
+static __device__ __forceinline__ block_rows block_rows_of(const struct recurrence_params &params)
 {
     constexpr int STEP = THREADS / LANES;
     const int32_t head = blockIdx.y;
@@ -24,8 +25,8 @@ template <int LANES> static __device__ __forceinline__ block_rows block_rows_of(
             (int32_t)(blockIdx.x * ROWS * STEP + threadIdx.x / LANES), STEP, (int32_t)(threadIdx.x % LANES)};
 }
 
-template <class T, enum recurrence_kind KIND, int LANES>
-static __device__ __forceinline__ void load_token(token_inputs<T> &in, const struct recurrence_call &call,
+template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
+static __device__ __forceinline__ void load_token(token_inputs<T, ROWS> &in, const struct recurrence_call &call,
                                                   const block_rows &rows, int64_t token)
 {
     const int32_t v_size = call.params.v_size;
@@ -38,8 +39,8 @@ static __device__ __forceinline__ void load_token(token_inputs<T> &in, const str
     }
 }
 
-template <class T, enum recurrence_kind KIND, int LANES>
-static __device__ __forceinline__ void compute_token(state_rows<LANES, ROWS> &state, const token_inputs<T> &in,
+template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
+static __device__ __forceinline__ void compute_token(state_rows<LANES, ROWS> &state, const token_inputs<T, ROWS> &in,
                                                      const struct recurrence_call &call, const block_rows &rows,
                                                      const head_params &head, int64_t token)
 {
@@ -67,13 +68,13 @@ static __device__ __forceinline__ void compute_token(state_rows<LANES, ROWS> &st
     }
 }
 
-/* The grid is (slices of rows, heads, entries). The next token is read while one is computed. */
-template <class T, enum recurrence_kind KIND, int LANES>
+/* The grid is recurrence_grid. The next token is read while one is computed. */
+template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
 static __global__ void __launch_bounds__(THREADS) recurrence_kernel(const __grid_constant__ struct recurrence_call call)
 {
     const struct state_batch &batch = call.args.batch;
     const struct recurrence_params &params = call.params;
-    const block_rows rows = block_rows_of<LANES>(params);
+    const block_rows rows = block_rows_of<LANES, ROWS>(params);
     const int64_t head_first = (int64_t)rows.head * params.v_size * params.k_size;
     int32_t i = blockIdx.z;
     let_next_start();
@@ -85,17 +86,17 @@ static __global__ void __launch_bounds__(THREADS) recurrence_kernel(const __grid
     const head_params head = load_head_params<KIND>(params, rows.head);
     wait_for_previous();
     state_rows<LANES, ROWS> state;
-    token_inputs<T> in = {}, next = {};
+    token_inputs<T, ROWS> in = {}, next = {};
     const float *from = source == STATE_SLOT_NONE ? NULL : call.args.states + source * call.args.state_stride;
     state.load(from ? from + head_first : NULL, rows.first, rows.step, params.v_size, rows.lane, params.k_size);
     int32_t t = batch.query_start[i];
     const int32_t num_tokens = batch.query_start[batch.num_seqs];
-    if (t < num_tokens) load_token<T, KIND, LANES>(next, call, rows, t);
+    if (t < num_tokens) load_token<T, KIND, LANES, ROWS>(next, call, rows, t);
     do {
         for (const int32_t end = batch.query_start[i + 1]; t < end; t++) {
             in = next;
-            if (t + 1 < num_tokens) load_token<T, KIND, LANES>(next, call, rows, t + 1);
-            compute_token<T, KIND, LANES>(state, in, call, rows, head, t);
+            if (t + 1 < num_tokens) load_token<T, KIND, LANES, ROWS>(next, call, rows, t + 1);
+            compute_token<T, KIND, LANES, ROWS>(state, in, call, rows, head, t);
         }
         if (batch.slots[i] != STATE_SLOT_NONE)
             state.store(call.args.states + batch.slots[i] * call.args.state_stride + head_first, rows.first, rows.step,
@@ -111,19 +112,20 @@ template <class T> static bool is_aligned(const struct recurrence_args *args)
            args->state_stride % 4 == 0;
 }
 
+/* Many blocks of few rows where there are few sequences. */
 static void recur_decodes(struct backend *b, const struct recurrence_call &call)
 {
     const struct cuda_state *s = cuda_state(b);
-    const struct recurrence_params &params = call.params;
-    cuda_dispatch(b, "recurrence", call.args.dtype, [&](auto zero) {
-        recurrence_kinds(params.kind, [&](auto kind) {
-            recurrence_lanes(params.k_size, [&](auto lanes) {
-                constexpr int LANES = decltype(lanes)::value;
-                const unsigned slices = (unsigned)cuda_div_up(params.v_size, ROWS * THREADS / LANES);
-                cuda_launch_dependent(s, recurrence_kernel<decltype(zero), decltype(kind)::value, LANES>,
-                                      {dim3(slices, params.num_v_heads, call.args.batch.num_seqs), THREADS}, call);
-            });
-        });
+    recurrence_dispatch(b, "recurrence", call.args.dtype, call.params, [&](auto zero, auto kind, auto lanes) {
+        typedef decltype(zero) T;
+        constexpr enum recurrence_kind KIND = decltype(kind)::value;
+        constexpr int LANES = decltype(lanes)::value;
+        const dim3 large = recurrence_grid(call, MAX_ROWS * THREADS / LANES);
+        const dim3 small = recurrence_grid(call, THREADS / LANES);
+        if ((int)(large.x * large.y * large.z) < 2 * s->num_sms)
+            cuda_launch_dependent(s, recurrence_kernel<T, KIND, LANES, 1>, {small, THREADS}, call);
+        else
+            cuda_launch_dependent(s, recurrence_kernel<T, KIND, LANES, MAX_ROWS>, {large, THREADS}, call);
     });
 }
 
@@ -141,6 +143,6 @@ void cuda_recurrence(struct backend *b, const struct recurrence_args *args)
     call.args.batch.num_seqs = batch.num_decodes;
     if (batch.num_decodes > 0) recur_decodes(b, call);
     call.args.batch = prefills_of(batch);
-    if (call.args.batch.num_seqs > 0) cuda_recur_tiles(b, call);
+    if (call.args.batch.num_seqs > 0 && !cuda_recur_chunks(b, call)) cuda_recur_tiles(b, call);
     cuda_check_launch(b, "recurrence");
 }

@@ -17,8 +17,10 @@ struct recurrence_call {
     struct recurrence_params params;
 };
 
-/* recurrence_tiles.cu: of entries with many tokens, none of which goes on from the one before it. */
+/* Of entries with many tokens, none of which goes on from the one before it. recurrence_tiles.cu: from token to token.
+ * recurrence_chunks.cu: on tensor cores; false: it does not take the call, and did nothing. */
 void cuda_recur_tiles(struct backend *b, const struct recurrence_call &call);
+bool cuda_recur_chunks(struct backend *b, const struct recurrence_call &call);
 
 static __device__ __forceinline__ float softplus(float x)
 {
@@ -40,24 +42,32 @@ static __device__ __forceinline__ head_params load_head_params(const struct recu
     return out;
 }
 
-/* The decay of a token, where a head has one, and its beta. */
+/* The decay of a token, where a head has one, or its logarithm, and its beta. */
 struct token_scalars {
     float decay, beta;
 };
 
 template <enum recurrence_kind KIND>
+static __device__ __forceinline__ token_scalars token_logarithms_of(const struct recurrence_params &params,
+                                                                    const head_params &head, float a, float b)
+{
+    token_scalars out = {0, 1};
+    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS) out.beta = params.beta_factor / (1 + expf(-b));
+    if (KIND == RECURRENCE_DELTA) out.decay = -head.rate * softplus(a + head.dt_bias);
+    if (KIND == RECURRENCE_SSD) {
+        out.beta = fminf(fmaxf(softplus(a + head.dt_bias), params.beta_min), params.beta_max);
+        out.decay = -head.rate * out.beta;
+    }
+    if (KIND == RECURRENCE_FIXED) out.decay = -head.rate;
+    return out;
+}
+
+template <enum recurrence_kind KIND>
 static __device__ __forceinline__ token_scalars token_scalars_of(const struct recurrence_params &params,
                                                                  const head_params &head, float a, float b)
 {
-    token_scalars out = {1, 1};
-    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS) out.beta = params.beta_factor / (1 + expf(-b));
-    if (KIND == RECURRENCE_DELTA) out.decay = expf(-head.rate * softplus(a + head.dt_bias));
-    if (KIND == RECURRENCE_SSD) {
-        out.beta = fminf(fmaxf(softplus(a + head.dt_bias), params.beta_min), params.beta_max);
-        out.decay = expf(-head.rate * out.beta);
-    }
-    if (KIND == RECURRENCE_FIXED) out.decay = expf(-head.rate);
-    return out;
+    const token_scalars x = token_logarithms_of<KIND>(params, head, a, b);
+    return {expf(x.decay), x.beta};
 }
 
 /* The thread's elements of a row of q, k or the decays. */
@@ -262,6 +272,25 @@ template <class Function> static inline void recurrence_kinds(enum recurrence_ki
         f(std::integral_constant<enum recurrence_kind, RECURRENCE_FIXED>());
         break;
     }
+}
+
+/* Calls f with zero of the type, the kind and the lanes. */
+template <class Function>
+static inline void recurrence_dispatch(struct backend *b, const char *operation, enum dtype dtype,
+                                       const struct recurrence_params &params, Function f)
+{
+    cuda_dispatch(b, operation, dtype, [&](auto zero) {
+        recurrence_kinds(params.kind, [&](auto kind) {
+            recurrence_lanes(params.k_size, [&](auto lanes) { f(zero, kind, lanes); });
+        });
+    });
+}
+
+/* The grid of kernels whose blocks have `rows` rows of the state of a head: (slices of rows, heads, entries). */
+static inline dim3 recurrence_grid(const struct recurrence_call &call, int rows)
+{
+    const struct recurrence_params &params = call.params;
+    return dim3((unsigned)cuda_div_up(params.v_size, rows), params.num_v_heads, call.args.batch.num_seqs);
 }
 
 #endif

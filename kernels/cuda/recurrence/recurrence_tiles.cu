@@ -127,7 +127,7 @@ static __device__ __forceinline__ void write_results(const struct recurrence_cal
     }
 }
 
-/* The grid is (slices of rows, heads, entries). */
+/* The grid is recurrence_grid. */
 template <class T, enum recurrence_kind KIND, int LANES>
 static __global__ void __launch_bounds__(THREADS) tiles_kernel(const __grid_constant__ struct recurrence_call call)
 {
@@ -166,16 +166,9 @@ static __global__ void __launch_bounds__(THREADS) tiles_kernel(const __grid_cons
 
 void cuda_recur_tiles(struct backend *b, const struct recurrence_call &call)
 {
-    const struct cuda_state *s = cuda_state(b);
-    const struct recurrence_params &params = call.params;
-    cuda_dispatch(b, "recurrence", call.args.dtype, [&](auto zero) {
-        recurrence_kinds(params.kind, [&](auto kind) {
-            recurrence_lanes(params.k_size, [&](auto lanes) {
-                constexpr int LANES = decltype(lanes)::value;
-                const unsigned slices = (unsigned)cuda_div_up(params.v_size, tile_shared<LANES>::NUM_ROWS);
-                cuda_launch_dependent(s, tiles_kernel<decltype(zero), decltype(kind)::value, LANES>,
-                                      {dim3(slices, params.num_v_heads, call.args.batch.num_seqs), THREADS}, call);
-            });
-        });
+    recurrence_dispatch(b, "recurrence", call.args.dtype, call.params, [&](auto zero, auto kind, auto lanes) {
+        constexpr int LANES = decltype(lanes)::value;
+        cuda_launch_dependent(cuda_state(b), tiles_kernel<decltype(zero), decltype(kind)::value, LANES>,
+                              {recurrence_grid(call, tile_shared<LANES>::NUM_ROWS), THREADS}, call);
     });
 }
