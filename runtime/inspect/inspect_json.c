@@ -63,7 +63,7 @@ static void set_latent(json_t *json, const struct latent_spec *l)
     json_put_integer(json, "qk_nope_head_dim", l->nope);
     json_put_integer(json, "qk_rope_head_dim", l->rope);
     json_put_integer(json, "v_head_dim", l->v_head_size);
-    json_put_integer(json, "rotary_dim", l->rope);
+    json_put_integer(json, "rotary_dim", l->no_rotation ? 0 : l->rope);
     json_put_real(json, "scaling", (double)l->scale);
     json_object_set_new(json, "qkv_bias", json_boolean(l->bias));
     json_object_set_new(json, "o_bias", json_boolean(l->bias));

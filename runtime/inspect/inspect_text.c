@@ -234,7 +234,7 @@ static void rotation_row(struct table *t, const struct model_spec *spec)
         const struct attention_spec *a = &spec->layers[i].attention;
         const struct latent_spec *l = &spec->layers[i].latent;
         if (!attends(&spec->layers[i])) continue;
-        if (spec->layers[i].mixer == MIXER_LATENT)
+        if (spec->layers[i].mixer == MIXER_LATENT && !l->no_rotation)
             tally_add(&kinds, "%d of %d elements of a head", l->rope, latent_head_size(l));
         else if (a->rotary_dim)
             tally_add(&kinds, "%d of %d elements of a head", a->rotary_dim, a->head_size);
