@@ -45,9 +45,8 @@ struct engine_options {
     double swap_space;               /* GiB of host memory for preempted requests, allocated as it is needed; below 0:
                                         4, or on the CPU the lesser of 4 and an eighth of what is free */
     bool enable_prefix_caching, enable_chunked_prefill;
-    int32_t
-        state_interval; /* of models with recurrent layers: a long prompt leaves a snapshot of their states every so
-                           many tokens, rounded up to whole blocks (ENGINE_STATE_INTERVAL); 0: none but at its end */
+    int32_t state_interval; /* a long prompt leaves a snapshot of the states of recurrent layers every so many tokens,
+                               rounded up to whole blocks (ENGINE_STATE_INTERVAL); 0: none but at its end */
     enum preemption_mode preemption_mode;
     enum scheduling_policy scheduling_policy;
     int32_t cpu_offload_experts; /* on a GPU the experts of the first so many layers stay in host memory, and the CPU
