@@ -589,8 +589,7 @@ static void compare_all(const struct crowd *alone, const struct crowd *together,
                   "tokens), %d cut at a near tie\n",
                   "", counts.compared, counts.by[FINISH_LENGTH], counts.stop_strings,
                   counts.by[FINISH_STOP] - counts.stop_strings, counts.by[FINISH_ABORT], counts.partial, counts.cut);
-    assert_true(counts.by[FINISH_LENGTH] > 0 && counts.partial > 0);
-    assert_true(counts.stop_strings > 0 || counts.compared < 200); /* few answers may meet none */
+    assert_true(counts.by[FINISH_LENGTH] > 0 && counts.stop_strings > 0 && counts.partial > 0);
     assert_true(counts.by[FINISH_STOP] > counts.stop_strings);
     if (counts.cut > 1 + counts.compared / 100)
         fail_msg("%s: %d of %d answers were cut at a near tie: too many to call them the same", what, counts.cut,
@@ -693,7 +692,7 @@ static void test_chunks_and_full_attention(void **state)
 static void test_recurrent_layers(void **state)
 {
     (void)state;
-    together_as_alone("qwen3_5", NULL, 30);
+    together_as_alone("qwen3_next", NULL, 30);
 }
 
 static void test_layers_of_several_sizes(void **state)
