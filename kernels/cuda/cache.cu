@@ -83,14 +83,8 @@ void cuda_reshape_and_cache(struct backend *b, const struct reshape_and_cache_ar
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, "reshape_and_cache", args->dtype, [&](auto zero) {
         using T = decltype(zero);
-        if (args->cache_dtype == DTYPE_FP8_E4M3) {
-            launch<T, __nv_fp8_e4m3>(s, args);
-        } else if (args->cache_dtype == DTYPE_FP8_E5M2) {
-            launch<T, __nv_fp8_e5m2>(s, args);
-        } else {
-            cuda_dispatch(b, "reshape_and_cache", args->cache_dtype,
-                          [&](auto cache_zero) { launch<T, decltype(cache_zero)>(s, args); });
-        }
+        cuda_dispatch_cache(b, "reshape_and_cache", args->cache_dtype,
+                            [&](auto cache_zero) { launch<T, decltype(cache_zero)>(s, args); });
     });
     cuda_check_launch(b, "reshape_and_cache");
 }

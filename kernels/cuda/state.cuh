@@ -8,6 +8,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 #include <pthread.h>
 
@@ -147,6 +148,22 @@ static inline void cuda_dispatch(struct backend *b, const char *operation, enum 
         break;
     default:
         cuda_fail(b, "%s: there is no kernel for %s", operation, dtype_name(dtype));
+    }
+}
+
+/* The same of the type of a cache, which may be fp8. */
+template <class Function>
+static inline void cuda_dispatch_cache(struct backend *b, const char *operation, enum dtype dtype, Function f)
+{
+    switch (dtype) {
+    case DTYPE_FP8_E4M3:
+        f(__nv_fp8_e4m3());
+        break;
+    case DTYPE_FP8_E5M2:
+        f(__nv_fp8_e5m2());
+        break;
+    default:
+        cuda_dispatch(b, operation, dtype, f);
     }
 }
 

@@ -14,12 +14,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     layer.attention.qkv_bias = layer.attention.o_bias = json_reader_bool(r, "attention_bias", false);
     for (int32_t i = 0; i < spec->num_layers; i++)
         spec->layers[i] = family_list_has_layer(r, "attn_layer_indices", i) ? layer : recurrent;
-    family_set_mamba_names(&spec->names, "mamba");
-    spec->names.final_norm = "model.final_layernorm";
-    spec->names.mlp_norm = "pre_ff_layernorm";
-    spec->names.gate = "feed_forward.gate_proj";
-    spec->names.up = "feed_forward.up_proj";
-    spec->names.down = "feed_forward.down_proj";
+    family_set_bamba_names(&spec->names);
 }
 
 const struct family family_bamba = {.model_type = "bamba",

@@ -95,12 +95,7 @@ static void read(struct json_reader *r, struct model_spec *spec)
     family_set_layers(spec, &layer);
     spec->embedding_multiplier = read_multiplier(r, "embedding_multiplier");
     spec->logits_multiplier = read_multiplier(r, "lm_head_multiplier");
-    family_set_mamba_names(&spec->names, "mamba");
-    spec->names.final_norm = "model.final_layernorm";
-    spec->names.mlp_norm = "pre_ff_layernorm";
-    spec->names.gate = "feed_forward.gate_proj";
-    spec->names.up = "feed_forward.up_proj";
-    spec->names.down = "feed_forward.down_proj";
+    family_set_bamba_names(&spec->names);
 }
 
 const struct family family_falcon_h1 = {.model_type = "falcon_h1",

@@ -149,6 +149,8 @@ struct recurrent_spec family_make_mamba2(struct json_reader *r, const struct rec
 struct recurrent_spec family_read_mamba2(struct json_reader *r, int32_t size, const struct model_spec *spec);
 /* The names of Mamba 2 in a module. */
 void family_set_mamba_names(struct tensor_names *names, const char *module);
+/* The names of Bamba, of all modules. */
+void family_set_bamba_names(struct tensor_names *names);
 /* What a family takes where keys of latent attention are absent. v_head_size 0: hidden_size / num_attention_heads. */
 struct latent_sizes {
     int32_t q_rank, rank, rope, nope, v_head_size;

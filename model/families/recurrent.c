@@ -105,3 +105,13 @@ void family_set_mamba_names(struct tensor_names *names, const char *module)
     names->recurrent_o = "out_proj";
     names->recurrent_norm = "norm";
 }
+
+void family_set_bamba_names(struct tensor_names *names)
+{
+    family_set_mamba_names(names, "mamba");
+    names->final_norm = "model.final_layernorm";
+    names->mlp_norm = "pre_ff_layernorm";
+    names->gate = "feed_forward.gate_proj";
+    names->up = "feed_forward.up_proj";
+    names->down = "feed_forward.down_proj";
+}

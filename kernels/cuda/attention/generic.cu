@@ -149,22 +149,6 @@ static __global__ void __launch_bounds__(WARPS *LANES)
     }
 }
 
-template <class T> static auto kernel_for(enum dtype cache_dtype)
-{
-    switch (cache_dtype) {
-    case DTYPE_FLOAT16:
-        return generic_kernel<T, __half>;
-    case DTYPE_BFLOAT16:
-        return generic_kernel<T, __nv_bfloat16>;
-    case DTYPE_FP8_E4M3:
-        return generic_kernel<T, __nv_fp8_e4m3>;
-    case DTYPE_FP8_E5M2:
-        return generic_kernel<T, __nv_fp8_e5m2>;
-    default:
-        return generic_kernel<T, float>;
-    }
-}
-
 void cuda_attention_generic(struct backend *b, const struct attention_args *args)
 {
     const struct attention_call call = attention_call_make(args);
@@ -172,7 +156,10 @@ void cuda_attention_generic(struct backend *b, const struct attention_args *args
     if (args->num_seqs <= 0) return;
     cudaStream_t stream = cuda_stream(b, NULL);
     cuda_dispatch(b, "paged attention", args->dtype, [&](auto zero) {
-        kernel_for<decltype(zero)>(args->cache_dtype)<<<grid, WARPS * LANES, 0, stream>>>(call);
+        using T = decltype(zero);
+        cuda_dispatch_cache(b, "paged attention", args->cache_dtype, [&](auto cache_zero) {
+            generic_kernel<T, decltype(cache_zero)><<<grid, WARPS * LANES, 0, stream>>>(call);
+        });
     });
     cuda_check_launch(b, "paged attention");
 }

@@ -124,22 +124,6 @@ static __global__ void __launch_bounds__(THREADS)
     store(s, (T *)args.out + row * args.rank, args.rank, scale, out);
 }
 
-template <class T> static auto kernel_for(enum dtype cache_dtype)
-{
-    switch (cache_dtype) {
-    case DTYPE_FLOAT16:
-        return latent_generic_kernel<T, __half>;
-    case DTYPE_BFLOAT16:
-        return latent_generic_kernel<T, __nv_bfloat16>;
-    case DTYPE_FP8_E4M3:
-        return latent_generic_kernel<T, __nv_fp8_e4m3>;
-    case DTYPE_FP8_E5M2:
-        return latent_generic_kernel<T, __nv_fp8_e5m2>;
-    default:
-        return latent_generic_kernel<T, float>;
-    }
-}
-
 void cuda_latent_generic(struct backend *b, const struct latent_attention_args *args)
 {
     const dim3 grid(args->max_query_len, args->num_heads, args->num_seqs);
@@ -150,7 +134,10 @@ void cuda_latent_generic(struct backend *b, const struct latent_attention_args *
     }
     cudaStream_t stream = cuda_stream(b, NULL);
     cuda_dispatch(b, "latent attention", args->dtype, [&](auto zero) {
-        kernel_for<decltype(zero)>(args->cache_dtype)<<<grid, THREADS, shared_bytes, stream>>>(*args);
+        using T = decltype(zero);
+        cuda_dispatch_cache(b, "latent attention", args->cache_dtype, [&](auto cache_zero) {
+            latent_generic_kernel<T, decltype(cache_zero)><<<grid, THREADS, shared_bytes, stream>>>(*args);
+        });
     });
     cuda_check_launch(b, "latent attention");
 }
