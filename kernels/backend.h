@@ -272,6 +272,24 @@ struct activate_args {
     enum dtype dtype;
 };
 
+/* What experts and MLPs compute of gate g and up u, in float32. GATE_MULTIPLY: activation(g) * u. With a limit,
+ * activation(g) is at most the limit, and u within +-limit (Step 3.5). GATE_SWIGLU_OAI (gpt-oss):
+ * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. GATE_NONE: there
+ * is no g, and activation(u) is computed, any but xielu. */
+enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI, GATE_NONE };
+
+struct gate_params {
+    enum gate_kind kind;
+    enum activation activation; /* of GATE_MULTIPLY and GATE_NONE */
+    float limit;                /* 0: none; not of GATE_NONE */
+};
+
+/* How many numbers one is computed of: g and u, or u. */
+static inline int gate_operands(const struct gate_params *gate)
+{
+    return gate->kind == GATE_NONE ? 1 : 2;
+}
+
 /* Clips each element to -limit .. limit; NaN stays NaN. */
 struct clip_args {
     void *x; /* [count] dtype, in place */
@@ -366,12 +384,11 @@ struct norm_linear_args {
     struct norm_params norm;
 };
 
-/* out = act_and_mul(linear(rms_norm(x))), or without the norm. */
+/* out = act_and_mul(linear(rms_norm(x))), or without gates activate(linear(rms_norm(x))); or without the norm. */
 struct gate_up_args {
-    struct linear_args linear;      /* weight [2 * size, in_features]; out [num_tokens, size] */
+    struct linear_args linear;      /* weight [gate_operands * size, in_features]; out [num_tokens, size] */
     const struct norm_params *norm; /* host; NULL: x is not normed */
-    enum activation activation;     /* below NUM_GATE_ACTIVATIONS */
-    float limit;                    /* of act_and_mul */
+    struct gate_params gate;        /* GATE_MULTIPLY or GATE_NONE */
 };
 
 /* ---- mixtures of experts ---- */
@@ -439,24 +456,6 @@ struct expert_matrices {
     bool stacked;
     int num_parts; /* 1; or 2, where gate and up of an expert are two matrices (not stacked) */
 };
-
-/* What experts, and gated MLPs, compute of gate g and up u, in float32. GATE_MULTIPLY: activation(g) * u. With a limit,
- * activation(g) is at most the limit, and u within +-limit (Step 3.5). GATE_SWIGLU_OAI (gpt-oss):
- * (u + 1) * g * sigmoid(1.702 g). With a limit, g is at most the limit first, and u within +-limit. GATE_NONE, of
- * experts only: there is no g, and activation(u) is computed. */
-enum gate_kind { GATE_MULTIPLY, GATE_SWIGLU_OAI, GATE_NONE };
-
-struct gate_params {
-    enum gate_kind kind;
-    enum activation activation; /* of GATE_MULTIPLY and GATE_NONE */
-    float limit;                /* 0: none; not of GATE_NONE */
-};
-
-/* How many numbers one is computed of: g and u, or u. */
-static inline int gate_operands(const struct gate_params *gate)
-{
-    return gate->kind == GATE_NONE ? 1 : 2;
-}
 
 /* out[row] = gate(x[tokens[row]] * W^T + bias), W and bias those of the row's expert, for all A rows. Where there are
  * gates, the first half of a product is g and the second u. */

@@ -375,8 +375,7 @@ static void check_gate_up(struct fused_case *c, bool with_norm, enum activation 
     struct act_and_mul_args act = act_and_mul_of(&expected, &both, c->tokens);
     struct gate_up_args fused = {.linear = linear_of(&out, with_norm ? &c->x : &normed, &c->weight),
                                  .norm = with_norm ? &norm : NULL,
-                                 .activation = activation,
-                                 .limit = c->limit};
+                                 .gate = {.activation = activation, .limit = c->limit}};
     act.activation = activation;
     act.limit = c->limit;
     fused.linear.out_stride = size;
@@ -391,6 +390,38 @@ static void check_gate_up(struct fused_case *c, bool with_norm, enum activation 
         tensor_free(&out), tensor_free(&expected);
     }
     tensor_free(&normed), tensor_free(&both);
+}
+
+/* gate_up without gates. A square has twice the error of what is squared. */
+static void check_up(struct fused_case *c, bool with_norm, enum activation activation)
+{
+    struct backend *b = c->gpu->b;
+    const struct norm_params norm = norm_of(&c->gain);
+    const int64_t size = c->weight.out_features;
+    struct tensor normed = tensor_poison(b, c->dtype, c->tokens * c->weight.in_features);
+    struct tensor out = tensor_poison(b, c->dtype, c->tokens * size);
+    struct tensor expected = tensor_poison(b, c->dtype, c->tokens * size);
+    const struct rms_norm_args first = rms_norm_of(&normed, &c->x, &c->gain);
+    struct linear_args linear = linear_of(&expected, &normed, &c->weight);
+    const struct activate_args act = {.out = expected.data,
+                                      .x = expected.data,
+                                      .activation = activation,
+                                      .num_tokens = c->tokens,
+                                      .size = (int32_t)size,
+                                      .dtype = c->dtype};
+    struct gate_up_args fused = {.linear = linear_of(&out, with_norm ? &c->x : &normed, &c->weight),
+                                 .norm = with_norm ? &norm : NULL,
+                                 .gate = {.kind = GATE_NONE, .activation = activation}};
+    linear.segments = fused.linear.segments = c->segments;
+    b->rms_norm(b, &first);
+    b->linear(b, &linear);
+    b->activate(b, &act);
+    if (is_fused(c, b->gate_up(b, &fused))) {
+        check_tensors_within(c, "gate_up without gates", &out, &expected, 2 * gate_tolerance(c, with_norm));
+    } else {
+        tensor_free(&out), tensor_free(&expected);
+    }
+    tensor_free(&normed);
 }
 
 static void fused_operations_match_the_plain_ones(void **state)
@@ -413,6 +444,7 @@ static void fused_operations_match_the_plain_ones(void **state)
             check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : dtype);
             check_linear_residual(&c, &test->random);
             for (int k = 0; k < 2 * NUM_GATE_ACTIVATIONS; k++) check_gate_up(&c, k % 2 == 0, (enum activation)(k / 2));
+            check_up(&c, i % 2 == 0, tokens % 2 ? ACTIVATION_RELU2 : ACTIVATION_GELU);
             fused_case_free(&c);
         }
 }
@@ -468,6 +500,7 @@ static void fused_operations_of_quantized_weights(void **state)
             check_norm_linear(&c, i % 2 ? DTYPE_FLOAT32 : c.dtype);
             check_linear_residual(&c, &test->random);
             check_gate_up(&c, i % 2 == 0, ACTIVATION_SILU);
+            check_up(&c, i % 2 == 0, ACTIVATION_RELU2);
             fused_case_free(&c);
         }
 }
@@ -730,6 +763,7 @@ static void batches_match_the_plain_ones(void **state)
             c.limit = i == 2 ? 0.5f : 0;
             check_linear_residual(&c, &test->random);
             for (int k = 0; k < NUM_GATE_ACTIVATIONS; k++) check_gate_up(&c, false, (enum activation)k);
+            check_up(&c, false, ACTIVATION_RELU2);
             fused_case_free(&c);
         }
 }
@@ -883,7 +917,7 @@ static void fused_operations_refuse(void **state)
     assert_false(b->linear_residual(b, &other_bias));
     assert_false(b->linear_residual(b, &other_type));
     assert_false(b->linear_residual(b, &many_tokens));
-    struct gate_up_args gate_up = {.linear = plain, .norm = &norm, .activation = ACTIVATION_SILU};
+    struct gate_up_args gate_up = {.linear = plain, .norm = &norm, .gate = {.activation = ACTIVATION_SILU}};
     gate_up.linear.out_stride = 16, gate_up.linear.num_tokens = FUSED_MAX_TOKENS + 1;
     assert_false(b->gate_up(b, &gate_up));
     tensor_download(&out);

@@ -817,12 +817,12 @@ static bool adds_plain_outputs(const struct model_spec *spec)
     return false;
 }
 
-/* Whether a layer has one beside its experts, or no experts, whose gates are not multiplied by a constant. */
-static bool has_gated_mlp(const struct model_spec *spec)
+/* Whether a layer has an MLP that gate_up takes, beside its experts or alone: its gates are not multiplied. */
+static bool has_fused_mlp(const struct model_spec *spec)
 {
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct mlp_spec *m = &spec->layers[i].mlp;
-        if (m->kind == MLP_GATED && m->intermediate_size > 0 && m->gate_multiplier == 0) return true;
+        if (m->intermediate_size > 0 && m->activation != ACTIVATION_XIELU && m->gate_multiplier == 0) return true;
     }
     return false;
 }
@@ -849,7 +849,7 @@ static void test_logits_of_fused_operations(void **state)
                                             .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
-            assert_int_equal(calls.gate_up > 0, has_gated_mlp(&config.spec));
+            assert_int_equal(calls.gate_up > 0, has_fused_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_int_equal(calls.decode_attention > 0, has_mixer(&config.spec, MIXER_ATTENTION)); /* a prompt of one

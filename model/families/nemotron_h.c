@@ -175,4 +175,4 @@ const struct family family_nemotron_h = {
     .model_type = "nemotron_h",
     .architecture = "NemotronHForCausalLM",
     .read = read,
-    .reads = "mlp_bias mlp_hidden_act use_bias layer_types n_routed_experts num_local_experts moe_latent_size"};
+    .reads = "mlp_bias mlp_hidden_act use_bias layer_types n_routed_experts num_local_experts"};

@@ -140,7 +140,8 @@ void layer_embed(const struct residual_stream *s, void *out);
 
 /* Fused operations. Each does nothing and returns false if the model or the backend needs the single operations.
  *
- * act.gated = activation(gate(y)) * up(y), where y is norm(in) or, if norm is NULL, in. */
+ * act.gated = activation(gate(y)) * up(y) or, without a gate, activation(up(y)), where y is norm(in) or, if norm is
+ * NULL, in. */
 bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
                    const struct mlp_spec *mlp, const struct norm_params *norm);
 /* Rotation, caching and attention of a batch that has only decodes. */

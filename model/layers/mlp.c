@@ -8,6 +8,25 @@ static const struct norm_params *input_norm(const struct residual_stream *s, int
     return s->d->spec->layers[layer].norm_placement == NORM_PARALLEL ? &w->attention_norm : &w->mlp_norm;
 }
 
+static bool gate_is_multiplied(const struct mlp_spec *m)
+{
+    return multiplier_or_1(m->gate_multiplier) != 1;
+}
+
+/* gate_and_up or up_and_activate as one operation, if there is one: of the residual stream, or of *in, which the norm
+ * makes of it. */
+static bool compute_fused(struct residual_stream *s, int32_t layer, struct matmul_input *in)
+{
+    const struct mlp_spec *m = &s->d->spec->layers[layer].mlp;
+    const struct projection *p = &s->d->weights->layers[layer].gate_up;
+    const struct norm_params *norm = input_norm(s, layer);
+    const struct matmul_input residual = {.x = s->residual};
+    const bool plain = !gate_is_multiplied(m);
+    if (plain && fused_gate_up(s, &residual, p, m, norm)) return true;
+    *in = residual_input(s, norm, p);
+    return plain && fused_gate_up(s, in, p, m, NULL);
+}
+
 /* activation(gate(y)) * up(y), where y is the MLP's input; in act.gated. */
 static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
 {
@@ -15,16 +34,11 @@ static struct matmul_input gate_and_up(struct residual_stream *s, int32_t layer)
     struct backend *b = d->backend;
     const struct mlp_spec *m = &d->spec->layers[layer].mlp;
     const struct layer_weights *w = &d->weights->layers[layer];
-    const struct norm_params *norm = input_norm(s, layer);
-    struct matmul_input out = {.x = d->act.gated};
-    const struct matmul_input residual = {.x = s->residual};
+    struct matmul_input in, out = {.x = d->act.gated};
+    if (compute_fused(s, layer, &in)) return out;
     const struct column_part gate = {m->intermediate_size, m->gate_multiplier};
-    const bool plain = multiplier_or_1(gate.multiplier) == 1;
-    if (plain && fused_gate_up(s, &residual, &w->gate_up, m, norm)) return out;
-    const struct matmul_input in = residual_input(s, norm, &w->gate_up);
-    if (plain && fused_gate_up(s, &in, &w->gate_up, m, NULL)) return out;
     struct left_out_scales scales = {0};
-    layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, plain ? &scales : NULL);
+    layer_project(s, d->act.gate_up, d->dtype, &w->gate_up, &in, gate_is_multiplied(m) ? NULL : &scales);
     layer_scale_columns(s, d->act.gate_up, 2 * gate.size, &gate, 1);
     out.rows = layer_rows_for(s, &w->down, d->act.gated);
     const struct act_and_mul_args args = {.out = d->act.gated,
@@ -53,8 +67,11 @@ static struct matmul_input up_and_activate(struct residual_stream *s, int32_t la
                                        .num_tokens = s->num_tokens,
                                        .size = m->intermediate_size,
                                        .dtype = d->dtype};
-    residual_project(s, d->act.gated, d->dtype, &w->gate_up, input_norm(s, layer));
-    d->backend->activate(d->backend, &args);
+    struct matmul_input in;
+    if (m->activation == ACTIVATION_XIELU || !compute_fused(s, layer, &in)) {
+        residual_project(s, d->act.gated, d->dtype, &w->gate_up, input_norm(s, layer));
+        d->backend->activate(d->backend, &args);
+    }
     return layer_quantize_for(s, d->act.gated, &w->down, d->act.gate_up);
 }
 

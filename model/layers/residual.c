@@ -87,13 +87,13 @@ bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *i
 {
     struct backend *b = s->d->backend;
     const struct weight *w = &p->parts[0];
-    if (!b->gate_up || in->rows.data || p->num_parts > 1) return false;
+    const bool gated = mlp->kind == MLP_GATED;
+    if (!b->gate_up || in->rows.data || p->num_parts > 1 || mlp->activation == ACTIVATION_XIELU) return false;
     if (norm && (s->pending || s->normed == norm || !norm->gain)) return false;
     struct gate_up_args args = {.linear = linear_of(s, s->d->act.gated, in, w),
                                 .norm = norm,
-                                .activation = mlp->activation,
-                                .limit = mlp->limit};
-    args.linear.out_stride = w->out_features / 2;
+                                .gate = {gated ? GATE_MULTIPLY : GATE_NONE, mlp->activation, mlp->limit}};
+    args.linear.out_stride = w->out_features / gate_operands(&args.gate);
     return b->gate_up(b, &args);
 }
 

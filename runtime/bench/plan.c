@@ -939,7 +939,8 @@ static bool call_gate_up(struct backend *b, const struct bench_call *call)
 {
     const struct weight w = weight_of(call);
     const struct norm_params norm = norm_params(call, 3);
-    struct gate_up_args args = {.linear = linear_args(call, &w), .norm = &norm, .activation = ACTIVATION_SILU};
+    struct gate_up_args args = {
+        .linear = linear_args(call, &w), .norm = &norm, .gate = {.activation = ACTIVATION_SILU}};
     args.linear.out_stride = call->c->out_features / 2;
     if (!b->gate_up) return false;
     if (b->gate_up(b, &args)) return true;

@@ -70,9 +70,9 @@ static bool linear_residual(struct backend *b, const struct linear_args *args)
 static bool gate_up(struct backend *b, const struct gate_up_args *args)
 {
     struct linear_args linear = args->linear;
-    const int64_t width = linear.weight->out_features;
+    const int64_t width = linear.weight->out_features, size = width / gate_operands(&args->gate);
     if (!is_taken(linear.num_tokens, linear.dtype, &counted->gate_up)) return false;
-    assert(linear.out_stride == width / 2);
+    assert(linear.out_stride == size);
     float *x = args->norm ? normed(b, &linear, args->norm) : NULL, *wide = allocate(linear.num_tokens * width);
     if (x) {
         linear.x = x;
@@ -83,12 +83,21 @@ static bool gate_up(struct backend *b, const struct gate_up_args *args)
     b->linear(b, &linear);
     const struct act_and_mul_args act = {.out = args->linear.out,
                                          .gate_up = wide,
-                                         .activation = args->activation,
-                                         .limit = args->limit,
+                                         .activation = args->gate.activation,
+                                         .limit = args->gate.limit,
                                          .num_tokens = linear.num_tokens,
-                                         .size = (int32_t)(width / 2),
+                                         .size = (int32_t)size,
                                          .dtype = linear.dtype};
-    b->act_and_mul(b, &act);
+    const struct activate_args activate = {.out = args->linear.out,
+                                           .x = wide,
+                                           .activation = args->gate.activation,
+                                           .num_tokens = linear.num_tokens,
+                                           .size = (int32_t)size,
+                                           .dtype = linear.dtype};
+    if (args->gate.kind == GATE_NONE)
+        b->activate(b, &activate);
+    else
+        b->act_and_mul(b, &act);
     free(x);
     free(wide);
     return true;

@@ -7,7 +7,7 @@
  *     fused_add_rms_norm, linear (qkv)                    norm_linear
  *     rotary_embedding, reshape_and_cache, attention      decode_attention (attention/decode.cu)
  *     linear (o)                                          linear_residual
- *     fused_add_rms_norm, linear (gate_up), act_and_mul   gate_up
+ *     fused_add_rms_norm, linear (gate_up), act_and_mul   gate_up; or activate, where there are no gates
  *     linear (down)                                       linear_residual
  *
  * Rounding is that of the plain operations: the residual stream after each addition, what is added to it before, gate
@@ -47,6 +47,6 @@ bool cuda_linear_residual(struct backend *b, const struct linear_args *args)
 
 bool cuda_gate_up(struct backend *b, const struct gate_up_args *args)
 {
-    const struct gate_params gate = {GATE_MULTIPLY, args->activation, args->limit};
-    return run(b, "gate_up", &args->linear, MATMUL_GATE, args->norm, &gate);
+    const enum matmul_result result = args->gate.kind == GATE_NONE ? MATMUL_ACTIVATE : MATMUL_GATE;
+    return run(b, "gate_up", &args->linear, result, args->norm, &args->gate);
 }

@@ -16,7 +16,7 @@ enum matmul_result {
     MATMUL_STORE,   /* out = y */
     MATMUL_ADD,     /* out += y; y is rounded to dtype before the addition, the sum after it */
     MATMUL_GATE,    /* out[t][i] = gate(y[t][i], y[t][out_features / 2 + i]), both y rounded to dtype before */
-    MATMUL_ACTIVATE /* out = the gate's activation of y, rounded to dtype before; of row segments only */
+    MATMUL_ACTIVATE /* out = the gate's activation of y, rounded to dtype before */
 };
 
 /* y[t][o] = sum over i of z[t][i] * weight[o][i], + bias[o], where z is x, or rms_norm(x) if there is a gain. */
