@@ -722,6 +722,34 @@ static void experts_without_gates(struct test_backend *tb)
     }
 }
 
+/* Few tokens, and more output features than a tile has for each multiprocessor of a GPU; rows of more quads than are
+ * under way at once, and of fewer. */
+static void wide_experts(struct test_backend *tb)
+{
+    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+    workspace_for(tb, 4, 2816, 2816);
+    for (int i = 0; i < 12; i++) {
+        const bool is_int4 = formats[i % 4] == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = 1 + i / 4 * (i / 4),
+                                       .num_experts = i % 3 ? 12 : 64,
+                                       .top_k = i % 3 == 2 ? 6 : 1 + i % 3,
+                                       .size = i % 2 ? 128 : 256,
+                                       .hidden = i % 4 == 1 ? 2816 : 2688,
+                                       .format = formats[i % 4],
+                                       .group_size = i % 4 == 1 || is_int4 ? 128 : 0,
+                                       .scale_rows = i % 4 == 1 ? 128 : 1,
+                                       .dtype = i == 3 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .zeros = is_int4,
+                                       .stacked = true,
+                                       .base = i % 3 > 0,
+                                       .base_gate = i % 3 == 2,
+                                       .gate = {.kind = i % 4 == 0 ? GATE_NONE : GATE_MULTIPLY,
+                                                .activation = i % 4 == 0 ? ACTIVATION_RELU2 : ACTIVATION_SILU},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* Many experts of which most have no tokens, or one has them all. */
 static void empty_experts(struct test_backend *tb)
 {
@@ -799,6 +827,7 @@ EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(experts_without_gates)
+EVERY_BACKEND_TEST(wide_experts)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
@@ -814,6 +843,7 @@ int main(void)
         cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_experts_without_gates),
+        cmocka_unit_test(test_wide_experts),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),
