@@ -178,7 +178,7 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SIGMOID, .num_experts = 6, .top_k = 3, .num_groups = 6, .top_groups = 2, .group_sums = true},
         {.kind = ROUTER_SPARSEMIXER, .num_experts = 16, .top_k = 2, .jitter = 0.0123f},
     };
-    static const int32_t counts[] = {1, 2, 7, 16, 17, 33, 64, 200, 1000, 4097};
+    static const int32_t counts[] = {1, 2, 7, 16, 17, 32, 33, 64, 200, 1000, 4097};
     for (size_t r = 0; r < sizeof routers / sizeof *routers; r++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             struct route_case c = {.router = routers[r], .num_tokens = counts[i]};
