@@ -177,94 +177,99 @@ static __device__ __forceinline__ uint32_t from_word(uint32_t word, const uint8_
     return word >> 8 * ((uintptr_t)p & 3);
 }
 
-/* What a warp multiplies, in global memory. */
-template <class T, enum weight_format F, bool GROUPED, int BANDS>
-struct quad_source {
-    const quantized_matrices &w;
-    const uint8_t * data[BANDS];                  /* the lane's piece of quad 0 */
-    const uint8_t * scales[BANDS], *zeros[BANDS]; /* of group 0 */
-    const T * x;
+/* What a lane multiplies, in global memory. */
+template <class T, int BANDS> struct quad_source {
+    const uint8_t *data[BANDS];                  /* its piece of quad 0 */
+    const uint8_t *scales[BANDS], *zeros[BANDS]; /* of group 0 */
+    const T *x;
     int bands, x_count, end;
+};
 
-    __device__ __forceinline__ quad_source(const quantized_matrices &w, const lane_rows<BANDS> &rows,
-                                           const rows_of_x<T> &x, int end) : w(w),
-    x(x.own),
-    bands(rows.count),
-    x_count(x.count),
-    end(end){
+template <class T, int BANDS>
+static __device__ __forceinline__ quad_source<T, BANDS> source_of(const quantized_matrices &w,
+                                                                  const lane_rows<BANDS> &rows, const rows_of_x<T> &x,
+                                                                  int end)
+{
+    quad_source<T, BANDS> source = {{}, {}, {}, x.own, rows.count, x.count, end};
 #pragma unroll
-        for (int b = 0; b < BANDS;
-             b++){data[b] = w.data + rows.rows[b] * w.row_bytes + threadIdx.x % 4 * 16;
-                  scales[b] = (const uint8_t *)w.scales +
-                              (int64_t)((int)rows.rows[b] / w.scale_rows) * w.groups * w.scale_bytes;
-                  zeros[b] = w.zeros ? w.zeros + rows.rows[b] * w.groups : NULL;}
+    for (int b = 0; b < BANDS; b++) {
+        const int64_t scale_row = (int)rows.rows[b] / w.scale_rows;
+        source.data[b] = w.data + rows.rows[b] * w.row_bytes + threadIdx.x % 4 * 16;
+        source.scales[b] = (const uint8_t *)w.scales + scale_row * w.groups * w.scale_bytes;
+        source.zeros[b] = w.zeros ? w.zeros + rows.rows[b] * w.groups : NULL;
+    }
+    return source;
 }
 
-__device__ __forceinline__ float scale(int band, int group, const uint32_t *word) const
+/* The scale at p, and what INT4 with the zero at p is decoded with: from the word that was copied. */
+static __device__ __forceinline__ float scale_in(const quantized_matrices &w, uint32_t word, const uint8_t *p)
 {
-    const uint8_t *p = scales[band] + group * w.scale_bytes;
-    if (!word) return load_scale(scales[band], w.scale_dtype, group);
-    const uint32_t bits = from_word(*word, p);
+    const uint32_t bits = from_word(word, p);
     return to_scale(w.scale_dtype == DTYPE_E8M0 ? bits & 255 : bits, w.scale_dtype);
 }
-
-__device__ __forceinline__ uint32_t offset(int band, int group, const uint32_t *word) const
+template <class T> static __device__ __forceinline__ uint32_t offset_in(uint32_t word, const uint8_t *p)
 {
-    if (F != WEIGHT_INT4) return 0;
-    if (!zeros[band]) return offset_of<T>(8);
-    const uint8_t *p = zeros[band] + group;
-    return offset_of<T>((float)(word ? from_word(*word, p) & 255 : *p));
+    return offset_of<T>(p ? (float)(from_word(word, p) & 255) : 8.0f);
 }
 
 /* Copies a quad to a stage, if there is one, as one group of copies. */
-__device__ __forceinline__ void copy(uint8_t *stage, int quad, uint64_t policy) const
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void copy_quad(uint8_t *stage, const quantized_matrices &w,
+                                                 const quad_source<T, BANDS> &source, int quad, uint64_t policy)
 {
     const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
     const uint32_t to = (uint32_t)__cvta_generic_to_shared(stage);
-    const uint32_t words = to + bands * PIECES_BYTES + lane * 4, zero_words = words + bands * WORDS_BYTES;
-    const uint32_t to_x = to + bands * BAND_BYTES<F, GROUPED> + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
-    if (quad < end) {
+    const uint32_t scales = to + source.bands * PIECES_BYTES + lane * 4, zeros = scales + source.bands * WORDS_BYTES;
+    const uint32_t to_x = to + source.bands * BAND_BYTES<F, GROUPED> + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
+    if (quad < source.end) {
         const int group = GROUPED ? group_of(w, quad) : 0;
 #pragma unroll
         for (int b = 0; b < BANDS; b++) {
-            if (b >= bands) continue;
-            copy_async(to + b * PIECES_BYTES + lane * 16, data[b] + quad * 64, true, policy);
+            if (b >= source.bands) continue;
+            copy_async(to + b * PIECES_BYTES + lane * 16, source.data[b] + quad * 64, true, policy);
             if (!GROUPED) continue;
-            copy_async_4(words + b * WORDS_BYTES, word_of(scales[b] + group * w.scale_bytes));
-            if (F == WEIGHT_INT4 && zeros[b]) copy_async_4(zero_words + b * WORDS_BYTES, word_of(zeros[b] + group));
+            copy_async_4(scales + b * WORDS_BYTES, word_of(source.scales[b] + group * w.scale_bytes));
+            if (F == WEIGHT_INT4 && source.zeros[b])
+                copy_async_4(zeros + b * WORDS_BYTES, word_of(source.zeros[b] + group));
         }
 #pragma unroll
-        for (int c = 0; c < QUAD_FEATURES<F>; c += 32)
-            if (i < x_count) copy_async(to_x + c * (int)sizeof(T), x + quad * QUAD_FEATURES<F> + c + 8 * j, true);
+        for (int k = 0; k < QUAD_FEATURES<F>; k += 32)
+            if (i < source.x_count)
+                copy_async(to_x + k * (int)sizeof(T), source.x + quad * QUAD_FEATURES<F> + k + 8 * j, true);
     }
     copy_async_commit();
 }
 
 /* sums += the quad in a stage, times the scales of its groups. row_offsets: of whole rows, without groups. */
-__device__ __forceinline__ void multiply(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *stage, int quad,
-                                         const uint32_t (&row_offsets)[BANDS + 1]) const
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *stage,
+                                                     const quantized_matrices &w, const quad_source<T, BANDS> &source,
+                                                     int quad, const uint32_t (&row_offsets)[BANDS + 1])
 {
     const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, group = GROUPED ? group_of(w, quad) : 0;
-    const uint32_t *words = (const uint32_t *)(stage + bands * PIECES_BYTES) + lane;
-    const T *own_x = (const T *)(stage + bands * BAND_BYTES<F, GROUPED>)+min(i, x_count - 1) * X_ROW<F> +
-                     (F == WEIGHT_INT4 ? 2 * j : 16 * j);
+    const uint32_t *words = (const uint32_t *)(stage + source.bands * PIECES_BYTES) + lane;
+    const T *x = (const T *)(stage + source.bands * BAND_BYTES<F, GROUPED>);
+    const T *own_x = x + min(i, source.x_count - 1) * X_ROW<F> + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
     uint4 pieces[BANDS + 1] = {};
     float scales[BANDS + 1] = {};
     uint32_t offsets[BANDS + 1] = {};
 #pragma unroll
     for (int b = 0; b < BANDS; b++) {
-        if (b >= bands) continue;
+        if (b >= source.bands) continue;
         pieces[b] = *(const uint4 *)(stage + b * PIECES_BYTES + lane * 16);
-        if (GROUPED) scales[b] = scale(b, group, words + b * (WORDS_BYTES / 4));
-        offsets[b] = GROUPED ? offset(b, group, words + (bands + b) * (WORDS_BYTES / 4)) : row_offsets[b];
+        offsets[b] = row_offsets[b];
+        if (!GROUPED) continue;
+        scales[b] = scale_in(w, words[b * (WORDS_BYTES / 4)], source.scales[b] + group * w.scale_bytes);
+        if (F != WEIGHT_INT4) continue;
+        offsets[b] = offset_in<T>(words[(source.bands + b) * (WORDS_BYTES / 4)],
+                                  source.zeros[b] ? source.zeros[b] + group : NULL);
     }
 #pragma unroll
     for (int b = 0; b < BANDS; b += 2) {
-        constexpr bool ODD = BANDS % 2;
         const uint32_t two[2] = {offsets[b], offsets[b + 1]};
         float part[4] = {};
-        if (b >= bands) continue;
-        if (ODD && b == BANDS - 1)
+        if (b >= source.bands) continue;
+        if (b == BANDS - 1)
             multiply_piece<T, F, false>(part, pieces[b], pieces[b + 1], own_x, two);
         else
             multiply_piece<T, F, true>(part, pieces[b], pieces[b + 1], own_x, two);
@@ -272,8 +277,6 @@ __device__ __forceinline__ void multiply(float (&sums)[(BANDS + 1) / 2][4], cons
         for (int k = 0; k < 4; k++) sums[b / 2][k] += GROUPED ? scales[b + k / 2] * part[k] : part[k];
     }
 }
-}
-;
 
 /* multiply_rows of the formats with rings. */
 template <class T, enum weight_format F, bool GROUPED, int BANDS>
@@ -282,23 +285,27 @@ static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[(BANDS
                                                             const rows_of_x<T> &x, const row_share &share,
                                                             const quad_ring &ring)
 {
-    const quad_source<T, F, GROUPED, BANDS> source(w, rows, x, share.end);
+    const quad_source<T, BANDS> source = source_of(w, rows, x, share.end);
     const uint64_t policy = evict_first_policy();
     float scales[BANDS + 1] = {};
     uint32_t offsets[BANDS + 1] = {};
     __syncwarp(); /* no lane reads what the ring had before */
 #pragma unroll
-    for (int k = 0; k < STAGES - 1; k++) source.copy(ring.data + k * ring.stage_bytes, share.begin + k, policy);
+    for (int k = 0; k < STAGES - 1; k++)
+        copy_quad<T, F, GROUPED>(ring.data + k * ring.stage_bytes, w, source, share.begin + k, policy);
 #pragma unroll
-    for (int b = 0; !GROUPED && b < BANDS; b++)
-        if (b < rows.count) scales[b] = source.scale(b, 0, NULL), offsets[b] = source.offset(b, 0, NULL);
+    for (int b = 0; !GROUPED && b < BANDS; b++) {
+        if (b >= rows.count) continue;
+        scales[b] = load_scale(source.scales[b], w.scale_dtype, 0);
+        if (F == WEIGHT_INT4) offsets[b] = offset_of<T>(source.zeros[b] ? (float)*source.zeros[b] : 8.0f);
+    }
     int stage = 0, before = STAGES - 1;
 #pragma unroll 1
     for (int quad = share.begin; quad < share.end; quad++) {
         copy_async_wait<STAGES - 2>();
         __syncwarp(); /* what all lanes copied is there, and no lane reads stage `before` any more */
-        source.copy(ring.data + before * ring.stage_bytes, quad + STAGES - 1, policy);
-        source.multiply(sums, ring.data + stage * ring.stage_bytes, quad, offsets);
+        copy_quad<T, F, GROUPED>(ring.data + before * ring.stage_bytes, w, source, quad + STAGES - 1, policy);
+        multiply_quad<T, F, GROUPED>(sums, ring.data + stage * ring.stage_bytes, w, source, quad, offsets);
         before = stage;
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
