@@ -755,25 +755,27 @@ static void experts_without_gates(struct test_backend *tb)
  * under way at once, and of fewer. */
 static void wide_experts(struct test_backend *tb)
 {
-    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4, WEIGHT_BFLOAT16};
+    enum { PLAIN, BLOCKS, NUM_FORMATS = sizeof formats / sizeof *formats };
     workspace_for(tb, 4, 2816, 2816);
-    for (int i = 0; i < 12; i++) {
-        const bool is_int4 = formats[i % 4] == WEIGHT_INT4;
-        const struct experts_case c = {.num_tokens = 1 + i / 4 * (i / 4),
+    for (int i = 0; i < 3 * NUM_FORMATS; i++) {
+        const int format = i % NUM_FORMATS, round = i / NUM_FORMATS;
+        const bool is_int4 = formats[format] == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = 1 + round * round - round / 2,
                                        .num_experts = i % 3 ? 12 : 64,
                                        .top_k = i % 3 == 2 ? 6 : 1 + i % 3,
                                        .size = i % 2 ? 128 : 256,
-                                       .hidden = i % 4 == 1 ? 2816 : 2688,
-                                       .format = formats[i % 4],
-                                       .group_size = i % 4 == 1 || is_int4 ? 128 : 0,
-                                       .scale_rows = i % 4 == 1 ? 128 : 1,
-                                       .dtype = i == 3 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .hidden = format == BLOCKS ? 2816 : 2688,
+                                       .format = formats[format],
+                                       .group_size = format == BLOCKS || is_int4 ? 128 : 0,
+                                       .scale_rows = format == BLOCKS ? 128 : 1,
+                                       .dtype = is_int4 && round == 0 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
                                        .zeros = is_int4,
                                        .stacked = true,
                                        .base = i % 3 > 0,
                                        .base_gate = i % 3 == 2,
-                                       .gate = {.kind = i % 4 == 0 ? GATE_NONE : GATE_MULTIPLY,
-                                                .activation = i % 4 == 0 ? ACTIVATION_RELU2 : ACTIVATION_SILU},
+                                       .gate = {.kind = format == PLAIN ? GATE_NONE : GATE_MULTIPLY,
+                                                .activation = format == PLAIN ? ACTIVATION_RELU2 : ACTIVATION_SILU},
                                        .routing = (enum routing)(i % 3)};
         check_experts(tb, &c);
     }
