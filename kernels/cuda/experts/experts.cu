@@ -141,31 +141,44 @@ struct addition {
     bool weights_first;
 };
 
-/* out[token] = base[token] * sigmoid(base_gate[token]) + the token's rows times their weights, in their order. Grid: x
- * the token, y the part of its elements. */
+/* out[token] = base[token] * sigmoid(base_gate[token]) + the token's rows times their weights, in their order. Lane j
+ * has row and weight j, so that these are loaded at once, and then the rows' elements. Grid: x the token, y the part of
+ * its elements. */
 template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __grid_constant__ addition call)
 {
-    const int i = blockIdx.y * blockDim.x + threadIdx.x;
+    constexpr int AT_ONCE = 8;
+    static_assert(ROUTER_MAX_TOP_K <= 32, "a lane has one row");
+    const int i = blockIdx.y * blockDim.x + threadIdx.x, at = min(i, call.pieces - 1), lane = threadIdx.x % 32;
     const int64_t token = blockIdx.x, first = token * call.top_k;
+    const bool has_row = lane < call.top_k;
     float sums[N] = {};
     let_next_start();
     wait_for_previous();
-    if (i >= call.pieces) return;
+    const int own_row = has_row ? call.plan.rows[first + lane] : 0;
+    const float own_weight = has_row && !call.weights_first ? call.plan.weights[first + lane] : 1.0f;
     if (call.base) {
-        const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + i);
+        const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + at);
         const float factor = call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f;
 #pragma unroll
         for (int k = 0; k < N; k++) sums[k] = factor * to_float(base.values[k]);
     }
-#pragma unroll 4
-    for (int j = 0; j < call.top_k; j++) {
-        const float weight = call.weights_first ? 1.0f : call.plan.weights[first + j];
-        const piece<T, N> row =
-            piece_at<T, N>((const T *)call.rows, (int64_t)call.plan.rows[first + j] * call.pieces + i);
+#pragma unroll 1
+    for (int j = 0; j < call.top_k; j += AT_ONCE) {
+        piece<T, N> rows[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < N; k++) sums[k] += weight * to_float(row.values[k]);
+        for (int r = 0; r < AT_ONCE; r++) {
+            const int64_t from = __shfl_sync(~0u, own_row, min(j + r, call.top_k - 1));
+            rows[r] = piece_at<T, N>((const T *)call.rows, from * call.pieces + at);
+        }
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++) {
+            const float weight = __shfl_sync(~0u, own_weight, min(j + r, call.top_k - 1));
+#pragma unroll
+            for (int k = 0; k < N && j + r < call.top_k; k++) sums[k] += weight * to_float(rows[r].values[k]);
+        }
     }
+    if (i >= call.pieces) return;
     piece<T, N> out;
 #pragma unroll
     for (int k = 0; k < N; k++) out.values[k] = from_float<T>(sums[k]);
