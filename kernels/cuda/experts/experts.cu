@@ -331,7 +331,7 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_quantized_gate_up(b, args)) return;
+    if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_mma_gate_up(b, args)) return;
     struct linear_args linear =
         linear_of_rows(args->out, args->scratch, w, &args->plan, args->num_experts, rows, args->dtype);
     linear.out_stride = args->size;
@@ -385,7 +385,7 @@ static void multiply_rows(struct backend *b, const struct experts_down_args *arg
 void cuda_experts_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
-    if (args->num_tokens * args->top_k <= 0 || few_experts_down(b, args) || few_experts_quantized_down(b, args)) return;
+    if (args->num_tokens * args->top_k <= 0 || few_experts_down(b, args) || few_experts_mma_down(b, args)) return;
     multiply_rows(b, args);
     const struct cuda_state *s = cuda_use(b);
     const bool aligned =

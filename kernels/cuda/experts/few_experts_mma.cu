@@ -671,7 +671,7 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
     }
 }
 
-bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_up_args *args)
+bool few_experts_mma_gate_up(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
@@ -719,7 +719,7 @@ template <class T, enum weight_format F, bool GROUPED> static void run_down(stru
     cuda_run_dependent(b, "experts_down", down_kernel<T, F, GROUPED>, {grid, warps * 32, bytes}, *call);
 }
 
-bool few_experts_quantized_down(struct backend *b, const struct experts_down_args *args)
+bool few_experts_mma_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
     if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->num_experts, args->x)) return false;
