@@ -394,6 +394,46 @@ static void model_sizes(void **state)
     }
 }
 
+/* Decodes around the sizes of tiles of rows and of chunks of tokens, with one context that many blocks share; some have
+ * scores whose maxima grow. */
+static void tile_sizes(void **state)
+{
+    static const int32_t heads[] = {16, 20, 32, 64, 128, 160};
+    for (int i = 0; i < 12; i++) {
+        const bool is_long = heads[i % 6] == 20;
+        const struct latent_case c = {.num_seqs = 8,
+                                      .query_lens = {1, 1, 1, 1, 1, 1, 1, 1},
+                                      .seq_lens = {1, 63, 64, 65, is_long ? 5000 : 200, 127, 129, is_long ? 576 : 31},
+                                      .num_heads = heads[i % 6],
+                                      .rank = i < 6 ? 512 : 256,
+                                      .rope = i % 4 == 3 ? 32 : 64,
+                                      .block_size = block_sizes[i % 5],
+                                      .dtype = types[1 + i % 2],
+                                      .cache_dtype = types[1 + i % 2],
+                                      .amplitude = i % 3 == 2 ? 30 : 1};
+        check_case(*state, &c);
+    }
+}
+
+/* A long context alone, whole tiles of runs, and chunks of a prompt behind a long one. */
+static void long_contexts(void **state)
+{
+    for (int i = 0; i < 6; i++) {
+        struct latent_case c = {.num_seqs = i % 3 == 1 ? 8 : 1,
+                                .query_lens = {1, 1, 1, 1, 1, 1, 1, 1},
+                                .seq_lens = {1801, 1802, 1803, 1804, 1805, 1806, 1807, 1808},
+                                .num_heads = i % 3 == 1 ? 16 : 20,
+                                .rank = i < 3 ? 512 : 256,
+                                .rope = 64,
+                                .block_size = block_sizes[i % 5],
+                                .dtype = types[1 + i / 3],
+                                .cache_dtype = types[1 + i / 3]};
+        for (int k = 1; k < c.num_seqs; k++) c.follows[k] = true;
+        if (i % 3 == 2) c.query_lens[0] = 70, c.seq_lens[0] = 1030;
+        check_case(*state, &c);
+    }
+}
+
 /* Prompts of models' sizes: of many tiles; and the end of a long one, which a GPU divides. */
 static void model_prefills(void **state)
 {
@@ -756,10 +796,13 @@ static void threads_do_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decodes),       cmocka_unit_test(mixed_batches),  cmocka_unit_test(padding),
-        cmocka_unit_test(prefills),      cmocka_unit_test(cache_types),    cmocka_unit_test(survives_large_scores),
-        cmocka_unit_test(model_sizes),   cmocka_unit_test(model_prefills), cmocka_unit_test(caches),
-        cmocka_unit_test(heads_linears), cmocka_unit_test(absorbed_form),  cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(decodes),       cmocka_unit_test(mixed_batches),
+        cmocka_unit_test(padding),       cmocka_unit_test(prefills),
+        cmocka_unit_test(cache_types),   cmocka_unit_test(survives_large_scores),
+        cmocka_unit_test(model_sizes),   cmocka_unit_test(model_prefills),
+        cmocka_unit_test(tile_sizes),    cmocka_unit_test(long_contexts),
+        cmocka_unit_test(caches),        cmocka_unit_test(heads_linears),
+        cmocka_unit_test(absorbed_form), cmocka_unit_test(threads_do_not_matter),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));
     return cmocka_run_group_tests(tests, kernel_test_setup, kernel_test_teardown);
