@@ -471,10 +471,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
                           const __grid_constant__ struct latent_plan plan)
 {
     extern __shared__ __align__(128) uint8_t memory[];
-    latent_piece piece;
     let_next_start();
     wait_for_previous();
-    if (prefill_piece<L>(args, plan, piece)) compute_piece<L>(args, plan, piece, memory);
+    each_prefill_piece<L>(args, plan, [&](const latent_piece &piece) { compute_piece<L>(args, plan, piece, memory); });
 }
 
 /* ---- launches ---- */
@@ -522,8 +521,7 @@ template <class L> static void launch_prefills(struct latent_launch *l)
     const int64_t tiles = plan_prefills<L>(l);
     l->plan.stages = stages_of<L>(cuda_state(l->b));
     const int shared_bytes = L::RING_AT + l->plan.stages * L::STAGE_BYTES;
-    const dim3 grid((unsigned)(l->plan.entry_tiles * l->plan.blocks),
-                    (unsigned)(l->args->num_seqs - l->args->num_decodes));
+    const dim3 grid((unsigned)prefill_items(*l->args, l->plan));
     cuda_run_dependent(l->b, "latent attention", latent_prefill_kernel<L>, {grid, THREADS, shared_bytes}, *l->args,
                        l->plan);
     cuda_latent_combine(l, tiles, L::ROWS);

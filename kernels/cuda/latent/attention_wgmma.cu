@@ -254,7 +254,10 @@ static __device__ __forceinline__ void weigh_piece(const latent_attention_args &
         barrier_arrive(&shared.weights_full);
         ring_step(at.ring, L::STAGES);
     }
-    if (piece.begin == piece.end) finish_rows(plan, piece, rows, first_row, scale_log2, shared.last);
+    if (piece.begin == piece.end) {
+        finish_rows(plan, piece, rows, first_row, scale_log2, shared.last);
+        if (lane == 0) barrier_arrive(&shared.query_empty);
+    }
 }
 
 /* ---- values ---- */
@@ -387,12 +390,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
 #ifdef ATTENTION_HAVE_WGMMA
     extern __shared__ __align__(1024) uint8_t tiles[];
     __shared__ latent_shared<L> shared;
-    latent_piece piece;
     if (threadIdx.x == 0) init_barriers(shared);
     let_next_start();
     wait_for_previous();
     __syncthreads();
-    if (prefill_piece<L>(args, plan, piece)) compute_pieces<L>(args, plan, shared, tiles, [&](auto f) { f(piece); });
+    compute_pieces<L>(args, plan, shared, tiles, [&](auto f) { each_prefill_piece<L>(args, plan, f); });
 #endif
 }
 
@@ -409,8 +411,7 @@ template <class L> static void launch_decodes(struct latent_launch *l)
 template <class L> static void launch_prefills(struct latent_launch *l)
 {
     const int64_t tiles = plan_prefills<L>(l);
-    const int32_t entries = l->args->num_seqs - l->args->num_decodes;
-    const dim3 grid((unsigned)(l->plan.entry_tiles * l->plan.blocks), (unsigned)entries);
+    const dim3 grid((unsigned)min_int(prefill_items(*l->args, l->plan), cuda_state(l->b)->num_sms));
     cuda_run_dependent(l->b, "latent attention", latent_prefill_wgmma_kernel<L>, {grid, THREADS, L::SHARED_BYTES},
                        *l->args, l->plan);
     cuda_latent_combine(l, tiles, L::ROWS);

@@ -19,7 +19,7 @@
  *     blocks      | 0             | 1             | 2             | 3             | 4             | 5       |
  *     places        1               2           3   4                         7   8               10
  *
- * Prefills: a block has a tile and all of its context, or if there are few tiles a part of it.
+ * Prefills: an item of a block is a tile and all of its context, or if there are few tiles a part of it.
  *
  * L is the traits of a kernel: ROWS, CHUNK, OVERHEAD, and LEAST_SHARE, the fewest chunks of a block. */
 #ifndef QUIRE_KERNELS_CUDA_LATENT_PLAN_CUH
@@ -145,21 +145,25 @@ template <class L>
 static __device__ __forceinline__ latent_begin find_begin(const latent_attention_args &args, const latent_plan &plan)
 {
     __shared__ latent_begin found;
-    int32_t total = 0, before = 0;
+    int32_t total = 0, cost = 0, start = 0;
     for (int32_t from = 0; from < args.num_decodes; from += THREADS) {
         int32_t all;
-        sum_before(cost_of<L>(entry_of<L>(args, from + threadIdx.x)), &all);
+        cost = cost_of<L>(entry_of<L>(args, from + threadIdx.x));
+        start = total + sum_before(cost, &all);
         total += all;
     }
     const int32_t share = max((total + plan.blocks - 1) / plan.blocks, (int32_t)L::LEAST_SHARE);
     const int32_t begin = blockIdx.x * share;
-    if (threadIdx.x == 0) found = {args.num_decodes, total, share};
-    for (int32_t from = 0; from < args.num_decodes && before <= begin; from += THREADS) {
-        int32_t all;
-        const int32_t i = from + threadIdx.x, cost = cost_of<L>(entry_of<L>(args, i));
-        const int32_t start = before + sum_before(cost, &all);
+    if (begin >= total && threadIdx.x == 0) found = {args.num_decodes, total, share};
+    for (int32_t from = 0, before = 0; from < args.num_decodes && before <= begin; from += THREADS) {
+        const int32_t i = from + threadIdx.x;
+        if (args.num_decodes > THREADS) { /* otherwise these are the ones above */
+            int32_t all;
+            cost = cost_of<L>(entry_of<L>(args, i));
+            start = before + sum_before(cost, &all);
+            before += all;
+        }
         if (start <= begin && begin < start + cost) found = {i, start, share};
-        before += all;
     }
     __syncthreads();
     return found;
@@ -211,15 +215,20 @@ static __device__ __forceinline__ void each_piece(const latent_attention_args &a
     }
 }
 
-/* The piece of a prefill's block; false: there is none. Grid: x parts of tiles, the last tiles of prompts, which have
- * the most work, first; y entries. */
+/* Items of prefills: parts of tiles, the last tiles of prompts, which have the most work, first. */
+static inline __host__ __device__ int32_t prefill_items(const latent_attention_args &args, const latent_plan &plan)
+{
+    return plan.entry_tiles * (args.num_seqs - plan.first_seq) * plan.blocks;
+}
+
+/* The piece of an item; false: there is none. */
 template <class L>
 static __device__ __forceinline__ bool prefill_piece(const latent_attention_args &args, const latent_plan &plan,
-                                                     latent_piece &piece)
+                                                     int32_t item, latent_piece &piece)
 {
-    const int32_t i = plan.first_seq + blockIdx.y, parts = plan.blocks, part = blockIdx.x % parts;
-    const int32_t tile = plan.entry_tiles - 1 - (int32_t)blockIdx.x / parts;
-    const int32_t index = blockIdx.y * plan.entry_tiles + tile;
+    const int32_t entries = args.num_seqs - plan.first_seq, parts = plan.blocks, index = item / parts;
+    const int32_t part = item - index * parts, tile = plan.entry_tiles - 1 - index / entries;
+    const int32_t i = plan.first_seq + index % entries;
     latent_entry e = {};
     e.first_token = args.query_start[i];
     e.query_len = args.query_start[i + 1] - e.first_token;
@@ -238,6 +247,20 @@ static __device__ __forceinline__ bool prefill_piece(const latent_attention_args
         if (part == 0 && threadIdx.x == 0) plan.tiles[index] = {first, parts, piece.row, piece.rows};
     }
     return true;
+}
+
+/* Calls f with the pieces of a prefill's block. Every other round goes through the blocks in reverse, so that no block
+ * gets the longest tile of each round. */
+template <class L, class Function>
+static __device__ __forceinline__ void each_prefill_piece(const latent_attention_args &args, const latent_plan &plan,
+                                                          Function f)
+{
+    const int32_t items = prefill_items(args, plan), blocks = gridDim.x;
+    for (int32_t round = 0, start = 0; start < items; round++, start += blocks) {
+        const int32_t item = start + (round % 2 ? blocks - 1 - (int32_t)blockIdx.x : (int32_t)blockIdx.x);
+        latent_piece piece;
+        if (item < items && prefill_piece<L>(args, plan, item, piece)) f(piece);
+    }
 }
 
 /* ---- launches ---- */
