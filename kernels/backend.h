@@ -441,12 +441,19 @@ struct expert_plan {
 
 struct route_experts_args {
     struct expert_plan plan;    /* out, on the device */
-    const float *logits;        /* [num_tokens, num_experts] */
+    float *base_gate;           /* out: [num_tokens] what lies behind the logits of each token; NULL: nothing does */
+    const float *logits;        /* [num_tokens, num_experts], and base_gate's behind those of each token */
     const float *choice_bias;   /* [num_experts] on the device; NULL: none */
     const float *expert_scales; /* [num_experts] on the device; NULL: none */
     struct router_params router;
     int32_t num_tokens;
 };
+
+/* Elements of a token in its logits. */
+static inline int64_t router_row(const struct route_experts_args *args)
+{
+    return args->router.num_experts + (args->base_gate ? 1 : 0);
+}
 
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
