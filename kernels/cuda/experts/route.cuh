@@ -44,8 +44,10 @@ template <int KEYS>
 static __device__ __forceinline__ token_scores<KEYS> scores_of(const route_experts_args &args, int token)
 {
     const int lane = threadIdx.x % 32, count = args.router.num_experts;
-    const float *logits = args.logits + (int64_t)token * count, cap = args.router.soft_cap;
+    const int row = count + (args.base_gate ? 1 : 0);
+    const float *logits = args.logits + (int64_t)token * row, cap = args.router.soft_cap;
     token_scores<KEYS> s = {{}, -INFINITY, 0};
+    if (args.base_gate && lane == 0) args.base_gate[token] = logits[count];
 #pragma unroll
     for (int i = 0; i < KEYS; i++) s.logits[i] = lane + 32 * i < count ? logits[lane + 32 * i] : -INFINITY;
     if (cap > 0)
