@@ -191,7 +191,7 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SIGMOID, .num_experts = 6, .top_k = 3, .num_groups = 6, .top_groups = 2, .group_sums = true},
         {.kind = ROUTER_SPARSEMIXER, .num_experts = 16, .top_k = 2, .jitter = 0.0123f},
     };
-    static const int32_t counts[] = {1, 2, 7, 16, 17, 33, 64, 200, 1000, 4097};
+    static const int32_t counts[] = {1, 2, 7, 16, 17, 32, 33, 64, 200, 1000, 4097};
     for (size_t r = 0; r < sizeof routers / sizeof *routers; r++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             struct route_case c = {.router = routers[r], .num_tokens = counts[i]};
@@ -736,6 +736,34 @@ static void experts_without_gates(struct test_backend *tb)
     }
 }
 
+/* Few tokens, and more output features than a tile has for each multiprocessor of a GPU; rows of more quads than are
+ * under way at once, and of fewer. */
+static void wide_experts(struct test_backend *tb)
+{
+    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+    workspace_for(tb, 4, 2816, 2816);
+    for (int i = 0; i < 12; i++) {
+        const bool is_int4 = formats[i % 4] == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = 1 + i / 4 * (i / 4),
+                                       .num_experts = i % 3 ? 12 : 64,
+                                       .top_k = i % 3 == 2 ? 6 : 1 + i % 3,
+                                       .size = i % 2 ? 128 : 256,
+                                       .hidden = i % 4 == 1 ? 2816 : 2688,
+                                       .format = formats[i % 4],
+                                       .group_size = i % 4 == 1 || is_int4 ? 128 : 0,
+                                       .scale_rows = i % 4 == 1 ? 128 : 1,
+                                       .dtype = i == 3 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .zeros = is_int4,
+                                       .stacked = true,
+                                       .base = i % 3 > 0,
+                                       .base_gate = i % 3 == 2,
+                                       .gate = {.kind = i % 4 == 0 ? GATE_NONE : GATE_MULTIPLY,
+                                                .activation = i % 4 == 0 ? ACTIVATION_RELU2 : ACTIVATION_SILU},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* Many experts of which most have no tokens, or one has them all. */
 static void empty_experts(struct test_backend *tb)
 {
@@ -813,6 +841,7 @@ EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(experts_without_gates)
+EVERY_BACKEND_TEST(wide_experts)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
@@ -828,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_experts_without_gates),
+        cmocka_unit_test(test_wide_experts),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),
