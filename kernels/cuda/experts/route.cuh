@@ -72,8 +72,10 @@ static __device__ __forceinline__ float score_of(const router_params &router, co
 static __device__ __forceinline__ softmax_sums load_logits(const route_experts_args &args, int token, float *to)
 {
     const int lane = threadIdx.x % 32, count = args.router.num_experts;
-    const float *logits = args.logits + (int64_t)token * count, cap = args.router.soft_cap;
+    const int row = count + (args.base_gate ? 1 : 0);
+    const float *logits = args.logits + (int64_t)token * row, cap = args.router.soft_cap;
     softmax_sums s = {-INFINITY, 0};
+    if (args.base_gate && lane == 0) args.base_gate[token] = logits[count];
 #pragma unroll 1
     for (int first = lane; first < count; first += 32 * ROUTE_AT_ONCE) {
         float own[ROUTE_AT_ONCE];
