@@ -2,7 +2,8 @@
  *
  * The warpgroups of a block work like a pipeline, with barriers between them. One copies Q of a tile and chunks of the
  * context to shared memory. One computes S of a chunk and makes P of it in registers, as prefill does; P goes to shared
- * memory, with the factors by which its rows' maxima have changed. Two have half the columns of O each, in registers.
+ * memory, with the factors by which its rows' maxima have changed. Two have half the columns of O each, in registers;
+ * in decodes they also combine the pieces of tiles.
  * While these multiply P and V of a chunk, S of the next one is computed and those behind it are copied. The lower half
  * of a chunk is free when both have multiplied it, before the upper one.
  *
@@ -11,8 +12,8 @@
  * of chunks that do not exist are zeros, and so is what a rotated key lacks to 64 elements. */
 #include "kernels/cuda/attention/attention_wgmma.cuh"
 #include "kernels/cuda/attention/softmax.cuh"
-#include "kernels/cuda/barrier.cuh"
-#include "kernels/cuda/latent/plan.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/latent/combine.cuh"
 #include "kernels/cuda/operations.h"
 
 enum { GROUP_THREADS = 128, GROUPS = THREADS / GROUP_THREADS, HALVES = 2 /* of a chunk */ };
@@ -287,6 +288,23 @@ static __device__ __forceinline__ void multiply_values(float (&out)[L::COLUMNS /
     barrier_arrive_if(&shared.empty[stage][1], first_lane);
 }
 
+/* A row of four threads' columns of 32, of which each has two neighbouring ones of every 8: pairs. Afterwards each has
+ * 8 neighbouring ones. */
+static __device__ __forceinline__ void gather_columns(uint32_t (&pairs)[4])
+{
+    const bool odd = threadIdx.x % 2, upper = threadIdx.x / 2 % 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t other = __shfl_xor_sync(~0u, odd ? pairs[i] : pairs[i + 1], 1);
+        (odd ? pairs[i] : pairs[i + 1]) = other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t other = __shfl_xor_sync(~0u, upper ? pairs[i] : pairs[i + 2], 2);
+        (upper ? pairs[i] : pairs[i + 2]) = other;
+    }
+}
+
 /* Stores the thread's two rows: of out, or in the workspace. */
 template <class L>
 static __device__ __forceinline__ void store_sums(const latent_attention_args &args, const latent_plan &plan,
@@ -294,20 +312,28 @@ static __device__ __forceinline__ void store_sums(const latent_attention_args &a
                                                   const float factors[2], int32_t first_row, int32_t first_column)
 {
     using T = typename L::T;
-    const int32_t column = first_column + threadIdx.x % 4 * 2;
+    const int32_t lane = threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int32_t row = first_row + r * 8;
-        if (row >= piece.rows) continue;
-        T *to = (T *)args.out + (int64_t)(piece.row + row) * L::RANK + column;
-        float *partial = plan.partials + ((int64_t)piece.place * MAX_ROWS + row) * L::RANK + column;
+        if (piece.place < 0) {
+            T *to = (T *)args.out + (int64_t)(piece.row + row) * L::RANK + first_column + lane * 8;
 #pragma unroll
-        for (int n = 0; n < L::COLUMNS / 8; n++) {
-            const float x = out[n * 4 + r * 2], y = out[n * 4 + r * 2 + 1];
-            if (piece.place < 0)
-                *(uint32_t *)(to + n * 8) = pack_pair<T>(x * factors[r], y * factors[r]);
-            else
-                *(float2 *)(partial + n * 8) = make_float2(x, y);
+            for (int n = 0; n < L::COLUMNS / 8; n += 4) {
+                uint32_t pairs[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float *x = out + (n + i) * 4 + r * 2;
+                    pairs[i] = pack_pair<T>(x[0] * factors[r], x[1] * factors[r]);
+                }
+                gather_columns(pairs);
+                if (row < piece.rows) *(uint4 *)(to + n * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            }
+        } else if (row < piece.rows) {
+            float *to = plan.partials + ((int64_t)piece.place * MAX_ROWS + row) * L::RANK + first_column + lane * 2;
+#pragma unroll
+            for (int n = 0; n < L::COLUMNS / 8; n++)
+                *(float2 *)(to + n * 8) = make_float2(out[n * 4 + r * 2], out[n * 4 + r * 2 + 1]);
         }
     }
 }
@@ -340,10 +366,130 @@ static __device__ __forceinline__ void sum_piece(const latent_attention_args &ar
     store_sums<L>(args, plan, piece, out, factors, first_row, half * L::COLUMNS);
 }
 
+/* ---- the pieces of decodes' tiles ---- */
+
+/* Every block that has a piece of a tile combines a part of it, when all pieces are there. The counter of the tile's
+ * first block tells: each block adds 1 when it has stored its piece, and 1 when it has seen that all have. The last
+ * resets it. A block may wait for others because all of them run at a time: there are no more than multiprocessors, and
+ * what runs before them does not wait for them. */
+
+/* A barrier of the two warpgroups that have O. */
+static __device__ __forceinline__ void sync_values()
+{
+    asm volatile("bar.sync 1, %0;\n" ::"n"(2 * GROUP_THREADS) : "memory");
+}
+
+static __device__ __forceinline__ bool is_first_of_values()
+{
+    return threadIdx.x == 2 * GROUP_THREADS;
+}
+
+static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *from)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(x) : "l"(from) : "memory");
+    return x;
+}
+
+/* The block's piece of the tile is in the workspace. */
+static __device__ __forceinline__ void report_piece(const latent_plan &plan, const latent_tile &tile)
+{
+    sync_values();
+    if (!is_first_of_values()) return;
+    __threadfence();
+    atomicAdd(plan.counters + tile.first / 2, 1);
+}
+
+static __device__ __forceinline__ void await_pieces(const latent_plan &plan, const latent_tile &tile)
+{
+    if (is_first_of_values()) {
+        uint32_t *counter = plan.counters + tile.first / 2;
+        const uint32_t pieces = tile.pieces;
+        while (load_acquire(counter) < pieces) {
+        }
+        if (atomicAdd(counter, 1) == 2 * pieces - 1) *counter = 0;
+    }
+    sync_values();
+}
+
+/* ITEMS items at a time of a warp. */
+template <class L, int ITEMS>
+static __device__ __forceinline__ void combine_items(const latent_attention_args &args, const latent_plan &plan,
+                                                     const latent_tile &tile, int32_t item, int32_t step)
+{
+    const int32_t items = tile.rows * (L::RANK / SLICE);
+    for (; item < items; item += ITEMS * step) {
+        latent_sums s[ITEMS];
+        sum_pieces<L::RANK, ITEMS, 16 / ITEMS>(plan, tile, item, step, 0, 1, s);
+#pragma unroll
+        for (int n = 0; n < ITEMS; n++)
+            if (item + n * step < items)
+                store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item + n * step, s[n], 1);
+    }
+}
+
+/* The block's part of a tile: some items, each of which a warp or several add up. */
+template <class L>
+static __device__ __forceinline__ void combine_part(const latent_attention_args &args, const latent_plan &plan,
+                                                    const latent_tile &tile, warp_sums_shared &shared)
+{
+    constexpr int VALUE_WARPS = 2 * GROUP_THREADS / LANES;
+    const int32_t warp = threadIdx.x / LANES % VALUE_WARPS, items = tile.rows * (L::RANK / SLICE);
+    const int32_t block = blockIdx.x - tile.first / 2, first = block + warp * tile.pieces;
+    await_pieces(plan, tile);
+    if (tile.pieces <= 4) return combine_items<L, 4>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
+    if (tile.pieces <= 16) return combine_items<L, 1>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
+    const int32_t share = tile.pieces <= 64 ? 4 : 8, groups = VALUE_WARPS / share;
+    for (int32_t begin = block; begin < items; begin += groups * tile.pieces) {
+        const int32_t item = begin + warp / share * tile.pieces;
+        latent_sums s[1];
+        sum_pieces<L::RANK, 1, 16>(plan, tile, item, 0, warp % share, share, s);
+        add_warps(s[0], share, shared, sync_values);
+        if (item < items && warp % share == 0)
+            store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item, s[0], 1);
+    }
+}
+
 /* ---- kernels ---- */
 
+/* Brings the beginning of the block's first piece to the L2 cache. The tokens of this step may not be there yet, but
+ * what is written later reaches the L2 cache, too. */
+template <class L>
+static __device__ __forceinline__ void prefetch_first(const latent_attention_args &args, const latent_begin &begin)
+{
+    if (begin.entry >= args.num_decodes || threadIdx.x >= L::STAGES * L::CHUNK) return;
+    const latent_entry e = entry_of<L>(args, begin.entry);
+    const int32_t at = blockIdx.x * begin.share - begin.start, cost = e.chunks + L::OVERHEAD;
+    const int32_t chunk = max(at % cost - L::OVERHEAD, 0), token = chunk * L::CHUNK + threadIdx.x;
+    const int32_t size = args.rank + args.rope, log_block_size = __ffs(args.block_size) - 1;
+    if (token >= min(e.seq_len, (chunk + begin.share) * L::CHUNK)) return;
+    const int32_t *table = args.block_tables + args.state_indices[begin.entry] * args.block_table_stride;
+    bulk_prefetch((const typename L::T *)args.cache + table[token >> log_block_size] * args.block_stride +
+                      (token & (args.block_size - 1)) * size,
+                  size * sizeof(typename L::T));
+}
+
+/* The part of the warpgroups that have O. COMBINES: they also combine the tiles of which the block has pieces. */
+template <class L, bool COMBINES, class Pieces>
+static __device__ __forceinline__ void sum_pieces_of(const latent_attention_args &args, const latent_plan &plan,
+                                                     latent_shared<L> &shared, uint8_t *tiles, int32_t half,
+                                                     Pieces pieces)
+{
+    latent_progress at = {};
+    latent_tile ended = {}, begun = {}; /* a block may have the last piece of one, and the first of another */
+    pieces([&](const latent_piece &piece) {
+        sum_piece<L>(args, plan, piece, shared, shared_address(tiles), half, at);
+        if (!COMBINES || piece.place < 0) return;
+        const latent_tile tile = {2 * piece.first_block + 1, piece.pieces, piece.row, piece.rows};
+        report_piece(plan, tile);
+        (piece.begin > 0 ? ended : begun) = tile;
+    });
+    if (ended.pieces > 0) combine_part<L>(args, plan, ended, *(warp_sums_shared *)tiles);
+    if (begun.pieces > 0) combine_part<L>(args, plan, begun, *(warp_sums_shared *)tiles);
+}
+
 /* Computes the pieces with which `pieces` calls its argument, which is the same for every thread. */
-template <class L, class Pieces>
+template <class L, bool COMBINES, class Pieces>
 static __device__ __forceinline__ void compute_pieces(const latent_attention_args &args, const latent_plan &plan,
                                                       latent_shared<L> &shared, uint8_t *tiles, Pieces pieces)
 {
@@ -359,7 +505,7 @@ static __device__ __forceinline__ void compute_pieces(const latent_attention_arg
         pieces([&](const latent_piece &piece) { weigh_piece<L>(args, plan, piece, shared, memory, at); });
     } else {
         take_registers<VALUE_REGISTERS>();
-        pieces([&](const latent_piece &piece) { sum_piece<L>(args, plan, piece, shared, memory, group - 2, at); });
+        sum_pieces_of<L, COMBINES>(args, plan, shared, tiles, group - 2, pieces);
     }
 }
 #endif
@@ -375,10 +521,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) init_barriers(shared);
     let_next_start();
     const latent_begin begin = find_begin<L>(args, plan);
+    prefetch_first<L>(args, begin);
     wait_for_previous();
-    if (blockIdx.x == gridDim.x - 1) note_tiles<L>(args, plan, begin.share); /* it has the least work */
-    __syncthreads();
-    compute_pieces<L>(args, plan, shared, tiles, [&](auto f) { each_piece<L>(args, begin, f); });
+    compute_pieces<L, true>(args, plan, shared, tiles, [&](auto f) { each_piece<L>(args, begin, f); });
 #endif
 }
 
@@ -394,7 +539,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     let_next_start();
     wait_for_previous();
     __syncthreads();
-    compute_pieces<L>(args, plan, shared, tiles, [&](auto f) { each_prefill_piece<L>(args, plan, f); });
+    compute_pieces<L, false>(args, plan, shared, tiles, [&](auto f) { each_prefill_piece<L>(args, plan, f); });
 #endif
 }
 
@@ -402,10 +547,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 template <class L> static void launch_decodes(struct latent_launch *l)
 {
-    const int64_t tiles = plan_decodes<L>(l);
+    plan_decodes<L>(l);
     cuda_run_dependent(l->b, "latent attention", latent_decode_wgmma_kernel<L>,
                        {dim3((unsigned)l->plan.blocks), THREADS, L::SHARED_BYTES}, *l->args, l->plan);
-    cuda_latent_combine(l, tiles, L::ROWS);
 }
 
 template <class L> static void launch_prefills(struct latent_launch *l)
