@@ -1,6 +1,6 @@
 /* Latent attention on tensor cores: 16-bit activations, and a cache of the same type or of fp8. The cost of decodes is
  * to read the latents once, at the speed of memory; that of prefills is the products. plan.cuh says how the work is
- * divided. Hopper computes 16-bit caches in attention_wgmma.cu.
+ * divided. Hopper computes the same in attention_wgmma.cu.
  *
  * A block reads the context several chunks ahead. For S a warp has 16 rows, 16 tokens and a part of the columns, whose
  * scores are added up through shared memory; Q of small tiles stays in its registers. For O it has all rows and a

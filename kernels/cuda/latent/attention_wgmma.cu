@@ -1,4 +1,4 @@
-/* Latent attention on Hopper: 16-bit activations, and a cache of the same type. plan.cuh says how the work is divided.
+/* Latent attention on Hopper: 16-bit activations, and a cache of the same type or of fp8. plan.cuh says how the work is divided.
  *
  * The warpgroups of a block work like a pipeline, with barriers between them. One copies Q of a tile and chunks of the
  * context to shared memory. One computes S of a chunk and makes P of it in registers, as prefill does; P goes to shared
@@ -20,18 +20,24 @@ enum { GROUP_THREADS = 128, GROUPS = THREADS / GROUP_THREADS, HALVES = 2 /* of a
 enum { COPY_REGISTERS = 56, SCORE_REGISTERS = 104, VALUE_REGISTERS = 176 };
 
 /* TOKENS, HEAD and VARIANT are for softmax.cuh. */
-template <class Type, int latent_rank> struct wgmma_traits {
+template <class Type, bool is_fp8, int latent_rank> struct wgmma_traits {
     using T = Type;
+    static constexpr bool FP8 = is_fp8;
     static constexpr int RANK = latent_rank, ROWS = 64, CHUNK = 64;
     static constexpr int OVERHEAD = 1, LEAST_SHARE = 1;
     static constexpr int TOKENS = CHUNK, HEAD = RANK;
     static constexpr bool VARIANT = false;
     static constexpr int PANELS = (RANK + MAX_ROPE) / 64, PANEL_BYTES = 64 * 128; /* of Q, and of a chunk */
     static constexpr int CHUNK_BYTES = PANELS * PANEL_BYTES;
-    static constexpr int STAGES = RANK == 512 ? 2 : 4;
-    static constexpr int COLUMNS = RANK / 2; /* of O, of a warpgroup */
+    static constexpr int STAGES = RANK == 512 ? (FP8 ? 1 : 2) : (FP8 ? 2 : 4);
+    static constexpr int COLUMNS = RANK / 2;    /* of O, of a warpgroup */
+    static constexpr int ELEMENT = FP8 ? 1 : 2; /* bytes, of the cache */
+    /* Chunks of fp8 before they are converted: how many, pieces of 16 bytes of a thread, and bytes. */
+    static constexpr int RAW_STAGES = FP8 ? (RANK == 512 ? 2 : 4) : 0, RAW_PIECES = HALVES * PANELS;
+    static constexpr int RAW_BYTES = RAW_PIECES * GROUP_THREADS * 16;
+    static constexpr int AHEAD = FP8 ? RAW_STAGES : STAGES; /* chunks that are copied ahead */
     static constexpr int CHUNKS_AT = CHUNK_BYTES, P_AT = CHUNKS_AT + STAGES * CHUNK_BYTES;
-    static constexpr int SHARED_BYTES = P_AT + PANEL_BYTES;
+    static constexpr int RAW_AT = P_AT + PANEL_BYTES, SHARED_BYTES = RAW_AT + RAW_STAGES * RAW_BYTES;
 };
 
 #ifdef ATTENTION_HAVE_WGMMA
@@ -64,6 +70,12 @@ struct latent_progress {
     uint32_t pieces, chunks;
     ring_place ring;
 };
+
+/* The scale of the cache. */
+template <class L> static __device__ __forceinline__ float scale_of(const latent_attention_args &args)
+{
+    return L::FP8 ? args.kv_scales[0] : 1;
+}
 
 /* ---- copies ---- */
 
@@ -154,6 +166,123 @@ static __device__ __forceinline__ void copy_piece(const latent_attention_args &a
     }
 }
 
+/* ---- copies of fp8 ---- */
+
+/* A thread copies 16 bytes of each panel of a token of each half of a chunk, to places of its own, and converts them
+ * later: so it waits for no other thread. */
+struct raw_copies {
+    int32_t next; /* chunk */
+    int32_t stage;
+    int32_t blocks[HALVES]; /* of the thread's tokens of that chunk */
+};
+
+static __device__ __forceinline__ int32_t raw_token_of(int32_t half)
+{
+    return half * 32 + threadIdx.x % GROUP_THREADS / 4;
+}
+
+template <class L>
+static __device__ __forceinline__ void look_up_raw_blocks(const latent_attention_args &args, const latent_piece &piece,
+                                                          raw_copies &copies)
+{
+#pragma unroll
+    for (int h = 0; h < HALVES; h++) {
+        const int32_t token = copies.next * L::CHUNK + raw_token_of(h);
+        const bool there = copies.next < piece.end && token < piece.last_end;
+        copies.blocks[h] = there ? piece.block_table[token >> (__ffs(args.block_size) - 1)] : 0;
+    }
+}
+
+/* Begins to copy the next chunk, if there is one. raw: the thread's places. */
+template <class L>
+static __device__ __forceinline__ void copy_raw(const latent_attention_args &args, const latent_piece &piece,
+                                                uint32_t raw, raw_copies &copies)
+{
+    const int32_t column = threadIdx.x % 4 * 16, size = args.rank + args.rope;
+    const uint8_t *cache = (const uint8_t *)args.cache + column;
+    if (copies.next < piece.end) {
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            const int32_t token = copies.next * L::CHUNK + raw_token_of(h);
+            const bool there = token < piece.last_end;
+            const uint8_t *from = cache + copies.blocks[h] * args.block_stride + (token & (args.block_size - 1)) * size;
+            const uint32_t to = raw + copies.stage * L::RAW_BYTES + h * L::PANELS * GROUP_THREADS * 16;
+#pragma unroll
+            for (int p = 0; p < L::PANELS; p++)
+                copy_async(to + p * GROUP_THREADS * 16, from + p * 64,
+                           there && (p < L::PANELS - 1 || column < args.rope));
+        }
+    }
+    copies.next++;
+    if (++copies.stage == L::RAW_STAGES) copies.stage = 0;
+    look_up_raw_blocks<L>(args, piece, copies);
+    copy_async_commit();
+}
+
+/* Converts what the thread has copied of a half of a chunk. raw: the first of its places. */
+template <class L, bool E5M2>
+static __device__ __forceinline__ void convert_half(uint32_t raw, uint32_t chunk, int32_t half)
+{
+    constexpr int BATCH = 3;
+    const int32_t row = raw_token_of(half), column = threadIdx.x % 4 * 2;
+    const uint32_t low = chunk + swizzled_place(row, column), high = chunk + swizzled_place(row, column + 1);
+#pragma unroll
+    for (int first = 0; first < L::PANELS; first += BATCH) {
+        uint4 x[BATCH];
+#pragma unroll
+        for (int p = first; p < first + BATCH && p < L::PANELS; p++)
+            x[p - first] = load_piece(raw + p * GROUP_THREADS * 16);
+#pragma unroll
+        for (int p = first; p < first + BATCH && p < L::PANELS; p++) {
+            const uint4 piece = x[p - first];
+            store_piece(low + p * L::PANEL_BYTES, convert_piece<typename L::T, E5M2>(piece.x, piece.y));
+            store_piece(high + p * L::PANEL_BYTES, convert_piece<typename L::T, E5M2>(piece.z, piece.w));
+        }
+    }
+}
+
+template <class L, bool E5M2>
+static __device__ __forceinline__ void convert_piece_chunks(const latent_attention_args &args,
+                                                            const latent_piece &piece, latent_shared<L> &shared,
+                                                            uint32_t memory, raw_copies &copies, latent_progress &at)
+{
+    const uint32_t raw = memory + L::RAW_AT + threadIdx.x % GROUP_THREADS * 16;
+    int32_t stage = 0;
+    for (int32_t i = piece.begin; i < piece.end; i++) {
+        const uint32_t chunk = memory + L::CHUNKS_AT + at.ring.stage * L::CHUNK_BYTES;
+        copy_async_wait<L::RAW_STAGES - 1>();
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) {
+            barrier_wait(&shared.empty[at.ring.stage][h], at.ring.round % 2 ^ 1);
+            convert_half<L, E5M2>(raw + stage * L::RAW_BYTES + h * L::PANELS * GROUP_THREADS * 16, chunk, h);
+        }
+        async_proxy_fence();
+        barrier_arrive(&shared.full[at.ring.stage]);
+        copy_raw<L>(args, piece, raw, copies);
+        if (++stage == L::RAW_STAGES) stage = 0;
+        ring_step(at.ring, L::STAGES);
+    }
+}
+
+/* The copying warpgroup's part of a piece of an fp8 cache. */
+template <class L>
+static __device__ __forceinline__ void convert_piece_of(const latent_attention_args &args, const latent_piece &piece,
+                                                        latent_shared<L> &shared, uint32_t memory, latent_progress &at)
+{
+    const uint32_t raw = memory + L::RAW_AT + threadIdx.x % GROUP_THREADS * 16;
+    raw_copies copies = {piece.begin};
+    look_up_raw_blocks<L>(args, piece, copies);
+    barrier_wait(&shared.query_empty, at.pieces++ % 2 ^ 1);
+    copy_rows<L>(args, piece, memory);
+    barrier_arrive_copied(&shared.query_full);
+#pragma unroll 1
+    for (int i = 0; i < L::RAW_STAGES; i++) copy_raw<L>(args, piece, raw, copies);
+    if (args.cache_dtype == DTYPE_FP8_E5M2)
+        convert_piece_chunks<L, true>(args, piece, shared, memory, copies, at);
+    else
+        convert_piece_chunks<L, false>(args, piece, shared, memory, copies, at);
+}
+
 /* ---- scores ---- */
 
 /* S = Q K^T. */
@@ -198,10 +327,10 @@ static __device__ __forceinline__ void mask_scores(float (&s)[L::CHUNK / 2], con
     }
 }
 
-/* The end of a piece: its sums, whose weights are in the workspace if others are to be added. */
+/* The end of a piece: its sums, whose weights are in the workspace if others are to be added. scale: of the cache. */
 static __device__ __forceinline__ void finish_rows(const latent_plan &plan, const latent_piece &piece,
                                                    const row_state rows[2], int32_t first_row, float scale_log2,
-                                                   float *last)
+                                                   float scale, float *last)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -210,7 +339,7 @@ static __device__ __forceinline__ void finish_rows(const latent_plan &plan, cons
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         if (threadIdx.x % 4 != 0) continue;
-        last[row] = sum == 0 ? 0 : 1 / sum;
+        last[row] = sum == 0 ? 0 : scale / sum;
         if (piece.place >= 0) plan.stats[piece.place * MAX_ROWS + row] = make_float2(rows[r].max * scale_log2, sum);
     }
 }
@@ -233,7 +362,7 @@ static __device__ __forceinline__ void weigh_piece(const latent_attention_args &
 {
     const int32_t lane = threadIdx.x % LANES;
     const int32_t first_row = threadIdx.x % GROUP_THREADS / LANES * 16 + lane / 4;
-    const float scale_log2 = args.scale * ATTENTION_LOG2E;
+    const float scale = scale_of<L>(args), scale_log2 = args.scale * scale * ATTENTION_LOG2E;
     row_state rows[2];
     start_rows(args, piece, first_row, rows);
     barrier_wait(&shared.query_full, at.pieces++ % 2);
@@ -250,13 +379,13 @@ static __device__ __forceinline__ void weigh_piece(const latent_attention_args &
         barrier_wait(&shared.weights_empty, at.chunks++ % 2 ^ 1);
         store_weights<L>(weights, first_row, memory + L::P_AT);
         if (lane % 4 == 0) shared.factors[first_row] = factors[0], shared.factors[first_row + 8] = factors[1];
-        if (i == piece.end - 1) finish_rows(plan, piece, rows, first_row, scale_log2, shared.last);
+        if (i == piece.end - 1) finish_rows(plan, piece, rows, first_row, scale_log2, scale, shared.last);
         async_proxy_fence();
         barrier_arrive(&shared.weights_full);
         ring_step(at.ring, L::STAGES);
     }
     if (piece.begin == piece.end) {
-        finish_rows(plan, piece, rows, first_row, scale_log2, shared.last);
+        finish_rows(plan, piece, rows, first_row, scale_log2, scale, shared.last);
         if (lane == 0) barrier_arrive(&shared.query_empty);
     }
 }
@@ -424,7 +553,8 @@ static __device__ __forceinline__ void combine_items(const latent_attention_args
 #pragma unroll
         for (int n = 0; n < ITEMS; n++)
             if (item + n * step < items)
-                store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item + n * step, s[n], 1);
+                store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item + n * step, s[n],
+                                                   scale_of<L>(args));
     }
 }
 
@@ -446,7 +576,7 @@ static __device__ __forceinline__ void combine_part(const latent_attention_args 
         sum_pieces<L::RANK, 1, 16>(plan, tile, item, 0, warp % share, share, s);
         add_warps(s[0], share, shared, sync_values);
         if (item < items && warp % share == 0)
-            store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item, s[0], 1);
+            store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item, s[0], scale_of<L>(args));
     }
 }
 
@@ -457,16 +587,16 @@ static __device__ __forceinline__ void combine_part(const latent_attention_args 
 template <class L>
 static __device__ __forceinline__ void prefetch_first(const latent_attention_args &args, const latent_begin &begin)
 {
-    if (begin.entry >= args.num_decodes || threadIdx.x >= L::STAGES * L::CHUNK) return;
+    if (begin.entry >= args.num_decodes || threadIdx.x >= L::AHEAD * L::CHUNK) return;
     const latent_entry e = entry_of<L>(args, begin.entry);
     const int32_t at = blockIdx.x * begin.share - begin.start, cost = e.chunks + L::OVERHEAD;
     const int32_t chunk = max(at % cost - L::OVERHEAD, 0), token = chunk * L::CHUNK + threadIdx.x;
     const int32_t size = args.rank + args.rope, log_block_size = __ffs(args.block_size) - 1;
     if (token >= min(e.seq_len, (chunk + begin.share) * L::CHUNK)) return;
     const int32_t *table = args.block_tables + args.state_indices[begin.entry] * args.block_table_stride;
-    bulk_prefetch((const typename L::T *)args.cache + table[token >> log_block_size] * args.block_stride +
-                      (token & (args.block_size - 1)) * size,
-                  size * sizeof(typename L::T));
+    const int64_t from =
+        table[token >> log_block_size] * args.block_stride + (token & (args.block_size - 1)) * (int64_t)size;
+    bulk_prefetch((const uint8_t *)args.cache + from * L::ELEMENT, size * L::ELEMENT);
 }
 
 /* The part of the warpgroups that have O. COMBINES: they also combine the tiles of which the block has pieces. */
@@ -498,7 +628,12 @@ static __device__ __forceinline__ void compute_pieces(const latent_attention_arg
     latent_progress at = {};
     if (group == 0) {
         give_registers<COPY_REGISTERS>();
-        pieces([&](const latent_piece &piece) { copy_piece<L>(args, piece, shared, memory, at); });
+        pieces([&](const latent_piece &piece) {
+            if constexpr (L::FP8)
+                convert_piece_of<L>(args, piece, shared, memory, at);
+            else
+                copy_piece<L>(args, piece, shared, memory, at);
+        });
         copy_async_wait_all();
     } else if (group == 1) {
         give_registers<SCORE_REGISTERS>();
@@ -561,9 +696,9 @@ template <class L> static void launch_prefills(struct latent_launch *l)
     cuda_latent_combine(l, tiles, L::ROWS);
 }
 
-template <class T, int RANK> static void launch(struct latent_launch *l)
+template <class T, bool FP8, int RANK> static void launch(struct latent_launch *l)
 {
-    using L = wgmma_traits<T, RANK>;
+    using L = wgmma_traits<T, FP8, RANK>;
     if (l->args->num_decodes > 0) launch_decodes<L>(l);
     if (l->args->num_seqs > l->args->num_decodes) launch_prefills<L>(l);
 }
@@ -571,11 +706,18 @@ template <class T, int RANK> static void launch(struct latent_launch *l)
 bool cuda_latent_wgmma(struct latent_launch *l)
 {
     const struct latent_attention_args *args = l->args;
-    const bool large = args->rank == 512;
-    if (!cuda_use(l->b)->has_wgmma || args->cache_dtype != args->dtype || !(args->scale > 0)) return false;
+    const bool large = args->rank == 512, fp8 = dtype_size(args->cache_dtype) == 1;
+    if (!cuda_use(l->b)->has_wgmma || !(args->scale > 0)) return false;
+    auto with_type = [&](auto zero) {
+        using T = decltype(zero);
+        if (fp8)
+            large ? launch<T, true, 512>(l) : launch<T, true, 256>(l);
+        else
+            large ? launch<T, false, 512>(l) : launch<T, false, 256>(l);
+    };
     if (args->dtype == DTYPE_FLOAT16)
-        large ? launch<__half, 512>(l) : launch<__half, 256>(l);
+        with_type(__half());
     else
-        large ? launch<__nv_bfloat16, 512>(l) : launch<__nv_bfloat16, 256>(l);
+        with_type(__nv_bfloat16());
     return true;
 }

@@ -305,7 +305,7 @@ template <class L> static int64_t plan_prefills(struct latent_launch *l)
     return l->plan.blocks > 1 ? tiles : 0;
 }
 
-/* attention_wgmma.cu: 16-bit caches on Hopper. False: this GPU, or this call, is none that it computes. */
+/* attention_wgmma.cu: on Hopper. False: this GPU, or this call, is none that it computes. */
 bool cuda_latent_wgmma(struct latent_launch *l);
 
 /* combine.cu: combines the pieces of that many tiles, of up to tile_rows rows. */
