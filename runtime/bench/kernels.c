@@ -55,14 +55,21 @@ static const struct layer_spec *first_with_experts(const struct model_spec *c)
     return &c->layers[0];
 }
 
-/* The recurrence of the first layer that has one; without heads if none has. */
-static struct recurrence_params first_recurrence(const struct model_spec *c, int32_t *conv_width)
+/* The recurrence of the first layer that has one, with its convolution and its norm; without heads if none has. */
+static struct recurrence_params first_recurrence(const struct model_spec *c, int32_t *conv_width,
+                                                 struct gated_norm_args *norm)
 {
     int32_t i = 0;
     while (i < c->num_layers && !layer_is_recurrent(&c->layers[i])) i++;
     if (i == c->num_layers) return (struct recurrence_params){0};
     const struct recurrent_spec *r = &c->layers[i].recurrent;
     *conv_width = r->conv_width;
+    *norm = (struct gated_norm_args){.gain_size = r->no_norm ? 0 : r->norm_size,
+                                     .group_size = r->norm_group_size,
+                                     .eps = (float)r->norm_eps,
+                                     .gate_first = r->gate_first,
+                                     .sigmoid = r->sigmoid_gate,
+                                     .round_norm = r->round_norm};
     return (struct recurrence_params){.kind = r->kind,
                                       .num_k_heads = r->num_k_heads,
                                       .num_v_heads = r->num_v_heads,
@@ -86,7 +93,8 @@ static struct latent_spec first_latent(const struct model_spec *c)
 struct bench_sizes bench_sizes_of(const struct model_spec *c)
 {
     int32_t conv_width = 0;
-    const struct recurrence_params recurrence = first_recurrence(c, &conv_width);
+    struct gated_norm_args norm = {0};
+    const struct recurrence_params recurrence = first_recurrence(c, &conv_width, &norm);
     const struct layer_sizes largest = model_spec_largest(c);
     const struct layer_spec *experts = first_with_experts(c);
     const struct latent_spec latent = first_latent(c);
@@ -106,6 +114,7 @@ struct bench_sizes bench_sizes_of(const struct model_spec *c)
                                     quantization_of(&c->schemes[experts->schemes[TENSOR_EXPERT_DOWN]]),
                                 .recurrence = recurrence,
                                 .conv_width = conv_width,
+                                .gated_norm = norm,
                                 .latent_heads = latent.num_heads,
                                 .latent_rank = latent.rank,
                                 .latent_rope = latent.rope,
@@ -214,7 +223,8 @@ static void describe(const struct bench_case *c, char *shape)
             snprintf(more, sizeof more, " of %d tokens", c->context);
         else
             snprintf(more, sizeof more, " of %d tokens, runs of %d", c->context, run_len);
-    } else if (c->operation == BENCH_SHORT_CONV || c->operation == BENCH_RECURRENCE) {
+    } else if (c->operation == BENCH_SHORT_CONV || c->operation == BENCH_RECURRENCE ||
+               c->operation == BENCH_DECODE_RECURRENCE) {
         what = c->prompt ? "token" : "sequence";
     } else if (c->operation == BENCH_SAMPLE) {
         what = "sequence";
@@ -296,7 +306,7 @@ static void add_long_runs(struct rows *rows, enum bench_operation operation)
 /* Tokens go to experts evenly, or, in the last row, all to the same. A CPU would take seconds for the largest count. */
 static void add_experts(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
-    static const int32_t counts[] = {1, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
+    static const int32_t counts[] = {1, 4, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
     const int num_counts = (int)(sizeof counts / sizeof counts[0]) - !discrete;
     const int64_t gate_up_features = (int64_t)gate_operands(&s->expert_gate) * s->expert_size;
     const struct bench_case cases[] = {
@@ -320,11 +330,12 @@ static void add_experts(struct rows *rows, const struct bench_sizes *s, bool dis
 static void add_recurrences(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
     static const int32_t sequences[] = {1, 8, 32, 128, 256}, lengths[] = {1, 16, 64, 256, 512, 1024, 4096, 8192, 32768};
-    for (int i = 0; i < 2 && s->recurrence.num_v_heads > 0; i++) {
-        const enum bench_operation operation = i == 0 ? BENCH_SHORT_CONV : BENCH_RECURRENCE;
+    static const enum bench_operation operations[] = {BENCH_SHORT_CONV, BENCH_RECURRENCE, BENCH_DECODE_RECURRENCE};
+    for (int i = 0; i < 3 && s->recurrence.num_v_heads > 0; i++) {
         for (size_t j = 0; j < sizeof sequences / sizeof sequences[0]; j++)
-            add_case(rows, (struct bench_case){operation, .count = sequences[j]});
-        add_case(rows, (struct bench_case){operation, .count = PROMPT, .prompt = true});
+            add_case(rows, (struct bench_case){operations[i], .count = sequences[j]});
+        if (operations[i] != BENCH_DECODE_RECURRENCE)
+            add_case(rows, (struct bench_case){operations[i], .count = PROMPT, .prompt = true});
     }
     for (size_t j = 0; j < sizeof lengths / sizeof lengths[0] && discrete && s->recurrence.num_v_heads > 0; j++)
         add_case(rows, (struct bench_case){BENCH_RECURRENCE, .count = lengths[j], .prompt = true});

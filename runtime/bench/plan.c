@@ -855,21 +855,26 @@ static void plan_short_conv(const struct bench_sizes *s, const struct bench_case
     plan->bytes += (double)weight;
 }
 
-static bool call_short_conv(struct backend *b, const struct bench_call *call)
+static struct short_conv_args conv_args_of(const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
     const int64_t channels = recurrent_channels(s);
-    const struct short_conv_args args = {.out = part(call, 1),
-                                         .x = part(call, 0),
-                                         .x_stride = channels,
-                                         .weight = part(call, 3),
-                                         .silu = true,
-                                         .channels = (int32_t)channels,
-                                         .width = s->conv_width,
-                                         .states = part(call, 2),
-                                         .state_stride = channels * (s->conv_width - 1),
-                                         .batch = state_batch_of(call),
-                                         .dtype = s->activations};
+    return (struct short_conv_args){.out = part(call, 1),
+                                    .x = part(call, 0),
+                                    .x_stride = channels,
+                                    .weight = part(call, 3),
+                                    .silu = true,
+                                    .channels = (int32_t)channels,
+                                    .width = s->conv_width,
+                                    .states = part(call, 2),
+                                    .state_stride = channels * (s->conv_width - 1),
+                                    .batch = state_batch_of(call),
+                                    .dtype = s->activations};
+}
+
+static bool call_short_conv(struct backend *b, const struct bench_call *call)
+{
+    const struct short_conv_args args = conv_args_of(call);
     if (!b->short_conv) return false;
     b->short_conv(b, &args);
     return true;
@@ -884,31 +889,82 @@ static void plan_recurrence(const struct bench_sizes *s, const struct bench_case
     add_part(plan, (s->recurrence.num_v_heads + a_elements(s)) * (int64_t)sizeof(float));
 }
 
-static bool call_recurrence(struct backend *b, const struct bench_call *call)
+static struct recurrence_args recurrence_args_of(const struct bench_call *call, struct recurrence_params *params)
 {
     const struct bench_sizes *s = call->sizes;
     const int64_t size = dtype_size(s->activations), k_elements = s->recurrence.num_k_heads * s->recurrence.k_size;
     const float *numbers = part(call, 4);
-    struct recurrence_params params = s->recurrence;
-    params.a_log = numbers, params.dt_bias = numbers + params.num_v_heads;
     const uint8_t *q = part(call, 0), *a = part(call, 3);
-    const struct recurrence_args args = {.out = part(call, 1),
-                                         .q = q,
-                                         .k = q + k_elements * size,
-                                         .v = q + 2 * k_elements * size,
-                                         .a = a,
-                                         .b = a + a_elements(s) * size,
-                                         .qkv_stride = recurrent_channels(s),
-                                         .a_stride = a_elements(s) + params.num_v_heads,
-                                         .b_stride = a_elements(s) + params.num_v_heads,
-                                         .states = part(call, 2),
-                                         .state_stride = v_elements(s) * params.k_size,
-                                         .batch = state_batch_of(call),
-                                         .params = &params,
-                                         .dtype = s->activations};
+    *params = s->recurrence;
+    params->a_log = numbers, params->dt_bias = numbers + params->num_v_heads;
+    return (struct recurrence_args){.out = part(call, 1),
+                                    .q = q,
+                                    .k = q + k_elements * size,
+                                    .v = q + 2 * k_elements * size,
+                                    .a = a,
+                                    .b = a + a_elements(s) * size,
+                                    .qkv_stride = recurrent_channels(s),
+                                    .a_stride = a_elements(s) + params->num_v_heads,
+                                    .b_stride = a_elements(s) + params->num_v_heads,
+                                    .states = part(call, 2),
+                                    .state_stride = v_elements(s) * params->k_size,
+                                    .batch = state_batch_of(call),
+                                    .params = params,
+                                    .dtype = s->activations};
+}
+
+static bool call_recurrence(struct backend *b, const struct bench_call *call)
+{
+    struct recurrence_params params;
+    const struct recurrence_args args = recurrence_args_of(call, &params);
     if (!b->recurrence) return false;
     b->recurrence(b, &args);
     return true;
+}
+
+/* The operands of recurrence; the gate and the gain of the norm; weights, states and results of the convolution, which
+ * reads part 0. */
+static void plan_decode_recurrence(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t element = dtype_size(s->activations), channels = recurrent_channels(s);
+    const int64_t gate = c->count * v_elements(s) * element, gain = s->gated_norm.gain_size * dtype_size(s->weights);
+    const int64_t weight = channels * s->conv_width * (int64_t)sizeof(float);
+    const int64_t window = channels * (s->conv_width - 1) * (int64_t)sizeof(float);
+    plan_recurrence(s, c, plan);
+    add_part(plan, gate);
+    add_part(plan, gain);
+    add_part(plan, weight);
+    add_part(plan, (c->count + 1) * window);
+    add_part(plan, c->count * channels * element);
+    plan->bytes += (double)(gate + gain + weight + 2 * c->count * window);
+}
+
+static struct gated_norm_args norm_args_of(const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    struct gated_norm_args args = s->gated_norm;
+    args.out = part(call, 1), args.x = args.out, args.gate = part(call, 5);
+    args.gate_stride = v_elements(s);
+    args.gain = args.gain_size > 0 ? part(call, 6) : NULL;
+    args.gain_dtype = s->weights;
+    args.num_tokens = call->c->count;
+    args.size = (int32_t)v_elements(s);
+    args.dtype = s->activations;
+    return args;
+}
+
+static bool call_decode_recurrence(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    const int64_t size = dtype_size(s->activations), k_elements = s->recurrence.num_k_heads * s->recurrence.k_size;
+    struct recurrence_params params;
+    struct decode_recurrence_args args = {.recurrence = recurrence_args_of(call, &params), .norm = norm_args_of(call)};
+    const uint8_t *mixed = part(call, 9);
+    args.conv = conv_args_of(call);
+    args.conv.out = part(call, 9), args.conv.weight = part(call, 7), args.conv.states = part(call, 8);
+    args.recurrence.q = mixed, args.recurrence.k = mixed + k_elements * size;
+    args.recurrence.v = mixed + 2 * k_elements * size;
+    return b->decode_recurrence && b->decode_recurrence(b, &args);
 }
 
 /* ---- fused operations ---- */
@@ -1007,6 +1063,7 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_EXPERTS_DOWN] = {"experts_down", plan_experts, write_experts, call_down_of_experts},
     [BENCH_SHORT_CONV] = {"short_conv", plan_short_conv, write_states, call_short_conv},
     [BENCH_RECURRENCE] = {"recurrence", plan_recurrence, write_states, call_recurrence},
+    [BENCH_DECODE_RECURRENCE] = {"decode_recurrence", plan_decode_recurrence, write_states, call_decode_recurrence},
     [BENCH_HEADS_LINEAR] = {"heads_linear", plan_heads_linear, NULL, call_heads_linear},
     [BENCH_LATENT_ATTENTION] = {"latent_attention", plan_latent, write_attention, call_latent},
     [BENCH_LATENT_ATTENTION_PREFILL] = {"latent_attention_prefill", plan_latent, write_attention, call_latent},

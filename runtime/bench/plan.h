@@ -24,6 +24,7 @@ struct bench_sizes {
     struct bench_quantization expert_quantization;
     struct recurrence_params recurrence; /* without pointers; num_v_heads 0: no layer is recurrent */
     int32_t conv_width;                  /* of a recurrent layer's short convolution */
+    struct gated_norm_args gated_norm; /* of its result: gain_size, group_size, eps, gate_first, sigmoid, round_norm */
     int32_t latent_heads, latent_rank, latent_rope, latent_nope; /* latent_heads 0: no layer has latent attention */
 };
 
@@ -51,6 +52,7 @@ enum bench_operation {
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
     BENCH_DECODE_ATTENTION,
+    BENCH_DECODE_RECURRENCE,
     BENCH_NUM_OPERATIONS
 };
 const char *bench_operation_name(enum bench_operation operation); /* its name in backend.h */

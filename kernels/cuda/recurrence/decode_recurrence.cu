@@ -1,10 +1,15 @@
 /* decode_recurrence: convolution, recurrence and gated norm of decodes. A block computes a head of v of a chain of
- * entries, or where there are few sequences the blocks of a cluster compute a slice of the head each. The head's state
- * is in registers, so that it is read once, and written once for each entry.
+ * entries, or where there are few sequences several blocks compute a slice of the head each.
+ *
+ * The head's state is copied to shared memory while the convolution is computed, and written to its slot from there, so
+ * that it is read once, and written once for each entry. A thread copies what it computes itself: nobody else reads it.
+ * What a block is going to read is brought to the L2 cache while the kernel before still runs.
  *
  * The blocks that share a head of q and k all compute its convolution, and read its old state. The block that reads it
  * last, which a counter tells, writes the new one. */
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
@@ -13,8 +18,7 @@
 #include "kernels/cuda/recurrence/short_conv.cuh"
 
 enum { THREADS = 256, WIDTH = 4, MAX_SIZE = 256, MAX_CHANNELS = 3 * MAX_SIZE, MAX_K_HEADS = 128 };
-enum { CHANNELS = MAX_CHANNELS / THREADS }; /* of a thread */
-enum { SLICES = 4, MAX_ROWS = 4 };          /* of a head that is cut; of a thread */
+enum { SLICES = 4, MIN_SLICE = 32, MAX_ROWS = 4 }; /* of a head; rows of a slice; rows of a thread */
 
 struct decode_call {
     struct short_conv_args conv;
@@ -23,127 +27,315 @@ struct decode_call {
     struct gated_norm_args norm;
     int32_t q_channel, k_channel, v_channel; /* the first of each */
     bool norms;                              /* else args.out is written */
-    int32_t slices;                          /* of a head: SLICES, the blocks of a cluster, or 1 */
+    int32_t slices;                          /* of a head: its blocks */
+    int32_t cluster;                         /* 1, or slices: they need each other's sums */
     uint32_t *counters;                      /* [num_seqs, num_k_heads]; NULL: each block has its own q and k */
 };
 
-/* What a block computes of a token before it touches the state. Two of these take turns, and a barrier for each token
- * is enough. */
-struct token_buffer {
+/* What a block computes of a token. Every token has two barriers, between which channels and decays are read; results
+ * are read behind the second. */
+struct block_shared {
     alignas(16) float channels[MAX_CHANNELS]; /* q, k and v of the head */
     alignas(16) float decays[MAX_SIZE];
-};
-
-/* A block's chain and head, and its rows of the head's state: the first, and how many. slices: a head's blocks. */
-struct block_place {
-    int32_t entry, head, k_head, v_first, v_count, slices;
-};
-
-/* The convolution of the head's channels of q, k and v, one after the other. A thread computes channels threadIdx.x and
- * others THREADS apart; they are its own, in shared memory because registers are short. */
-template <class T> struct head_conv {
-    typedef conv_channels<T, 1, WIDTH> one;
-    alignas(16) one conv[MAX_CHANNELS];
-
-    /* Calls f(place among the head's channels, place among all, whether it is one of q or k). */
-    template <class Function>
-    static __device__ __forceinline__ void for_each(const struct decode_call &call, const block_place &at, Function f)
-    {
-        const int32_t k_size = call.params.k_size, v_size = call.params.v_size;
-#pragma unroll
-        for (int j = 0; j < CHANNELS; j++) {
-            const int32_t c = threadIdx.x + j * THREADS;
-            if (c < k_size)
-                f(c, call.q_channel + at.k_head * k_size + c, true);
-            else if (c < 2 * k_size)
-                f(c, call.k_channel + at.k_head * k_size + c - k_size, true);
-            else if (c < 2 * k_size + at.v_count)
-                f(c, call.v_channel + at.head * v_size + at.v_first + c - 2 * k_size, false);
-        }
-    }
-
-    __device__ __forceinline__ void load_weights(const struct decode_call &call, const block_place &at)
-    {
-        for_each(call, at, [&](int32_t c, int32_t channel, bool) { conv[c].load_weights(call.conv, channel); });
-    }
-
-    __device__ __forceinline__ void load_states(const struct decode_call &call, const block_place &at, int32_t slot)
-    {
-        for_each(call, at, [&](int32_t c, int32_t channel, bool) { conv[c].load_state(call.conv, channel, slot); });
-    }
-
-    __device__ __forceinline__ void store_states(const struct decode_call &call, const block_place &at, int32_t slot,
-                                                 bool stores_shared) const
-    {
-        for_each(call, at, [&](int32_t c, int32_t channel, bool shared) {
-            if (stores_shared || !shared) conv[c].store_state(call.conv, channel, slot);
-        });
-    }
-
-    /* out: of the head's channels, rounded as short_conv rounds. */
-    __device__ __forceinline__ void token(const struct decode_call &call, const block_place &at, int64_t token,
-                                          float *out)
-    {
-        for_each(call, at, [&](int32_t c, int32_t channel, bool) {
-            float y[1];
-            one own = conv[c];
-            own.step(call.conv, load_conv_inputs<T, 1>(call.conv, channel, token), y);
-            conv[c] = own;
-            out[c] = to_float(from_float<T>(y[0]));
-        });
-    }
-};
-
-template <class T> struct block_shared {
-    head_conv<T> conv;
-    struct token_buffer buffers[2];
-    float out[2][MAX_SIZE];
-    struct warp_sums sums[2];
+    float out[MAX_SIZE];
+    struct warp_sums sums;
     float slice_sums[2];
     bool reads_last;
 };
 
-/* Whether this block is the last of those that share the k head to have read its old state. */
-static __device__ __forceinline__ void count_reader(const struct decode_call &call, const block_place &at, bool *last)
+/* A block's chain and head, and its rows of the head's state: the first, and how many. `state`: the first row's place
+ * in a slot. */
+struct block_place {
+    int32_t entry, head, k_head, v_first, v_count;
+    int64_t state;
+};
+
+static __device__ __forceinline__ block_place place_of(const struct decode_call &call)
 {
-    const uint32_t readers = call.params.num_v_heads / call.params.num_k_heads * at.slices;
-    if (threadIdx.x > 0) return;
-    *last = true;
-    if (!call.counters) return;
-    __threadfence();
-    *last = atomicInc(&call.counters[at.entry * call.params.num_k_heads + at.k_head], readers - 1) == readers - 1;
-    __threadfence();
+    const struct recurrence_params &params = call.params;
+    const int32_t head = blockIdx.x / call.slices, v_count = params.v_size / call.slices;
+    const int32_t v_first = (int32_t)blockIdx.x % call.slices * v_count;
+    return {(int32_t)blockIdx.y,
+            head,
+            head / (params.num_v_heads / params.num_k_heads),
+            v_first,
+            v_count,
+            ((int64_t)head * params.v_size + v_first) * params.k_size};
 }
 
-template <class T>
-static __device__ __forceinline__ void compute_decays(const struct decode_call &call, const block_place &at, float rate,
-                                                      int64_t token, float *decays)
+/* Which of all channels is the head's number c; -1: it has fewer. */
+static __device__ __forceinline__ int32_t channel_at(const struct decode_call &call, const block_place &at, int32_t c)
 {
-    const int32_t i = threadIdx.x, size = call.params.k_size;
-    if (i >= size) return;
-    const int64_t column = (int64_t)at.head * size + i;
-    const float a = to_float(((const T *)call.args.a)[token * call.args.a_stride + column]);
-    decays[i] = expf(-rate * softplus(a + call.params.dt_bias[column]));
+    const int32_t k_size = call.params.k_size;
+    if (c < k_size) return call.q_channel + at.k_head * k_size + c;
+    if (c < 2 * k_size) return call.k_channel + at.k_head * k_size + c - k_size;
+    if (c >= 2 * k_size + at.v_count) return -1;
+    return call.v_channel + at.head * call.params.v_size + at.v_first + c - 2 * k_size;
 }
 
-template <class T, enum recurrence_kind KIND>
-static __device__ __forceinline__ token_scalars load_scalars(const struct decode_call &call, const block_place &at,
-                                                             const head_params &head, int64_t token)
+/* Calls f(number, channel) for the thread's channels of the head: threadIdx.x and others THREADS apart. Of k_size up to
+ * 8 * RECUR_ELEMENTS two are enough. */
+template <int LANES, class Function>
+static __device__ __forceinline__ void for_channels(const struct decode_call &call, const block_place &at, Function f)
 {
-    float a = 0, b = 0;
-    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD)
-        a = to_float(((const T *)call.args.a)[token * call.args.a_stride + at.head]);
-    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS)
-        b = to_float(((const T *)call.args.b)[token * call.args.b_stride + at.head]);
-    return token_scalars_of<KIND>(call.params, head, a, b);
+#pragma unroll
+    for (int j = 0; j < (LANES > 8 ? 3 : 2); j++) {
+        const int32_t channel = channel_at(call, at, threadIdx.x + j * THREADS);
+        if (channel >= 0) f(j, channel);
+    }
+}
+
+/* The windows of a thread's channels, which stay from token to token. */
+template <class T, int LANES> struct head_windows {
+    float of[LANES > 8 ? 3 : 2][WIDTH - 1];
+
+    __device__ __forceinline__ void load(const struct decode_call &call, const block_place &at, int32_t slot)
+    {
+        for_channels<LANES>(call, at, [&](int j, int32_t channel) {
+            conv_channels<T, 1, WIDTH> conv;
+            conv.load_state(call.conv, channel, slot);
+#pragma unroll
+            for (int i = 0; i < WIDTH - 1; i++) of[j][i] = conv.window[0][i];
+        });
+    }
+
+    __device__ __forceinline__ void store(const struct decode_call &call, const block_place &at, int32_t slot,
+                                          bool stores_shared) const
+    {
+        for_channels<LANES>(call, at, [&](int j, int32_t channel) {
+            const bool shared = (int32_t)threadIdx.x + j * THREADS < 2 * call.params.k_size;
+            conv_channels<T, 1, WIDTH> conv;
+#pragma unroll
+            for (int i = 0; i < WIDTH - 1; i++) conv.window[0][i] = of[j][i];
+            if (stores_shared || !shared) conv.store_state(call.conv, channel, slot);
+        });
+    }
+};
+
+/* What a thread reads of a token before anything is computed of it. Weights are read again for each, so that they take
+ * no registers meanwhile. */
+template <class T, int LANES> struct token_inputs {
+    conv_inputs<T, 1> x[LANES > 8 ? 3 : 2];
+    float4 weights[LANES > 8 ? 3 : 2];
+    float bias[LANES > 8 ? 3 : 2];
+    T a, b, gate;  /* a: of DELTA_CHANNELS that of element threadIdx.x */
+    float dt_bias; /* of DELTA_CHANNELS: the same */
+
+    template <enum recurrence_kind KIND>
+    __device__ __forceinline__ void load(const struct decode_call &call, const block_place &at, int64_t token)
+    {
+        const struct recurrence_args &args = call.args;
+        const struct gated_norm_args &norm = call.norm;
+        const int32_t i = threadIdx.x, k_size = call.params.k_size;
+        for_channels<LANES>(call, at, [&](int j, int32_t channel) {
+            x[j] = load_conv_inputs<T, 1>(call.conv, channel, token);
+            weights[j] = ((const float4 *)call.conv.weight)[channel];
+            bias[j] = call.conv.bias ? call.conv.bias[channel] : 0;
+        });
+        if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD)
+            a = ((const T *)args.a)[token * args.a_stride + at.head];
+        if (KIND == RECURRENCE_DELTA_CHANNELS && i < k_size) {
+            a = ((const T *)args.a)[token * args.a_stride + (int64_t)at.head * k_size + i];
+            dt_bias = call.params.dt_bias[at.head * k_size + i];
+        }
+        if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS)
+            b = ((const T *)args.b)[token * args.b_stride + at.head];
+        if (call.norms && i < at.v_count)
+            gate = ((const T *)
+                        norm.gate)[token * norm.gate_stride + (int64_t)at.head * call.params.v_size + at.v_first + i];
+    }
+};
+
+/* The convolution of the head's channels, rounded as short_conv rounds. */
+template <class T, int LANES>
+static __device__ __forceinline__ void convolve(head_windows<T, LANES> &windows, const token_inputs<T, LANES> &in,
+                                                const struct decode_call &call, const block_place &at, float *out)
+{
+    for_channels<LANES>(call, at, [&](int j, int32_t) {
+        const float4 w = in.weights[j];
+        conv_channels<T, 1, WIDTH> conv = {{{w.x, w.y, w.z, w.w}}, {in.bias[j]}};
+        float y[1];
+#pragma unroll
+        for (int i = 0; i < WIDTH - 1; i++) conv.window[0][i] = windows.of[j][i];
+        conv.step(call.conv, in.x[j], y);
+#pragma unroll
+        for (int i = 0; i < WIDTH - 1; i++) windows.of[j][i] = conv.window[0][i];
+        out[threadIdx.x + j * THREADS] = to_float(from_float<T>(y[0]));
+    });
+}
+
+/* Into the L2 cache: each warp a part of the state, and some warps what the convolution reads of q, k or v. */
+static __device__ __forceinline__ void prefetch(const struct decode_call &call, const block_place &at, int32_t source)
+{
+#if __CUDA_ARCH__ >= 900
+    constexpr int WARPS = THREADS / 32, FLOAT = sizeof(float);
+    const int32_t k_size = call.params.k_size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int32_t rows = at.v_count / WARPS, part = warp % 3, what = warp / 3;
+    const int32_t firsts[3] = {call.q_channel + at.k_head * k_size, call.k_channel + at.k_head * k_size,
+                               call.v_channel + at.head * call.params.v_size + at.v_first};
+    const int32_t first = part == 0 ? firsts[0] : part == 1 ? firsts[1] : firsts[2];
+    const int32_t count = part == 2 ? at.v_count : k_size;
+    if (lane == 1 && what == 0 && call.conv.bias) bulk_prefetch(call.conv.bias + first, count * FLOAT);
+    if (lane > 0) return;
+    if (source != STATE_SLOT_NONE) {
+        const float *state = call.args.states + source * call.args.state_stride + at.state;
+        bulk_prefetch(state + (int64_t)warp * rows * k_size, rows * k_size * FLOAT);
+    }
+    if (what == 0)
+        bulk_prefetch(call.conv.weight + (int64_t)first * WIDTH, count * WIDTH * FLOAT);
+    else if (what == 1 && source != STATE_SLOT_NONE)
+        bulk_prefetch(call.conv.states + source * call.conv.state_stride + (int64_t)first * (WIDTH - 1),
+                      count * (WIDTH - 1) * FLOAT);
+#endif
+}
+
+/* Copies the thread's rows of the state to shared memory: piece p of row r is
+ * state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x]. from: NULL: zeros. */
+template <int LANES>
+static __device__ __forceinline__ void start_state(float4 *state, const float *from, const struct decode_call &call,
+                                                   const block_place &at)
+{
+    constexpr int STEP = THREADS / LANES;
+    const int32_t k_size = call.params.k_size, lane = threadIdx.x % LANES;
+    const uint64_t policy = evict_first_policy();
+    const void *nothing = call.args.states;
+    for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++)
+#pragma unroll
+        for (int p = 0; p < RECUR_PIECES; p++) {
+            const int column = lane_column<LANES>(lane, p);
+            const bool reads = from && column < k_size;
+            copy_async(shared_address(&state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x]),
+                       reads ? from + (int64_t)row * k_size + column : nothing, reads, policy);
+        }
+}
+
+/* What makes q and k as they are to be; and q k^T, of both. */
+struct token_factors {
+    float q, k, qk;
+};
+
+template <int LANES>
+static __device__ __forceinline__ token_factors factors_of(const struct block_shared &shared,
+                                                           const struct recurrence_params &params)
+{
+    token_vectors x;
+    load_lane<LANES>(x.q, shared.channels, threadIdx.x % LANES, params.k_size);
+    load_lane<LANES>(x.k, shared.channels + params.k_size, threadIdx.x % LANES, params.k_size);
+    finish_vectors<LANES>(x, params);
+    return {x.q_factor, x.k_factor, x.qk};
+}
+
+/* A thread's part of a row of the state, which is row r of the thread's. The pieces of q, k and decays that it is
+ * multiplied by are read from shared memory at each use: registers are short. */
+template <int LANES> struct staged_row {
+    float values[RECUR_ELEMENTS];
+
+    __device__ __forceinline__ void load(const float4 *state, int r)
+    {
+#pragma unroll
+        for (int p = 0; p < RECUR_PIECES; p++)
+            *(float4 *)&values[4 * p] = state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x];
+    }
+
+    /* To shared memory if `keeps`, and to the row in the slot, if there is one. */
+    __device__ __forceinline__ void store(float4 *state, int r, bool keeps, float *to, int32_t k_size) const
+    {
+#pragma unroll
+        for (int p = 0; p < RECUR_PIECES; p++) {
+            const int column = lane_column<LANES>(threadIdx.x % LANES, p);
+            const float4 x = *(const float4 *)&values[4 * p];
+            if (keeps) state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x] = x;
+            if (to && column < k_size) __stcs((float4 *)(to + column), x);
+        }
+    }
+
+    /* Calls f(index of an element, row[its column]) for all of the thread's elements; beyond the row there is 0. */
+    template <class Function> static __device__ __forceinline__ void with(const float *row, int32_t k_size, Function f)
+    {
+#pragma unroll
+        for (int p = 0; p < RECUR_PIECES; p++) {
+            const int column = lane_column<LANES>(threadIdx.x % LANES, p);
+            const float4 x = column < k_size ? *(const float4 *)(row + column) : float4{0, 0, 0, 0};
+            f(4 * p, x.x), f(4 * p + 1, x.y), f(4 * p + 2, x.z), f(4 * p + 3, x.w);
+        }
+    }
+
+    /* As state_rows' token: v is the row's, and so is the result. */
+    template <enum recurrence_kind KIND>
+    __device__ __forceinline__ float token(const struct block_shared &shared, int32_t k_size, const token_factors &x,
+                                           const token_scalars &scalars, float skip, float v)
+    {
+        constexpr bool DELTA = KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS;
+        const float *q = shared.channels, *k = q + k_size;
+        float sk = 0, sq = 0;
+        if (KIND == RECURRENCE_DELTA_CHANNELS)
+            with(shared.decays, k_size, [&](int i, float decay) { values[i] *= decay; });
+        with(q, k_size, [&](int i, float element) { sq += values[i] * element; });
+        if (DELTA) with(k, k_size, [&](int i, float element) { sk += values[i] * element; });
+        if (DELTA) sk = warp_sum<LANES>(sk);
+        sq = warp_sum<LANES>(sq);
+        const float update = scalars.beta * (v - (DELTA ? scalars.decay * x.k * sk : 0));
+        const float times_k = update * x.k;
+        with(k, k_size, [&](int i, float element) { values[i] = scalars.decay * values[i] + times_k * element; });
+        return scalars.decay * x.q * sq + update * x.qk + skip * v;
+    }
+};
+
+/* The entry has no token: its state is the one before. */
+template <int LANES>
+static __device__ __forceinline__ void copy_rows(float4 *state, float *to, const struct decode_call &call,
+                                                 const block_place &at)
+{
+    constexpr int STEP = THREADS / LANES;
+    for (int row = threadIdx.x / LANES, r = 0; to && row < at.v_count; row += STEP, r++) {
+        staged_row<LANES> x;
+        x.load(state, r);
+        x.store(state, r, false, to + (int64_t)row * call.params.k_size, call.params.k_size);
+    }
+}
+
+/* A token's rows, from q, k and v in shared.channels to shared.out. to: the rows in the slot, or NULL. */
+template <enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void compute_rows(struct block_shared &shared, float4 *state, float *to, bool keeps,
+                                                    const struct decode_call &call, const block_place &at,
+                                                    const token_scalars &scalars, float skip)
+{
+    constexpr int STEP = THREADS / LANES;
+    const int32_t k_size = call.params.k_size;
+    const token_factors x = factors_of<LANES>(shared, call.params);
+    copy_async_wait_all();
+#pragma unroll 1
+    for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++) {
+        asm volatile("" ::: "memory"); /* q, k and decays stay in shared memory */
+        staged_row<LANES> own;
+        own.load(state, r);
+        const float out = own.template token<KIND>(shared, k_size, x, scalars, skip, shared.channels[2 * k_size + row]);
+        own.store(state, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
+        if (threadIdx.x % LANES == 0) shared.out[row] = out;
+    }
+}
+
+/* The blocks that read the state of a k head of a chain. */
+static __device__ __forceinline__ uint32_t readers_of(const struct decode_call &call)
+{
+    return call.params.num_v_heads / call.params.num_k_heads * call.slices;
+}
+
+/* Thread 0 counts the block among those that have read the old state of their k head, and learns how many had before.
+ * What the block has read has been used before the barrier in front of this, so it has arrived. */
+static __device__ __forceinline__ uint32_t count_reader(const struct decode_call &call, const block_place &at)
+{
+    const uint32_t last = readers_of(call) - 1;
+    if (!call.counters || threadIdx.x > 0) return last;
+    return atomicInc(&call.counters[at.entry * call.params.num_k_heads + at.k_head], last);
 }
 
 /* The sum of x over the slices of a head, in the order in which block_sum adds the warps of a head of 128 elements. All
  * threads call. `slice_sum` is written again at the token after the next: until then all blocks have read it. */
-static __device__ __forceinline__ float sum_slices(float x, int32_t slices, float *slice_sum)
+static __device__ __forceinline__ float sum_slices(float x, int32_t cluster, float *slice_sum)
 {
     float sums[SLICES];
-    if (slices == 1) return x;
+    if (cluster == 1) return x;
     if (threadIdx.x == 0) *slice_sum = x;
     cluster_arrive();
     cluster_wait();
@@ -152,119 +344,169 @@ static __device__ __forceinline__ float sum_slices(float x, int32_t slices, floa
     return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
-/* The element of the head that the thread writes, which is x: the recurrence's, or the gated norm's. All threads call.
- */
-template <class T>
-static __device__ __forceinline__ void write_result(const struct decode_call &call, const block_place &at, float x,
-                                                    int64_t token, struct warp_sums *sums, float *slice_sum)
+/* The thread's gain, which does not depend on the token. */
+static __device__ __forceinline__ raw_gains<1> load_gain(const struct decode_call &call, const block_place &at)
 {
     const struct gated_norm_args &norm = call.norm;
-    const int32_t v_size = call.params.v_size, i = threadIdx.x, in_head = at.v_first + i;
-    const int64_t element = (int64_t)at.head * v_size + in_head;
-    const bool writes = i < at.v_count;
-    float gate = 1;
-    if (!call.norms) {
-        if (writes) ((T *)call.args.out)[token * norm.size + element] = from_float<T>(x);
-        return;
-    }
-    x = writes ? to_float(from_float<T>(x)) : 0;
-    if (writes) gate = gate_factor<T>(norm, to_float(((const T *)norm.gate)[token * norm.gate_stride + element]));
-    if (norm.gate_first) x *= gate;
-    if (norm.gain) {
-        const float factor =
-            rsqrtf(sum_slices(block_sum(x * x, sums), at.slices, slice_sum) / (float)v_size + norm.eps);
-        float gain[1];
-        if (!writes) return;
-        convert_gains<1>(gain,
-                         load_gains<1>(norm.gain, norm.gain_dtype, norm.gain_size == norm.size ? element : in_head),
-                         norm.gain_dtype);
-        x *= factor * gain[0];
-        if (norm.round_norm) x = to_float(from_float<T>(x));
-    }
-    if (writes) ((T *)norm.out)[token * norm.size + element] = from_float<T>(norm.gate_first ? x : x * gate);
+    const int32_t in_head = at.v_first + threadIdx.x;
+    raw_gains<1> gain = {};
+    if (call.norms && norm.gain && threadIdx.x < at.v_count)
+        gain = load_gains<1>(norm.gain, norm.gain_dtype,
+                             norm.gain_size == norm.size ? at.head * call.params.v_size + in_head : in_head);
+    return gain;
 }
 
-/* A token, whose number `parity` is even or odd. */
-template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
-static __device__ __forceinline__ void compute_token(const struct decode_call &call, const block_place &at,
-                                                     block_shared<T> &shared, state_rows<LANES, ROWS> &state,
-                                                     const head_params &head, int64_t token, int parity)
+/* The element of the head that the thread writes: the recurrence's, or the gated norm's. All threads call. */
+template <class T>
+static __device__ __forceinline__ void write_result(const struct decode_call &call, const block_place &at,
+                                                    struct block_shared &shared, T raw_gate,
+                                                    const raw_gains<1> &raw_gain, int64_t token)
 {
-    constexpr int STEP = THREADS / LANES;
-    const int32_t k_size = call.params.k_size;
-    const int32_t lane = threadIdx.x % LANES, first = threadIdx.x / LANES;
-    struct token_buffer &buffer = shared.buffers[parity];
-    shared.conv.token(call, at, token, buffer.channels);
-    if (KIND == RECURRENCE_DELTA_CHANNELS) compute_decays<T>(call, at, head.rate, token, buffer.decays);
-    const token_scalars scalars = load_scalars<T, KIND>(call, at, head, token);
-    __syncthreads();
-    token_vectors x;
-    lane_elements decays;
-    float v[ROWS], out[ROWS];
-    load_lane<LANES>(x.q, buffer.channels, lane, k_size);
-    load_lane<LANES>(x.k, buffer.channels + k_size, lane, k_size);
-    finish_vectors<LANES>(x, call.params);
-    if (KIND == RECURRENCE_DELTA_CHANNELS) {
-        load_lane<LANES>(decays, buffer.decays, lane, k_size);
-        state.decay(decays);
+    const struct gated_norm_args &norm = call.norm;
+    const bool writes = threadIdx.x < at.v_count;
+    const int64_t element = token * norm.size + (int64_t)at.head * call.params.v_size + at.v_first + threadIdx.x;
+    float x = writes ? to_float(from_float<T>(shared.out[threadIdx.x])) : 0;
+    if (!call.norms) {
+        if (writes) ((T *)call.args.out)[element] = from_float<T>(x);
+        return;
     }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        v[r] = first + r * STEP < at.v_count ? buffer.channels[2 * k_size + first + r * STEP] : 0;
-    state.template token<KIND>(x, scalars, head.skip, v, out);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        if (lane == r && first + r * STEP < at.v_count) shared.out[parity][first + r * STEP] = out[r];
+    const float gate = writes ? gate_factor<T>(norm, to_float(raw_gate)) : 1;
+    if (norm.gate_first) x *= gate;
+    if (norm.gain) {
+        const float sum = sum_slices(block_sum(x * x, &shared.sums), call.cluster, &shared.slice_sums[token % 2]);
+        float gain[1];
+        convert_gains<1>(gain, raw_gain, norm.gain_dtype);
+        x *= rsqrtf(sum / (float)call.params.v_size + norm.eps) * gain[0];
+        if (norm.round_norm) x = to_float(from_float<T>(x));
+    }
+    if (writes) ((T *)norm.out)[element] = from_float<T>(norm.gate_first ? x : x * gate);
+}
+
+/* As load_head_params, but nothing is computed of them yet, so that nothing waits for them. */
+template <enum recurrence_kind KIND>
+static __device__ __forceinline__ head_params load_raw_head(const struct recurrence_params &params, int32_t head)
+{
+    head_params out = {params.a_log[head], 0, 0};
+    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD) out.dt_bias = params.dt_bias[head];
+    if (params.skip) out.skip = params.skip[head];
+    return out;
+}
+
+template <enum recurrence_kind KIND> static __device__ __forceinline__ head_params finish_head(const head_params &raw)
+{
+    return {KIND == RECURRENCE_FIXED ? raw.rate : expf(raw.rate), raw.dt_bias, raw.skip};
+}
+
+/* What is computed of a token before the barrier in front of its rows. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void prepare_token(const struct decode_call &call, const block_place &at,
+                                                     struct block_shared &shared, head_windows<T, LANES> &windows,
+                                                     const token_inputs<T, LANES> &in, const head_params &head)
+{
+    convolve(windows, in, call, at, shared.channels);
+    if (KIND == RECURRENCE_DELTA_CHANNELS && (int32_t)threadIdx.x < call.params.k_size)
+        shared.decays[threadIdx.x] = expf(-head.rate * softplus(to_float(in.a) + in.dt_bias));
+}
+
+/* An entry of a chain: its token or -1, its slot, and whether another entry goes on from its state. */
+struct chain_entry {
+    int32_t token, slot;
+    bool goes_on;
+};
+
+static __device__ __forceinline__ chain_entry load_entry(const struct state_batch &batch, int32_t i)
+{
+    const int32_t token = batch.query_start[i];
+    return {batch.query_start[i + 1] > token ? token : -1, batch.slots[i],
+            i + 1 < batch.num_seqs && batch.sources[i + 1] == STATE_CONTINUES};
+}
+
+/* The barriers of a token: channels are written, results are written. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ uint32_t compute_token(const struct decode_call &call, const block_place &at,
+                                                         struct block_shared &shared, float4 *state, float *to,
+                                                         const chain_entry &entry, const token_inputs<T, LANES> &in,
+                                                         const head_params &head, const raw_gains<1> &gain, bool first)
+{
+    const token_scalars scalars = token_scalars_of<KIND>(
+        call.params, head, KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD ? to_float(in.a) : 0,
+        KIND == RECURRENCE_DELTA || KIND == RECURRENCE_DELTA_CHANNELS ? to_float(in.b) : 0);
     __syncthreads();
-    write_result<T>(call, at, threadIdx.x < at.v_count ? shared.out[parity][threadIdx.x] : 0, token,
-                    &shared.sums[parity], &shared.slice_sums[parity]);
+    const uint32_t readers = first ? count_reader(call, at) : 0;
+    compute_rows<KIND, LANES>(shared, state, to, entry.goes_on, call, at, scalars, head.skip);
+    __syncthreads();
+    write_result<T>(call, at, shared, in.gate, gain, entry.token);
+    return readers;
+}
+
+/* source: of the first entry of the chain; STATE_CONTINUES: this is another one. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void compute_entry(const struct decode_call &call, const block_place &at,
+                                                     struct block_shared &shared, float4 *state,
+                                                     head_windows<T, LANES> &windows, const head_params &raw_head,
+                                                     const raw_gains<1> &gain, const chain_entry &entry, int32_t source)
+{
+    const bool first = source != STATE_CONTINUES;
+    float *states = call.args.states + at.state;
+    float *to = entry.slot == STATE_SLOT_NONE ? NULL : states + entry.slot * call.args.state_stride;
+    uint32_t readers = 0;
+    token_inputs<T, LANES> in;
+    if (entry.token >= 0) in.template load<KIND>(call, at, entry.token);
+    if (first)
+        start_state<LANES>(state, source == STATE_SLOT_NONE ? NULL : states + source * call.args.state_stride, call,
+                           at);
+    if (entry.token >= 0) {
+        const head_params head = finish_head<KIND>(raw_head);
+        prepare_token<T, KIND>(call, at, shared, windows, in, head);
+        readers = compute_token<T, KIND>(call, at, shared, state, to, entry, in, head, gain, first);
+    } else {
+        __threadfence(); /* what has been read was not used */
+        __syncthreads();
+        if (first) readers = count_reader(call, at);
+        copy_async_wait_all();
+        copy_rows<LANES>(state, to, call, at);
+    }
+    if (first) {
+        if (threadIdx.x == 0) shared.reads_last = readers == readers_of(call) - 1;
+        __syncthreads();
+    }
+    if (entry.slot != STATE_SLOT_NONE) windows.store(call, at, entry.slot, shared.reads_last);
+}
+
+/* Blocks of a multiprocessor, for which registers are given: states of SSD are smaller. */
+static constexpr int blocks_of(enum recurrence_kind kind, int lanes)
+{
+    return lanes > 8 ? 2 : kind == RECURRENCE_SSD ? 4 : 3;
 }
 
 /* The grid is (slices of heads, entries). */
-template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
-static __global__ void __launch_bounds__(THREADS, 2) decode_kernel(const __grid_constant__ struct decode_call call)
+template <class T, enum recurrence_kind KIND, int LANES>
+static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
+    decode_kernel(const __grid_constant__ struct decode_call call)
 {
-    constexpr int STEP = THREADS / LANES;
-    __shared__ block_shared<T> shared;
+    __shared__ struct block_shared shared;
+    extern __shared__ float4 state[];
     const struct state_batch &batch = call.args.batch;
-    const struct recurrence_params &params = call.params;
-    const int32_t slices = ROWS == MAX_ROWS ? 1 : call.slices, v_count = params.v_size / slices;
-    const int32_t head_index = blockIdx.x / slices, v_first = (int32_t)blockIdx.x % slices * v_count;
-    const int32_t lane = threadIdx.x % LANES, first = v_first + threadIdx.x / LANES, end = v_first + v_count;
-    const block_place at = {(int32_t)blockIdx.y,
-                            head_index,
-                            head_index / (params.num_v_heads / params.num_k_heads),
-                            v_first,
-                            v_count,
-                            slices};
-    const int64_t head_first = (int64_t)head_index * params.v_size * params.k_size;
+    const block_place at = place_of(call);
     let_next_start();
     const int32_t source = batch.sources[at.entry];
+    chain_entry entry = load_entry(batch, at.entry);
+    const head_params head = load_raw_head<KIND>(call.params, at.head);
+    const raw_gains<1> gain = load_gain(call, at);
     if (source == STATE_CONTINUES) {
         wait_for_previous();
         return;
     }
-    const head_params head = load_head_params<KIND>(params, head_index);
-    shared.conv.load_weights(call, at);
+    prefetch(call, at, source);
     wait_for_previous();
-    state_rows<LANES, ROWS> state;
-    shared.conv.load_states(call, at, source);
-    const float *from = source == STATE_SLOT_NONE ? NULL : call.args.states + source * call.args.state_stride;
-    state.load(from ? from + head_first : NULL, first, STEP, end, lane, params.k_size);
-    __syncthreads();
-    count_reader(call, at, &shared.reads_last);
-    int32_t i = at.entry;
-    do {
-        for (int32_t t = batch.query_start[i]; t < batch.query_start[i + 1]; t++)
-            compute_token<T, KIND, LANES, ROWS>(call, at, shared, state, head, t, t % 2);
-        const int32_t slot = batch.slots[i++];
-        if (slot == STATE_SLOT_NONE) continue;
-        __syncthreads();
-        state.store(call.args.states + slot * call.args.state_stride + head_first, first, STEP, end, lane,
-                    params.k_size);
-        shared.conv.store_states(call, at, slot, shared.reads_last);
-    } while (i < batch.num_seqs && batch.sources[i] == STATE_CONTINUES);
-    if (slices == 1) return;
+    head_windows<T, LANES> windows;
+    windows.load(call, at, source);
+    compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, source);
+    for (int32_t i = at.entry + 1; entry.goes_on; i++) {
+        entry = load_entry(batch, i);
+        compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, STATE_CONTINUES);
+    }
+    if (call.cluster == 1) return;
     cluster_arrive(); /* others may still read slice_sums */
     cluster_wait();
 }
@@ -276,11 +518,23 @@ static int32_t channel_of(const struct short_conv_args &conv, const void *x, int
     return bytes >= 0 && bytes % dtype_size(conv.dtype) == 0 && channel + size <= conv.channels ? (int32_t)channel : -1;
 }
 
-/* Whether heads are cut, because most multiprocessors would have none. */
-static bool has_slices(const struct cuda_state *s, const struct recurrence_args &args)
+/* The blocks of a head: several where most multiprocessors would have none. Norms need a cluster. */
+static int32_t slices_of(const struct cuda_state *s, const struct recurrence_args &args, bool cluster)
 {
-    const int32_t blocks = args.params->num_v_heads * args.batch.num_seqs;
-    return s->compute_capability >= 90 && 2 * blocks <= s->num_sms && args.params->v_size % (32 * SLICES) == 0;
+    const int32_t blocks = args.params->num_v_heads * args.batch.num_seqs, v_size = args.params->v_size;
+    if (s->compute_capability < 90 || 2 * blocks > (cluster ? 1 : 2) * s->num_sms) return 1;
+    if (v_size % (MIN_SLICE * SLICES) == 0) return SLICES;
+    return !cluster && v_size % (MIN_SLICE * SLICES / 2) == 0 ? SLICES / 2 : 1;
+}
+
+/* Whether everything lies where pieces of 16 bytes begin. */
+static bool is_aligned(const struct decode_call &call)
+{
+    const struct recurrence_args &r = call.args;
+    const struct short_conv_args &conv = call.conv;
+    return cuda_is_aligned(r.states) && r.state_stride % 4 == 0 && cuda_is_aligned(conv.states) &&
+           conv.state_stride % 4 == 0 && cuda_is_aligned(conv.weight) && cuda_is_aligned(conv.bias) &&
+           call.q_channel % 4 == 0 && call.k_channel % 4 == 0 && call.v_channel % 4 == 0;
 }
 
 /* What the kernel takes: what decode_call says of args, if true. */
@@ -298,27 +552,24 @@ static bool takes(const struct cuda_state *s, const struct decode_recurrence_arg
     out->k_channel = channel_of(args->conv, r.k, k_size);
     out->v_channel = channel_of(args->conv, r.v, v_size);
     out->norms = !norm.gain || norm.group_size == p.v_size;
-    out->slices = counts && has_slices(s, r) ? SLICES : 1;
+    out->slices = counts ? slices_of(s, r, out->norms && norm.gain) : 1;
+    out->cluster = out->norms && norm.gain ? out->slices : 1;
     out->counters = p.num_k_heads == p.num_v_heads && out->slices == 1 ? NULL : (uint32_t *)region->data;
     return out->q_channel >= 0 && out->k_channel >= 0 && out->v_channel >= 0 && norm.size == v_size &&
-           args->conv.width == WIDTH && !args->conv.input_gate && !args->conv.output_gate &&
-           cuda_is_aligned(r.states) && r.state_stride % 4 == 0 && (counts || p.num_k_heads == p.num_v_heads);
+           args->conv.width == WIDTH && !args->conv.input_gate && !args->conv.output_gate && is_aligned(*out) &&
+           (counts || p.num_k_heads == p.num_v_heads);
 }
 
-/* Blocks whose threads have MAX_ROWS rows have whole heads. */
 template <class T, enum recurrence_kind KIND, int LANES>
-static bool launch(const struct cuda_state *s, struct decode_call &call)
+static bool launch(struct backend *b, const struct decode_call &call)
 {
-    constexpr int STEP = THREADS / LANES;
-    if (call.params.v_size > call.slices * STEP * MAX_ROWS / 2) call.slices = 1;
+    constexpr int STEP = THREADS / LANES, ROW = RECUR_PIECES * THREADS * (int)sizeof(float4);
+    const int32_t rows = (int32_t)cuda_div_up(call.params.v_size / call.slices, STEP);
     const dim3 grid(call.params.num_v_heads * call.slices, call.args.batch.num_seqs);
-    const struct cuda_launch shape = {grid, THREADS, 0, call.slices};
-    const int64_t rows = cuda_div_up(call.params.v_size / call.slices, STEP);
-    if (rows > MAX_ROWS) return false;
-    if (rows > MAX_ROWS / 2)
-        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, MAX_ROWS>, shape, call);
-    else
-        cuda_launch_dependent(s, decode_kernel<T, KIND, LANES, MAX_ROWS / 2>, shape, call);
+    if (rows > MAX_ROWS || rows * ROW + (int)sizeof(struct block_shared) > cuda_state(b)->max_shared_bytes)
+        return false;
+    cuda_run_dependent(b, "decode_recurrence", decode_kernel<T, KIND, LANES>, {grid, THREADS, rows * ROW, call.cluster},
+                       call);
     return true;
 }
 
@@ -327,12 +578,10 @@ bool cuda_decode_recurrence(struct backend *b, const struct decode_recurrence_ar
     struct decode_call call;
     bool launched = false;
     if (args->recurrence.batch.num_seqs <= 0 || !takes(cuda_state(b), args, &call)) return false;
-    const struct cuda_state *s = cuda_use(b);
     recurrence_dispatch(b, "decode_recurrence", args->conv.dtype, call.params, [&](auto zero, auto kind, auto lanes) {
-        launched = launch<decltype(zero), decltype(kind)::value, decltype(lanes)::value>(s, call);
+        launched = launch<decltype(zero), decltype(kind)::value, decltype(lanes)::value>(b, call);
     });
     if (!launched) return false;
-    cuda_check_launch(b, "decode_recurrence");
     if (!call.norms) cuda_gated_norm(b, &args->norm);
     return true;
 }
