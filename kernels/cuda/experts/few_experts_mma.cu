@@ -1,12 +1,12 @@
-/* The matmuls of experts for few tokens by quantized weights, decoded in registers and multiplied by mma (mma.cuh): 16
- * rows of a weight by up to 8 rows of x. Memory sets their speed, so each matrix is read once, and a warp has many
- * loads under way.
+/* The matmuls of experts for few tokens by quantized weights, decoded in registers, and on Hopper by 16-bit floats,
+ * with mma (mma.cuh): 16 rows of a weight by up to 8 rows of x. Memory sets their speed, so each matrix is read once,
+ * and a warp has many loads under way.
  *
  * A warp goes through the input features in pieces of 16 bytes of each lane, four pieces of a row (a quad) at a time.
  * Lane (i, j) has piece j of row i of each band, 8 rows of the weight, and the same input features of row i of x; in
- * which order the mma gets them does not matter. FP8 and INT8: 16 features that follow each other, a word to a step.
- * INT4 and MXFP4: as weight_prepare has put them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of
- * a group each.
+ * which order the mma gets them does not matter. FP8 and INT8: 16 features that follow each other, a word to a step;
+ * floats: 8, two words to a step. INT4 and MXFP4: as weight_prepare has put them (quantized.cuh). The words of a piece
+ * of MXFP4 are the quad's part of a group each.
  *
  * A warp has a ring of quads in shared memory, which it fills by asynchronous copies: a stage holds a quad of each
  * band, the scales and zeros of its group, and the quad's input features of x. So nothing that a quad needs is waited
@@ -29,13 +29,10 @@
 #include "kernels/cuda/mma.cuh"
 
 enum {
-    BAND = 8,                                /* rows of a weight, */
-    TILE = 2 * BAND,                         /* of which the mma takes so many */
-    ROWS = 8,                                /* of x */
-    SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up */
-    GATE_TILES = FEW_EXPERTS_WARPS / SHARES, /* of a block at a time */
-    DOWN_BANDS = 3,                          /* of a block of experts_down, at most */
-    WGMMA_BEST = 5,                          /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
+    BAND = 8,        /* rows of a weight, */
+    TILE = 2 * BAND, /* of which the mma takes so many */
+    ROWS = 8,        /* of x */
+    DOWN_BANDS = 3,  /* of a block of experts_down, at most */
     MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K,
     PIECES_BYTES = 512, /* of a stage: a piece of each lane, */
     WORDS_BYTES = 128   /* and a word of each */
@@ -48,6 +45,13 @@ static constexpr int STAGES = HOPPER_STAGES;
 #else
 static constexpr int STAGES = OTHER_STAGES;
 #endif
+
+/* 16-bit floats of x's type, whichever it is. */
+static constexpr enum weight_format FLOATS = WEIGHT_BFLOAT16;
+
+/* Shares of the input features of a tile, each a warp's, of experts_gate_up, and tiles of a block at a time. */
+template <enum weight_format F> static constexpr int SHARES = F == FLOATS ? 8 : 4;
+template <enum weight_format F> static constexpr int GATE_TILES = FEW_EXPERTS_WARPS / SHARES<F>;
 
 /* Blocks of experts_gate_up on a multiprocessor. The scales of groups take registers. */
 template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
@@ -71,7 +75,7 @@ struct quantized_matrices {
 };
 
 /* Input features of four pieces, a quad's. */
-template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : 64;
+template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : F == FLOATS ? 32 : 64;
 
 /* The group of a quad. */
 static __device__ __forceinline__ int group_of(const quantized_matrices &w, int quad)
@@ -104,6 +108,12 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
                 const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
                 multiply_add<T>(sums, a, from[0], from[4]);
             }
+    } else if constexpr (F == FLOATS) {
+        const uint4 piece = *(const uint4 *)x;
+        const uint32_t first[4] = {l[0], TWO ? h[0] : 0, l[1], TWO ? h[1] : 0};
+        const uint32_t second[4] = {l[2], TWO ? h[2] : 0, l[3], TWO ? h[3] : 0};
+        multiply_add<T>(sums, first, piece.x, piece.y);
+        multiply_add<T>(sums, second, piece.z, piece.w);
     } else {
         const uint4 first = ((const uint4 *)x)[0], second = ((const uint4 *)x)[1];
         const uint32_t in[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
@@ -143,8 +153,8 @@ static __device__ __forceinline__ row_share share_of(const quantized_matrices &w
 /* ---- the rings ---- */
 
 /* A stage: the pieces of each band, then the words with the scales of each band, then those with the zeros, then rows
- * of x, behind each of which is room that puts the next one into other banks. */
-template <enum weight_format F> static constexpr int X_ROW = QUAD_FEATURES<F> + 8; /* elements */
+ * of x, behind each of which may be room that puts the next one into other banks. */
+template <enum weight_format F> static constexpr int X_ROW = QUAD_FEATURES<F> + (F == FLOATS ? 0 : 8); /* elements */
 template <enum weight_format F, bool GROUPED>
 static constexpr int BAND_BYTES = PIECES_BYTES + (GROUPED ? WORDS_BYTES : 0) +
                                   (GROUPED && F == WEIGHT_INT4 ? WORDS_BYTES : 0);
@@ -249,7 +259,10 @@ static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) /
     const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, group = GROUPED ? group_of(w, quad) : 0;
     const uint32_t *words = (const uint32_t *)(stage + source.bands * PIECES_BYTES) + lane;
     const T *x = (const T *)(stage + source.bands * BAND_BYTES<F, GROUPED>);
-    const T *own_x = x + min(i, source.x_count - 1) * X_ROW<F> + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
+    const T *own_x = x + min(i, source.x_count - 1) * X_ROW<F> +
+                     (F == WEIGHT_INT4 ? 2 * j
+                      : F == FLOATS    ? 8 * j
+                                       : 16 * j);
     uint4 pieces[BANDS + 1] = {};
     float scales[BANDS + 1] = {};
     uint32_t offsets[BANDS + 1] = {};
@@ -296,7 +309,7 @@ static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[(BANDS
 #pragma unroll
     for (int b = 0; !GROUPED && b < BANDS; b++) {
         if (b >= rows.count) continue;
-        scales[b] = load_scale(source.scales[b], w.scale_dtype, 0);
+        scales[b] = F == FLOATS ? 1.0f : load_scale(source.scales[b], w.scale_dtype, 0);
         if (F == WEIGHT_INT4) offsets[b] = offset_of<T>(source.zeros[b] ? (float)*source.zeros[b] : 8.0f);
     }
     int stage = 0, before = STAGES - 1;
@@ -408,7 +421,7 @@ struct gate_up_call {
     int32_t stage_bytes;
 };
 
-/* A block computes GATE_TILES tiles at a time, SHARES warps each. Item i is tiles i % groups * GATE_TILES and on, of
+/* A block computes GATE_TILES tiles at a time, PARTS warps each. Item i is tiles i % groups * GATE_TILES and on, of
  * the rows that row i / groups leads. Shared memory: the rings of the warps. */
 template <class T, enum weight_format F, bool GROUPED>
 static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>)
@@ -416,10 +429,10 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
 {
     extern __shared__ uint4 dynamic[];
     __shared__ float shares[FEW_EXPERTS_WARPS][32][4];
-    constexpr int FEATURES = GATE_TILES * TILE / 2;
+    constexpr int PARTS = SHARES<F>, FEATURES = GATE_TILES<F> * TILE / 2;
     const int groups = (call.to.pairs + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
-    const row_share share = share_of<F>(call.weights, warp % SHARES, SHARES);
+    const row_share share = share_of<F>(call.weights, warp % PARTS, PARTS);
     const quad_ring ring = {(uint8_t *)dynamic + warp * STAGES * call.stage_bytes, call.stage_bytes};
     let_next_start();
     wait_for_previous();
@@ -427,7 +440,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         const int token = call.to.plan.tokens[min(item / groups + i, call.num_rows - 1)];
         const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
-        const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
+        const int feature = item % groups * FEATURES + warp / PARTS * (TILE / 2) + i,
                   there = min(feature, call.to.pairs - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
         const rows_of_x<T> x = {(const T *)call.x + (int64_t)token * call.weights.in_features, rows.count};
@@ -435,9 +448,9 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         multiply_rows<T, F, GROUPED, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2}, x, share, ring);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0][0], sums[0][1], sums[0][2], sums[0][3]};
         __syncthreads();
-        if (warp % SHARES == 0) {
+        if (warp % PARTS == 0) {
 #pragma unroll
-            for (int k = 1; k < SHARES; k++)
+            for (int k = 1; k < PARTS; k++)
 #pragma unroll
                 for (int n = 0; n < 4; n++) sums[0][n] += shares[warp + k][lane][n];
 #pragma unroll
@@ -558,11 +571,21 @@ static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
 
 /* ---- the host's side ---- */
 
+/* Tokens from which on the kernels of row segments are faster, on Hopper. */
+static int32_t wgmma_best(const struct weight *w, enum dtype dtype)
+{
+    enum { BEST = 5 };
+    const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
+    return as_e4m3 ? 1 : BEST;
+}
+
 /* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. Of MXFP4 what weight_prepare reorders.
  */
-static bool takes_format(const struct weight *w)
+static bool takes_format(const struct weight *w, enum dtype dtype)
 {
     const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
+    if (!weight_is_quantized(w))
+        return w->format == weight_format_of(dtype) && w->in_features % QUAD_FEATURES<FLOATS> == 0;
     if (w->format == WEIGHT_MXFP4)
         return weight_is_prepared(w) && w->scale_dtype == DTYPE_E8M0 && w->scale_rows == 1 &&
                (uintptr_t)w->scales % 2 == 0;
@@ -573,19 +596,21 @@ static bool takes_format(const struct weight *w)
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   int32_t num_experts, const void *x)
 {
-    const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
-    const int most_tokens = !cuda_state(b)->has_wgmma ? FEW_EXPERTS_MAX_TOKENS : as_e4m3 ? 0 : WGMMA_BEST - 1;
-    return takes_format(w) && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
-           (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / num_experts && !w->input_order &&
-           cuda_is_aligned(w->data) && cuda_is_aligned(x);
+    const bool has_wgmma = cuda_state(b)->has_wgmma;
+    const int most_tokens = has_wgmma ? wgmma_best(w, dtype) - 1 : FEW_EXPERTS_MAX_TOKENS;
+    return (has_wgmma || weight_is_quantized(w)) && takes_format(w, dtype) && num_tokens <= most_tokens &&
+           top_k <= FEW_EXPERTS_MAX_TOP_K && (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) &&
+           (!w->bias || w->bias_dtype == dtype) && w->in_features < INT32_MAX / MAX_ROWS &&
+           w->out_features < INT32_MAX / num_experts && !w->input_order && cuda_is_aligned(w->data) &&
+           cuda_is_aligned(x);
 }
 
 static quantized_matrices matrices_of(const struct weight *w)
 {
+    const bool is_quantized = weight_is_quantized(w);
     const uint32_t quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
-    const int64_t quads = w->group_size / quad; /* of a group; the format MXFP4 does not use it */
     const int32_t groups = (int32_t)weight_groups(w);
+    const int64_t quads = w->group_size / quad; /* of a group; MXFP4 does not ask for its groups */
     return {(const uint8_t *)w->data,
             w->scales,
             w->bias,
@@ -594,8 +619,8 @@ static quantized_matrices matrices_of(const struct weight *w)
             (int32_t)w->out_features,
             (int32_t)w->in_features,
             (int32_t)weight_row_bytes(w),
-            (int32_t)w->scale_rows,
-            (int32_t)dtype_size(w->scale_dtype),
+            is_quantized ? (int32_t)w->scale_rows : 1,
+            is_quantized ? (int32_t)dtype_size(w->scale_dtype) : 0,
             groups,
             groups > 1 && quads > 0 ? (uint32_t)cuda_div_up((int64_t)1 << 31, quads) : 0};
 }
@@ -618,6 +643,8 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
     auto with_groups = [&](auto zero, auto format) {
         if constexpr (decltype(format)::value == WEIGHT_MXFP4) {
             f(zero, format, std::true_type());
+        } else if constexpr (decltype(format)::value == FLOATS) {
+            f(zero, format, std::false_type());
         } else if (weight_groups(w) > 1) {
             f(zero, format, std::true_type());
         } else {
@@ -625,7 +652,9 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
         }
     };
     auto with_type = [&](auto zero) {
-        if (w->format == WEIGHT_INT4) {
+        if (!weight_is_quantized(w)) {
+            with_groups(zero, std::integral_constant<enum weight_format, FLOATS>());
+        } else if (w->format == WEIGHT_INT4) {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT4>());
         } else if (w->format == WEIGHT_INT8) {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT8>());
@@ -642,7 +671,7 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
     }
 }
 
-bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_up_args *args)
+bool few_experts_mma_gate_up(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
@@ -650,10 +679,10 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
         return false;
     const struct cuda_state *s = cuda_use(b);
     gate_up_call call = {gated_rows_of(args), args->x, matrices_of(w), rows, args->num_experts, 0};
-    const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES * TILE / 2);
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
         constexpr enum weight_format F = decltype(format)::value;
         constexpr bool GROUPED = decltype(grouped)::value;
+        const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES<F> * TILE / 2);
         cuda_launch launch = few_experts_launch(s, PLACES<GROUPED>, blocks);
         call.stage_bytes = stage_bytes_of<decltype(zero), F, GROUPED>(2, args->num_tokens);
         launch.shared_bytes = FEW_EXPERTS_WARPS * stages_of(s) * call.stage_bytes;
@@ -690,7 +719,7 @@ template <class T, enum weight_format F, bool GROUPED> static void run_down(stru
     cuda_run_dependent(b, "experts_down", down_kernel<T, F, GROUPED>, {grid, warps * 32, bytes}, *call);
 }
 
-bool few_experts_quantized_down(struct backend *b, const struct experts_down_args *args)
+bool few_experts_mma_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
     if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->num_experts, args->x)) return false;
