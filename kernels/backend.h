@@ -441,12 +441,19 @@ struct expert_plan {
 
 struct route_experts_args {
     struct expert_plan plan;    /* out, on the device */
-    const float *logits;        /* [num_tokens, num_experts] */
+    float *base_gate;           /* out: [num_tokens] what lies behind the logits of each token; NULL: nothing does */
+    const float *logits;        /* [num_tokens, num_experts], and base_gate's behind those of each token */
     const float *choice_bias;   /* [num_experts] on the device; NULL: none */
     const float *expert_scales; /* [num_experts] on the device; NULL: none */
     struct router_params router;
     int32_t num_tokens;
 };
+
+/* Elements of a token in its logits. */
+static inline int64_t router_row(const struct route_experts_args *args)
+{
+    return args->router.num_experts + (args->base_gate ? 1 : 0);
+}
 
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
@@ -639,6 +646,21 @@ struct decode_attention_args {
     struct attention_args attention;
 };
 
+/* rms_norm of the latents, rotary_embedding of the rotated keys, and latent_cache of both; they are left as they were.
+ * With q_rank, also q = rms_norm(q_in). */
+struct latent_inputs_args {
+    struct latent_cache_args cache;
+    struct norm_params norm;  /* of latents */
+    const float *cos_sin;     /* [, rope]; NULL: keys are not rotated */
+    const int32_t *positions; /* [num_tokens] */
+    bool interleaved;
+    void *q;          /* [num_tokens, q_rank] dtype */
+    const void *q_in; /* [num_tokens, q_rank] dtype */
+    int64_t q_stride; /* of q_in */
+    int32_t q_rank;   /* 0: there is no q */
+    struct norm_params q_norm;
+};
+
 /* ---- blocks ---- */
 
 /* block_tables[group][state_index][index] = block, for each delta. */
@@ -823,6 +845,7 @@ typedef bool linear_parts_function(struct backend *b, const struct linear_args *
 typedef bool norm_linear_function(struct backend *b, const struct norm_linear_args *args);
 typedef bool linear_residual_function(struct backend *b, const struct linear_args *args);
 typedef bool gate_up_function(struct backend *b, const struct gate_up_args *args);
+typedef bool latent_inputs_function(struct backend *b, const struct latent_inputs_args *args);
 typedef bool decode_attention_function(struct backend *b, const struct decode_attention_args *args);
 
 typedef void destroy_function(struct backend *b);
@@ -935,6 +958,7 @@ struct backend {
     norm_linear_function *norm_linear;
     linear_residual_function *linear_residual; /* out += linear(x); out has dtype */
     gate_up_function *gate_up;
+    latent_inputs_function *latent_inputs;
     decode_attention_function *decode_attention;
     decode_recurrence_function *decode_recurrence;
 

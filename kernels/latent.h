@@ -64,6 +64,10 @@ struct heads_linear_args {
     int32_t num_tokens, num_heads, in_features, out_features;
     enum dtype dtype;
     int32_t num_copied; /* elements behind in_features of each x[t][h], copied to out behind out_features; 0: none */
+    /* The copies are rotated by the angles of the token's position, as in struct rotary_args; cos_sin NULL: not. */
+    const float *cos_sin;     /* [, num_copied] */
+    const int32_t *positions; /* [num_tokens] */
+    bool interleaved;
 };
 
 struct backend;

@@ -316,7 +316,7 @@ static enum status allocate_experts(struct decoder *d, struct arena *arena, int6
 {
     const struct layer_sizes sizes = model_spec_largest(d->spec);
     struct expert_activations *x = &d->act.experts;
-    const struct arena_request logits = {PURPOSE_ACTIVATIONS, num_tokens * sizes.num_experts, sizeof *x->logits,
+    const struct arena_request logits = {PURPOSE_ACTIVATIONS, num_tokens * (sizes.num_experts + 1), sizeof *x->logits,
                                          &x->logits};
     const bool computed = d->host_experts.num_layers < d->spec->num_layers;
     if (sizes.num_experts == 0) return STATUS_OK;

@@ -17,7 +17,7 @@
 
 /* Those of a mixture of experts, with room for any layer's. A is T * top_k. */
 struct expert_activations {
-    float *logits;           /* [T, num_experts] of the router */
+    float *logits;           /* [T, num_experts + 1] of the router, and the shared experts' gate */
     float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
     struct expert_plan plan; /* of T tokens */
     void *gated;             /* [A, intermediate_size of an expert] dtype */

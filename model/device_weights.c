@@ -51,17 +51,17 @@ static bool same_order(const struct weight *a, const struct weight *b)
     return memcmp(a->input_order, b->input_order, (size_t)order_bytes(a)) == 0;
 }
 
-/* Two parts of a projection have one scheme and one order of input features, and what is behind a part begins with a
- * row of scales. */
+/* Two parts of a projection have one scheme and one order of input features, and the second begins with a row of
+ * scales. */
 static bool can_merge(const struct model_weights *host, const struct tensor *first, const struct tensor *t)
 {
     const struct weight *a = model_weights_matrix(host, first), *b = model_weights_matrix(host, t);
     if (!weight_scheme_equal(&first->scheme, &t->scheme) || !same_order(a, b)) return false;
     if (!weight_is_quantized(b)) return true;
-    return a->scale_dtype == b->scale_dtype && (t->part == t->num_parts - 1 || b->out_features % b->scale_rows == 0);
+    return a->scale_dtype == b->scale_dtype && (t->first_row - first->first_row) % b->scale_rows == 0;
 }
 
-/* A projection is merged unless one of its parts cannot be merged with the first. */
+/* A part of a projection is merged with those before it if it can be merged with the first of these. */
 static void choose_merging(struct placement *p)
 {
     const struct tensor *first = NULL;
@@ -69,11 +69,12 @@ static void choose_merging(struct placement *p)
         const struct tensor *t = &p->host->table.tensors[i];
         struct projection *projection = model_weights_place(p->device, t).projection;
         if (t->kind != TENSOR_MATRIX || !projection || t->merged == MERGED_NONE) continue;
-        if (t->part == 0) {
+        if (t->part == 0) projection->num_parts = 0;
+        if (t->part == 0 || !can_merge(p->host, first, t)) {
             first = t;
-            projection->num_parts = 1;
+            projection->starts[projection->num_parts++] = t->first_row;
         }
-        if (!can_merge(p->host, first, t)) projection->num_parts = t->num_parts;
+        projection->starts[projection->num_parts] = t->merged_rows;
     }
 }
 
@@ -253,10 +254,11 @@ enum status device_weights_begin(struct arena *arena, const struct model_spec *s
     return status;
 }
 
-/* The merged bias of q, k and v has zeros for output gates, which have none. */
+/* The merged bias of q, k and v has zeros for output gates, which have none, and that of a router for a shared gate. */
 static int64_t elements_of(const struct tensor *t)
 {
-    if (t->kind != TENSOR_BIAS || t->merged != MERGED_QKV) return tensor_elements(t);
+    const bool has_zeros = t->merged == MERGED_QKV || t->merged == MERGED_ROUTER;
+    if (t->kind != TENSOR_BIAS || !has_zeros) return tensor_elements(t);
     return t->part == 0 ? t->merged_rows : 0;
 }
 

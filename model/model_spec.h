@@ -420,7 +420,8 @@ struct experts_spec {
      * them compute is normed before the two are added. There is an MLP. */
     bool own_norms;
     bool mean;        /* of the two, not the sum (Cohere) */
-    bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row (Qwen 2) */
+    bool shared_gate; /* the MLP beside them is multiplied by the sigmoid of a matrix of one row, which reads what the
+                         router does (Qwen 2) */
 };
 
 /* Elements of a token that experts read and make. */

@@ -582,8 +582,15 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
 {
     const struct experts_spec *e = &spec->layers[layer].experts;
     const int32_t n = e->router.num_experts;
-    struct tensor t = {.role = TENSOR_ROUTER, .layer = layer, .out_features = n, .in_features = spec->hidden_size};
-    add_matrix(table, spec, &t, spec->names.router, e->router_bias);
+    struct tensor router = {.role = TENSOR_ROUTER,
+                            .layer = layer,
+                            .out_features = n,
+                            .in_features = spec->hidden_size,
+                            .merged = e->shared_gate ? MERGED_ROUTER : MERGED_NONE,
+                            .num_parts = 2,
+                            .merged_rows = n + 1};
+    struct tensor t = {.layer = layer, .in_features = spec->hidden_size};
+    add_matrix(table, spec, &router, spec->names.router, e->router_bias);
     const struct tensor bias = {.role = TENSOR_CHOICE_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = n};
     if (e->choice_bias) add(table, &bias, "%s.%s", layer_name(spec, layer).text, spec->names.choice_bias);
     const struct tensor scales = {
@@ -595,8 +602,8 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_EXPERTS_OUT, t.out_features = spec->hidden_size, t.in_features = e->latent_size;
     if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_out, e->latent_bias);
-    t.role = TENSOR_SHARED_GATE, t.out_features = 1, t.in_features = spec->hidden_size;
-    if (e->shared_gate) add_matrix(table, spec, &t, spec->names.shared_gate, false);
+    router.role = TENSOR_SHARED_GATE, router.part = 1, router.first_row = n, router.out_features = 1;
+    if (e->shared_gate) add_matrix(table, spec, &router, spec->names.shared_gate, false);
 }
 
 static void add_per_layer(struct tensor_table *table, const struct model_spec *spec, int32_t layer)

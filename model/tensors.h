@@ -30,7 +30,7 @@ enum tensor_kind {
 /* A GPU merges matrices with the same input into one; this is the merged matrix that a tensor becomes a part of. The
  * experts of a layer become one behind the other (struct row_segments): gate and up of each, and down of each. A vector
  * that is merged is one in host memory, too. */
-enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP, MERGED_EXPERTS };
+enum merged_matrix { MERGED_NONE, MERGED_QKV, MERGED_GATE_UP, MERGED_ROUTER, MERGED_EXPERTS };
 
 /* Role, layer and expert are what a tensor is found by; a bias has those of its matrix or norm. */
 struct tensor {

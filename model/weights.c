@@ -36,6 +36,13 @@ static double norm_eps_of(const struct model_spec *spec, const struct tensor *t)
     return latent ? spec->layers[t->layer].latent.norm_eps : spec->norm_eps;
 }
 
+static void set_part(struct projection *p, const struct tensor *t)
+{
+    p->num_parts = t->num_parts;
+    p->starts[t->part] = t->first_row;
+    p->starts[t->num_parts] = t->merged_rows;
+}
+
 enum status model_weights_init(const struct model_spec *spec, bool tied, struct model_weights *w, struct error *err)
 {
     *w = (struct model_weights){0};
@@ -52,7 +59,7 @@ enum status model_weights_init(const struct model_spec *spec, bool tied, struct 
     for (int32_t i = 0; i < w->table.count; i++) {
         const struct tensor *t = &w->table.tensors[i];
         const struct weights_place place = model_weights_place(w, t);
-        if (place.projection) place.projection->num_parts = t->num_parts;
+        if (place.projection) set_part(place.projection, t);
         if (place.norm) *place.norm = (struct norm_params){.type = spec->norm_type, .eps = (float)norm_eps_of(spec, t)};
     }
     return STATUS_OK;
@@ -112,13 +119,13 @@ static const struct {
     [TENSOR_UP] = {PLACE_PROJECTION, offsetof(struct layer_weights, gate_up)},
     [TENSOR_DOWN] = {PLACE_MATRIX, offsetof(struct layer_weights, down)},
     [TENSOR_ROUTER_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.router_norm)},
-    [TENSOR_ROUTER] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.router)},
+    [TENSOR_ROUTER] = {PLACE_PROJECTION, offsetof(struct layer_weights, experts.router)},
     [TENSOR_CHOICE_BIAS] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.choice_bias)},
     [TENSOR_EXPERT_SCALES] = {PLACE_VECTOR, offsetof(struct layer_weights, experts.expert_scales)},
     [TENSOR_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.norm)},
     [TENSOR_POST_EXPERTS_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_norm)},
     [TENSOR_POST_SHARED_NORM] = {PLACE_NORM, offsetof(struct layer_weights, experts.post_shared_norm)},
-    [TENSOR_SHARED_GATE] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.shared_gate)},
+    [TENSOR_SHARED_GATE] = {PLACE_PROJECTION, offsetof(struct layer_weights, experts.router)},
     [TENSOR_EXPERTS_IN] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.in)},
     [TENSOR_EXPERTS_OUT] = {PLACE_MATRIX, offsetof(struct layer_weights, experts.out)},
     [TENSOR_EXPERT_GATE] = {PLACE_EXPERTS, offsetof(struct layer_weights, experts.gate_up)},
@@ -152,25 +159,34 @@ static struct weights_place vector_place(struct weights_place place, enum place_
     return place;
 }
 
+/* In the part of the projection that has the tensor's rows. */
+static void place_part(struct weights_place *place, const struct tensor *t)
+{
+    struct projection *p = place->projection;
+    int i = 0;
+    while (i + 1 < p->num_parts && p->starts[i + 1] <= t->first_row) i++;
+    place->matrix = &p->parts[i];
+    place->first_row = t->first_row - p->starts[i];
+    place->num_rows = p->starts[i + 1] - p->starts[i];
+}
+
 struct weights_place model_weights_place(const struct model_weights *w, const struct tensor *t)
 {
     const enum place_kind kind = places[t->role].kind;
     struct weights_place place = {.num_rows = t->out_features, .num_segments = 1};
     void *found = (t->layer >= 0 ? (char *)&w->layers[t->layer] : (char *)w) + places[t->role].offset;
-    bool merged = false;
     if (kind == NO_PLACE) return place;
     if (kind == PLACE_NORM || kind == PLACE_VECTOR) return vector_place(place, kind, found, t);
     place.matrix = found;
     if (kind == PLACE_PROJECTION) {
         place.projection = found;
-        merged = place.projection->num_parts == 1;
-        place.matrix = &place.projection->parts[merged ? 0 : t->part];
+        place_part(&place, t);
     } else if (kind == PLACE_EXPERTS) {
-        merged = w->layers[t->layer].experts.stacked;
-        if (merged) place.num_segments = t->num_experts;
-        place.matrix = *(struct weight **)found + (merged ? 0 : t->expert * t->num_parts + t->part);
+        const bool stacked = w->layers[t->layer].experts.stacked;
+        place.matrix = *(struct weight **)found + (stacked ? 0 : t->expert * t->num_parts + t->part);
+        if (stacked)
+            place.num_segments = t->num_experts, place.first_row = t->first_row, place.num_rows = t->merged_rows;
     }
-    if (merged) place.first_row = t->first_row, place.num_rows = t->merged_rows;
     place.vector = &place.matrix->bias;
     place.vector_dtype = &place.matrix->bias_dtype;
     return place;

@@ -14,11 +14,13 @@
 #include "model/model_spec.h"
 #include "model/tensors.h"
 
-/* Matrices with the same input, whose outputs lie side by side: q, k, v and output gates, or gate, up. In a file they
- * are several, whose types may differ; a device merges them into one. */
+/* Matrices with the same input, whose outputs lie side by side: q, k, v and output gates; gate, up; or a router and the
+ * shared experts' gate. In a file they are several, whose types may differ; a device merges those that follow each
+ * other and are of one type. */
 struct projection {
     struct weight parts[LINEAR_MAX_PARTS];
     int num_parts;
+    int64_t starts[LINEAR_MAX_PARTS + 1]; /* [num_parts + 1] of all rows, those of part i begin with starts[i] */
 };
 
 /* A vector that the layer does not have has data NULL. */
@@ -31,7 +33,7 @@ struct weight_vector {
  * down [num_experts]; without gates gate_up has up alone. Stacked, one for all: gate_up [1] and down [1] describe the
  * first expert's, behind which the others lie (struct expert_matrices). */
 struct expert_weights {
-    struct weight router;                            /* [num_experts, hidden_size] */
+    struct projection router; /* [num_experts, hidden_size], and the shared gate's row behind them if there is one */
     struct weight_vector choice_bias, expert_scales; /* [num_experts] */
     /* Only with own_norms, [hidden_size]: of the inputs of router and experts, and of what the experts and the MLP
      * beside them compute. */
@@ -41,8 +43,7 @@ struct expert_weights {
     struct weight *gate_up;
     struct weight *down; /* [experts_width, intermediate_size] */
     bool stacked;
-    struct weight shared_gate; /* [1, hidden_size] */
-    struct weight in, out;     /* with latent_size: [latent_size, hidden_size], and back */
+    struct weight in, out; /* with latent_size: [latent_size, hidden_size], and back */
 };
 
 /* Of a recurrent layer (struct recurrence_args), or of a convolution (struct short_conv_args). */
@@ -203,7 +204,7 @@ void model_weights_set_scalar(struct model_weights *weights, const struct tensor
  * write to what the place points to. */
 struct weights_place {
     struct projection *projection; /* that the matrix is a part of; NULL: none */
-    struct weight *matrix;         /* the merged one, where the projection has been merged into one part; NULL: none */
+    struct weight *matrix;         /* the merged one, where parts of the projection have been merged; NULL: none */
     struct norm_params *norm;      /* that the gain or bias belongs to; NULL: none */
     const void **vector;           /* the data of a bias, a gain or a vector, and their type */
     enum dtype *vector_dtype;

@@ -852,6 +852,7 @@ static void test_logits_of_fused_operations(void **state)
             assert_int_equal(calls.gate_up > 0, has_fused_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
+            assert_int_equal(calls.latent_inputs > 0, has_mixer(&config.spec, MIXER_LATENT));
             assert_int_equal(calls.decode_attention > 0, has_mixer(&config.spec, MIXER_ATTENTION)); /* a prompt of one
                                                                                   token is a decode too */
         }

@@ -58,8 +58,14 @@ static struct expert_plan plan_of(const struct plan_tensors *p)
 struct route_case {
     struct router_params router;
     int32_t num_tokens;
-    bool choice_bias, expert_scales;
+    bool choice_bias, expert_scales, base_gate;
 };
+
+/* Elements of a token in its logits. */
+static int64_t row_of(const struct route_case *c)
+{
+    return c->router.num_experts + c->base_gate;
+}
 
 /* Multiples of 1/64, so that there are ties. Those that choose themselves are so large that their sigmoids are 1. */
 static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
@@ -75,13 +81,14 @@ static struct tensor random_logits(struct test_backend *tb, const struct route_c
                                    const double *scales, int32_t *experts, double *weights)
 {
     const int32_t n = c->router.num_experts, k = c->router.top_k;
-    struct tensor logits = tensor_poison(tb->b, DTYPE_FLOAT32, (int64_t)c->num_tokens * n);
+    struct tensor logits = tensor_poison(tb->b, DTYPE_FLOAT32, c->num_tokens * row_of(c));
     double row[ROUTER_MAX_EXPERTS];
     for (int64_t t = 0; t < c->num_tokens; t++) {
         do draw_logits(tb, c, row);
         while (reference_route(experts + t * k, weights + t * k, row, c->choice_bias ? bias : NULL,
                                c->expert_scales ? scales : NULL, &c->router));
-        for (int32_t e = 0; e < n; e++) tensor_set(&logits, t * n + e, row[e]);
+        for (int32_t e = 0; e < n; e++) tensor_set(&logits, t * row_of(c) + e, row[e]);
+        if (c->base_gate) tensor_set(&logits, t * row_of(c) + n, (double)t + 0.5);
     }
     tensor_upload(&logits);
     return logits;
@@ -91,9 +98,11 @@ static struct tensor random_logits(struct test_backend *tb, const struct route_c
 static struct plan_tensors route(struct test_backend *tb, const struct route_case *c, const struct tensor *logits,
                                  const struct tensor *bias, const struct tensor *scales)
 {
+    struct tensor base_gate = tensor_poison(tb->b, DTYPE_FLOAT32, c->num_tokens);
     const struct router_params *r = &c->router;
     struct plan_tensors plan = plan_poison(tb->b, r->num_experts, (int64_t)c->num_tokens * r->top_k);
     const struct route_experts_args args = {.plan = plan_of(&plan),
+                                            .base_gate = c->base_gate ? base_gate.data : NULL,
                                             .logits = logits->data,
                                             .choice_bias = c->choice_bias ? bias->data : NULL,
                                             .expert_scales = c->expert_scales ? scales->data : NULL,
@@ -101,8 +110,12 @@ static struct plan_tensors route(struct test_backend *tb, const struct route_cas
                                             .num_tokens = c->num_tokens};
     tb->b->route_experts(tb->b, &args);
     tensor_download(&plan.starts), tensor_download(&plan.tokens);
-    tensor_download(&plan.rows), tensor_download(&plan.weights);
+    tensor_download(&plan.rows), tensor_download(&plan.weights), tensor_download(&base_gate);
     check_workspace(tb);
+    for (int64_t t = 0; c->base_gate && t < c->num_tokens; t++)
+        if (tensor_get(&base_gate, t) != (double)t + 0.5)
+            fail_msg("%s: the gate of token %lld", tb->name, (long long)t);
+    tensor_free(&base_gate);
     return plan;
 }
 
@@ -178,13 +191,14 @@ static void routes(struct test_backend *tb)
         {.kind = ROUTER_SIGMOID, .num_experts = 6, .top_k = 3, .num_groups = 6, .top_groups = 2, .group_sums = true},
         {.kind = ROUTER_SPARSEMIXER, .num_experts = 16, .top_k = 2, .jitter = 0.0123f},
     };
-    static const int32_t counts[] = {1, 2, 7, 16, 17, 33, 64, 200, 1000, 4097};
+    static const int32_t counts[] = {1, 2, 7, 16, 17, 32, 33, 64, 200, 1000, 4097};
     for (size_t r = 0; r < sizeof routers / sizeof *routers; r++)
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             struct route_case c = {.router = routers[r], .num_tokens = counts[i]};
             c.router.scaling = i % 2 ? 2.5f : 1;
             c.choice_bias = c.router.kind != ROUTER_SPARSEMIXER && (i + r) % 3 == 0;
             c.expert_scales = (i + r) % 4 == 1;
+            c.base_gate = (i + r) % 2 == 0;
             if (kernel_test_takes(tb)) check_route(tb, &c);
         }
     struct route_case many = {.router = routers[0], .num_tokens = 8192};
@@ -722,6 +736,34 @@ static void experts_without_gates(struct test_backend *tb)
     }
 }
 
+/* Few tokens, and more output features than a tile has for each multiprocessor of a GPU; rows of more quads than are
+ * under way at once, and of fewer. */
+static void wide_experts(struct test_backend *tb)
+{
+    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+    workspace_for(tb, 4, 2816, 2816);
+    for (int i = 0; i < 12; i++) {
+        const bool is_int4 = formats[i % 4] == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = 1 + i / 4 * (i / 4),
+                                       .num_experts = i % 3 ? 12 : 64,
+                                       .top_k = i % 3 == 2 ? 6 : 1 + i % 3,
+                                       .size = i % 2 ? 128 : 256,
+                                       .hidden = i % 4 == 1 ? 2816 : 2688,
+                                       .format = formats[i % 4],
+                                       .group_size = i % 4 == 1 || is_int4 ? 128 : 0,
+                                       .scale_rows = i % 4 == 1 ? 128 : 1,
+                                       .dtype = i == 3 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .zeros = is_int4,
+                                       .stacked = true,
+                                       .base = i % 3 > 0,
+                                       .base_gate = i % 3 == 2,
+                                       .gate = {.kind = i % 4 == 0 ? GATE_NONE : GATE_MULTIPLY,
+                                                .activation = i % 4 == 0 ? ACTIVATION_RELU2 : ACTIVATION_SILU},
+                                       .routing = (enum routing)(i % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 /* Many experts of which most have no tokens, or one has them all. */
 static void empty_experts(struct test_backend *tb)
 {
@@ -799,6 +841,7 @@ EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(experts_without_gates)
+EVERY_BACKEND_TEST(wide_experts)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
@@ -814,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_experts_of_quantized_rows),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_experts_without_gates),
+        cmocka_unit_test(test_wide_experts),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),

@@ -394,6 +394,46 @@ static void model_sizes(void **state)
     }
 }
 
+/* Decodes around the sizes of tiles of rows and of chunks of tokens, with one context that many blocks share; some have
+ * scores whose maxima grow. */
+static void tile_sizes(void **state)
+{
+    static const int32_t heads[] = {16, 20, 32, 64, 128, 160};
+    for (int i = 0; i < 12; i++) {
+        const bool is_long = heads[i % 6] == 20;
+        const struct latent_case c = {.num_seqs = 8,
+                                      .query_lens = {1, 1, 1, 1, 1, 1, 1, 1},
+                                      .seq_lens = {1, 63, 64, 65, is_long ? 5000 : 200, 127, 129, is_long ? 576 : 31},
+                                      .num_heads = heads[i % 6],
+                                      .rank = i < 6 ? 512 : 256,
+                                      .rope = i % 4 == 3 ? 32 : 64,
+                                      .block_size = block_sizes[i % 5],
+                                      .dtype = types[1 + i % 2],
+                                      .cache_dtype = types[1 + i % 2],
+                                      .amplitude = i % 3 == 2 ? 30 : 1};
+        check_case(*state, &c);
+    }
+}
+
+/* A long context alone, whole tiles of runs, and chunks of a prompt behind a long one. */
+static void long_contexts(void **state)
+{
+    for (int i = 0; i < 6; i++) {
+        struct latent_case c = {.num_seqs = i % 3 == 1 ? 8 : 1,
+                                .query_lens = {1, 1, 1, 1, 1, 1, 1, 1},
+                                .seq_lens = {1801, 1802, 1803, 1804, 1805, 1806, 1807, 1808},
+                                .num_heads = i % 3 == 1 ? 16 : 20,
+                                .rank = i < 3 ? 512 : 256,
+                                .rope = 64,
+                                .block_size = block_sizes[i % 5],
+                                .dtype = types[1 + i / 3],
+                                .cache_dtype = types[1 + i / 3]};
+        for (int k = 1; k < c.num_seqs; k++) c.follows[k] = true;
+        if (i % 3 == 2) c.query_lens[0] = 70, c.seq_lens[0] = 1030;
+        check_case(*state, &c);
+    }
+}
+
 /* Prompts of models' sizes: of many tiles; and the end of a long one, which a GPU divides. */
 static void model_prefills(void **state)
 {
@@ -482,12 +522,168 @@ static void caches(void **state)
         }
 }
 
+/* ---- latent_inputs ---- */
+
+struct inputs_case {
+    int32_t num_tokens, rank, rope, q_rank;
+    bool rotates, interleaved;
+    enum dtype dtype, cache_dtype;
+};
+
+/* What the operation reads, and what it writes: a cache and q. */
+struct inputs_tensors {
+    struct tensor x, gain, q_gain, cos_sin, positions, slots, scales, cache, q;
+};
+
+static struct inputs_tensors inputs_open(const struct test_backend *tb, const struct inputs_case *c)
+{
+    enum { BLOCKS = 8, SLOTS = 16, ANGLES = 50 };
+    static const float scales[] = {0.25f, NAN};
+    const int64_t n = c->num_tokens, size = c->rank + c->rope, stride = c->q_rank + size;
+    int64_t slots[BLOCKS * SLOTS];
+    int32_t positions[BLOCKS * SLOTS];
+    for (int64_t t = 0; t < n; t++) {
+        slots[t] = t % 5 == 3 ? -1 : t * 7 % (BLOCKS * SLOTS); /* distinct */
+        positions[t] = random_between(tb->random, 0, ANGLES - 1);
+    }
+    return (struct inputs_tensors){.x = tensor_random(tb->b, c->dtype, n * stride, 3, tb->random),
+                                   .gain = tensor_random(tb->b, c->dtype, c->rank, 1, tb->random),
+                                   .q_gain = tensor_random(tb->b, DTYPE_FLOAT32, c->q_rank + 1, 1, tb->random),
+                                   .cos_sin = tensor_random(tb->b, DTYPE_FLOAT32, ANGLES * c->rope, 1, tb->random),
+                                   .positions = tensor_bytes(tb->b, positions, sizeof *positions * (size_t)n),
+                                   .slots = tensor_bytes(tb->b, slots, sizeof *slots * (size_t)n),
+                                   .scales = tensor_bytes(tb->b, scales, sizeof scales),
+                                   .cache = tensor_poison(tb->b, c->cache_dtype, BLOCKS * SLOTS * size),
+                                   .q = tensor_poison(tb->b, c->dtype, n * c->q_rank + 1)};
+}
+
+static void inputs_free(struct inputs_tensors *t)
+{
+    tensor_free(&t->x), tensor_free(&t->gain), tensor_free(&t->q_gain), tensor_free(&t->cos_sin);
+    tensor_free(&t->positions), tensor_free(&t->slots), tensor_free(&t->scales), tensor_free(&t->cache);
+    tensor_free(&t->q);
+}
+
+/* x of a token is what q is made of, the latent and the key. */
+static struct latent_inputs_args inputs_args(const struct inputs_case *c, const struct inputs_tensors *t)
+{
+    const int64_t element = dtype_size(c->dtype), stride = c->q_rank + c->rank + c->rope;
+    char *latent = (char *)t->x.data + c->q_rank * element;
+    return (struct latent_inputs_args){.cache = {.latent = latent,
+                                                 .rotated = latent + c->rank * element,
+                                                 .latent_stride = stride,
+                                                 .rotated_stride = stride,
+                                                 .cache = t->cache.data,
+                                                 .slot_mapping = t->slots.data,
+                                                 .num_tokens = c->num_tokens,
+                                                 .rank = c->rank,
+                                                 .rope = c->rope,
+                                                 .block_size = 16,
+                                                 .block_stride = 16 * (int64_t)(c->rank + c->rope),
+                                                 .dtype = c->dtype,
+                                                 .cache_dtype = c->cache_dtype,
+                                                 .kv_scales = t->scales.data},
+                                       .norm = {.gain = t->gain.data, .gain_dtype = c->dtype, .eps = 1e-5f},
+                                       .cos_sin = c->rotates ? t->cos_sin.data : NULL,
+                                       .positions = t->positions.data,
+                                       .interleaved = c->interleaved,
+                                       .q = t->q.data,
+                                       .q_in = t->x.data,
+                                       .q_stride = stride,
+                                       .q_rank = c->q_rank,
+                                       .q_norm = {.gain = t->q_gain.data, .gain_dtype = DTYPE_FLOAT32, .eps = 1e-6f}};
+}
+
+/* The same by single operations, in place. */
+static void run_single_inputs(struct backend *b, const struct latent_inputs_args *args)
+{
+    const struct latent_cache_args *c = &args->cache;
+    const struct rms_norm_args latent = {(void *)c->latent, c->latent,     c->latent_stride, c->latent_stride, NULL,
+                                         args->norm,        c->num_tokens, c->rank,          c->dtype};
+    const struct rms_norm_args q = {args->q,      args->q_in,    args->q_rank, args->q_stride, NULL,
+                                    args->q_norm, c->num_tokens, args->q_rank, c->dtype};
+    const struct rotary_args rotary = {.query = (void *)c->rotated,
+                                       .key = (void *)c->rotated,
+                                       .query_stride = c->rotated_stride,
+                                       .key_stride = c->rotated_stride,
+                                       .positions = args->positions,
+                                       .cos_sin = args->cos_sin,
+                                       .num_tokens = c->num_tokens,
+                                       .num_heads = 1,
+                                       .head_size = c->rope,
+                                       .rotary_dim = c->rope,
+                                       .interleaved = args->interleaved,
+                                       .dtype = c->dtype};
+    b->rms_norm(b, &latent);
+    if (args->q_rank > 0) b->rms_norm(b, &q);
+    if (args->cos_sin) b->rotary_embedding(b, &rotary);
+    b->latent_cache(b, c);
+}
+
+/* Sums of squares may be rounded otherwise, and so an element may be the next number of its type. */
+static void compare_inputs(const struct test_backend *tb, const char *what, const struct tensor *fused,
+                           const struct tensor *single, enum dtype dtype)
+{
+    const double unit = dtype == DTYPE_FLOAT32    ? 1e-6
+                        : dtype == DTYPE_FLOAT16  ? 0x1p-10
+                        : dtype == DTYPE_BFLOAT16 ? 0x1p-7
+                                                  : 0x1p-3;
+    for (int64_t i = 0; i < single->count; i++) {
+        const double found = tensor_get(fused, i), expected = tensor_get(single, i);
+        const bool same = isnan(expected) ? isnan(found) : fabs(found - expected) <= unit * fabs(expected) + 0x1p-9;
+        if (!same) fail_msg("%s: %s: element %lld is %g instead of %g", tb->name, what, (long long)i, found, expected);
+    }
+}
+
+static void check_inputs(struct test_backend *tb, const struct inputs_case *c)
+{
+    char what[200];
+    struct inputs_tensors t = inputs_open(tb, c);
+    struct tensor cache = tensor_poison(tb->b, c->cache_dtype, t.cache.count);
+    struct tensor q = tensor_poison(tb->b, c->dtype, t.q.count);
+    struct latent_inputs_args args = inputs_args(c, &t);
+    snprintf(what, sizeof what, "latent_inputs: %d tokens, %d + %d, q %d, %s to %s%s%s", c->num_tokens, c->rank,
+             c->rope, c->q_rank, dtype_name(c->dtype), dtype_name(c->cache_dtype), c->rotates ? ", rotated" : "",
+             c->interleaved ? ", interleaved" : "");
+    if (!tb->b->latent_inputs(tb->b, &args)) fail_msg("%s: %s: not taken", tb->name, what);
+    args.cache.cache = cache.data, args.q = q.data;
+    run_single_inputs(tb->b, &args);
+    tensor_download(&t.cache), tensor_download(&cache), tensor_download(&t.q), tensor_download(&q);
+    compare_inputs(tb, what, &t.cache, &cache, c->cache_dtype);
+    compare_inputs(tb, what, &t.q, &q, c->dtype);
+    tensor_free(&cache), tensor_free(&q);
+    inputs_free(&t);
+}
+
+static void inputs(void **state)
+{
+    struct kernel_test *test = *state;
+    static const int32_t tokens[] = {1, 2, 7, 33, 128};
+    for (int b = 0; b < test->num_backends; b++)
+        for (int i = 0; i < 60; i++) {
+            struct test_backend *tb = &test->backends[b];
+            const struct inputs_case c = {.num_tokens = tokens[i % 5],
+                                          .rank = i % 2 ? 512 : 48,
+                                          .rope = i % 2 ? 64 : 16,
+                                          .q_rank = i % 4 == 0   ? 0
+                                                    : i % 4 == 1 ? 1536
+                                                    : i % 4 == 2 ? 64
+                                                                 : 768,
+                                          .rotates = i % 7 != 0,
+                                          .interleaved = i % 3 == 0,
+                                          .dtype = types[i / 2 % 3],
+                                          .cache_dtype = i % 5 == 4 ? DTYPE_FP8_E4M3 : types[i / 2 % 3]};
+            if (tb->b->latent_inputs && kernel_test_takes(tb)) check_inputs(tb, &c);
+        }
+}
+
 /* ---- heads_linear ---- */
 
 struct heads_case {
     int32_t num_tokens, num_heads, in_features, out_features;
     bool transposed, head_major; /* head_major: out and x are [num_heads, num_tokens] */
     int32_t num_copied;          /* at most 16; not with head_major */
+    bool rotates, interleaved;   /* the copies */
     enum dtype dtype, weight_dtype;
 };
 
@@ -528,9 +724,33 @@ static void gather_heads(const struct heads_linear_args *args, struct tensor *ou
     free(rows);
 }
 
+/* x with what is copied rotated, as rotary_embedding does. */
+static struct tensor rotate_rest(struct backend *b, const struct heads_linear_args *args, const struct tensor *x)
+{
+    const int64_t element = dtype_size(args->dtype);
+    struct tensor out = tensor_bytes(b, x->host, (size_t)x->bytes);
+    out.dtype = x->dtype, out.count = x->count;
+    const struct rotary_args rotary = {.query = (char *)out.data + args->in_features * element,
+                                       .key = out.data,
+                                       .query_stride = args->x_stride,
+                                       .positions = args->positions,
+                                       .cos_sin = args->cos_sin,
+                                       .num_tokens = args->num_tokens,
+                                       .num_heads = args->num_heads,
+                                       .head_size = (int32_t)args->x_head_stride,
+                                       .rotary_dim = args->num_copied,
+                                       .interleaved = args->interleaved,
+                                       .dtype = args->dtype};
+    b->rotary_embedding(b, &rotary);
+    tensor_download(&out);
+    return out;
+}
+
 static void check_heads(const struct test_backend *tb, const struct heads_case *c)
 {
     char what[160];
+    enum { ANGLES = 40 };
+    int32_t positions[300];
     struct heads_linear_args args = {.weight_dtype = c->weight_dtype,
                                      .head_stride = (int64_t)c->in_features * c->out_features + 96,
                                      .transposed = c->transposed,
@@ -553,17 +773,25 @@ static void check_heads(const struct test_backend *tb, const struct heads_case *
     struct tensor weight = tensor_random(tb->b, c->weight_dtype, c->num_heads * args.head_stride, 1, tb->random);
     struct tensor out = tensor_poison(tb->b, c->dtype, out_size);
     double *expected = malloc(sizeof(double) * (size_t)count);
+    for (int32_t t = 0; t < c->num_tokens; t++) positions[t] = random_between(tb->random, 0, ANGLES - 1);
+    struct tensor angles = tensor_random(tb->b, DTYPE_FLOAT32, ANGLES * (c->num_copied + 1), 1, tb->random);
+    struct tensor places = tensor_bytes(tb->b, positions, sizeof *positions * (size_t)c->num_tokens);
     args.out = out.data, args.x = x.data, args.weight = weight.data;
+    args.cos_sin = c->rotates ? angles.data : NULL;
+    args.positions = places.data;
+    args.interleaved = c->interleaved;
     expect_heads(c, expected, &args, &x, &weight);
     tb->b->heads_linear(tb->b, &args);
     tensor_download(&out);
-    gather_heads(&args, &out, &x);
+    struct tensor copied = c->rotates ? rotate_rest(tb->b, &args, &x) : x;
+    gather_heads(&args, &out, &copied);
     snprintf(what, sizeof what, "heads_linear: %d tokens, %d heads, %d to %d%s, %s, weights %s", c->num_tokens,
              c->num_heads, c->in_features, c->out_features, c->transposed ? " transposed" : "", dtype_name(c->dtype),
              dtype_name(c->weight_dtype));
     check_close(tb, what, &out, expected, count, c->dtype);
     free(expected);
-    tensor_free(&x), tensor_free(&weight), tensor_free(&out);
+    if (c->rotates) tensor_free(&copied);
+    tensor_free(&x), tensor_free(&weight), tensor_free(&out), tensor_free(&angles), tensor_free(&places);
 }
 
 static void heads_linears(void **state)
@@ -581,6 +809,8 @@ static void heads_linears(void **state)
                                          .transposed = i / 2 % 2 == 0,
                                          .head_major = i / 3 % 4 == 0,
                                          .num_copied = i / 3 % 4 == 2 ? 16 : 0,
+                                         .rotates = i / 3 % 4 == 2 && i % 3 > 0,
+                                         .interleaved = i % 3 == 1,
                                          .dtype = types[i / 5 % 3],
                                          .weight_dtype = tb->b->discrete ? types[i / 5 % 3] : types[i / 7 % 3]};
             if (tb->b->heads_linear && kernel_test_takes(tb)) check_heads(tb, &c);
@@ -758,7 +988,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decodes),       cmocka_unit_test(mixed_batches),  cmocka_unit_test(padding),
         cmocka_unit_test(prefills),      cmocka_unit_test(cache_types),    cmocka_unit_test(survives_large_scores),
-        cmocka_unit_test(model_sizes),   cmocka_unit_test(model_prefills), cmocka_unit_test(caches),
+        cmocka_unit_test(model_sizes),   cmocka_unit_test(model_prefills), cmocka_unit_test(tile_sizes),
+        cmocka_unit_test(long_contexts), cmocka_unit_test(caches),         cmocka_unit_test(inputs),
         cmocka_unit_test(heads_linears), cmocka_unit_test(absorbed_form),  cmocka_unit_test(threads_do_not_matter),
     };
     cmocka_set_test_filter(getenv("QUIRE_TEST_FILTER"));

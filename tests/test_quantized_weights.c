@@ -176,12 +176,9 @@ static void count_prepared(struct backend *b, const struct weight *w)
 
 static const struct weight *device_matrix(const struct model_weights *device, const struct tensor *t, int64_t *first)
 {
-    const struct layer_weights *layer = t->layer >= 0 ? &device->layers[t->layer] : NULL;
-    const struct projection *p = t->merged == MERGED_QKV       ? &layer->qkv
-                                 : t->merged == MERGED_GATE_UP ? &layer->gate_up
-                                                               : NULL;
-    *first = p && p->num_parts == 1 ? t->first_row : 0;
-    return p && p->num_parts == 1 ? &p->parts[0] : model_weights_matrix(device, t);
+    const struct weights_place place = model_weights_place(device, t);
+    *first = place.first_row;
+    return place.matrix;
 }
 
 static void check_device(const struct quantized_form *form, const struct model_spec *spec,
@@ -202,7 +199,7 @@ static void check_device(const struct quantized_form *form, const struct model_s
     const struct layer_weights *layer = &device.layers[0];
     assert_int_equal(prepared, layer->qkv.num_parts + layer->gate_up.num_parts + 2 + form->lm_head);
     const bool split_block = form->scheme.blocks && host->layers[0].qkv.parts[1].out_features % form->scheme.group_size;
-    assert_int_equal(layer->qkv.num_parts, split_block || form->own_orders ? 3 : 1);
+    assert_int_equal(layer->qkv.num_parts, form->own_orders ? 3 : split_block ? 2 : 1);
     assert_int_equal(layer->gate_up.num_parts, form->own_orders ? 2 : 1);
     for (int32_t i = 0; i < host->table.count; i++) {
         const struct tensor *t = &host->table.tensors[i];

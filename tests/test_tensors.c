@@ -32,8 +32,11 @@ static struct model_spec small(void)
 /* One tensor as text: name shape [first row/rows of the merged matrix]. */
 static void describe(const struct tensor *t, char *out, size_t size)
 {
-    static const char *const merged[] = {
-        [MERGED_NONE] = "", [MERGED_QKV] = "qkv", [MERGED_GATE_UP] = "gate_up", [MERGED_EXPERTS] = "experts"};
+    static const char *const merged[] = {[MERGED_NONE] = "",
+                                         [MERGED_QKV] = "qkv",
+                                         [MERGED_GATE_UP] = "gate_up",
+                                         [MERGED_ROUTER] = "router",
+                                         [MERGED_EXPERTS] = "experts"};
     char shape[64], part[64] = "";
     if (t->kind == TENSOR_MATRIX)
         snprintf(shape, sizeof shape, "%dx%d", (int)t->out_features, (int)t->in_features);
@@ -416,8 +419,8 @@ static void test_experts(void **state)
         "model.layers.0.self_attn.k_proj.weight 12x8 qkv 24/48",
         "model.layers.0.self_attn.v_proj.weight 12x8 qkv 36/48",
         "model.layers.0.self_attn.o_proj.weight 8x24",
-        "model.layers.0.mlp.gate.weight 1x8",
-        "model.layers.0.mlp.gate.bias 1",
+        "model.layers.0.mlp.gate.weight 1x8 router 0/2",
+        "model.layers.0.mlp.gate.bias 1 router 0/2",
         "model.layers.0.mlp.gate.e_score_correction_bias 1",
         "model.layers.0.router.per_expert_scale 1",
         "model.layers.0.router.scale 8 gain",
@@ -430,7 +433,7 @@ static void test_experts(void **state)
         "model.layers.0.mlp.experts.in_bias 5 experts 5/10",
         "model.layers.0.mlp.experts.out 8x5 experts 0/8",
         "model.layers.0.mlp.experts.out_bias 8 experts 0/8",
-        "model.layers.0.mlp.shared_gate.weight 1x8",
+        "model.layers.0.mlp.shared_gate.weight 1x8 router 1/2",
         "model.layers.0.mlp.shared.gate_proj.weight 12x8 gate_up 0/24",
         "model.layers.0.mlp.shared.up_proj.weight 12x8 gate_up 12/24",
         "model.layers.0.mlp.shared.down_proj.weight 8x12",

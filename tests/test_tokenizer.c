@@ -550,13 +550,14 @@ static void test_missing(void **state)
     char folder[64];
     assert_refused("/nonexistent/folder", STATUS_IO, (const char *[]){"/nonexistent/folder", "no such folder", NULL});
     make_folder(folder);
-    assert_refused(folder, STATUS_IO, (const char *[]){folder, "no tokenizer.json and no tokenizer.model", NULL});
+    assert_refused(folder, STATUS_IO,
+                   (const char *[]){folder, "no tokenizer.json, no tokenizer.model", "tiktoken.model", NULL});
     write_string(folder, "tokenizer.json", "{}");
     assert_refused(folder, STATUS_INVALID, (const char *[]){folder, "tokenizer.json", "model", NULL});
     remove_folder(folder);
 }
 
-/* A vocabulary in tiktoken's form is recognised, and the sentence says what to take. */
+/* A vocabulary in tiktoken's form is recognised; if it is not Kimi's, the sentence says what to take. */
 static void test_tiktoken(void **state)
 {
     (void)state;
@@ -570,6 +571,9 @@ static void test_tiktoken(void **state)
         assert_int_equal(unlink(path), 0);
         remove_folder(folder);
     }
+    struct tokenizer *t = open_tokenizer(QUIRE_TEST_DATA "/tokenizers/kimi");
+    assert_string_equal(tokenizer_file(t), "tiktoken.model");
+    tokenizer_close(t);
 }
 
 /* Kimi's, with lines that are none. */

@@ -26,7 +26,7 @@ int32_t tokenizer_eos_id(const struct tokenizer *t)
 
 const char *tokenizer_file(const struct tokenizer *t)
 {
-    return t->pipeline ? "tokenizer.json" : "tokenizer.model";
+    return t->file;
 }
 
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id)

@@ -37,7 +37,7 @@ void tokenizer_close(struct tokenizer *t); /* NULL is allowed */
 int32_t tokenizer_size(const struct tokenizer *t);     /* ids are 0 .. size-1, added tokens included */
 int32_t tokenizer_bos_id(const struct tokenizer *t);   /* -1: none */
 int32_t tokenizer_eos_id(const struct tokenizer *t);   /* -1: none */
-const char *tokenizer_file(const struct tokenizer *t); /* "tokenizer.json" or "tokenizer.model" */
+const char *tokenizer_file(const struct tokenizer *t); /* the name of its file in the folder */
 /* Control pieces and added tokens marked special are special. The unknown piece of a tokenizer.model is not, because it
  * stands for text; that of a tokenizer.json often is, and then decoding drops it. */
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);

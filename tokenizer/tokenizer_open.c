@@ -15,16 +15,17 @@
 struct opening {
     const char *folder;
     char path[PATH_MAX];        /* of the file that has the vocabulary */
-    struct tokenizer_json json; /* that file, if it is tokenizer.json */
+    struct tokenizer_json json; /* that file, if it is tokenizer.json or in tiktoken's form */
     struct tokenizer_config config;
 };
 
 static enum status no_vocabulary(const char *folder, struct error *err)
 {
-    return error_set(err, STATUS_IO,
-                     "%s: no tokenizer.json and no tokenizer.model (SentencePiece) in this folder; copy the one that "
-                     "was published with the model there",
-                     folder);
+    return error_set(
+        err, STATUS_IO,
+        "%s: no tokenizer.json, no tokenizer.model (SentencePiece) and no tiktoken.model (Kimi) in this folder; "
+        "copy the one that was published with the model there",
+        folder);
 }
 
 /* The class that tokenizer_config.json names; "" if there is none. */
@@ -298,6 +299,7 @@ enum status tokenizer_open(const char *folder, struct tokenizer **out, struct er
     if (!t) return tokenizer_no_memory(err);
     struct opening o = {.folder = folder};
     enum status status = open_vocabulary(t, &o, err);
+    if (!status) snprintf(t->file, sizeof t->file, "%s", strrchr(o.path, '/') + 1);
     if (!status) status = open_config(t, &o, err);
     tokenizer_config_free(&o.config);
     tokenizer_json_free(&o.json);

@@ -11,7 +11,8 @@
 
 struct tokenizer {
     struct sentencepiece_model *sp; /* of tokenizer.model, or ... */
-    struct pipeline *pipeline;      /* ... of tokenizer.json; the other is NULL */
+    struct pipeline *pipeline;      /* ... of tokenizer.json or tiktoken.model; the other is NULL */
+    char file[32];                  /* the name of that file */
     struct token_table table;
     struct added_tokens added;  /* those that are found in a text as it is given */
     struct added_tokens names;  /* all, by their own spelling */

@@ -351,13 +351,18 @@ static void multiply_head(const struct cpu_kernels *kernels, const struct heads_
 }
 
 /* What is copied beside the output features of a head, for some tokens. */
-static void copy_rest(const struct heads_linear_args *args, int64_t token, int64_t num_tokens, int64_t head)
+static void copy_rest(const struct cpu_kernels *kernels, const struct heads_linear_args *args, int64_t token,
+                      int64_t num_tokens, int64_t head)
 {
     const size_t bytes = (size_t)args->num_copied * (size_t)dtype_size(args->dtype);
     for (int64_t t = token; t < token + num_tokens; t++) {
         const int64_t from = t * args->x_stride + head * args->x_head_stride + args->in_features;
         const int64_t to = t * args->out_stride + head * args->out_head_stride + args->out_features;
-        memcpy(cpu_element_out(args->out, args->dtype, to), cpu_element(args->x, args->dtype, from), bytes);
+        void *rest = cpu_element_out(args->out, args->dtype, to);
+        memcpy(rest, cpu_element(args->x, args->dtype, from), bytes);
+        if (args->cos_sin)
+            cpu_rotate_head(kernels, rest, args->dtype, args->cos_sin + (int64_t)args->positions[t] * args->num_copied,
+                            args->num_copied / 2, args->interleaved);
     }
 }
 
@@ -380,7 +385,7 @@ static void multiply_piece(const struct cpu_state *s, const void *context, int64
         const int64_t at = (token + t) * args->out_stride + head * args->out_head_stride + first;
         s->kernels->from_float(cpu_element_out(args->out, args->dtype, at), sums + t * FEATURES, args->dtype, count);
     }
-    if (piece == 0 && args->num_copied > 0) copy_rest(args, token, tokens, head);
+    if (piece == 0 && args->num_copied > 0) copy_rest(s->kernels, args, token, tokens, head);
 }
 
 void cpu_heads_linear(struct backend *b, const struct heads_linear_args *args)

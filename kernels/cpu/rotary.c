@@ -37,6 +37,15 @@ static void rotate_head_interleaved(const struct cpu_kernels *kernels, void *hea
     }
 }
 
+void cpu_rotate_head(const struct cpu_kernels *kernels, void *head, enum dtype dtype, const float *cos_sin,
+                     int64_t pairs, bool interleaved)
+{
+    if (interleaved)
+        rotate_head_interleaved(kernels, head, dtype, cos_sin, pairs);
+    else
+        rotate_head(kernels, head, dtype, cos_sin, pairs);
+}
+
 /* The heads of one token: norm, then rotation (cos_sin is NULL: none). Each result is rounded to dtype, as rms_norm and
  * a plain rotation do. */
 static void process_heads(const struct cpu_kernels *kernels, const struct rotary_args *args, void *row,
@@ -45,12 +54,7 @@ static void process_heads(const struct cpu_kernels *kernels, const struct rotary
     for (int64_t h = 0; h < num_heads; h++) {
         void *head = cpu_element_out(row, args->dtype, h * args->head_size);
         if (norm) cpu_norm_row(kernels, norm, head, head, args->head_size, args->dtype);
-        if (!cos_sin) continue;
-        if (args->interleaved) {
-            rotate_head_interleaved(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2);
-        } else {
-            rotate_head(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2);
-        }
+        if (cos_sin) cpu_rotate_head(kernels, head, args->dtype, cos_sin, args->rotary_dim / 2, args->interleaved);
     }
 }
 

@@ -119,7 +119,7 @@ static void route_token(const struct cpu_state *state, const void *route_args, i
     (void)state, (void)thread;
     const struct route_experts_args *args = route_args;
     const int32_t n = args->router.num_experts, k = args->router.top_k;
-    const float *logits = args->logits + t * n;
+    const float *logits = args->logits + t * router_row(args);
     float *weights = args->plan.weights + t * k;
     struct scores s;
     compute_scores(args, logits, &s);
@@ -127,6 +127,7 @@ static void route_token(const struct cpu_state *state, const void *route_args, i
     bool is_damaged = false;
     for (int32_t e = 0; e < n; e++) is_damaged |= isnan(s.score[e]);
     for (int32_t i = 0; i < k && is_damaged; i++) weights[i] = NAN;
+    if (args->base_gate) args->base_gate[t] = logits[n];
 }
 
 /* A counting sort of the assignments, whose experts are in plan->rows, where their rows replace them. */

@@ -99,6 +99,9 @@ scatter_logits_function cpu_scatter_logits;
 rms_norm_function cpu_rms_norm;
 fused_add_rms_norm_function cpu_fused_add_rms_norm;
 /* One row of rms_norm; out may be x. */
+/* Rotates the pairs of a head by the angles of a token: rotary_embedding of one head. */
+void cpu_rotate_head(const struct cpu_kernels *kernels, void *head, enum dtype dtype, const float *cos_sin,
+                     int64_t pairs, bool interleaved);
 void cpu_norm_row(const struct cpu_kernels *kernels, const struct norm_params *norm, void *out, const void *x,
                   int64_t size, enum dtype dtype);
 

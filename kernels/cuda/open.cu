@@ -105,6 +105,7 @@ static void fill_table(struct backend *b)
     b->route_experts = cuda_route_experts;
     b->experts_gate_up = cuda_experts_gate_up;
     b->experts_down = cuda_experts_down;
+    b->latent_inputs = cuda_latent_inputs;
     b->decode_attention = cuda_decode_attention;
     b->decode_recurrence = cuda_decode_recurrence;
     b->destroy = destroy;

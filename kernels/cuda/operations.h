@@ -79,6 +79,7 @@ decode_recurrence_function cuda_decode_recurrence;
 
 /* latent/ */
 latent_cache_function cuda_latent_cache;
+latent_inputs_function cuda_latent_inputs;
 latent_attention_function cuda_latent_attention;
 heads_linear_function cuda_heads_linear;
 

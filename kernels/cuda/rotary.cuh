@@ -45,6 +45,27 @@ static __device__ __forceinline__ void rotate_pieces(piece<T, N> &left, piece<T,
     }
 }
 
+/* Elements i .. i + N - 1 of a head after the rotation of 2 * half elements, which x has before it. i and half are
+ * multiples of N, which is 1 or even. */
+template <class T, int N>
+static __device__ __forceinline__ piece<T, N> rotated_piece(const T *x, int i, int half, const float *cos,
+                                                            const float *sin, bool interleaved)
+{
+    const bool second = !interleaved && i >= half;
+    const int first_pair = interleaved ? i / 2 : second ? i - half : i;
+    const int partner = interleaved ? (N == 1 ? i ^ 1 : i) : second ? i - half : i + half;
+    const piece<T, N> own = *(const piece<T, N> *)(x + i), other = *(const piece<T, N> *)(x + partner);
+    piece<T, N> out;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const int pair = first_pair + (interleaved ? j / 2 : j);
+        const bool is_right = second || (interleaved && (i + j) % 2);
+        const float beside = to_float(other.values[interleaved ? (j ^ 1) % N : j]) * sin[pair];
+        out.values[j] = from_float<T>(fmaf(to_float(own.values[j]), cos[pair], is_right ? beside : -beside));
+    }
+    return out;
+}
+
 /* How the pieces of a head, of N elements each, are shared out between lanes: i gets pieces left(i) and right(i), which
  * are the elements of N pairs if i < rotated. right(i) may be `pieces`: there is none. */
 struct head_split {

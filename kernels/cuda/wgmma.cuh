@@ -85,6 +85,17 @@ static __device__ __forceinline__ void wgmma_shared(float *c, uint64_t a, uint64
     }
 }
 
+/* The same of a B whose rows, and not its columns, are contiguous (swizzled_rows_descriptor). */
+template <class T, int N>
+static __device__ __forceinline__ void wgmma_shared_rows(float *c, uint64_t a, uint64_t b, bool add)
+{
+    if constexpr (std::is_same_v<T, __half>) {
+        WGMMA(FROM_SHARED, "k16", "f16.f16", ", 0, 1");
+    } else {
+        WGMMA(FROM_SHARED, "k16", "bf16.bf16", ", 0, 1");
+    }
+}
+
 /* C = A B + (add ? C : 0), A in registers. */
 template <class T, int N, bool add = true>
 static __device__ __forceinline__ void wgmma_registers(float *c, const uint32_t *a, uint64_t b)
@@ -136,6 +147,13 @@ static __device__ __forceinline__ void wgmma_e5m2_registers(float *c, const uint
 static __device__ __forceinline__ uint64_t swizzled_descriptor(uint32_t address)
 {
     return (uint64_t)(address >> 4) | (uint64_t)1 << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* The same for a B of 16-bit elements whose rows (of one k) are contiguous: 64 columns of a row are 128 bytes, rows
+ * follow one another, and every 64 columns further on lie `panel` bytes behind. */
+static __device__ __forceinline__ uint64_t swizzled_rows_descriptor(uint32_t address, uint32_t panel)
+{
+    return (uint64_t)(address >> 4) | (uint64_t)(panel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 /* Call it before wgmma uses registers that other instructions wrote. */

@@ -2,12 +2,11 @@
  * compute is weighted and added, to the output of the MLP beside them if there is one. */
 #include "model/layers/layers.h"
 
-/* out = w(in) as float32, or as the type of the activations. */
-static void project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct weight *w,
-                    const struct matmul_input *in)
+/* out = w(in) */
+static void project(const struct residual_stream *s, void *out, const struct weight *w, const struct matmul_input *in)
 {
     const struct projection p = {.parts = {*w}, .num_parts = 1};
-    layer_project(s, out, out_dtype, &p, in, NULL);
+    layer_project(s, out, s->d->dtype, &p, in, NULL);
 }
 
 static struct expert_matrices matrices(const struct expert_weights *w, const struct weight *first, int num_parts)
@@ -15,18 +14,20 @@ static struct expert_matrices matrices(const struct expert_weights *w, const str
     return (struct expert_matrices){.weights = first, .stacked = w->stacked, .num_parts = w->stacked ? 1 : num_parts};
 }
 
-/* Which tokens go to which expert: in act.experts.plan. */
+/* Which tokens go to which expert: in act.experts.plan; and the shared experts' gates: in act.experts.base_gate. */
 static void route(const struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
     const struct route_experts_args args = {.plan = d->act.experts.plan,
+                                            .base_gate = e->shared_gate ? d->act.experts.base_gate : NULL,
                                             .logits = d->act.experts.logits,
                                             .choice_bias = w->choice_bias.data,
                                             .expert_scales = w->expert_scales.data,
-                                            .router = d->spec->layers[layer].experts.router,
+                                            .router = e->router,
                                             .num_tokens = s->num_tokens};
-    project(s, d->act.experts.logits, DTYPE_FLOAT32, &w->router, in);
+    layer_project(s, d->act.experts.logits, DTYPE_FLOAT32, &w->router, in, NULL);
     d->backend->route_experts(d->backend, &args);
 }
 
@@ -154,7 +155,7 @@ static const void *project_in(const struct residual_stream *s, const struct matm
     const struct weight *w = &d->weights->layers[layer].experts.in;
     if (d->spec->layers[layer].experts.latent_size == 0) return in->x;
     const struct matmul_input rows = layer_quantize_for(s, in->x, w, d->act.quantized);
-    project(s, d->act.experts.latent, d->dtype, w, &rows);
+    project(s, d->act.experts.latent, w, &rows);
     return d->act.experts.latent;
 }
 
@@ -167,7 +168,6 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
     struct matmul_input in = residual_input(s, e->own_norms ? &w->router_norm : norm, NULL);
     route(s, &in, layer);
     in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
-    if (e->shared_gate) project(s, d->act.experts.base_gate, DTYPE_FLOAT32, &w->shared_gate, &in);
     const void *x = project_in(s, &in, layer);
     if (layer < d->host_experts.num_layers)
         send_input(s, x, layer);
@@ -226,7 +226,7 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
         return;
     }
     residual_begin(s);
-    if (l->mlp.intermediate_size > 0) project(s, s->hidden, d->dtype, &w->down, in);
+    if (l->mlp.intermediate_size > 0) project(s, s->hidden, &w->down, in);
     add_down(s, layer, out);
     if (l->experts.own_norms) add_normed(s, out, &w->experts);
     residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1));

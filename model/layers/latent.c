@@ -22,9 +22,9 @@ static struct parts split(const struct decoder *d, const struct latent_spec *l)
                           .stride = stride};
 }
 
-/* q = q_b(norm(the first columns of act.qkv)), by way of act.attention. */
-static void project_queries(struct residual_stream *s, const struct latent_spec *l, const struct latent_weights *w,
-                            const struct parts *p)
+/* act.attention = norm(the first columns of act.qkv) */
+static void norm_queries(struct residual_stream *s, const struct latent_spec *l, const struct latent_weights *w,
+                         const struct parts *p)
 {
     const struct decoder *d = s->d;
     const struct rms_norm_args norm = {.out = d->act.attention,
@@ -36,6 +36,12 @@ static void project_queries(struct residual_stream *s, const struct latent_spec 
                                        .size = l->q_rank,
                                        .dtype = d->dtype};
     d->backend->rms_norm(d->backend, &norm);
+}
+
+/* q = q_b(act.attention) */
+static void project_queries(struct residual_stream *s, const struct latent_weights *w, const struct parts *p)
+{
+    const struct decoder *d = s->d;
     const struct matmul_input in = layer_quantize_for(s, d->act.attention, &w->q_b.parts[0], d->act.quantized);
     layer_project(s, p->q, d->dtype, &w->q_b, &in, NULL);
 }
@@ -83,27 +89,53 @@ static void measure_scale(const struct residual_stream *s, const struct latent_c
     b->calculate_kv_scales(b, &args);
 }
 
-static void store(const struct residual_stream *s, const struct step_shape *shape, const struct latent_spec *l,
-                  const struct parts *p, int32_t layer)
+static struct latent_cache_args caching_of(const struct residual_stream *s, const struct latent_spec *l,
+                                           const struct parts *p, int32_t layer)
 {
     const struct decoder *d = s->d;
     const int64_t group = d->cache->groups.group[layer];
-    const struct latent_cache_args args = {.latent = p->latent,
-                                           .rotated = p->rotated,
-                                           .latent_stride = p->stride,
-                                           .rotated_stride = p->stride,
-                                           .cache = kv_cache_k(d->cache, layer),
-                                           .slot_mapping = d->inputs->slot_mapping + group * s->num_tokens,
-                                           .num_tokens = s->num_tokens,
-                                           .rank = l->rank,
-                                           .rope = l->rope,
-                                           .block_size = kv_cache_block_size(d->cache, layer),
-                                           .block_stride = kv_cache_block_stride(d->cache),
-                                           .dtype = d->dtype,
-                                           .cache_dtype = d->cache->dtype,
-                                           .kv_scales = kv_cache_scales(d->cache, layer)};
-    if (shape->measures_scales) measure_scale(s, &args);
-    d->backend->latent_cache(d->backend, &args);
+    return (struct latent_cache_args){.latent = p->latent,
+                                      .rotated = p->rotated,
+                                      .latent_stride = p->stride,
+                                      .rotated_stride = p->stride,
+                                      .cache = kv_cache_k(d->cache, layer),
+                                      .slot_mapping = d->inputs->slot_mapping + group * s->num_tokens,
+                                      .num_tokens = s->num_tokens,
+                                      .rank = l->rank,
+                                      .rope = l->rope,
+                                      .block_size = kv_cache_block_size(d->cache, layer),
+                                      .block_stride = kv_cache_block_stride(d->cache),
+                                      .dtype = d->dtype,
+                                      .cache_dtype = d->cache->dtype,
+                                      .kv_scales = kv_cache_scales(d->cache, layer)};
+}
+
+/* Norms and stores what the layer's input was projected to in one operation, if there is one. */
+static bool fused_inputs(const struct residual_stream *s, const struct latent_spec *l, const struct latent_weights *w,
+                         const struct parts *p, const struct latent_cache_args *cache)
+{
+    const struct decoder *d = s->d;
+    const struct latent_inputs_args args = {.cache = *cache,
+                                            .norm = w->norm,
+                                            .cos_sin = l->no_rotation ? NULL : d->cos_sin[0],
+                                            .positions = d->inputs->positions,
+                                            .interleaved = d->spec->rope_interleaved,
+                                            .q = d->act.attention,
+                                            .q_in = d->act.qkv,
+                                            .q_stride = p->stride,
+                                            .q_rank = l->q_rank,
+                                            .q_norm = w->q_norm};
+    return d->backend->latent_inputs && d->backend->latent_inputs(d->backend, &args);
+}
+
+/* What fused_inputs does but for the norm of q, in single operations; and rotates q. */
+static void store(const struct residual_stream *s, const struct step_shape *shape, const struct latent_spec *l,
+                  const struct latent_weights *w, const struct parts *p, const struct latent_cache_args *cache)
+{
+    layer_norm_in_place(s, p->latent, p->stride, l->rank, &w->norm);
+    if (!l->no_rotation) rotate(s, l, p);
+    if (shape->measures_scales) measure_scale(s, cache);
+    s->d->backend->latent_cache(s->d->backend, cache);
 }
 
 /* W_UK of head 0 is the first rows of kv_b, W_UV those behind it; then come those of head 1. */
@@ -118,9 +150,9 @@ static struct heads_linear_args heads_linear_of(const struct residual_stream *s,
                                       .dtype = s->d->dtype};
 }
 
-/* act.mixed = [W_UK^T q_nope, q_rope] of each head. */
+/* act.mixed = [W_UK^T q_nope, q_rope] of each head. `rotates`: q_rope is yet to be rotated. */
 static void absorb(const struct residual_stream *s, const struct latent_spec *l, const struct weight *kv_b,
-                   const struct parts *p)
+                   const struct parts *p, bool rotates)
 {
     const struct decoder *d = s->d;
     struct heads_linear_args args = heads_linear_of(s, l, kv_b);
@@ -134,6 +166,9 @@ static void absorb(const struct residual_stream *s, const struct latent_spec *l,
     args.in_features = l->nope;
     args.out_features = l->rank;
     args.num_copied = l->rope;
+    args.cos_sin = rotates ? d->cos_sin[0] : NULL;
+    args.positions = d->inputs->positions;
+    args.interleaved = d->spec->rope_interleaved;
     d->backend->heads_linear(d->backend, &args);
 }
 
@@ -193,17 +228,18 @@ void latent_inner(struct residual_stream *s, const struct step_shape *shape, int
     const struct latent_spec *l = &d->spec->layers[layer].latent;
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct parts p = split(d, l);
+    const struct latent_cache_args cache = caching_of(s, l, &p, layer);
     assert(!weight_is_quantized(&w->latent.kv_b));
     residual_project(s, d->act.qkv, d->dtype, &w->qkv, &w->attention_norm);
     head_keep_before(s, layer);
-    if (l->q_rank > 0) project_queries(s, l, &w->latent, &p);
-    layer_norm_in_place(s, p.latent, p.stride, l->rank, &w->latent.norm);
-    if (l->query_scaling.length > 0) layer_scale_queries(s, p.q, p.q_stride, latent_q_size(l), &l->query_scaling);
-    if (!l->no_rotation) rotate(s, l, &p);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
-    store(s, shape, l, &p, layer);
+    const bool fused = !shape->measures_scales && fused_inputs(s, l, &w->latent, &p, &cache);
+    if (!fused && l->q_rank > 0) norm_queries(s, l, &w->latent, &p);
+    if (l->q_rank > 0) project_queries(s, &w->latent, &p);
+    if (l->query_scaling.length > 0) layer_scale_queries(s, p.q, p.q_stride, latent_q_size(l), &l->query_scaling);
+    if (!fused) store(s, shape, l, &w->latent, &p, &cache);
     if (!layer_is_read(d, shape, layer)) return;
-    absorb(s, l, &w->latent.kv_b, &p);
+    absorb(s, l, &w->latent.kv_b, &p, fused && !l->no_rotation);
     attend(s, shape, l, layer);
     finish_heads(s, l, &w->latent.kv_b);
 }

@@ -19,25 +19,34 @@ static struct linear_args linear_of(const struct residual_stream *s, void *out, 
 /* ---- Quantized rows: where the backend wants the input of a matmul in 8 bits, the operation that computes the input
  * writes it so. ---- */
 
-struct quantized_rows layer_rows_for(const struct residual_stream *s, const struct weight *w, void *buffer)
+static bool takes_rows(const struct residual_stream *s, const struct weight *w)
 {
     struct backend *b = s->d->backend;
-    if (!b->takes_quantized_rows || !b->takes_quantized_rows(b, w, s->num_tokens, s->d->dtype))
-        return (struct quantized_rows){0};
+    return b->takes_quantized_rows && b->takes_quantized_rows(b, w, s->num_tokens, s->d->dtype);
+}
+
+struct quantized_rows layer_rows_for(const struct residual_stream *s, const struct weight *w, void *buffer)
+{
+    if (!takes_rows(s, w)) return (struct quantized_rows){0};
     const int64_t groups = w->in_features / w->group_size;
     const int64_t scales = quantized_rows_padded(s->num_tokens) * groups * (int64_t)sizeof(float);
     return (struct quantized_rows){.data = (char *)buffer + scales, .scales = buffer, .group_size = w->group_size};
 }
 
-/* The rows of a projection's input, if all parts want the same. */
-static struct quantized_rows rows_for_all(const struct residual_stream *s, const struct projection *p, void *buffer)
+/* The rows of a projection's input, if those parts that want any want the same. *mixed: the others read floats. */
+static struct quantized_rows rows_for_parts(const struct residual_stream *s, const struct projection *p, void *buffer,
+                                            bool *mixed)
 {
     struct quantized_rows rows = {0};
+    int count = 0;
     for (int i = 0; i < p->num_parts; i++) {
         const struct quantized_rows part = layer_rows_for(s, &p->parts[i], buffer);
-        if (!part.data || (i > 0 && part.group_size != rows.group_size)) return (struct quantized_rows){0};
+        if (!part.data) continue;
+        if (rows.data && part.group_size != rows.group_size) return (struct quantized_rows){0};
         rows = part;
+        count++;
     }
+    *mixed = rows.data && count < p->num_parts;
     return rows;
 }
 
@@ -166,17 +175,19 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
     const struct decoder *d = s->d;
     const int32_t size = d->spec->hidden_size;
     struct matmul_input in = {.x = norm->gain ? s->hidden : s->residual};
-    if (p) in.rows = rows_for_all(s, p, d->act.quantized);
+    bool mixed = false;
+    if (p) in.rows = rows_for_parts(s, p, d->act.quantized, &mixed);
+    const struct quantized_rows *only_rows = mixed ? NULL : rows_of(&in);
     /* in a parallel block, which has one norm for attention and MLP */
-    if (s->normed == norm && s->normed_groups == in.rows.group_size) return in;
+    if (s->normed == norm && s->normed_groups == in.rows.group_size && !mixed) return in;
     if (s->pending) {
-        add_pending(s, norm->gain ? norm : NULL, rows_of(&in));
+        add_pending(s, norm->gain ? norm : NULL, only_rows);
     } else if (norm->gain) {
         const struct rms_norm_args args = {.out = s->hidden,
                                            .x = s->residual,
                                            .out_stride = size,
                                            .x_stride = size,
-                                           .quantized = rows_of(&in),
+                                           .quantized = only_rows,
                                            .norm = *norm,
                                            .num_tokens = s->num_tokens,
                                            .size = size,
@@ -186,9 +197,8 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
     if (norm->gain) {
         s->normed = norm;
         s->normed_groups = in.rows.group_size;
-    } else {
-        quantize(s, &in, size);
     }
+    if (!norm->gain || mixed) quantize(s, &in, size);
     return in;
 }
 
@@ -246,6 +256,7 @@ void layer_project(const struct residual_stream *s, void *out, enum dtype out_dt
         parts[i].out_stride = stride;
         parts[i].out_dtype = out_dtype;
         parts[i].left_out = p->num_parts == 1 ? left_out : NULL;
+        if (p->num_parts > 1 && !takes_rows(s, &p->parts[i])) parts[i].quantized_x = NULL;
     }
     if (p->num_parts > 1 && b->linear_parts && b->linear_parts(b, parts, p->num_parts)) return;
     for (int i = 0; i < p->num_parts; i++) b->linear(b, &parts[i]);

@@ -306,7 +306,7 @@ static void add_long_runs(struct rows *rows, enum bench_operation operation)
 /* Tokens go to experts evenly, or, in the last row, all to the same. A CPU would take seconds for the largest count. */
 static void add_experts(struct rows *rows, const struct bench_sizes *s, bool discrete)
 {
-    static const int32_t counts[] = {1, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
+    static const int32_t counts[] = {1, 4, 8, 32, 128, 512, PROMPT, 4 * PROMPT};
     const int num_counts = (int)(sizeof counts / sizeof counts[0]) - !discrete;
     const int64_t gate_up_features = (int64_t)gate_operands(&s->expert_gate) * s->expert_size;
     const struct bench_case cases[] = {

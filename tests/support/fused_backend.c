@@ -151,6 +151,52 @@ static bool decode_attention(struct backend *b, const struct decode_attention_ar
     return true;
 }
 
+/* Latents and keys stay as they are: copies are normed and rotated. */
+static bool latent_inputs(struct backend *b, const struct latent_inputs_args *args)
+{
+    struct latent_cache_args cache = args->cache;
+    if (!is_taken(cache.num_tokens, cache.dtype, &counted->latent_inputs)) return false;
+    float *latent = copy_rows(cache.latent, cache.latent_stride, cache.rank, cache.rank, cache.num_tokens);
+    float *key = copy_rows(cache.rotated, cache.rotated_stride, cache.rope, cache.rope, cache.num_tokens);
+    const struct rms_norm_args norm = {.out = latent,
+                                       .x = latent,
+                                       .out_stride = cache.rank,
+                                       .x_stride = cache.rank,
+                                       .norm = args->norm,
+                                       .num_tokens = cache.num_tokens,
+                                       .size = cache.rank,
+                                       .dtype = cache.dtype};
+    const struct rms_norm_args norm_q = {.out = args->q,
+                                         .x = args->q_in,
+                                         .out_stride = args->q_rank,
+                                         .x_stride = args->q_stride,
+                                         .norm = args->q_norm,
+                                         .num_tokens = cache.num_tokens,
+                                         .size = args->q_rank,
+                                         .dtype = cache.dtype};
+    const struct rotary_args rotary = {.query = key,
+                                       .key = key,
+                                       .query_stride = cache.rope,
+                                       .key_stride = cache.rope,
+                                       .positions = args->positions,
+                                       .cos_sin = args->cos_sin,
+                                       .num_tokens = cache.num_tokens,
+                                       .num_heads = 1,
+                                       .head_size = cache.rope,
+                                       .rotary_dim = cache.rope,
+                                       .interleaved = args->interleaved,
+                                       .dtype = cache.dtype};
+    b->rms_norm(b, &norm);
+    if (args->q_rank > 0) b->rms_norm(b, &norm_q);
+    if (args->cos_sin) b->rotary_embedding(b, &rotary);
+    cache.latent = latent, cache.latent_stride = cache.rank;
+    cache.rotated = key, cache.rotated_stride = cache.rope;
+    b->latent_cache(b, &cache);
+    free(latent);
+    free(key);
+    return true;
+}
+
 void fused_backend_wrap(struct backend *b, int32_t max_num_tokens, struct fused_calls *calls)
 {
     largest = max_num_tokens;
@@ -159,5 +205,6 @@ void fused_backend_wrap(struct backend *b, int32_t max_num_tokens, struct fused_
     b->norm_linear = norm_linear;
     b->linear_residual = linear_residual;
     b->gate_up = gate_up;
+    b->latent_inputs = latent_inputs;
     b->decode_attention = decode_attention;
 }

@@ -23,14 +23,17 @@ struct expert_rows {
 template <int MOST>
 static __device__ __forceinline__ expert_rows rows_led_by(const int32_t *starts, int num_experts, int row)
 {
+    constexpr int AT_ONCE = 8;
     int before = 0, begin = 0, end = 0x7fffffff;
-    for (int i = threadIdx.x % 32; i <= num_experts; i += 32) {
-        const int start = starts[i];
-        if (start <= row) {
-            before++;
-            begin = max(begin, start);
-        } else {
-            end = min(end, start);
+    for (int first = threadIdx.x % 32; first <= num_experts; first += 32 * AT_ONCE) {
+        int own[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) own[k] = first + 32 * k <= num_experts ? starts[first + 32 * k] : 0x7fffffff;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            before += own[k] <= row;
+            if (own[k] <= row) begin = max(begin, own[k]);
+            if (own[k] > row) end = min(end, own[k]);
         }
     }
     before = __reduce_add_sync(~0u, before);

@@ -2,33 +2,52 @@
  * rows of a weight by up to 8 rows of x. Memory sets their speed, so each matrix is read once, and a warp has many
  * loads under way.
  *
- * A warp goes through the input features in pieces of 16 bytes of each lane. Lane (i, j) has piece j of each four, of
- * rows i and i + 8 of the weight, and the same input features of row i of x; in which order the mma gets them does not
- * matter. FP8 and INT8: 16 features that follow each other, a word to a step. INT4 and MXFP4: as weight_prepare has put
- * them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of a group each.
+ * A warp goes through the input features in pieces of 16 bytes of each lane, four pieces of a row (a quad) at a time.
+ * Lane (i, j) has piece j of row i of each band, 8 rows of the weight, and the same input features of row i of x; in
+ * which order the mma gets them does not matter. FP8 and INT8: 16 features that follow each other, a word to a step.
+ * INT4 and MXFP4: as weight_prepare has put them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of
+ * a group each.
  *
- * experts_gate_up: rows i are gates, and rows i + 8 the ups that belong to them, so a lane ends with both; or features
- * of the first half, and of the second. Blocks take tiles of these pairs for up to 8 rows of an expert in turn; the
- * warps of a tile share its input features.
+ * A warp has a ring of quads in shared memory, which it fills by asynchronous copies: a stage holds a quad of each
+ * band, the scales and zeros of its group, and the quad's input features of x. So nothing that a quad needs is waited
+ * for when it is multiplied. MXFP4 has no ring: its quads come into registers.
  *
- * experts_down: a block computes 16 output features of all tokens. Its warps, two of which share a matrix, take the
- * experts in turn, and leave sums in shared memory, from where they are added in the order of each token's experts. */
+ * experts_gate_up: the first band are gates, and the second the ups that belong to them, so a lane ends with both; or
+ * features of the first half, and of the second. Blocks take tiles of these pairs for up to 8 rows of an expert in
+ * turn; the warps of a tile share its input features.
+ *
+ * experts_down: a block computes some output features of all tokens, as many as give each multiprocessor a block. Its
+ * warps take the experts in turn, or shares of their input features, and leave sums in shared memory, from where they
+ * are added in the order of each token's experts. */
 #include <type_traits>
 
+#include "kernels/cuda/cache_policy.cuh"
+#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/experts/few_experts.cuh"
 #include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
-    TILE = 16,                               /* rows of a weight */
+    BAND = 8,                                /* rows of a weight, */
+    TILE = 2 * BAND,                         /* of which the mma takes so many */
     ROWS = 8,                                /* of x */
-    SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up, */
-    DOWN_SHARES = 2,                         /* and of experts_down */
+    SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up */
     GATE_TILES = FEW_EXPERTS_WARPS / SHARES, /* of a block at a time */
+    DOWN_BANDS = 3,                          /* of a block of experts_down, at most */
     WGMMA_BEST = 5,                          /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
-    MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K
+    MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K,
+    PIECES_BYTES = 512, /* of a stage: a piece of each lane, */
+    WORDS_BYTES = 128   /* and a word of each */
 };
+
+/* Stages of a warp's ring. Other devices have less shared memory, and less bandwidth to keep busy. */
+static constexpr int HOPPER_STAGES = 5, OTHER_STAGES = 3;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+static constexpr int STAGES = HOPPER_STAGES;
+#else
+static constexpr int STAGES = OTHER_STAGES;
+#endif
 
 /* Blocks of experts_gate_up on a multiprocessor. The scales of groups take registers. */
 template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
@@ -37,8 +56,8 @@ template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
  * with two blocks to a multiprocessor the tiles of a matrix are shared out better. */
 template <enum weight_format F> static constexpr int DOWN_WARPS = F == WEIGHT_MXFP4 ? 8 : 16;
 
-/* Pieces under way, of each of two rows. */
-template <enum weight_format F> static constexpr int AT_ONCE = F == WEIGHT_INT4 ? 4 : 6;
+/* Pieces of MXFP4 under way, of each of two rows. */
+static constexpr int AT_ONCE = 6;
 
 /* The weights of experts, one behind the other. */
 struct quantized_matrices {
@@ -47,27 +66,28 @@ struct quantized_matrices {
     const uint8_t *zeros;
     enum dtype scale_dtype;
     int32_t out_features, in_features, row_bytes;
-    int32_t scale_rows, group_size, groups; /* groups 1: a scale for a whole row */
+    int32_t scale_rows, scale_bytes, groups; /* groups 1: a scale for a whole row */
+    uint32_t groups_of_quad;                 /* times 2^31, rounded up */
 };
 
 /* Input features of four pieces, a quad's. */
 template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : 64;
 
-/* The scale and, of INT4, the offset pair of row `row` of all experts' and a group. */
-template <class T, enum weight_format F>
-static __device__ __forceinline__ float scale_of(const quantized_matrices &w, int64_t row, int group)
+/* The group of a quad. */
+static __device__ __forceinline__ int group_of(const quantized_matrices &w, int quad)
 {
-    return load_scale(w.scales, w.scale_dtype, row / w.scale_rows * w.groups + group);
+    return (int)((uint64_t)(uint32_t)quad * w.groups_of_quad >> 31);
 }
 
-template <class T>
-static __device__ __forceinline__ uint32_t offset_of(const quantized_matrices &w, int64_t row, int group)
+/* What INT4 with this zero is decoded with. */
+template <class T> static __device__ __forceinline__ uint32_t offset_of(float zero)
 {
-    return pair_of<T>(INT4_OFFSET<T> + (w.zeros ? (float)w.zeros[row * w.groups + group] : 8.0f));
+    return pair_of<T>(INT4_OFFSET<T> + zero);
 }
 
-/* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is. */
-template <class T, enum weight_format F>
+/* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is. TWO:
+ * there is a second row. */
+template <class T, enum weight_format F, bool TWO>
 static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const uint4 &low, const uint4 &high, const T *x,
                                                       const uint32_t (&offsets)[2])
 {
@@ -77,9 +97,10 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
         for (int w = 0; w < 4; w++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const uint32_t a[4] = {
-                    int4_pair<T>(l[w], 2 * half, offsets[0]), int4_pair<T>(h[w], 2 * half, offsets[1]),
-                    int4_pair<T>(l[w], 2 * half + 1, offsets[0]), int4_pair<T>(h[w], 2 * half + 1, offsets[1])};
+                const uint32_t a[4] = {int4_pair<T>(l[w], 2 * half, offsets[0]),
+                                       TWO ? int4_pair<T>(h[w], 2 * half, offsets[1]) : 0,
+                                       int4_pair<T>(l[w], 2 * half + 1, offsets[0]),
+                                       TWO ? int4_pair<T>(h[w], 2 * half + 1, offsets[1]) : 0};
                 const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
                 multiply_add<T>(sums, a, from[0], from[4]);
             }
@@ -88,15 +109,15 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
         const uint32_t in[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
 #pragma unroll
         for (int w = 0; w < 4; w++) {
-            uint32_t a[4];
+            uint32_t a[4] = {};
             if constexpr (F == WEIGHT_INT8) {
                 int8_pairs<T>(l[w], a[0], a[2]);
-                int8_pairs<T>(h[w], a[1], a[3]);
+                if (TWO) int8_pairs<T>(h[w], a[1], a[3]);
             } else {
                 fp8_pairs<T>(l[w], a[0], a[2]);
-                fp8_pairs<T>(h[w], a[1], a[3]);
+                if (TWO) fp8_pairs<T>(h[w], a[1], a[3]);
 #pragma unroll
-                for (int i = 0; i < 4; i++) a[i] = multiply_pairs<T>(a[i], pair_of<T>(FP8_FACTOR<T>));
+                for (int i = 0; i < 4; i += TWO ? 1 : 2) a[i] = multiply_pairs<T>(a[i], pair_of<T>(FP8_FACTOR<T>));
             }
             /* Elements 0 and 2, 1 and 3 of four. */
             multiply_add<T>(sums, a, __byte_perm(in[2 * w], in[2 * w + 1], 0x5410),
@@ -119,47 +140,179 @@ static __device__ __forceinline__ row_share share_of(const quantized_matrices &w
     return {quads * share / shares, quads * (share + 1) / shares, share == 0 && w.in_features % QUAD_FEATURES<F> > 0};
 }
 
-/* multiply_rows of the other formats. */
-template <class T, enum weight_format F, bool GROUPED>
-static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[4], const quantized_matrices &w,
-                                                            int64_t low_row, int64_t high_row, const T *x,
-                                                            const row_share &share)
+/* ---- the rings ---- */
+
+/* A stage: the pieces of each band, then the words with the scales of each band, then those with the zeros, then rows
+ * of x, behind each of which is room that puts the next one into other banks. */
+template <enum weight_format F> static constexpr int X_ROW = QUAD_FEATURES<F> + 8; /* elements */
+template <enum weight_format F, bool GROUPED>
+static constexpr int BAND_BYTES = PIECES_BYTES + (GROUPED ? WORDS_BYTES : 0) +
+                                  (GROUPED && F == WEIGHT_INT4 ? WORDS_BYTES : 0);
+
+/* A warp's. */
+struct quad_ring {
+    uint8_t *data;
+    int32_t stage_bytes;
+};
+
+/* A lane's row of x. Lanes beyond `count` read the last one, and their results are not used. */
+template <class T> struct rows_of_x {
+    const T *own;
+    int count;
+};
+
+/* The rows of the weight that a lane multiplies, one of each band, of which there are `count`. */
+template <int BANDS> struct lane_rows {
+    int64_t rows[BANDS]; /* of all experts' */
+    int count;
+};
+
+/* The word that a scale or a zero lies in, and what it holds from there on. */
+static __device__ __forceinline__ const uint8_t *word_of(const uint8_t *p)
 {
-    constexpr int QUAD = QUAD_FEATURES<F>, N = AT_ONCE<F>, CONSTANTS = GROUPED ? N : 1;
-    const int j = threadIdx.x % 4;
-    const uint8_t *low = w.data + low_row * w.row_bytes + 16 * j, *high = w.data + high_row * w.row_bytes + 16 * j;
-    const T *own_x = x + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
-    float scales[CONSTANTS][2];
-    uint32_t offsets[CONSTANTS][2] = {};
-    auto load_constants = [&](int k, int group) {
-        scales[k][0] = scale_of<T, F>(w, low_row, group), scales[k][1] = scale_of<T, F>(w, high_row, group);
-        if (F != WEIGHT_INT4) return;
-        offsets[k][0] = offset_of<T>(w, low_row, group), offsets[k][1] = offset_of<T>(w, high_row, group);
-    };
-    if (!GROUPED) load_constants(0, 0);
-#pragma unroll 1
-    for (int first = share.begin; first < share.end; first += N) {
-        uint4 l[N], h[N];
+    return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)3);
+}
+static __device__ __forceinline__ uint32_t from_word(uint32_t word, const uint8_t *p)
+{
+    return word >> 8 * ((uintptr_t)p & 3);
+}
+
+/* What a lane multiplies, in global memory. */
+template <class T, int BANDS> struct quad_source {
+    const uint8_t *data[BANDS];                  /* its piece of quad 0 */
+    const uint8_t *scales[BANDS], *zeros[BANDS]; /* of group 0 */
+    const T *x;
+    int bands, x_count, end;
+};
+
+template <class T, int BANDS>
+static __device__ __forceinline__ quad_source<T, BANDS> source_of(const quantized_matrices &w,
+                                                                  const lane_rows<BANDS> &rows, const rows_of_x<T> &x,
+                                                                  int end)
+{
+    quad_source<T, BANDS> source = {{}, {}, {}, x.own, rows.count, x.count, end};
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            const int quad = min(first + k, share.end - 1);
-            l[k] = load_once(low + quad * 64);
-            h[k] = load_once(high + quad * 64);
+    for (int b = 0; b < BANDS; b++) {
+        const int64_t scale_row = (int)rows.rows[b] / w.scale_rows;
+        source.data[b] = w.data + rows.rows[b] * w.row_bytes + threadIdx.x % 4 * 16;
+        source.scales[b] = (const uint8_t *)w.scales + scale_row * w.groups * w.scale_bytes;
+        source.zeros[b] = w.zeros ? w.zeros + rows.rows[b] * w.groups : NULL;
+    }
+    return source;
+}
+
+/* The scale at p, and what INT4 with the zero at p is decoded with: from the word that was copied. */
+static __device__ __forceinline__ float scale_in(const quantized_matrices &w, uint32_t word, const uint8_t *p)
+{
+    const uint32_t bits = from_word(word, p);
+    return to_scale(w.scale_dtype == DTYPE_E8M0 ? bits & 255 : bits, w.scale_dtype);
+}
+template <class T> static __device__ __forceinline__ uint32_t offset_in(uint32_t word, const uint8_t *p)
+{
+    return offset_of<T>(p ? (float)(from_word(word, p) & 255) : 8.0f);
+}
+
+/* Copies a quad to a stage, if there is one, as one group of copies. */
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void copy_quad(uint8_t *stage, const quantized_matrices &w,
+                                                 const quad_source<T, BANDS> &source, int quad, uint64_t policy)
+{
+    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
+    const uint32_t to = (uint32_t)__cvta_generic_to_shared(stage);
+    const uint32_t scales = to + source.bands * PIECES_BYTES + lane * 4, zeros = scales + source.bands * WORDS_BYTES;
+    const uint32_t to_x = to + source.bands * BAND_BYTES<F, GROUPED> + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
+    if (quad < source.end) {
+        const int group = GROUPED ? group_of(w, quad) : 0;
+#pragma unroll
+        for (int b = 0; b < BANDS; b++) {
+            if (b >= source.bands) continue;
+            copy_async(to + b * PIECES_BYTES + lane * 16, source.data[b] + quad * 64, true, policy);
+            if (!GROUPED) continue;
+            copy_async_4(scales + b * WORDS_BYTES, word_of(source.scales[b] + group * w.scale_bytes));
+            if (F == WEIGHT_INT4 && source.zeros[b])
+                copy_async_4(zeros + b * WORDS_BYTES, word_of(source.zeros[b] + group));
         }
 #pragma unroll
-        for (int k = 0; GROUPED && k < N; k++)
-            load_constants(k % CONSTANTS, min(first + k, share.end - 1) * QUAD / w.group_size);
+        for (int k = 0; k < QUAD_FEATURES<F>; k += 32)
+            if (i < source.x_count)
+                copy_async(to_x + k * (int)sizeof(T), source.x + quad * QUAD_FEATURES<F> + k + 8 * j, true);
+    }
+    copy_async_commit();
+}
+
+/* sums += the quad in a stage, times the scales of its groups. row_offsets: of whole rows, without groups. */
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *stage,
+                                                     const quantized_matrices &w, const quad_source<T, BANDS> &source,
+                                                     int quad, const uint32_t (&row_offsets)[BANDS + 1])
+{
+    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, group = GROUPED ? group_of(w, quad) : 0;
+    const uint32_t *words = (const uint32_t *)(stage + source.bands * PIECES_BYTES) + lane;
+    const T *x = (const T *)(stage + source.bands * BAND_BYTES<F, GROUPED>);
+    const T *own_x = x + min(i, source.x_count - 1) * X_ROW<F> + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
+    uint4 pieces[BANDS + 1] = {};
+    float scales[BANDS + 1] = {};
+    uint32_t offsets[BANDS + 1] = {};
 #pragma unroll
-        for (int k = 0; k < N; k++) {
-            float part[4] = {};
-            if (first + k >= share.end) break;
-            multiply_piece<T, F>(part, l[k], h[k], own_x + (first + k) * QUAD, offsets[k % CONSTANTS]);
-#pragma unroll
-            for (int i = 0; i < 4; i++) sums[i] += GROUPED ? scales[k % CONSTANTS][i / 2] * part[i] : part[i];
-        }
+    for (int b = 0; b < BANDS; b++) {
+        if (b >= source.bands) continue;
+        pieces[b] = *(const uint4 *)(stage + b * PIECES_BYTES + lane * 16);
+        offsets[b] = row_offsets[b];
+        if (!GROUPED) continue;
+        scales[b] = scale_in(w, words[b * (WORDS_BYTES / 4)], source.scales[b] + group * w.scale_bytes);
+        if (F != WEIGHT_INT4) continue;
+        offsets[b] = offset_in<T>(words[(source.bands + b) * (WORDS_BYTES / 4)],
+                                  source.zeros[b] ? source.zeros[b] + group : NULL);
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) sums[i] *= GROUPED ? 1 : scales[0][i / 2];
+    for (int b = 0; b < BANDS; b += 2) {
+        const uint32_t two[2] = {offsets[b], offsets[b + 1]};
+        float part[4] = {};
+        if (b >= source.bands) continue;
+        if (b == BANDS - 1)
+            multiply_piece<T, F, false>(part, pieces[b], pieces[b + 1], own_x, two);
+        else
+            multiply_piece<T, F, true>(part, pieces[b], pieces[b + 1], own_x, two);
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[b / 2][k] += GROUPED ? scales[b + k / 2] * part[k] : part[k];
+    }
+}
+
+/* multiply_rows of the formats with rings. */
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[(BANDS + 1) / 2][4],
+                                                            const quantized_matrices &w, const lane_rows<BANDS> &rows,
+                                                            const rows_of_x<T> &x, const row_share &share,
+                                                            const quad_ring &ring)
+{
+    const quad_source<T, BANDS> source = source_of(w, rows, x, share.end);
+    const uint64_t policy = evict_first_policy();
+    float scales[BANDS + 1] = {};
+    uint32_t offsets[BANDS + 1] = {};
+    __syncwarp(); /* no lane reads what the ring had before */
+#pragma unroll
+    for (int k = 0; k < STAGES - 1; k++)
+        copy_quad<T, F, GROUPED>(ring.data + k * ring.stage_bytes, w, source, share.begin + k, policy);
+#pragma unroll
+    for (int b = 0; !GROUPED && b < BANDS; b++) {
+        if (b >= rows.count) continue;
+        scales[b] = load_scale(source.scales[b], w.scale_dtype, 0);
+        if (F == WEIGHT_INT4) offsets[b] = offset_of<T>(source.zeros[b] ? (float)*source.zeros[b] : 8.0f);
+    }
+    int stage = 0, before = STAGES - 1;
+#pragma unroll 1
+    for (int quad = share.begin; quad < share.end; quad++) {
+        copy_async_wait<STAGES - 2>();
+        __syncwarp(); /* what all lanes copied is there, and no lane reads stage `before` any more */
+        copy_quad<T, F, GROUPED>(ring.data + before * ring.stage_bytes, w, source, quad + STAGES - 1, policy);
+        multiply_quad<T, F, GROUPED>(sums, ring.data + stage * ring.stage_bytes, w, source, quad, offsets);
+        before = stage;
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+#pragma unroll
+    for (int t = 0; t < (BANDS + 1) / 2; t++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[t][k] *= GROUPED ? 1 : scales[2 * t + k / 2];
 }
 
 /* ---- MXFP4 ---- */
@@ -207,7 +360,7 @@ static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], con
                                                            int64_t low_row, int64_t high_row, const T *x,
                                                            const row_share &share)
 {
-    constexpr int QUAD = QUAD_FEATURES<WEIGHT_MXFP4>, N = AT_ONCE<WEIGHT_MXFP4>;
+    constexpr int QUAD = QUAD_FEATURES<WEIGHT_MXFP4>, N = AT_ONCE;
     const int j = threadIdx.x % 4, whole = w.in_features / QUAD;
     const uint8_t *low = w.data + low_row * w.row_bytes, *high = w.data + high_row * w.row_bytes;
     const uint8_t *low_scales = (const uint8_t *)w.scales + low_row * w.groups,
@@ -233,15 +386,16 @@ static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], con
     multiply_mxfp4<T, 2>(sums, p, own_x + whole * QUAD);
 }
 
-/* sums = a share of rows low_row and high_row of the weights (the lane's, of all experts') by the lane's row of x. */
-template <class T, enum weight_format F, bool GROUPED>
-static __device__ __forceinline__ void multiply_rows(float (&sums)[4], const quantized_matrices &w, int64_t low_row,
-                                                     int64_t high_row, const T *x, const row_share &share)
+/* sums = a share of the lane's rows of the weights by its row of x, a tile for each two bands. */
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void multiply_rows(float (&sums)[(BANDS + 1) / 2][4], const quantized_matrices &w,
+                                                     const lane_rows<BANDS> &rows, const rows_of_x<T> &x,
+                                                     const row_share &share, const quad_ring &ring)
 {
     if constexpr (F == WEIGHT_MXFP4)
-        multiply_mxfp4_rows<T>(sums, w, low_row, high_row, x, share);
+        multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.own, share);
     else
-        multiply_scaled_rows<T, F, GROUPED>(sums, w, low_row, high_row, x, share);
+        multiply_scaled_rows<T, F, GROUPED>(sums, w, rows, x, share, ring);
 }
 
 /* ---- gate and up ---- */
@@ -251,42 +405,45 @@ struct gate_up_call {
     const void *x;
     quantized_matrices weights;
     int32_t num_rows, num_experts;
+    int32_t stage_bytes;
 };
 
 /* A block computes GATE_TILES tiles at a time, SHARES warps each. Item i is tiles i % groups * GATE_TILES and on, of
- * the rows that row i / groups leads. */
+ * the rows that row i / groups leads. Shared memory: the rings of the warps. */
 template <class T, enum weight_format F, bool GROUPED>
 static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>)
     gate_up_kernel(const __grid_constant__ gate_up_call call)
 {
+    extern __shared__ uint4 dynamic[];
     __shared__ float shares[FEW_EXPERTS_WARPS][32][4];
     constexpr int FEATURES = GATE_TILES * TILE / 2;
     const int groups = (call.to.pairs + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
     const row_share share = share_of<F>(call.weights, warp % SHARES, SHARES);
+    const quad_ring ring = {(uint8_t *)dynamic + warp * STAGES * call.stage_bytes, call.stage_bytes};
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
+        const int token = call.to.plan.tokens[min(item / groups + i, call.num_rows - 1)];
         const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
         const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
                   there = min(feature, call.to.pairs - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
-        const int token = call.to.plan.tokens[rows.first + min(i, rows.count - 1)]; /* a row too many is not used */
-        const T *x = (const T *)call.x + (int64_t)token * call.weights.in_features;
-        float sums[4] = {};
-        multiply_rows<T, F, GROUPED>(sums, call.weights, gate_row, gate_row + call.to.pairs, x, share);
-        *(piece<float, 4> *)shares[warp][lane] = {sums[0], sums[1], sums[2], sums[3]};
+        const rows_of_x<T> x = {(const T *)call.x + (int64_t)token * call.weights.in_features, rows.count};
+        float sums[1][4] = {};
+        multiply_rows<T, F, GROUPED, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2}, x, share, ring);
+        *(piece<float, 4> *)shares[warp][lane] = {sums[0][0], sums[0][1], sums[0][2], sums[0][3]};
         __syncthreads();
         if (warp % SHARES == 0) {
 #pragma unroll
             for (int k = 1; k < SHARES; k++)
 #pragma unroll
-                for (int n = 0; n < 4; n++) sums[n] += shares[warp + k][lane][n];
+                for (int n = 0; n < 4; n++) sums[0][n] += shares[warp + k][lane][n];
 #pragma unroll
             for (int n = 0; n < 2; n++)
                 if (2 * j + n < rows.count && feature < call.to.pairs)
-                    finish_pair<T>(call.to, rows.expert, rows.first + 2 * j + n, feature, sums[n], sums[2 + n]);
+                    finish_pair<T>(call.to, rows.expert, rows.first + 2 * j + n, feature, sums[0][n], sums[0][2 + n]);
         }
         __syncthreads();
     }
@@ -303,68 +460,100 @@ struct down_call {
     expert_plan plan;
     int32_t num_tokens, num_experts, top_k;
     bool weights_first;
+    int32_t features, shares; /* of a block, and of the input features of a row */
+    int32_t stage_bytes;
 };
 
-using sums_of_rows = float[DOWN_SHARES][MAX_ROWS][TILE];
+/* The plan's rows and weights of the tokens' experts, copied. */
+struct plan_copy {
+    int32_t rows[MAX_ROWS];
+    float weights[MAX_ROWS];
+};
 
-/* Adds a token's rows of sums, in their order, to its base. */
-template <class T>
-static __device__ __forceinline__ void add_rows(const down_call &call, const sums_of_rows &sums, int token, int column,
-                                                int feature)
+static __device__ __forceinline__ void copy_plan(const down_call &call, plan_copy &to)
 {
-    const int64_t at = (int64_t)token * call.weights.out_features + feature;
-    const int first = token * call.top_k;
-    float sum = 0;
-    if (call.base)
-        sum = to_float(((const T *)call.base)[at]) * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
-    for (int k = 0; k < call.top_k; k++) {
-        const int row = call.plan.rows[first + k];
-        sum +=
-            (call.weights_first ? 1.0f : call.plan.weights[first + k]) * (sums[0][row][column] + sums[1][row][column]);
+    for (int k = threadIdx.x; k < call.num_tokens * call.top_k; k += blockDim.x) {
+        to.rows[k] = call.plan.rows[k];
+        to.weights[k] = call.weights_first ? 1.0f : call.plan.weights[k];
     }
-    ((T *)call.out)[at] = from_float<T>(sum);
 }
 
-/* Leaves a share of the tile of the expert whose rows row `row` leads. */
-template <class T, enum weight_format F, bool GROUPED>
-static __device__ __forceinline__ void multiply_tile(const down_call &call, sums_of_rows &shared, int row, int share)
+/* What result `at` of a block begins with; a block's results are those of token 0, of token 1, ... */
+template <class T> static __device__ __forceinline__ float base_of(const down_call &call, int at)
 {
+    const int token = at / call.features, feature = (int)blockIdx.x * call.features + at % call.features;
+    if (!call.base || token >= call.num_tokens || feature >= call.weights.out_features) return 0;
+    const float x = to_float(((const T *)call.base)[(int64_t)token * call.weights.out_features + feature]);
+    return x * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
+}
+
+/* Adds a token's rows of sums, in their order, to its base. sums: [shares, rows, features]. */
+template <class T>
+static __device__ __forceinline__ void add_rows(const down_call &call, const plan_copy &plan, const float *sums, int at,
+                                                float sum)
+{
+    const int token = at / call.features, column = at % call.features;
+    const int feature = (int)blockIdx.x * call.features + column, num_rows = call.num_tokens * call.top_k;
+    if (feature >= call.weights.out_features) return;
+    for (int k = token * call.top_k; k < (token + 1) * call.top_k; k++) {
+        float of_row = 0;
+        for (int share = 0; share < call.shares; share++)
+            of_row += sums[(share * num_rows + plan.rows[k]) * call.features + column];
+        sum += plan.weights[k] * of_row;
+    }
+    ((T *)call.out)[(int64_t)token * call.weights.out_features + feature] = from_float<T>(sum);
+}
+
+/* Leaves a share of the block's features of the expert whose rows row `row` leads. */
+template <class T, enum weight_format F, bool GROUPED>
+static __device__ __forceinline__ void multiply_features(const down_call &call, const quad_ring &ring, float *shared,
+                                                         int row, int share)
+{
+    constexpr int BANDS = F == WEIGHT_MXFP4 ? 2 : DOWN_BANDS;
     const quantized_matrices &w = call.weights;
-    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, last = w.out_features - 1;
+    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, num_rows = call.num_tokens * call.top_k;
+    const int first = (int)blockIdx.x * call.features, count = min(call.features, w.out_features - first);
     const expert_rows rows = rows_led_by<ROWS>(call.plan.starts, call.num_experts, row);
     if (rows.count == 0) return;
-    const int64_t first_row = (int64_t)rows.expert * w.out_features;
-    const int low = min((int)blockIdx.x * TILE + i, last), high = min((int)blockIdx.x * TILE + i + 8, last);
-    const T *x = (const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features;
+    const int64_t first_row = (int64_t)rows.expert * w.out_features + first;
     const T *bias = (const T *)w.bias;
-    float sums[4] = {};
-    multiply_rows<T, F, GROUPED>(sums, w, first_row + low, first_row + high, x, share_of<F>(w, share, DOWN_SHARES));
-    if (bias && share == 0) {
-        const float of_rows[2] = {to_float(bias[first_row + low]), to_float(bias[first_row + high])};
+    lane_rows<BANDS> of_lane = {{}, (count + BAND - 1) / BAND};
+    float sums[(BANDS + 1) / 2][4] = {};
 #pragma unroll
-        for (int k = 0; k < 4; k++) sums[k] += of_rows[k / 2];
+    for (int b = 0; b < BANDS; b++) of_lane.rows[b] = first_row + min(BAND * b + i, count - 1);
+    const rows_of_x<T> x = {(const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features, rows.count};
+    multiply_rows<T, F, GROUPED>(sums, w, of_lane, x, share_of<F>(w, share, call.shares), ring);
+    float *to = shared + (share * num_rows + row) * call.features;
+#pragma unroll
+    for (int b = 0; b < BANDS; b++) {
+        const int column = BAND * b + i;
+        if (column >= count) continue;
+        const float more = bias && share == 0 ? to_float(bias[first_row + column]) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+            if (2 * j + n < rows.count) to[(2 * j + n) * call.features + column] = sums[b / 2][b % 2 * 2 + n] + more;
     }
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        if (2 * j + k % 2 < rows.count) shared[share][row + 2 * j + k % 2][i + k / 2 * 8] = sums[k];
 }
 
-/* Grid: x the tile. */
+/* Grid: x the block's features. Shared memory: the rings of the warps, and sums. */
 template <class T, enum weight_format F, bool GROUPED>
 static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
     down_kernel(const __grid_constant__ down_call call)
 {
-    __shared__ sums_of_rows shared;
-    const int num_rows = call.num_tokens * call.top_k, warp = threadIdx.x / 32;
+    extern __shared__ uint4 dynamic[];
+    __shared__ plan_copy plan;
+    const int items = call.num_tokens * call.top_k * call.shares, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const quad_ring ring = {(uint8_t *)dynamic + warp * STAGES * call.stage_bytes, call.stage_bytes};
+    float *sums = (float *)((uint8_t *)dynamic + warps * STAGES * call.stage_bytes);
     let_next_start();
     wait_for_previous();
-    for (int row = warp / DOWN_SHARES; row < num_rows; row += DOWN_WARPS<F> / DOWN_SHARES)
-        multiply_tile<T, F, GROUPED>(call, shared, row, warp % DOWN_SHARES);
+    copy_plan(call, plan);
+    const float base = base_of<T>(call, threadIdx.x);
+    for (int item = warp; item < items; item += warps)
+        multiply_features<T, F, GROUPED>(call, ring, sums, item / call.shares, item % call.shares);
     __syncthreads();
-    for (int at = threadIdx.x; at < call.num_tokens * TILE; at += DOWN_WARPS<F> * 32) {
-        const int feature = blockIdx.x * TILE + at % TILE;
-        if (feature < call.weights.out_features) add_rows<T>(call, shared, at / TILE, at % TILE, feature);
-    }
+    for (int at = threadIdx.x; at < call.num_tokens * call.features; at += blockDim.x)
+        add_rows<T>(call, plan, sums, at, at == (int)threadIdx.x ? base : base_of<T>(call, at));
 }
 
 /* ---- the host's side ---- */
@@ -382,18 +571,21 @@ static bool takes_format(const struct weight *w)
 }
 
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
-                  const void *x)
+                  int32_t num_experts, const void *x)
 {
     const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
     const int most_tokens = !cuda_state(b)->has_wgmma ? FEW_EXPERTS_MAX_TOKENS : as_e4m3 ? 0 : WGMMA_BEST - 1;
     return takes_format(w) && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
            (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / MAX_ROWS && !w->input_order &&
+           w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / num_experts && !w->input_order &&
            cuda_is_aligned(w->data) && cuda_is_aligned(x);
 }
 
 static quantized_matrices matrices_of(const struct weight *w)
 {
+    const uint32_t quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
+    const int64_t quads = w->group_size / quad; /* of a group; the format MXFP4 does not use it */
+    const int32_t groups = (int32_t)weight_groups(w);
     return {(const uint8_t *)w->data,
             w->scales,
             w->bias,
@@ -403,8 +595,21 @@ static quantized_matrices matrices_of(const struct weight *w)
             (int32_t)w->in_features,
             (int32_t)weight_row_bytes(w),
             (int32_t)w->scale_rows,
-            (int32_t)w->group_size,
-            (int32_t)weight_groups(w)};
+            (int32_t)dtype_size(w->scale_dtype),
+            groups,
+            groups > 1 && quads > 0 ? (uint32_t)cuda_div_up((int64_t)1 << 31, quads) : 0};
+}
+
+static int stages_of(const struct cuda_state *s)
+{
+    return s->compute_capability == 90 ? HOPPER_STAGES : OTHER_STAGES;
+}
+
+/* Bytes of a stage with so many bands. An expert has at most as many rows as there are tokens. */
+template <class T, enum weight_format F, bool GROUPED> static int stage_bytes_of(int bands, int num_tokens)
+{
+    const int rows = num_tokens < ROWS ? num_tokens : ROWS;
+    return F == WEIGHT_MXFP4 ? 0 : bands * BAND_BYTES<F, GROUPED> + rows * X_ROW<F> * (int)sizeof(T);
 }
 
 /* Calls f with a value of the type, and constants of the format and of whether there are groups. */
@@ -441,31 +646,69 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x) || w->out_features % 2) return false;
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->num_experts, args->x) || w->out_features % 2)
+        return false;
     const struct cuda_state *s = cuda_use(b);
-    const gate_up_call call = {gated_rows_of(args), args->x, matrices_of(w), rows, args->num_experts};
+    gate_up_call call = {gated_rows_of(args), args->x, matrices_of(w), rows, args->num_experts, 0};
     const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES * TILE / 2);
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
+        constexpr enum weight_format F = decltype(format)::value;
         constexpr bool GROUPED = decltype(grouped)::value;
-        cuda_launch_dependent(s, gate_up_kernel<decltype(zero), decltype(format)::value, GROUPED>,
-                              few_experts_launch(s, PLACES<GROUPED>, blocks), call);
+        cuda_launch launch = few_experts_launch(s, PLACES<GROUPED>, blocks);
+        call.stage_bytes = stage_bytes_of<decltype(zero), F, GROUPED>(2, args->num_tokens);
+        launch.shared_bytes = FEW_EXPERTS_WARPS * stages_of(s) * call.stage_bytes;
+        cuda_run_dependent(b, "experts_gate_up", gate_up_kernel<decltype(zero), F, GROUPED>, launch, call);
     });
-    cuda_check_launch(b, "experts_gate_up");
     return true;
+}
+
+/* Output features of a block of experts_down: as many blocks as multiprocessors, or a multiple of that. */
+template <enum weight_format F> static int32_t down_features(const struct cuda_state *s, int64_t out_features)
+{
+    if (F == WEIGHT_MXFP4) return TILE;
+    const int64_t rounds = cuda_div_up(out_features, s->num_sms * DOWN_BANDS * BAND);
+    const int64_t features = cuda_div_up(out_features, s->num_sms * rounds);
+    return (int32_t)(features < BAND ? BAND : features);
+}
+
+/* Launches down_kernel with as many warps as have room for their rings, and with enough shares for all of them. */
+template <class T, enum weight_format F, bool GROUPED> static void run_down(struct backend *b, down_call *call)
+{
+    const struct cuda_state *s = cuda_use(b);
+    const int num_rows = call->num_tokens * call->top_k, static_bytes = (int)sizeof(plan_copy);
+    call->features = down_features<F>(s, call->weights.out_features);
+    call->stage_bytes = stage_bytes_of<T, F, GROUPED>((int)cuda_div_up(call->features, BAND), call->num_tokens);
+    int warps = DOWN_WARPS<F>, bytes = 0;
+    for (;; warps /= 2) {
+        call->shares = 1;
+        while (num_rows * call->shares * 2 <= warps) call->shares *= 2;
+        bytes =
+            warps * stages_of(s) * call->stage_bytes + call->shares * num_rows * call->features * (int)sizeof(float);
+        if (warps == 1 || bytes + static_bytes <= s->max_shared_bytes) break;
+    }
+    const dim3 grid((unsigned)cuda_div_up(call->weights.out_features, call->features));
+    cuda_run_dependent(b, "experts_down", down_kernel<T, F, GROUPED>, {grid, warps * 32, bytes}, *call);
 }
 
 bool few_experts_quantized_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
-    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->x)) return false;
-    const struct cuda_state *s = cuda_use(b);
-    const down_call call = {args->out,  args->x,          matrices_of(w),    args->base,  args->base_gate,
-                            args->plan, args->num_tokens, args->num_experts, args->top_k, args->weights_first};
+    if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->num_experts, args->x)) return false;
+    down_call call = {args->out,
+                      args->x,
+                      matrices_of(w),
+                      args->base,
+                      args->base_gate,
+                      args->plan,
+                      args->num_tokens,
+                      args->num_experts,
+                      args->top_k,
+                      args->weights_first,
+                      0,
+                      0,
+                      0};
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
-        constexpr enum weight_format F = decltype(format)::value;
-        cuda_launch_dependent(s, down_kernel<decltype(zero), F, decltype(grouped)::value>,
-                              {dim3((unsigned)cuda_div_up(w->out_features, TILE)), DOWN_WARPS<F> * 32}, call);
+        run_down<decltype(zero), decltype(format)::value, decltype(grouped)::value>(b, &call);
     });
-    cuda_check_launch(b, "experts_down");
     return true;
 }

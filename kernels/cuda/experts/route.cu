@@ -12,33 +12,30 @@ enum { CHOOSE_WARPS = 4, ROWS_WARPS = 32, TOKENS_THREADS = 256 };
 /* ---- few tokens ---- */
 
 /* One block. */
-template <int KEYS>
-static __global__ void __launch_bounds__(ROUTE_FEW_WARPS * 32)
-    route_few_kernel(const __grid_constant__ route_experts_args args)
+static __global__ void __launch_bounds__(ROUTE_MAX_WARPS * 32)
+    route_few_kernel(const __grid_constant__ route_experts_args args, int room)
 {
     extern __shared__ uint32_t shared[];
     let_next_start();
-    wait_for_previous();
-    route_few<KEYS>(args, shared);
+    route_few(args, shared, room);
 }
 
 /* ---- more tokens ---- */
 
-/* Leaves the experts of each token, ascending, in plan.tokens. Shared memory: with groups, the choices of each warp
- * [num_experts]. */
-template <int KEYS>
+/* Leaves the experts of each token, ascending, in plan.tokens. Shared memory: CHOOSE_WARPS tokens. */
 static __global__ void __launch_bounds__(CHOOSE_WARPS * 32)
     choose_kernel(const __grid_constant__ route_experts_args args)
 {
     extern __shared__ uint32_t shared[];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token = blockIdx.x * CHOOSE_WARPS + warp;
-    const int top_k = args.router.top_k;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * CHOOSE_WARPS;
+    const int count = min((int)CHOOSE_WARPS, args.num_tokens - first), top_k = args.router.top_k;
     int place;
     let_next_start();
+    clear_tokens(args.router, shared, CHOOSE_WARPS);
+    __syncthreads();
     wait_for_previous();
-    if (token >= args.num_tokens) return;
-    const int expert = choose_in_order<KEYS>(args, token, (float *)shared + warp * args.router.num_experts, &place);
-    if (lane < top_k) args.plan.tokens[(int64_t)token * top_k + place] = expert;
+    const int expert = choose_in_order(args, first, count, shared, CHOOSE_WARPS, &place);
+    if (warp < count && lane < top_k) args.plan.tokens[(int64_t)(first + warp) * top_k + place] = expert;
 }
 
 /* Grid: x the expert. Its rows begin after the assignments of lower experts. Each warp has a stretch of the
@@ -84,14 +81,17 @@ static __global__ void __launch_bounds__(TOKENS_THREADS) tokens_kernel(const exp
 
 /* ---- the host's side ---- */
 
+/* As many tokens at once as there is room for, and warps for all of them and for all experts. */
 static void run_few(struct backend *b, const struct route_experts_args *args)
 {
-    const int warps = args->num_tokens < ROUTE_FEW_WARPS ? args->num_tokens : ROUTE_FEW_WARPS;
-    const int words = route_few_words(*args, warps);
-    route_dispatch(args->router.num_experts, [&](auto keys) {
-        cuda_run_dependent(b, "route_experts", route_few_kernel<decltype(keys)::value>,
-                           {dim3(1), warps * 32, words * (int)sizeof(uint32_t)}, *args);
-    });
+    const struct cuda_state *s = cuda_state(b);
+    const int experts_warps = (int)cuda_div_up(args->router.num_experts, 32);
+    int room = args->num_tokens;
+    while (room > 1 && route_few_words(*args, room) * (int)sizeof(uint32_t) > s->max_shared_bytes) room--;
+    cuda_run_dependent(b, "route_experts", route_few_kernel,
+                       {dim3(1), 32 * (experts_warps > room ? experts_warps : room),
+                        route_few_words(*args, room) * (int)sizeof(uint32_t)},
+                       *args, room);
 }
 
 static void run_many(struct backend *b, const struct route_experts_args *args)
@@ -99,12 +99,11 @@ static void run_many(struct backend *b, const struct route_experts_args *args)
     const struct cuda_state *s = cuda_use(b);
     const struct router_params *r = &args->router;
     const int32_t count = args->num_tokens * r->top_k;
-    const int choices = r->num_groups > 1 ? CHOOSE_WARPS * r->num_experts * (int)sizeof(float) : 0;
     const dim3 chosen((unsigned)cuda_div_up(args->num_tokens, CHOOSE_WARPS)),
         all((unsigned)cuda_div_up(count, TOKENS_THREADS));
-    route_dispatch(r->num_experts, [&](auto keys) {
-        cuda_launch_dependent(s, choose_kernel<decltype(keys)::value>, {chosen, CHOOSE_WARPS * 32, choices}, *args);
-    });
+    const int chosen_bytes = routed_token_words(*r, CHOOSE_WARPS) * (int)sizeof(uint32_t);
+    if (!cuda_allow_shared(b, "route_experts", choose_kernel, chosen_bytes)) return;
+    cuda_launch_dependent(s, choose_kernel, {chosen, CHOOSE_WARPS * 32, chosen_bytes}, *args);
     cuda_launch_dependent(s, rows_kernel, {dim3((unsigned)r->num_experts), ROWS_WARPS * 32}, args->plan, (int)count);
     cuda_launch_dependent(s, tokens_kernel, {all, TOKENS_THREADS}, args->plan, (int)count, (int)r->top_k);
     cuda_check_launch(b, "route_experts");

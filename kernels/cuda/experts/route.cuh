@@ -1,20 +1,26 @@
 /* What the kernels share that choose the experts of tokens.
  *
- * A warp chooses the experts of a token. Lane l has the logits of experts l, l + 32, ..., KEYS of them. The choice of
- * an expert is a key, an unsigned number that is ordered as the choices are; 0 is one that was taken, or an expert that
- * does not exist. The largest key is taken top_k times, of equal ones that of the lower index.
+ * A block chooses for some tokens at a time, which each have the logits and the choices of all experts in shared
+ * memory. The choice of an expert is a key, an unsigned number that is ordered as the choices are; 0 is one that was
+ * taken. Each token has some warps, and lane l of warp w of `parts` sets the keys of experts l + 32 (w + parts i). Then
+ * one warp of the token takes the largest key top_k times, of equal ones that of the lower index.
+ *
+ * The kernels run once through code that no cache holds, so loops over experts are not unrolled beyond what is needed.
  *
  * Of few tokens one block makes the plan. Each expert has a mask of its tokens; their counts become the starts, and the
  * row of an assignment is the start of its expert and the number of tokens in the mask before its own. */
 #ifndef QUIRE_KERNELS_CUDA_EXPERTS_ROUTE_CUH
 #define QUIRE_KERNELS_CUDA_EXPERTS_ROUTE_CUH
 
-#include <type_traits>
-
+#include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/state.cuh"
 #include "kernels/cuda/warp.cuh"
 
-enum { ROUTE_FEW_TOKENS = 32, /* a bit of a mask each */ ROUTE_FEW_WARPS = 16 };
+enum {
+    ROUTE_FEW_TOKENS = 32, /* a bit of a mask each */
+    ROUTE_MAX_WARPS = 32,
+    ROUTE_AT_ONCE = 8 /* experts that a lane has under way */
+};
 
 /* Ordered as the numbers are, above 0; NaN is -infinity, and -0 is 0. */
 static __device__ __forceinline__ uint32_t key_of(float x)
@@ -27,63 +33,125 @@ static __device__ __forceinline__ float choice_of(uint32_t key)
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-/* A lane's logits of a token, and what makes scores of them. */
-template <int KEYS> struct token_scores {
-    float logits[KEYS]; /* -infinity where there is no expert */
-    float largest, sum; /* of the softmax */
+/* What a token has in shared memory. */
+struct routed_token {
+    float *logits;        /* [num_experts] */
+    uint32_t *keys;       /* [num_experts] */
+    uint32_t *group_keys; /* [num_groups], if there are groups */
+    int32_t *is_damaged;  /* whether a score is NaN */
 };
 
-template <int KEYS>
-static __device__ __forceinline__ float score_of(const router_params &router, const token_scores<KEYS> &s, float logit)
+/* Words of shared memory of `count` tokens at once. */
+static __host__ __device__ __forceinline__ int routed_token_words(const router_params &router, int count)
+{
+    return count * (2 * router.num_experts + (router.num_groups > 1 ? router.num_groups : 0) + 1);
+}
+
+static __device__ __forceinline__ routed_token routed_token_at(const router_params &router, uint32_t *shared, int i,
+                                                               int count)
+{
+    uint32_t *keys = shared + count * router.num_experts, *group_keys = keys + count * router.num_experts;
+    const int groups = router.num_groups > 1 ? router.num_groups : 0;
+    return {(float *)shared + i * router.num_experts, keys + i * router.num_experts, group_keys + i * groups,
+            (int32_t *)group_keys + count * groups + i};
+}
+
+/* Of the softmax over a token's logits: the largest, and the sum. */
+struct softmax_sums {
+    float largest, sum;
+};
+
+static __device__ __forceinline__ float score_of(const router_params &router, const softmax_sums &s, float logit)
 {
     if (router.kind == ROUTER_SPARSEMIXER) return logit;
     return router.kind == ROUTER_SIGMOID ? 1 / (1 + expf(-logit)) : expf(logit - s.largest) / s.sum;
 }
 
-template <int KEYS>
-static __device__ __forceinline__ token_scores<KEYS> scores_of(const route_experts_args &args, int token)
+/* Copies a token's logits. Several warps may do so at once: they write the same, and a lane reads afterwards what it
+ * has written itself. */
+static __device__ __forceinline__ softmax_sums load_logits(const route_experts_args &args, int token, float *to)
 {
     const int lane = threadIdx.x % 32, count = args.router.num_experts;
-    const float *logits = args.logits + (int64_t)token * count, cap = args.router.soft_cap;
-    token_scores<KEYS> s = {{}, -INFINITY, 0};
+    const int row = count + (args.base_gate ? 1 : 0);
+    const float *logits = args.logits + (int64_t)token * row, cap = args.router.soft_cap;
+    softmax_sums s = {-INFINITY, 0};
+    if (args.base_gate && lane == 0) args.base_gate[token] = logits[count];
+#pragma unroll 1
+    for (int first = lane; first < count; first += 32 * ROUTE_AT_ONCE) {
+        float own[ROUTE_AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < KEYS; i++) s.logits[i] = lane + 32 * i < count ? logits[lane + 32 * i] : -INFINITY;
-    if (cap > 0)
+        for (int k = 0; k < ROUTE_AT_ONCE; k++) own[k] = first + 32 * k < count ? logits[first + 32 * k] : -INFINITY;
 #pragma unroll
-        for (int i = 0; i < KEYS; i++) s.logits[i] = cap * tanhf(s.logits[i] / cap);
+        for (int k = 0; k < ROUTE_AT_ONCE; k++) {
+            s.largest = fmaxf(s.largest, own[k]);
+            if (cap <= 0 && first + 32 * k < count) to[first + 32 * k] = own[k];
+        }
+    }
+    if (cap > 0) {
+        s.largest = -INFINITY;
+#pragma unroll 1
+        for (int e = lane; e < count; e += 32) {
+            to[e] = cap * tanhf(logits[e] / cap);
+            s.largest = fmaxf(s.largest, to[e]);
+        }
+    }
     if (args.router.kind != ROUTER_SOFTMAX) return s;
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) s.largest = fmaxf(s.largest, s.logits[i]);
     s.largest = warp_max(s.largest);
-#pragma unroll
-    for (int i = 0; i < KEYS; i++)
-        if (lane + 32 * i < count) s.sum += expf(s.logits[i] - s.largest);
+#pragma unroll 4
+    for (int e = lane; e < count; e += 32) s.sum += expf(to[e] - s.largest);
     s.sum = warp_sum(s.sum);
     return s;
 }
 
-/* The index of the largest key of all lanes, of equal ones the lowest; its key becomes 0. */
-template <int KEYS> static __device__ __forceinline__ int take_largest(uint32_t (&keys)[KEYS])
+/* Sets the keys of a part of a token's experts. */
+static __device__ __forceinline__ void set_keys(const route_experts_args &args, const softmax_sums &s,
+                                                const routed_token &to, int part, int parts)
+{
+    bool is_damaged = false;
+#pragma unroll 1
+    for (int e = threadIdx.x % 32 + 32 * part; e < args.router.num_experts; e += 32 * parts) {
+        const float logit = to.logits[e], score = score_of(args.router, s, logit);
+        const float choice = args.router.by_logits ? logit : score;
+        is_damaged |= isnan(score);
+        to.keys[e] = key_of(args.choice_bias ? choice + args.choice_bias[e] : choice);
+    }
+    if (is_damaged) *to.is_damaged = true;
+}
+
+/* By a warp: the index of the largest of `count` keys, of equal ones the lowest; its key becomes 0. Not all are 0. */
+static __device__ __forceinline__ int take_largest(uint32_t *keys, int count)
 {
     const int lane = threadIdx.x % 32;
     uint32_t largest = 0, first = 0xffffffffu;
+#pragma unroll 1
+    for (int begin = lane; begin < count; begin += 32 * ROUTE_AT_ONCE) {
+        uint32_t own[ROUTE_AT_ONCE], index[ROUTE_AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < KEYS; i++)
-        if (keys[i] > largest) largest = keys[i], first = lane + 32 * i;
+        for (int k = 0; k < ROUTE_AT_ONCE; k++) {
+            index[k] = begin + 32 * k;
+            own[k] = begin + 32 * k < count ? keys[begin + 32 * k] : 0;
+        }
+#pragma unroll
+        for (int width = 1; width < ROUTE_AT_ONCE; width *= 2)
+#pragma unroll
+            for (int k = 0; k < ROUTE_AT_ONCE; k += 2 * width)
+                if (own[k + width] > own[k]) own[k] = own[k + width], index[k] = index[k + width];
+        if (own[0] > largest) largest = own[0], first = index[0];
+    }
     const uint32_t most = __reduce_max_sync(~0u, largest);
     const uint32_t index = __reduce_min_sync(~0u, largest == most ? first : 0xffffffffu);
-#pragma unroll
-    for (int i = 0; i < KEYS; i++)
-        if (index == lane + 32 * i) keys[i] = 0;
+    if (lane == 0) keys[index] = 0;
+    __syncwarp();
     return (int)index;
 }
 
 /* The value of a group: its largest choice, or the sum of its two largest. */
-static __device__ __forceinline__ float group_value(const float *choices, int size, bool sums)
+static __device__ __forceinline__ float group_value(const uint32_t *keys, int size, bool sums)
 {
     float first = -INFINITY, second = -INFINITY;
+#pragma unroll 1
     for (int i = 0; i < size; i++) {
-        const float x = choices[i];
+        const float x = choice_of(keys[i]);
         if (x > first) {
             second = first, first = x;
         } else if (x > second) {
@@ -93,78 +161,34 @@ static __device__ __forceinline__ float group_value(const float *choices, int si
     return sums && size > 1 ? first + second : first;
 }
 
-/* The experts of all groups but the best become the last choice. `choices`: [num_experts] in shared memory, of this
- * warp. */
-template <int KEYS>
-static __device__ __forceinline__ void leave_groups(const router_params &router, uint32_t (&keys)[KEYS], float *choices)
+/* By a warp: the experts of all groups but the best become the last choice. */
+static __device__ __forceinline__ void leave_groups(const router_params &router, const routed_token &token)
 {
     const int lane = threadIdx.x % 32, size = router.num_experts / router.num_groups;
-    uint32_t group_keys[KEYS];
-#pragma unroll
-    for (int i = 0; i < KEYS; i++)
-        if (lane + 32 * i < router.num_experts) choices[lane + 32 * i] = choice_of(keys[i]);
+#pragma unroll 1
+    for (int g = lane; g < router.num_groups; g += 32)
+        token.group_keys[g] = key_of(group_value(token.keys + g * size, size, router.group_sums));
     __syncwarp();
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-        const int g = lane + 32 * i;
-        group_keys[i] = g < router.num_groups ? key_of(group_value(choices + g * size, size, router.group_sums)) : 0;
-    }
+#pragma unroll 1
+    for (int i = 0; i < router.top_groups; i++) take_largest(token.group_keys, router.num_groups);
+#pragma unroll 1
+    for (int e = lane; e < router.num_experts; e += 32)
+        if (token.group_keys[e / size] != 0) token.keys[e] = key_of(-INFINITY); /* it was not taken */
     __syncwarp();
-    for (int i = 0; i < router.top_groups; i++) {
-        const int best = take_largest(group_keys);
-        for (int e = best * size + lane; e < (best + 1) * size; e += 32) choices[e] = NAN; /* a mark */
-    }
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-        const int e = lane + 32 * i;
-        if (e < router.num_experts && !isnan(choices[e])) keys[i] = key_of(-INFINITY);
-    }
 }
 
 /* The share of an expert in a softmax over those that are close to it, but for `without`. */
-template <int KEYS>
-static __device__ __forceinline__ float sparsemixer_share(const router_params &router, const token_scores<KEYS> &s,
+static __device__ __forceinline__ float sparsemixer_share(const router_params &router, const float *logits,
                                                           float largest, int without)
 {
     float sum = 0;
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-        const int e = threadIdx.x % 32 + 32 * i;
-        const float x = s.logits[i];
+#pragma unroll 1
+    for (int e = threadIdx.x % 32; e < router.num_experts; e += 32) {
+        const float x = logits[e];
         const bool is_far = (largest - x) / fmaxf(fabsf(x), largest) > 2 * router.jitter;
-        if (e < router.num_experts && e != without && !is_far) sum += expf(x - largest);
+        if (e != without && !is_far) sum += expf(x - largest);
     }
     return 1 / warp_sum(sum);
-}
-
-/* Sets the keys of a token's experts. Returns whether a score is NaN. */
-template <int KEYS>
-static __device__ __forceinline__ bool set_keys(const route_experts_args &args, const token_scores<KEYS> &s,
-                                                uint32_t (&keys)[KEYS])
-{
-    bool is_damaged = false;
-#pragma unroll
-    for (int i = 0; i < KEYS; i++) {
-        const int e = threadIdx.x % 32 + 32 * i;
-        keys[i] = 0;
-        if (e >= args.router.num_experts) continue;
-        const float score = score_of(args.router, s, s.logits[i]);
-        is_damaged |= isnan(score);
-        const float choice = args.router.by_logits ? s.logits[i] : score;
-        keys[i] = key_of(args.choice_bias ? choice + args.choice_bias[e] : choice);
-    }
-    return __any_sync(~0u, is_damaged);
-}
-
-/* The logit of an expert, to all lanes. */
-template <int KEYS> static __device__ __forceinline__ float logit_of(const token_scores<KEYS> &s, int expert)
-{
-    float x = 0;
-#pragma unroll
-    for (int i = 0; i < KEYS; i++)
-        if (expert / 32 == i) x = s.logits[i];
-    return __shfl_sync(~0u, x, expert % 32);
 }
 
 /* An expert of a token, and its weight. */
@@ -173,40 +197,50 @@ struct chosen_expert {
     float weight;
 };
 
-/* Lane j < top_k gets the expert that was taken as the j-th. */
-template <int KEYS>
-static __device__ __forceinline__ chosen_expert choose(const route_experts_args &args, int token, float *choices)
+/* By a warp. Lane j < top_k gets the expert that was taken as the j-th. */
+static __device__ __forceinline__ chosen_expert choose(const router_params &router, const softmax_sums &s,
+                                                       const routed_token &token)
 {
-    const router_params &router = args.router;
     const int lane = threadIdx.x % 32;
-    const token_scores<KEYS> s = scores_of<KEYS>(args, token);
-    uint32_t keys[KEYS];
     chosen_expert own = {0, 0};
     int before = -1;
-    const bool is_damaged = set_keys(args, s, keys);
-    if (router.num_groups > 1) leave_groups(router, keys, choices);
+    if (router.num_groups > 1) leave_groups(router, token);
+#pragma unroll 1
     for (int j = 0; j < router.top_k; j++) {
-        const int taken = take_largest(keys);
-        float weight = logit_of(s, taken);
-        if (router.kind == ROUTER_SPARSEMIXER) weight = sparsemixer_share(router, s, weight, before);
-        if (lane == j) own = {taken, weight};
+        const int taken = take_largest(token.keys, router.num_experts);
+        if (lane == j) own.expert = taken;
+        if (router.kind != ROUTER_SPARSEMIXER) continue;
+        const float share = sparsemixer_share(router, token.logits, token.logits[taken], before);
+        if (lane == j) own.weight = share;
         before = taken;
     }
-    if (router.kind != ROUTER_SPARSEMIXER) own.weight = lane < router.top_k ? score_of(router, s, own.weight) : 0;
+    if (router.kind != ROUTER_SPARSEMIXER)
+        own.weight = lane < router.top_k ? score_of(router, s, token.logits[own.expert]) : 0;
     if (router.normalize) own.weight /= warp_sum(own.weight) + ROUTER_SMALLEST_SUM;
-    own.weight = is_damaged ? NAN : own.weight * router.scaling;
+    own.weight = *token.is_damaged ? NAN : own.weight * router.scaling;
     return own;
 }
 
-/* Chooses the experts of a token, and writes its weights in ascending order of expert. Lane j < top_k gets the expert
- * that was taken as the j-th, and *place, where it stands in that order. */
-template <int KEYS>
-static __device__ __forceinline__ int choose_in_order(const route_experts_args &args, int token, float *choices,
-                                                      int *place)
+/* By a block: chooses the experts of tokens first .. first + count - 1, and writes their weights in ascending order of
+ * expert. There are at least as many warps as tokens, and room in `shared` for `room` tokens, none of which is damaged
+ * (clear_tokens). Warp w < count has token first + w: its lane j < top_k gets the expert that was taken as the j-th,
+ * and *place, where it stands in that order. */
+static __device__ __forceinline__ int choose_in_order(const route_experts_args &args, int first, int count,
+                                                      uint32_t *shared, int room, int *place)
 {
-    const int lane = threadIdx.x % 32, top_k = args.router.top_k;
-    const chosen_expert own = choose<KEYS>(args, token, choices);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, top_k = args.router.top_k;
+    const int parts = blockDim.x / 32 / count, part = warp / count, token = first + warp % count;
+    const routed_token own_token = routed_token_at(args.router, shared, warp % count, room);
+    softmax_sums s = {};
     *place = 0;
+    if (part < parts) {
+        s = load_logits(args, token, own_token.logits);
+        set_keys(args, s, own_token, part, parts);
+    }
+    __syncthreads();
+    if (part > 0) return 0;
+    const chosen_expert own = choose(args.router, s, own_token);
+#pragma unroll 4
     for (int j = 0; j < top_k; j++) *place += __shfl_sync(~0u, own.expert, j) < own.expert;
     if (lane < top_k) {
         const float scale = args.expert_scales ? args.expert_scales[own.expert] : 1.0f;
@@ -215,80 +249,73 @@ static __device__ __forceinline__ int choose_in_order(const route_experts_args &
     return own.expert;
 }
 
+/* By a block, before choose_in_order. */
+static __device__ __forceinline__ void clear_tokens(const router_params &router, uint32_t *shared, int room)
+{
+    for (int i = threadIdx.x; i < room; i += blockDim.x) *routed_token_at(router, shared, i, room).is_damaged = false;
+}
+
 /* ---- few tokens ---- */
 
-/* By the first warp: the starts, of the counts of tokens in the masks. */
-static __device__ __forceinline__ void sum_counts(const uint32_t *masks, int32_t *starts, int num_experts)
+/* By a block of at least as many threads as experts: the starts, of the counts of tokens in the masks. */
+static __device__ __forceinline__ void sum_counts(const uint32_t *masks, int32_t *starts, int32_t *of_warps,
+                                                  int num_experts)
 {
-    const int lane = threadIdx.x, each = (num_experts + 31) / 32, first = lane * each;
-    int own = 0;
-    for (int i = 0; i < each; i++)
-        if (first + i < num_experts) own += __popc(masks[first + i]);
-    int before = own;
+    const int expert = threadIdx.x, warp = expert / 32, lane = expert % 32;
+    const int own = expert < num_experts ? __popc(masks[expert]) : 0;
+    int sum = own;
 #pragma unroll
     for (int offset = 1; offset < 32; offset *= 2) {
-        const int other = __shfl_up_sync(~0u, before, offset);
-        if (lane >= offset) before += other;
+        const int other = __shfl_up_sync(~0u, sum, offset);
+        if (lane >= offset) sum += other;
     }
-    before -= own;
-    for (int i = 0; i < each && first + i < num_experts; i++) {
-        starts[first + i] = before;
-        before += __popc(masks[first + i]);
-    }
-    if (lane == 31) starts[num_experts] = before;
+    if (lane == 31) of_warps[warp] = sum;
+    __syncthreads();
+    sum += __reduce_add_sync(~0u, lane < warp ? of_warps[lane] : 0);
+    if (expert < num_experts) starts[expert] = sum - own;
+    if (expert == num_experts - 1) starts[num_experts] = sum;
 }
 
-/* Words of shared memory that route_few needs: masks [num_experts], starts [num_experts + 1], the experts of tokens
- * [num_tokens, top_k], and, with groups, the choices of each warp [num_experts]. */
-static __host__ __device__ __forceinline__ int route_few_words(const route_experts_args &args, int warps)
+/* Words of shared memory that route_few needs: masks [num_experts], starts [num_experts + 1], the sums of warps, the
+ * experts of tokens [num_tokens, top_k], and `room` tokens. */
+static __host__ __device__ __forceinline__ int route_few_words(const route_experts_args &args, int room)
 {
     const router_params &r = args.router;
-    return 2 * r.num_experts + 1 + args.num_tokens * r.top_k + (r.num_groups > 1 ? warps * r.num_experts : 0);
+    return 2 * r.num_experts + 1 + ROUTE_MAX_WARPS + args.num_tokens * r.top_k + routed_token_words(r, room);
 }
 
-/* By all threads of one block: the plan of up to ROUTE_FEW_TOKENS tokens, which the warps choose for in turn. */
-template <int KEYS> static __device__ __forceinline__ void route_few(const route_experts_args &args, uint32_t *shared)
+/* By all threads of one block, at least as many as experts: the plan of up to ROUTE_FEW_TOKENS tokens, `room` of which
+ * are chosen for at once. */
+static __device__ __forceinline__ void route_few(const route_experts_args &args, uint32_t *shared, int room)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int experts = args.router.num_experts, top_k = args.router.top_k;
     uint32_t *masks = shared;
-    int32_t *starts = (int32_t *)(masks + experts), *chosen = starts + experts + 1;
-    float *choices = (float *)(chosen + args.num_tokens * top_k) + warp * experts;
+    int32_t *starts = (int32_t *)(masks + experts), *of_warps = starts + experts + 1;
+    int32_t *chosen = of_warps + ROUTE_MAX_WARPS;
+    uint32_t *tokens = (uint32_t *)chosen + args.num_tokens * top_k;
     for (int e = threadIdx.x; e < experts; e += blockDim.x) masks[e] = 0;
-    __syncthreads();
-    for (int token = warp; token < args.num_tokens; token += warps) {
+#pragma unroll 1
+    for (int first = 0; first < args.num_tokens; first += room) {
+        const int count = min(room, args.num_tokens - first), token = first + warp;
+        clear_tokens(args.router, tokens, room);
+        __syncthreads();
+        if (first == 0) wait_for_previous();
         int place;
-        const int expert = choose_in_order<KEYS>(args, token, choices, &place);
-        if (lane >= top_k) continue;
-        chosen[token * top_k + place] = expert;
-        atomicOr(&masks[expert], 1u << token);
+        const int expert = choose_in_order(args, first, count, tokens, room, &place);
+        if (warp < count && lane < top_k) {
+            chosen[token * top_k + place] = expert;
+            atomicOr(&masks[expert], 1u << token);
+        }
+        __syncthreads();
     }
-    __syncthreads();
-    if (warp == 0) sum_counts(masks, starts, experts);
+    sum_counts(masks, starts, of_warps, experts);
     __syncthreads();
     for (int e = threadIdx.x; e <= experts; e += blockDim.x) args.plan.starts[e] = starts[e];
     for (int i = threadIdx.x; i < args.num_tokens * top_k; i += blockDim.x) {
         const int token = i / top_k, row = starts[chosen[i]] + __popc(masks[chosen[i]] & ((1u << token) - 1));
         args.plan.rows[i] = row;
         args.plan.tokens[row] = token;
-    }
-}
-
-/* Calls f with how many logits a lane has, as a constant. */
-template <class Function> static inline void route_dispatch(int32_t num_experts, Function f)
-{
-    if (num_experts <= 32) {
-        f(std::integral_constant<int, 1>());
-    } else if (num_experts <= 64) {
-        f(std::integral_constant<int, 2>());
-    } else if (num_experts <= 128) {
-        f(std::integral_constant<int, 4>());
-    } else if (num_experts <= 256) {
-        f(std::integral_constant<int, 8>());
-    } else if (num_experts <= 512) {
-        f(std::integral_constant<int, 16>());
-    } else {
-        f(std::integral_constant<int, 32>());
     }
 }
 

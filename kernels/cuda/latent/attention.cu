@@ -1,89 +1,43 @@
 /* Latent attention on tensor cores: 16-bit activations, and a cache of the same type or of fp8. The cost of decodes is
- * to read the latents once, at the speed of memory; that of prefills is the products.
+ * to read the latents once, at the speed of memory; that of prefills is the products. plan.cuh says how the work is
+ * divided. Hopper computes 16-bit caches in attention_wgmma.cu.
  *
- * All heads read the same vectors, so heads and query tokens are rows of one matrix: row r of an entry is head r %
- * num_heads of token r / num_heads, as they follow one another in the query. A block computes a tile of ROWS rows. It
- * reads the context in chunks of CHUNK tokens, several chunks ahead, and a chunk in shared memory serves twice: as K,
- * and its first `rank` columns as V (as in FlashMLA: DeepSeek-AI, 2025). With P = softmax of S
- *
- *     S [ROWS x CHUNK] = Q K^T,    O [ROWS x rank] += P V.
- *
- * For S a warp has 16 rows, 16 tokens and a part of the columns, whose scores are added up through shared memory; Q of
- * small tiles stays in its registers. For O it has all rows and a sixteenth of the columns. Between two barriers the
- * block computes S of a chunk and O of the one before it; then it makes P of S, while copies go on. Rows of chunks are
- * padded by 16 bytes, so that 8 of them lie in different banks. Chunks of fp8 are converted by the threads that have
- * copied them, into one of two places.
- *
- * Decodes: entries of a run (base/batch.h) are one entry of several tokens here. The chunks of all tiles, one after the
- * other, are divided evenly between as many blocks as run at a time; the place of a tile costs as much as OVERHEAD
- * chunks beside its own. So a block computes the end of one tile, then whole ones, then the beginning of another, and
- * one long context fills the GPU as well as many short ones. All this follows on the device from the lengths of the
- * step: a graph is captured before they are known. Pieces of a tile leave their sums in the workspace, two places a
- * block, and a second kernel combines them:
- *
- *     chunks      | tile 0                      | tile 1            | tile 2 | tile 3                       |
- *     blocks      | 0             | 1             | 2             | 3             | 4             | 5       |
- *     places        1               2           3   4                         7   8               10
- *
- * Prefills: a block has a tile and all of its context, or if there are few tiles a part of it. */
+ * A block reads the context several chunks ahead. For S a warp has 16 rows, 16 tokens and a part of the columns, whose
+ * scores are added up through shared memory; Q of small tiles stays in its registers. For O it has all rows and a
+ * sixteenth of the columns. Between two barriers the block computes S of a chunk and O of the one before it; then it
+ * makes P of S, while copies go on. Rows of chunks are padded by 16 bytes, so that 8 of them lie in different banks.
+ * Chunks of fp8 are converted by the threads that have copied them, into one of two places. */
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_mma.cuh"
-#include "kernels/cuda/dependent.cuh"
-#include "kernels/cuda/latent/latent.cuh"
+#include "kernels/cuda/latent/plan.cuh"
 #include "kernels/cuda/operations.h"
 
-enum { WARPS = 16, LANES = 32, THREADS = WARPS * LANES, CHUNK = 32, WARP_TOKENS = CHUNK / WARPS };
-enum { MAX_ROPE = 64, MAX_ROWS = 64, MAX_RANK = 512, MAX_RUN = 1 + MAX_DRAFTS };
-enum { OVERHEAD = 2, LEAST_SHARE = 2, MAX_STAGES = 8, MAX_GROWTH = 8 };
+enum { TOKENS = 32 /* of a chunk */, WARP_TOKENS = TOKENS / WARPS, MAX_STAGES = 8, MAX_GROWTH = 8 };
 
 template <class Type, bool is_fp8, int latent_rank, int rows> struct latent_traits {
     using T = Type;
     static constexpr bool FP8 = is_fp8;
-    static constexpr int RANK = latent_rank, ROWS = rows, SIZE = RANK + MAX_ROPE; /* SIZE: there is room for */
+    static constexpr int RANK = latent_rank, ROWS = rows, CHUNK = TOKENS;
+    static constexpr int OVERHEAD = 2, LEAST_SHARE = 2;
+    static constexpr int SIZE = RANK + MAX_ROPE; /* there is room for */
     static constexpr int ROW_TILES = ROWS / 16;
-    static constexpr int PARTS = WARPS / ROW_TILES / (CHUNK / 16); /* of the columns of S */
-    static constexpr int STEPS = (SIZE / 16 + PARTS - 1) / PARTS;  /* of 16 columns of a part, most */
-    static constexpr bool KEEPS_QUERY = ROWS == 32;                /* in registers */
-    static constexpr int THREADS_PER_ROW = THREADS / ROWS, ROW_TOKENS = CHUNK / THREADS_PER_ROW; /* of the softmax */
+    static constexpr int PARTS = WARPS / ROW_TILES / (TOKENS / 16); /* of the columns of S */
+    static constexpr int STEPS = (SIZE / 16 + PARTS - 1) / PARTS;   /* of 16 columns of a part, most */
+    static constexpr bool KEEPS_QUERY = ROWS == 32;                 /* in registers */
+    static constexpr int THREADS_PER_ROW = THREADS / ROWS, ROW_TOKENS = TOKENS / THREADS_PER_ROW; /* of the softmax */
     static constexpr int TILES = RANK / WARPS / 8; /* of a warp's columns of O */
     static constexpr int STRIDE = SIZE * 2 + 16;   /* bytes from row to row, of Q and of chunks */
-    static constexpr int CHUNK_BYTES = CHUNK * STRIDE;
-    static constexpr int STAGE_BYTES = FP8 ? CHUNK * SIZE : CHUNK_BYTES;
+    static constexpr int CHUNK_BYTES = TOKENS * STRIDE;
+    static constexpr int STAGE_BYTES = FP8 ? TOKENS * SIZE : CHUNK_BYTES;
     static constexpr int PIECES = (SIZE * (FP8 ? 1 : 2) / 16 * WARP_TOKENS + LANES - 1) / LANES; /* of a lane, most */
-    static constexpr int SCORE_STRIDE = CHUNK + 8;                                               /* floats */
-    static constexpr int WEIGHT_STRIDE = CHUNK * 2 + 16;                                         /* bytes */
+    static constexpr int SCORE_STRIDE = TOKENS + 8;                                              /* floats */
+    static constexpr int WEIGHT_STRIDE = TOKENS * 2 + 16;                                        /* bytes */
     /* Shared memory: Q, S, P, with fp8 two chunks, and the ring of copies. */
     static constexpr int S_AT = ROWS * STRIDE;
     static constexpr int P_AT = S_AT + PARTS * ROWS * SCORE_STRIDE * 4;
     static constexpr int CHUNKS_AT = P_AT + ROWS * WEIGHT_STRIDE;
     static constexpr int RING_AT = CHUNKS_AT + (FP8 ? 2 * CHUNK_BYTES : 0);
-};
-
-/* A tile's sums are combined of this many pieces; up to 1: there is nothing to combine. Piece 0 is in place `first`,
- * and piece i > 0 in place first + 2 i - 1. */
-struct latent_tile {
-    int32_t first, pieces;
-    int32_t row, rows; /* of out */
-};
-
-struct latent_plan {
-    int32_t blocks;      /* decodes: which share the chunks. Prefills: parts of each tile */
-    int32_t entry_tiles; /* decodes: tiles of an entry of one token. Prefills: of an entry of max_query_len tokens */
-    int32_t first_seq;   /* of prefills */
-    int32_t stages;      /* of the ring */
-    struct latent_tile *tiles;
-    float2 *stats;   /* [places][MAX_ROWS] maximum, sum */
-    float *partials; /* [places][MAX_ROWS][RANK] */
-};
-
-/* What a block computes at a time: chunks [begin, end) of a tile. */
-struct latent_piece {
-    const int32_t *block_table;
-    int32_t row, rows;         /* of query and out */
-    int32_t first_end, head;   /* row 0 attends to tokens [0, first_end), and is this head */
-    int32_t last_end;          /* no row attends to more tokens */
-    int32_t begin, end, place; /* place -1: this is the whole tile */
 };
 
 static __device__ __forceinline__ uint4 load_shared(uint32_t from)
@@ -133,7 +87,7 @@ struct chunk_copies {
 
 static __device__ __forceinline__ int32_t first_token(const chunk_copies &c, int32_t i)
 {
-    return (c.begin + i) * CHUNK + (int32_t)(threadIdx.x / LANES) * WARP_TOKENS;
+    return (c.begin + i) * TOKENS + (int32_t)(threadIdx.x / LANES) * WARP_TOKENS;
 }
 
 static __device__ __forceinline__ void look_up_block(chunk_copies &c)
@@ -360,7 +314,7 @@ static __device__ __forceinline__ void multiply_values(warp_sums<L> &sums, int32
         }
     }
 #pragma unroll
-    for (int t = 0; t < CHUNK / 16; t++) {
+    for (int t = 0; t < TOKENS / 16; t++) {
         uint32_t a[L::ROW_TILES][4], b[L::TILES / 2][4];
 #pragma unroll
         for (int n = 0; n < L::TILES / 2; n++) load_matrices_transposed(b[n], v + t * 16 * L::STRIDE + n * 32);
@@ -480,7 +434,7 @@ static __device__ __forceinline__ void compute_piece(const latent_attention_args
         if (i > 0) multiply_values<L>(sums, piece.rows, weights, chunk_at<L>(shared, i - 1, stages), factors);
         __syncthreads(); /* the scores are there, and no warp needs weights and the chunk before this any more */
         if (!L::FP8 && i > 0) copy_next<L>(copies, ring, stages);
-        weigh<L>(row, scores, weights, factors, (piece.begin + i) * CHUNK, scale_log2);
+        weigh<L>(row, scores, weights, factors, (piece.begin + i) * TOKENS, scale_log2);
         if (i + 1 < count) await_chunk<L>(copies, i + 1, shared, stages, e5m2);
         __syncthreads();
     }
@@ -496,136 +450,7 @@ static __device__ __forceinline__ void compute_piece(const latent_attention_args
     store_sums<L>(args, plan, piece, sums, factors);
 }
 
-/* ---- decodes ---- */
-
-/* The entries of a run, of which this is the first, as one. rows 0: there is nothing to compute for this entry. */
-struct latent_entry {
-    int32_t rows, tiles, chunks; /* of a tile */
-    int32_t first_token, seq_len, query_len;
-};
-
-static __device__ __forceinline__ bool continues(const latent_attention_args &args, int32_t i)
-{
-    return i > 0 && i < args.num_decodes && args.state_indices[i] == args.state_indices[i - 1] &&
-           args.seq_lens[i] == args.seq_lens[i - 1] + 1 && args.query_start[i + 1] == args.query_start[i] + 1 &&
-           args.query_start[i] == args.query_start[i - 1] + 1;
-}
-
-template <class L> static __device__ __forceinline__ latent_entry entry_of(const latent_attention_args &args, int32_t i)
-{
-    latent_entry e = {};
-    if (i >= args.num_decodes) return e;
-    e.first_token = args.query_start[i];
-    e.query_len = args.query_start[i + 1] - e.first_token;
-    e.seq_len = args.seq_lens[i];
-    if (args.max_run_len > 1 && e.query_len > 0) {
-        uint32_t next = 0;
-#pragma unroll
-        for (int k = 0; k <= MAX_RUN; k++) next |= (uint32_t)continues(args, i + k) << k;
-        const int32_t more = __ffs(~(next >> 1)) - 1;
-        e.query_len = next & 1 ? 0 : e.query_len + more;
-        e.seq_len += more;
-    }
-    e.rows = e.query_len * args.num_heads;
-    e.tiles = (e.rows + L::ROWS - 1) / L::ROWS;
-    e.chunks = max((e.seq_len + CHUNK - 1) / CHUNK, 1);
-    return e;
-}
-
-static __device__ __forceinline__ int32_t cost_of(const latent_entry &e)
-{
-    return e.tiles * (e.chunks + OVERHEAD);
-}
-
-/* Tile `tile` of an entry, whose place among all chunks begins at `start`. */
-static __device__ __forceinline__ latent_piece tile_of(const latent_attention_args &args, const latent_entry &e,
-                                                       int32_t i, int32_t tile, int32_t tile_rows)
-{
-    const int32_t first = tile * tile_rows, rows = min(tile_rows, e.rows - first), token = first / args.num_heads;
-    latent_piece piece = {};
-    piece.block_table = args.block_tables + args.state_indices[i] * args.block_table_stride;
-    piece.row = e.first_token * args.num_heads + first;
-    piece.rows = rows;
-    piece.head = first - token * args.num_heads;
-    piece.first_end = e.seq_len - e.query_len + token + 1;
-    piece.last_end = piece.first_end + (piece.head + rows - 1) / args.num_heads;
-    piece.end = e.chunks;
-    piece.place = -1;
-    return piece;
-}
-
-/* The sum of x over the threads before this one, and in *all over the block. */
-static __device__ __forceinline__ int32_t sum_before(int32_t x, int32_t *all)
-{
-    __shared__ int32_t sums[WARPS];
-    const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    int32_t through = x, before = 0, total = 0;
-    for (int step = 1; step < LANES; step *= 2) {
-        const int32_t other = __shfl_up_sync(~0u, through, step);
-        if (lane >= step) through += other;
-    }
-    __syncthreads(); /* the last call's sums are not needed any more */
-    if (lane == LANES - 1) sums[warp] = through;
-    __syncthreads();
-    for (int w = 0; w < WARPS; w++) {
-        if (w < warp) before += sums[w];
-        total += sums[w];
-    }
-    *all = total;
-    return before + through - x;
-}
-
-/* Where a block begins: in an entry, whose chunks begin at `start`. */
-struct latent_begin {
-    int32_t entry, start, share;
-};
-
-template <class L>
-static __device__ __forceinline__ latent_begin find_begin(const latent_attention_args &args, const latent_plan &plan)
-{
-    __shared__ latent_begin found;
-    int32_t total = 0, before = 0;
-    for (int32_t from = 0; from < args.num_decodes; from += THREADS) {
-        int32_t all;
-        sum_before(cost_of(entry_of<L>(args, from + threadIdx.x)), &all);
-        total += all;
-    }
-    const int32_t share = max((total + plan.blocks - 1) / plan.blocks, (int32_t)LEAST_SHARE);
-    const int32_t begin = blockIdx.x * share;
-    if (threadIdx.x == 0) found = {args.num_decodes, total, share};
-    for (int32_t from = 0; from < args.num_decodes && before <= begin; from += THREADS) {
-        int32_t all;
-        const int32_t i = from + threadIdx.x, cost = cost_of(entry_of<L>(args, i));
-        const int32_t start = before + sum_before(cost, &all);
-        if (start <= begin && begin < start + cost) found = {i, start, share};
-        before += all;
-    }
-    __syncthreads();
-    return found;
-}
-
-/* Notes of all tiles what they are combined of. */
-template <class L>
-static __device__ __forceinline__ void note_tiles(const latent_attention_args &args, const latent_plan &plan,
-                                                  int32_t share)
-{
-    int32_t before = 0;
-    for (int32_t i = threadIdx.x; i < args.num_decodes * plan.entry_tiles; i += THREADS) plan.tiles[i].pieces = 0;
-    for (int32_t from = 0; from < args.num_decodes; from += THREADS) {
-        int32_t all;
-        const int32_t i = from + threadIdx.x;
-        const latent_entry e = entry_of<L>(args, i);
-        const int32_t start = before + sum_before(cost_of(e), &all);
-        for (int32_t t = 0; t < e.tiles; t++) {
-            const int32_t at = start + t * (e.chunks + OVERHEAD) + OVERHEAD, row = t * L::ROWS;
-            const int32_t first = at / share, last = (at + e.chunks - 1) / share;
-            plan.tiles[i * plan.entry_tiles + t] = {2 * first + 1, last - first + 1,
-                                                    e.first_token * args.num_heads + row,
-                                                    min((int32_t)L::ROWS, e.rows - row)};
-        }
-        before += all;
-    }
-}
+/* ---- kernels ---- */
 
 template <class L>
 static __global__ void __launch_bounds__(THREADS, 1)
@@ -635,122 +460,23 @@ static __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(128) uint8_t memory[];
     let_next_start();
     const latent_begin begin = find_begin<L>(args, plan);
-    const int32_t end = (blockIdx.x + 1) * begin.share;
-    int32_t at = blockIdx.x * begin.share, start = begin.start;
     wait_for_previous();
     if (blockIdx.x == gridDim.x - 1) note_tiles<L>(args, plan, begin.share); /* it has the least work */
-    for (int32_t i = begin.entry; i < args.num_decodes && start < end; i++) {
-        const latent_entry e = entry_of<L>(args, i);
-        const int32_t cost = e.chunks + OVERHEAD;
-        for (int32_t t = (at - start) / cost; t < e.tiles && start + t * cost < end; t++) {
-            const int32_t first = start + t * cost + OVERHEAD;
-            latent_piece piece = tile_of(args, e, i, t, L::ROWS);
-            piece.begin = max(at - first, 0);
-            piece.end = min(end - first, e.chunks);
-            if (piece.begin > 0 || piece.end < e.chunks) piece.place = 2 * blockIdx.x + (piece.begin == 0);
-            if (piece.begin < piece.end) compute_piece<L>(args, plan, piece, memory);
-        }
-        start += cost_of(e);
-        at = max(at, start);
-    }
+    each_piece<L>(args, begin, [&](const latent_piece &piece) { compute_piece<L>(args, plan, piece, memory); });
 }
 
-/* ---- prefills ---- */
-
-/* Grid: x parts of tiles, the last tiles of prompts, which have the most work, first; y entries. */
 template <class L>
 static __global__ void __launch_bounds__(THREADS, 1)
     latent_prefill_kernel(const __grid_constant__ struct latent_attention_args args,
                           const __grid_constant__ struct latent_plan plan)
 {
     extern __shared__ __align__(128) uint8_t memory[];
-    const int32_t i = plan.first_seq + blockIdx.y, parts = plan.blocks, part = blockIdx.x % parts;
-    const int32_t tile = plan.entry_tiles - 1 - (int32_t)blockIdx.x / parts;
-    const int32_t index = blockIdx.y * plan.entry_tiles + tile;
-    latent_entry e = {};
-    e.first_token = args.query_start[i];
-    e.query_len = args.query_start[i + 1] - e.first_token;
-    e.seq_len = args.seq_lens[i];
-    e.rows = e.query_len * args.num_heads;
     let_next_start();
     wait_for_previous();
-    if (tile * L::ROWS >= e.rows) {
-        if (parts > 1 && part == 0 && threadIdx.x == 0) plan.tiles[index].pieces = 0;
-        return;
-    }
-    latent_piece piece = tile_of(args, e, i, tile, L::ROWS);
-    const int32_t chunks = (piece.last_end + CHUNK - 1) / CHUNK;
-    piece.begin = (int64_t)chunks * part / parts, piece.end = (int64_t)chunks * (part + 1) / parts;
-    if (parts > 1) {
-        const int32_t first = 2 * parts * index + 1;
-        piece.place = part == 0 ? first : first + 2 * part - 1;
-        if (part == 0 && threadIdx.x == 0) plan.tiles[index] = {first, parts, piece.row, piece.rows};
-    }
-    compute_piece<L>(args, plan, piece, memory);
-}
-
-/* ---- combining ---- */
-
-enum { SLICE = LANES * 4 /* columns */ };
-
-/* Combines pieces of a tile: a block takes a row, and SLICE columns of it, at a time. Grid: x tiles, y blocks that
- * share a tile. */
-template <class T, int RANK>
-static __global__ void __launch_bounds__(THREADS)
-    latent_combine_kernel(T *out, const __grid_constant__ struct latent_plan plan, const float *kv_scale)
-{
-    constexpr int SLICES = RANK / SLICE;
-    __shared__ float4 sums[WARPS][LANES];
-    __shared__ float maxima[WARPS], weights[WARPS];
-    const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    let_next_start();
-    wait_for_previous();
-    const struct latent_tile tile = plan.tiles[blockIdx.x];
-    if (tile.pieces <= 1) return;
-    for (int32_t item = blockIdx.y; item < tile.rows * SLICES; item += gridDim.y) {
-        const int32_t row = item / SLICES, column = item % SLICES * SLICE + lane * 4;
-        float max = -INFINITY, weight = 0;
-        float4 sum = {};
-#pragma unroll 4
-        for (int32_t i = warp; i < tile.pieces; i += WARPS) {
-            const int64_t place = (int64_t)(i == 0 ? tile.first : tile.first + 2 * i - 1) * MAX_ROWS + row;
-            const float2 stats = plan.stats[place];
-            const float4 x = *(const float4 *)(plan.partials + place * RANK + column);
-            const float most = fmaxf(max, stats.x), base = most == -INFINITY ? 0 : most;
-            const float old = exp2_fast(max - base), now = exp2_fast(stats.x - base);
-            max = most;
-            weight = weight * old + stats.y * now;
-            sum.x = sum.x * old + x.x * now, sum.y = sum.y * old + x.y * now;
-            sum.z = sum.z * old + x.z * now, sum.w = sum.w * old + x.w * now;
-        }
-        sums[warp][lane] = sum;
-        if (lane == 0) maxima[warp] = max, weights[warp] = weight;
-        __syncthreads();
-        if (warp == 0) {
-            for (int w = 1; w < WARPS; w++) max = fmaxf(max, maxima[w]);
-            const float base = max == -INFINITY ? 0 : max;
-            sum = {}, weight = 0;
-            for (int w = 0; w < WARPS; w++) {
-                const float now = exp2_fast(maxima[w] - base);
-                const float4 x = sums[w][lane];
-                weight += weights[w] * now;
-                sum.x += x.x * now, sum.y += x.y * now, sum.z += x.z * now, sum.w += x.w * now;
-            }
-            const float factor = weight == 0 ? 0 : (kv_scale ? *kv_scale : 1) / weight;
-            const uint2 pairs = {pack_pair<T>(sum.x * factor, sum.y * factor),
-                                 pack_pair<T>(sum.z * factor, sum.w * factor)};
-            *(uint2 *)(out + (int64_t)(tile.row + row) * RANK + column) = pairs;
-        }
-        __syncthreads();
-    }
+    each_prefill_piece<L>(args, plan, [&](const latent_piece &piece) { compute_piece<L>(args, plan, piece, memory); });
 }
 
 /* ---- launches ---- */
-
-static int32_t min_int(int64_t a, int64_t b)
-{
-    return (int32_t)(a < b ? a : b);
-}
 
 /* How the region of the workspace is divided. */
 struct latent_layout {
@@ -773,23 +499,6 @@ int64_t cuda_latent_workspace(const struct cuda_state *s, const struct workspace
     return layout_of(s, decodes + s->num_sms, query->latent_rank).bytes;
 }
 
-/* A call, before its types are known. */
-struct latent_launch {
-    struct backend *b;
-    const struct latent_attention_args *args;
-    struct latent_plan plan;
-};
-
-template <class L> static void combine(const struct latent_launch *l, int64_t tiles)
-{
-    const struct cuda_state *s = cuda_state(l->b);
-    const int64_t each = cuda_div_up(2 * s->num_sms, tiles), most = L::ROWS * (L::RANK / SLICE);
-    const dim3 grid((unsigned)tiles, (unsigned)min_int(each < 4 ? 4 : each, most));
-    cuda_launch_dependent(s, latent_combine_kernel<typename L::T, L::RANK>, {grid, THREADS},
-                          (typename L::T *)l->args->out, l->plan, L::FP8 ? l->args->kv_scales : (const float *)NULL);
-    cuda_check_launch(l->b, "latent attention");
-}
-
 /* Stages of the ring that fit; 2 at least. */
 template <class L> static int32_t stages_of(const struct cuda_state *s)
 {
@@ -799,34 +508,23 @@ template <class L> static int32_t stages_of(const struct cuda_state *s)
 
 template <class L> static void launch_decodes(struct latent_launch *l)
 {
-    const struct cuda_state *s = cuda_state(l->b);
-    const struct latent_attention_args *args = l->args;
-    l->plan.stages = stages_of<L>(s);
-    l->plan.entry_tiles = (int32_t)cuda_div_up(args->num_heads, L::ROWS);
-    l->plan.blocks = s->num_sms;
+    const int64_t tiles = plan_decodes<L>(l);
+    l->plan.stages = stages_of<L>(cuda_state(l->b));
     const int shared_bytes = L::RING_AT + l->plan.stages * L::STAGE_BYTES;
     cuda_run_dependent(l->b, "latent attention", latent_decode_kernel<L>,
-                       {dim3((unsigned)l->plan.blocks), THREADS, shared_bytes}, *args, l->plan);
-    if (args->max_seq_len > CHUNK) combine<L>(l, (int64_t)args->num_decodes * l->plan.entry_tiles);
+                       {dim3((unsigned)l->plan.blocks), THREADS, shared_bytes}, *l->args, l->plan);
+    cuda_latent_combine(l, tiles, L::ROWS);
 }
 
-/* A tile is divided between blocks as long as there are multiprocessors for all of them. */
 template <class L> static void launch_prefills(struct latent_launch *l)
 {
-    const struct cuda_state *s = cuda_state(l->b);
-    const struct latent_attention_args *args = l->args;
-    const int32_t entries = args->num_seqs - args->num_decodes;
-    l->plan.stages = stages_of<L>(s);
-    l->plan.first_seq = args->num_decodes;
-    l->plan.entry_tiles = (int32_t)cuda_div_up((int64_t)args->max_query_len * args->num_heads, L::ROWS);
-    const int64_t tiles = (int64_t)l->plan.entry_tiles * entries, chunks = cuda_div_up(args->max_seq_len, CHUNK);
-    l->plan.blocks = min_int(s->num_sms / tiles, cuda_div_up(chunks, LEAST_SHARE));
-    if (l->plan.blocks < 1) l->plan.blocks = 1;
+    const int64_t tiles = plan_prefills<L>(l);
+    l->plan.stages = stages_of<L>(cuda_state(l->b));
     const int shared_bytes = L::RING_AT + l->plan.stages * L::STAGE_BYTES;
-    const dim3 grid((unsigned)(l->plan.entry_tiles * l->plan.blocks), (unsigned)entries);
-    cuda_run_dependent(l->b, "latent attention", latent_prefill_kernel<L>, {grid, THREADS, shared_bytes}, *args,
+    const dim3 grid((unsigned)prefill_items(*l->args, l->plan));
+    cuda_run_dependent(l->b, "latent attention", latent_prefill_kernel<L>, {grid, THREADS, shared_bytes}, *l->args,
                        l->plan);
-    if (l->plan.blocks > 1) combine<L>(l, tiles);
+    cuda_latent_combine(l, tiles, L::ROWS);
 }
 
 /* Large tiles are for many rows, where they fit into shared memory. False: neither do small ones. */
@@ -889,6 +587,6 @@ void cuda_latent_attention(struct backend *b, const struct latent_attention_args
 {
     struct latent_launch l = {b, args};
     if (args->num_seqs <= 0 || args->num_tokens <= 0) return;
-    if (is_for_tensor_cores(args) && take_workspace(&l) && launch_types(&l)) return;
+    if (is_for_tensor_cores(args) && take_workspace(&l) && (cuda_latent_wgmma(&l) || launch_types(&l))) return;
     cuda_latent_generic(b, args);
 }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/rotary.cuh"
 
 enum { THREADS = 128, LANES = 32, FEATURES = 32, MANY_TOKENS = 256 };
 
@@ -117,6 +118,16 @@ static __device__ __forceinline__ void store(const heads_linear_args &args, int3
     }
 }
 
+/* Elements column .. column + N - 1 of what is copied of a token's head, where `from` has it. */
+template <class T, int N>
+static __device__ __forceinline__ piece<T, N> rest_piece(const heads_linear_args &args, const T *from, int64_t token,
+                                                         int column)
+{
+    if (!args.cos_sin) return *(const piece<T, N> *)(from + column);
+    const float *cos = args.cos_sin + (int64_t)args.positions[token] * args.num_copied;
+    return rotated_piece<T, N>(from, column, args.num_copied / 2, cos, cos + args.num_copied / 2, args.interleaved);
+}
+
 /* What is copied of some tokens of a head, 16 bytes at a time. */
 template <class T, int TOKENS>
 static __device__ __forceinline__ void copy_rest(const heads_linear_args &args, int32_t head, int32_t first_token)
@@ -125,9 +136,9 @@ static __device__ __forceinline__ void copy_rest(const heads_linear_args &args, 
     for (int32_t i = threadIdx.x; i < TOKENS * pieces; i += THREADS) {
         const int64_t token = first_token + i / pieces, column = i % pieces * 8;
         if (token >= args.num_tokens) break;
-        *(uint4 *)((T *)args.out + token * args.out_stride + head * args.out_head_stride + args.out_features + column) =
-            *(const uint4 *)((const T *)args.x + token * args.x_stride + head * args.x_head_stride + args.in_features +
-                             column);
+        const T *from = (const T *)args.x + token * args.x_stride + head * args.x_head_stride + args.in_features;
+        T *to = (T *)args.out + token * args.out_stride + head * args.out_head_stride + args.out_features + column;
+        *(piece<T, 8> *)to = rest_piece<T, 8>(args, from, token, column);
     }
 }
 
@@ -168,7 +179,7 @@ static bool is_for_tensor_cores(struct backend *b, const struct heads_linear_arg
     const int64_t sizes = args->in_features | args->out_features;
     const int32_t tokens = args->num_tokens <= FEW_TOKENS ? FEW_TOKENS : SOME_TOKENS;
     return args->dtype != DTYPE_FLOAT32 && args->num_tokens <= MANY_TOKENS && sizes % 16 == 0 &&
-           (strides | args->head_stride | args->num_copied) % 8 == 0 && cuda_is_aligned(args->x) &&
+           (strides | args->head_stride | args->num_copied / 2) % 8 == 0 && cuda_is_aligned(args->x) &&
            cuda_is_aligned(args->weight) && cuda_is_aligned(args->out) &&
            shared_bytes_of(args, tokens) <= cuda_state(b)->max_shared_bytes;
 }
@@ -192,8 +203,9 @@ static __global__ void __launch_bounds__(THREADS) copy_rest_kernel(const __grid_
     let_next_start();
     wait_for_previous();
     if (token >= args.num_tokens) return;
-    ((T *)args.out)[token * args.out_stride + head * args.out_head_stride + args.out_features + i] =
-        ((const T *)args.x)[token * args.x_stride + head * args.x_head_stride + args.in_features + i];
+    const T *from = (const T *)args.x + token * args.x_stride + head * args.x_head_stride + args.in_features;
+    T *to = (T *)args.out + token * args.out_stride + head * args.out_head_stride + args.out_features + i;
+    *(piece<T, 1> *)to = rest_piece<T, 1>(args, from, token, (int)i);
 }
 
 static void copy_rest_of(struct backend *b, const struct heads_linear_args *args)

@@ -1,4 +1,5 @@
-/* What the files of latent attention share: generic.cu computes what attention.cu, on tensor cores, does not take. */
+/* What the files of latent attention share: generic.cu computes what attention.cu and
+ * attention_wgmma.cu, on tensor cores, do not take. */
 #ifndef QUIRE_KERNELS_CUDA_LATENT_LATENT_CUH
 #define QUIRE_KERNELS_CUDA_LATENT_LATENT_CUH
 
