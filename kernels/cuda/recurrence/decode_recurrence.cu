@@ -17,7 +17,7 @@
 #include "kernels/cuda/recurrence/staged_state.cuh"
 
 enum { THREADS = 256, WIDTH = 4, MAX_SIZE = 256, MAX_CHANNELS = 3 * MAX_SIZE, MAX_K_HEADS = 128 };
-enum { SLICES = 4, MIN_SLICE = 32, MAX_ROWS = 4 }; /* of a head; rows of a slice; rows of a thread */
+enum { SLICES = 4, MIN_SLICE = 32 }; /* of a head; rows of a slice */
 
 struct decode_call {
     struct short_conv_args conv;
@@ -248,11 +248,11 @@ static __device__ __forceinline__ void compute_rows(struct block_shared &shared,
     constexpr int STEP = THREADS / LANES;
     const int32_t k_size = call.params.k_size;
     const token_factors x = factors_of<LANES>(shared, call.params);
-    copy_async_wait_all();
 #pragma unroll 1
     for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++) {
         asm volatile("" ::: "memory"); /* q, k and decays stay in shared memory */
         staged_row<LANES> own;
+        state.wait(r);
         state.load(own.values, r);
         const float out = own.template token<KIND>(shared, k_size, x, scalars, skip, shared.channels[2 * k_size + row]);
         state.store(own.values, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
@@ -382,7 +382,6 @@ static __device__ __forceinline__ void compute_entry(const struct decode_call &c
         __threadfence(); /* what has been read was not used */
         __syncthreads();
         if (first) readers = count_reader(call, at);
-        copy_async_wait_all();
         state.copy_to(to, at.v_count, call.params.k_size);
     }
     if (first) {
@@ -488,7 +487,7 @@ static bool launch(struct backend *b, const struct decode_call &call)
     typedef staged_state<LANES, THREADS> staged;
     const int32_t rows = (int32_t)cuda_div_up(call.params.v_size / call.slices, staged::STEP);
     const dim3 grid(call.params.num_v_heads * call.slices, call.args.batch.num_seqs);
-    if (rows > MAX_ROWS ||
+    if (rows > STAGED_ROWS ||
         rows * staged::ROW_BYTES + (int)sizeof(struct block_shared) > cuda_state(b)->max_shared_bytes)
         return false;
     cuda_run_dependent(b, "decode_recurrence", decode_kernel<T, KIND, LANES>,

@@ -4,15 +4,11 @@
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/recurrence/staged_state.cuh"
 
-enum {
-    THREADS = 128,
-    MAX_ROWS = 4 /* of a thread */,
-    BLOCKS = 5 /* of a multiprocessor, for which registers are given */
-};
+enum { THREADS = 128, BLOCKS = 5 /* of a multiprocessor, for which registers are given */ };
 
 template <class T> struct token_inputs {
     token_pieces<T> of_head;
-    T v[MAX_ROWS];
+    T v[STAGED_ROWS];
 };
 
 /* A block's rows of the state of a head: the first, and how many. `state`: the first row's place in a slot. */
@@ -36,7 +32,7 @@ static __device__ __forceinline__ void load_token(token_inputs<T> &in, const str
         (const T *)call.args.v + token * call.args.qkv_stride + (int64_t)rows.head * call.params.v_size + rows.first;
     load_pieces<T, KIND, LANES>(in.of_head, call, rows.head, rows.k_head, threadIdx.x % LANES, token);
 #pragma unroll
-    for (int r = 0; r < MAX_ROWS; r++) {
+    for (int r = 0; r < STAGED_ROWS; r++) {
         const int row = threadIdx.x / LANES + r * (THREADS / LANES);
         in.v[r] = row < rows.count ? v[row] : T();
     }
@@ -61,20 +57,20 @@ static __device__ __forceinline__ void compute_token(const staged_state<LANES, T
         load_decays<LANES>(decays, (const T *)args.a + token * args.a_stride + first, params.dt_bias + first, head.rate,
                            lane, params.k_size);
     }
-    copy_async_wait_all();
 #pragma unroll 1
     for (int row = threadIdx.x / LANES, r = 0; row < rows.count; row += state.STEP, r++) {
         asm volatile("" ::: "memory"); /* a row after the other: registers are short */
         state_rows<LANES, 1> own;
         const float v[1] = {to_float(in.v[0])};
         float out[1];
+        state.wait(r);
         state.load(own.values[0], r);
         if constexpr (KIND == RECURRENCE_DELTA_CHANNELS) own.decay(decays);
         own.template token<KIND>(x, scalars, head.skip, v, out);
         state.store(own.values[0], r, keeps, to ? to + (int64_t)row * params.k_size : NULL, params.k_size);
         if (lane == 0) results[row] = from_float<T>(out[0]);
 #pragma unroll
-        for (int j = 0; j + 1 < MAX_ROWS; j++) in.v[j] = in.v[j + 1];
+        for (int j = 0; j + 1 < STAGED_ROWS; j++) in.v[j] = in.v[j + 1];
     }
 }
 
@@ -95,7 +91,6 @@ static __device__ __forceinline__ void compute_entry(const staged_state<LANES, T
         compute_token<T, KIND, LANES>(state, to, entry.goes_on, in, call, rows, head, entry.token);
     } else {
         if (first) state.start(from, states, rows.count, k_size);
-        copy_async_wait_all();
         state.copy_to(to, rows.count, k_size);
     }
 }
@@ -147,8 +142,8 @@ static void recur_decodes(struct backend *b, const struct recurrence_call &call)
         constexpr enum recurrence_kind KIND = decltype(kind)::value;
         constexpr int LANES = decltype(lanes)::value;
         typedef staged_state<LANES, THREADS> staged;
-        const dim3 large = recurrence_grid(call, MAX_ROWS * staged::STEP);
-        const int rows = (int)(large.x * large.y * large.z) < 2 * s->num_sms ? 1 : MAX_ROWS;
+        const dim3 large = recurrence_grid(call, STAGED_ROWS * staged::STEP);
+        const int rows = (int)(large.x * large.y * large.z) < 2 * s->num_sms ? 1 : STAGED_ROWS;
         cuda_launch_dependent(s, recurrence_kernel<T, KIND, LANES>,
                               {recurrence_grid(call, rows * staged::STEP), THREADS, rows * staged::ROW_BYTES}, call,
                               rows * staged::STEP);

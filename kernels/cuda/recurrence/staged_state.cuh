@@ -7,6 +7,8 @@
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/recurrence/recurrence.cuh"
 
+enum { STAGED_ROWS = 4 }; /* of a thread, at most */
+
 /* Row r of a thread is row threadIdx.x / LANES + r * STEP of the block's. */
 template <int LANES, int THREADS> struct staged_state {
     static constexpr int STEP = THREADS / LANES, ROW_BYTES = RECUR_PIECES * THREADS * (int)sizeof(float4);
@@ -27,18 +29,35 @@ template <int LANES, int THREADS> struct staged_state {
 #endif
     }
 
-    /* Starts to copy `count` rows, or zeros if `from` is NULL. states: any address that can be read. */
+    /* Starts to copy `count` rows, or zeros if `from` is NULL. states: any address that can be read. A row arrives
+     * after the thread's rows before it, so that it can be computed and stored while others are on their way. */
     __device__ __forceinline__ void start(const float *from, const float *states, int32_t count, int32_t k_size) const
     {
         const uint64_t policy = evict_first_policy();
-        for (int row = threadIdx.x / LANES, r = 0; row < count; row += STEP, r++)
+        for (int row = threadIdx.x / LANES, r = 0; r < STAGED_ROWS; row += STEP, r++) {
 #pragma unroll
-            for (int p = 0; p < RECUR_PIECES; p++) {
+            for (int p = 0; p < RECUR_PIECES && row < count; p++) {
                 const int column = lane_column<LANES>(threadIdx.x % LANES, p);
                 const bool reads = from && column < k_size;
                 copy_async(shared_address(piece_at(r, p)), reads ? from + (int64_t)row * k_size + column : states,
                            reads, policy);
             }
+            copy_async_commit();
+        }
+    }
+
+    /* Waits until row r has arrived. */
+    static __device__ __forceinline__ void wait(int r)
+    {
+        static_assert(STAGED_ROWS == 4, "the cases");
+        if (r == 0)
+            copy_async_wait<3>();
+        else if (r == 1)
+            copy_async_wait<2>();
+        else if (r == 2)
+            copy_async_wait<1>();
+        else
+            copy_async_wait<0>();
     }
 
     __device__ __forceinline__ void load(float (&values)[RECUR_ELEMENTS], int r) const
@@ -65,6 +84,7 @@ template <int LANES, int THREADS> struct staged_state {
     {
         for (int row = threadIdx.x / LANES, r = 0; to && row < count; row += STEP, r++) {
             float values[RECUR_ELEMENTS];
+            wait(r);
             load(values, r);
             store(values, r, false, to + (int64_t)row * k_size, k_size);
         }
