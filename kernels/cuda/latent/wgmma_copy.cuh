@@ -2,36 +2,42 @@
 #ifndef QUIRE_KERNELS_CUDA_LATENT_WGMMA_COPY_CUH
 #define QUIRE_KERNELS_CUDA_LATENT_WGMMA_COPY_CUH
 
-#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/latent/wgmma_traits.cuh"
 
 #ifdef ATTENTION_HAVE_WGMMA
 
-/* Brings the beginning of the block's first piece to the L2 cache. The tokens of this step may not be there yet, but
- * what is written later reaches the L2 cache, too. */
+/* Brings the beginning of the block's first piece to the L2 cache, a thread every fourth line of some tokens. The
+ * tokens of this step may not be there yet, but what is written later reaches the L2 cache, too. */
 template <class L>
 static __device__ __forceinline__ void prefetch_first(const latent_attention_args &args, const latent_begin &begin)
 {
-    if (begin.entry >= args.num_decodes || threadIdx.x >= L::AHEAD * L::CHUNK) return;
+    enum { SHARE = 4, LINE = 128 };
+    if (begin.entry >= args.num_decodes) return;
     const latent_entry e = entry_of<L>(args, begin.entry);
     const int32_t at = blockIdx.x * begin.share - begin.start, cost = e.chunks + L::OVERHEAD;
-    const int32_t chunk = max(at % cost - L::OVERHEAD, 0), token = chunk * L::CHUNK + threadIdx.x;
-    const int32_t size = args.rank + args.rope, log_block_size = __ffs(args.block_size) - 1;
-    if (token >= min(e.seq_len, (chunk + begin.share) * L::CHUNK)) return;
+    const int32_t chunk = max(at % cost - L::OVERHEAD, 0), chunks = min(begin.share, (int32_t)L::AHEAD);
+    const int32_t end = min(e.seq_len, (chunk + chunks) * L::CHUNK), bytes = (args.rank + args.rope) * L::ELEMENT;
     const int32_t *table = args.block_tables + args.state_indices[begin.entry] * args.block_table_stride;
-    const int64_t from =
-        table[token >> log_block_size] * args.block_stride + (token & (args.block_size - 1)) * (int64_t)size;
-    bulk_prefetch((const uint8_t *)args.cache + from * L::ELEMENT, size * L::ELEMENT);
+    for (int32_t t = chunk * L::CHUNK + threadIdx.x / SHARE; t < end; t += THREADS / SHARE) {
+        const int32_t block = table[t >> (__ffs(args.block_size) - 1)];
+        const uint8_t *from =
+            (const uint8_t *)args.cache + block * args.block_stride * L::ELEMENT + (t & (args.block_size - 1)) * bytes;
+        for (int32_t i = threadIdx.x % SHARE * LINE; i < bytes; i += SHARE * LINE)
+            asm volatile("prefetch.global.L2 [%0];\n" ::"l"(from + i) : "memory");
+    }
 }
 
-/* A thread copies 16 bytes of each panel, of every 16th row. */
+/* Q of the piece, when that of the last one is not needed any more. A thread copies 16 bytes of each panel, of every
+ * 16th row. */
 template <class L>
 static __device__ __forceinline__ void copy_rows(const latent_attention_args &args, const latent_piece &piece,
-                                                 uint32_t q)
+                                                 latent_shared<L> &shared, uint32_t q, latent_progress &at)
 {
     const int32_t thread = threadIdx.x % GROUP_THREADS, column = thread % 8, size = args.rank + args.rope;
     const bool has_last = column * 8 < args.rope;
     const typename L::T *query = (const typename L::T *)args.query + (int64_t)piece.row * size + column * 8;
+    barrier_wait(&shared.query_empty, at.pieces++ % 2 ^ 1);
 #pragma unroll
     for (int j = 0; j < L::ROWS / 16; j++) {
         const int32_t row = j * 16 + thread / 8;
@@ -42,6 +48,7 @@ static __device__ __forceinline__ void copy_rows(const latent_attention_args &ar
             copy_async(q + p * L::PANEL_BYTES + swizzled_place(row, column), from + p * 64,
                        there && (p < L::PANELS - 1 || has_last));
     }
+    barrier_arrive_copied(&shared.query_full);
 }
 
 /* The tokens of a thread: every fourth of its warp's 16. A half of a chunk is copied by two warps. */
@@ -83,7 +90,7 @@ static __device__ __forceinline__ void copy_chunk(const latent_attention_args &a
     }
 }
 
-/* The copying warpgroup's part of a piece. */
+/* The copying warpgroup's part of a piece: the first chunk before Q, because there is room for it earlier. */
 template <class L>
 static __device__ __forceinline__ void copy_piece(const latent_attention_args &args, const latent_piece &piece,
                                                   latent_shared<L> &shared, uint32_t memory, latent_progress &at)
@@ -92,17 +99,16 @@ static __device__ __forceinline__ void copy_piece(const latent_attention_args &a
     const int32_t log_block_size = __ffs(args.block_size) - 1;
     int32_t blocks[THREAD_TOKENS];
     look_up_blocks(piece, log_block_size, piece.begin * L::CHUNK, blocks);
-    barrier_wait(&shared.query_empty, at.pieces++ % 2 ^ 1);
-    copy_rows<L>(args, piece, memory);
-    barrier_arrive_copied(&shared.query_full);
     for (int32_t i = piece.begin; i < piece.end; i++) {
         barrier_wait(&shared.empty[at.ring.stage][half], at.ring.round % 2 ^ 1);
         copy_chunk<L>(args, i * L::CHUNK, piece.last_end, blocks,
                       memory + L::CHUNKS_AT + at.ring.stage * L::CHUNK_BYTES);
         barrier_arrive_copied(&shared.full[at.ring.stage]);
+        if (i == piece.begin) copy_rows<L>(args, piece, shared, memory, at);
         if (i + 1 < piece.end) look_up_blocks(piece, log_block_size, (i + 1) * L::CHUNK, blocks);
         ring_step(at.ring, L::STAGES);
     }
+    if (piece.begin == piece.end) copy_rows<L>(args, piece, shared, memory, at);
 }
 
 /* ---- copies of fp8 ---- */
@@ -211,11 +217,9 @@ static __device__ __forceinline__ void convert_piece_of(const latent_attention_a
     const uint32_t raw = memory + L::RAW_AT + threadIdx.x % GROUP_THREADS * 16;
     raw_copies copies = {piece.begin};
     look_up_raw_blocks<L>(args, piece, copies);
-    barrier_wait(&shared.query_empty, at.pieces++ % 2 ^ 1);
-    copy_rows<L>(args, piece, memory);
-    barrier_arrive_copied(&shared.query_full);
 #pragma unroll 1
     for (int i = 0; i < L::RAW_STAGES; i++) copy_raw<L>(args, piece, raw, copies);
+    copy_rows<L>(args, piece, shared, memory, at);
     if (args.cache_dtype == DTYPE_FP8_E5M2)
         convert_piece_chunks<L, true>(args, piece, shared, memory, copies, at);
     else
