@@ -200,8 +200,7 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) down_kernel(const _
 
 /* ---- the host's side ---- */
 
-/* Floats of x's type, in rows of whole pieces. */
-/* On Hopper, linear_wgmma is as fast with one token, and faster with more. */
+/* Floats of x's type, in rows of whole pieces; on Hopper few_experts_mma.cu and linear_wgmma are faster. */
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   const void *x)
 {
