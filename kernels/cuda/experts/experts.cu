@@ -140,7 +140,7 @@ struct addition {
     bool weights_first;
 };
 
-/* out[token] = base[token] * sigmoid(base_gate[token]) + the token's rows times their weights, in their order. Grid: x
+/* out[token] = base[token] * base_gate[token] + the token's rows times their weights, in their order. Grid: x
  * the token, y the part of its elements. */
 template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __grid_constant__ addition call)
@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __gr
     if (i >= call.pieces) return;
     if (call.base) {
         const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + i);
-        const float factor = call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f;
+        const float factor = call.base_gate ? call.base_gate[token] : 1.0f;
 #pragma unroll
         for (int k = 0; k < N; k++) sums[k] = factor * to_float(base.values[k]);
     }
