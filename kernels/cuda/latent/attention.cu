@@ -1,6 +1,6 @@
 /* Latent attention on tensor cores: 16-bit activations, and a cache of the same type or of fp8. The cost of decodes is
  * to read the latents once, at the speed of memory; that of prefills is the products. plan.cuh says how the work is
- * divided. Hopper computes 16-bit caches in attention_wgmma.cu.
+ * divided. Hopper computes the same in attention_wgmma.cu.
  *
  * A block reads the context several chunks ahead. For S a warp has 16 rows, 16 tokens and a part of the columns, whose
  * scores are added up through shared memory; Q of small tiles stays in its registers. For O it has all rows and a
@@ -480,13 +480,14 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 /* How the region of the workspace is divided. */
 struct latent_layout {
-    int64_t places, stats, partials, bytes; /* the tiles come first */
+    int64_t places, tiles, stats, partials, bytes; /* the counters come first, which every call must find */
 };
 
 static struct latent_layout layout_of(const struct cuda_state *s, int64_t tiles, int32_t rank)
 {
     struct latent_layout l = {2 * s->num_sms};
-    l.stats = cuda_div_up(tiles * (int64_t)sizeof(struct latent_tile), 256) * 256;
+    l.tiles = cuda_div_up(s->num_sms * (int64_t)sizeof(uint32_t), 256) * 256;
+    l.stats = l.tiles + cuda_div_up(tiles * (int64_t)sizeof(struct latent_tile), 256) * 256;
     l.partials = l.stats + l.places * MAX_ROWS * (int64_t)sizeof(float2);
     l.bytes = l.partials + l.places * MAX_ROWS * rank * (int64_t)sizeof(float);
     return l;
@@ -566,7 +567,8 @@ static bool take_workspace(struct latent_launch *l)
     const int64_t tiles = l->args->num_decodes * cuda_div_up(l->args->num_heads, 32) + s->num_sms;
     const struct latent_layout layout = layout_of(s, tiles, l->args->rank);
     if (!region->data || layout.bytes > region->bytes) return false;
-    l->plan.tiles = (struct latent_tile *)region->data;
+    l->plan.counters = (uint32_t *)region->data;
+    l->plan.tiles = (struct latent_tile *)(region->data + layout.tiles);
     l->plan.stats = (float2 *)(region->data + layout.stats);
     l->plan.partials = (float *)(region->data + layout.partials);
     return true;

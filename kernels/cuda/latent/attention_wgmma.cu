@@ -1,157 +1,19 @@
-/* Latent attention on Hopper: 16-bit activations, and a cache of the same type. plan.cuh says how the work is divided.
+/* Latent attention on Hopper: 16-bit activations, and a cache of the same type or of fp8. plan.cuh says how the work is
+ * divided.
  *
  * The warpgroups of a block work like a pipeline, with barriers between them. One copies Q of a tile and chunks of the
  * context to shared memory. One computes S of a chunk and makes P of it in registers, as prefill does; P goes to shared
  * memory, with the factors by which its rows' maxima have changed. Two have half the columns of O each, in registers.
  * While these multiply P and V of a chunk, S of the next one is computed and those behind it are copied. The lower half
- * of a chunk is free when both have multiplied it, before the upper one.
- *
- * Shared memory holds Q, STAGES chunks and P, as operands of wgmma: panels of 64 columns, which have rows of 128 bytes
- * in the 128-byte swizzle. A row of a chunk is a token: as K, a column of B; as V, a row of B. Rows of tiles and tokens
- * of chunks that do not exist are zeros, and so is what a rotated key lacks to 64 elements. */
-#include "kernels/cuda/attention/attention_wgmma.cuh"
-#include "kernels/cuda/attention/softmax.cuh"
-#include "kernels/cuda/barrier.cuh"
-#include "kernels/cuda/latent/plan.cuh"
+ * of a chunk is free when both have multiplied it, before the upper one. In decodes these two also combine the pieces
+ * of tiles. */
+#include "kernels/cuda/latent/combine.cuh"
+#include "kernels/cuda/latent/wgmma_copy.cuh"
 #include "kernels/cuda/operations.h"
 
-enum { GROUP_THREADS = 128, GROUPS = THREADS / GROUP_THREADS, HALVES = 2 /* of a chunk */ };
 enum { COPY_REGISTERS = 56, SCORE_REGISTERS = 104, VALUE_REGISTERS = 176 };
 
-/* TOKENS, HEAD and VARIANT are for softmax.cuh. */
-template <class Type, int latent_rank> struct wgmma_traits {
-    using T = Type;
-    static constexpr int RANK = latent_rank, ROWS = 64, CHUNK = 64;
-    static constexpr int OVERHEAD = 1, LEAST_SHARE = 1;
-    static constexpr int TOKENS = CHUNK, HEAD = RANK;
-    static constexpr bool VARIANT = false;
-    static constexpr int PANELS = (RANK + MAX_ROPE) / 64, PANEL_BYTES = 64 * 128; /* of Q, and of a chunk */
-    static constexpr int CHUNK_BYTES = PANELS * PANEL_BYTES;
-    static constexpr int STAGES = RANK == 512 ? 2 : 4;
-    static constexpr int COLUMNS = RANK / 2; /* of O, of a warpgroup */
-    static constexpr int CHUNKS_AT = CHUNK_BYTES, P_AT = CHUNKS_AT + STAGES * CHUNK_BYTES;
-    static constexpr int SHARED_BYTES = P_AT + PANEL_BYTES;
-};
-
 #ifdef ATTENTION_HAVE_WGMMA
-
-/* What passes between the warpgroups. Barriers are full when what they are named for is there, and empty when it may be
- * overwritten. */
-template <class L> struct latent_shared {
-    uint64_t full[L::STAGES], empty[L::STAGES][HALVES];
-    uint64_t query_full, query_empty, weights_full, weights_empty;
-    float factors[L::ROWS]; /* belong to the weights: what O is multiplied by before they are added */
-    float last[L::ROWS];    /* belong to the last weights of a piece: what O is multiplied by in the end */
-};
-
-template <class L> static __device__ __forceinline__ void init_barriers(latent_shared<L> &shared)
-{
-    constexpr int VALUE_WARPS = 2 * GROUP_THREADS / LANES;
-    for (int i = 0; i < L::STAGES; i++) {
-        barrier_init(&shared.full[i], GROUP_THREADS);
-        for (int h = 0; h < HALVES; h++) barrier_init(&shared.empty[i][h], VALUE_WARPS);
-    }
-    barrier_init(&shared.query_full, GROUP_THREADS);
-    barrier_init(&shared.query_empty, GROUP_THREADS / LANES);
-    barrier_init(&shared.weights_full, GROUP_THREADS);
-    barrier_init(&shared.weights_empty, VALUE_WARPS);
-    barrier_init_fence();
-}
-
-/* Where a warpgroup is: how many pieces and chunks it has finished, and the stage of the next chunk. */
-struct latent_progress {
-    uint32_t pieces, chunks;
-    ring_place ring;
-};
-
-/* ---- copies ---- */
-
-/* The place of piece `column` of 16 bytes of a row of a panel. */
-static __device__ __forceinline__ uint32_t swizzled_place(int32_t row, int32_t column)
-{
-    return row * 128 + (column ^ row % 8) * 16;
-}
-
-/* A thread copies 16 bytes of each panel, of every 16th row. */
-template <class L>
-static __device__ __forceinline__ void copy_rows(const latent_attention_args &args, const latent_piece &piece,
-                                                 uint32_t q)
-{
-    const int32_t thread = threadIdx.x % GROUP_THREADS, column = thread % 8, size = args.rank + args.rope;
-    const bool has_last = column * 8 < args.rope;
-    const typename L::T *query = (const typename L::T *)args.query + (int64_t)piece.row * size + column * 8;
-#pragma unroll
-    for (int j = 0; j < L::ROWS / 16; j++) {
-        const int32_t row = j * 16 + thread / 8;
-        const bool there = row < piece.rows;
-        const typename L::T *from = there ? query + row * size : query;
-#pragma unroll
-        for (int p = 0; p < L::PANELS; p++)
-            copy_async(q + p * L::PANEL_BYTES + swizzled_place(row, column), from + p * 64,
-                       there && (p < L::PANELS - 1 || has_last));
-    }
-}
-
-/* The tokens of a thread: every fourth of its warp's 16. A half of a chunk is copied by two warps. */
-enum { TOKEN_STEP = 4, THREAD_TOKENS = 16 / TOKEN_STEP };
-
-static __device__ __forceinline__ int32_t token_of(int32_t j)
-{
-    return threadIdx.x % GROUP_THREADS / LANES * 16 + j * TOKEN_STEP + threadIdx.x % LANES / 8;
-}
-
-/* The blocks of the thread's tokens of the chunk from token `start` on. */
-static __device__ __forceinline__ void look_up_blocks(const latent_piece &piece, int32_t log_block_size, int32_t start,
-                                                      int32_t (&blocks)[THREAD_TOKENS])
-{
-#pragma unroll
-    for (int j = 0; j < THREAD_TOKENS; j++) {
-        const int32_t token = start + token_of(j);
-        blocks[j] = token < piece.last_end ? piece.block_table[token >> log_block_size] : 0;
-    }
-}
-
-/* A thread copies 16 bytes of each panel of its tokens of the chunk from token `start` on. */
-template <class L>
-static __device__ __forceinline__ void copy_chunk(const latent_attention_args &args, int32_t start, int32_t end,
-                                                  const int32_t (&blocks)[THREAD_TOKENS], uint32_t to)
-{
-    const int32_t column = threadIdx.x % 8, size = args.rank + args.rope;
-    const bool has_last = column * 8 < args.rope;
-    const typename L::T *cache = (const typename L::T *)args.cache + column * 8;
-#pragma unroll
-    for (int j = 0; j < THREAD_TOKENS; j++) {
-        const int32_t row = token_of(j), token = start + row;
-        const bool there = token < end;
-        const typename L::T *from = cache + blocks[j] * args.block_stride + (token & (args.block_size - 1)) * size;
-#pragma unroll
-        for (int p = 0; p < L::PANELS; p++)
-            copy_async(to + p * L::PANEL_BYTES + swizzled_place(row, column), from + p * 64,
-                       there && (p < L::PANELS - 1 || has_last));
-    }
-}
-
-/* The copying warpgroup's part of a piece. */
-template <class L>
-static __device__ __forceinline__ void copy_piece(const latent_attention_args &args, const latent_piece &piece,
-                                                  latent_shared<L> &shared, uint32_t memory, latent_progress &at)
-{
-    const int32_t half = threadIdx.x % GROUP_THREADS / (GROUP_THREADS / HALVES);
-    const int32_t log_block_size = __ffs(args.block_size) - 1;
-    int32_t blocks[THREAD_TOKENS];
-    look_up_blocks(piece, log_block_size, piece.begin * L::CHUNK, blocks);
-    barrier_wait(&shared.query_empty, at.pieces++ % 2 ^ 1);
-    copy_rows<L>(args, piece, memory);
-    barrier_arrive_copied(&shared.query_full);
-    for (int32_t i = piece.begin; i < piece.end; i++) {
-        barrier_wait(&shared.empty[at.ring.stage][half], at.ring.round % 2 ^ 1);
-        copy_chunk<L>(args, i * L::CHUNK, piece.last_end, blocks,
-                      memory + L::CHUNKS_AT + at.ring.stage * L::CHUNK_BYTES);
-        barrier_arrive_copied(&shared.full[at.ring.stage]);
-        if (i + 1 < piece.end) look_up_blocks(piece, log_block_size, (i + 1) * L::CHUNK, blocks);
-        ring_step(at.ring, L::STAGES);
-    }
-}
 
 /* ---- scores ---- */
 
@@ -197,10 +59,10 @@ static __device__ __forceinline__ void mask_scores(float (&s)[L::CHUNK / 2], con
     }
 }
 
-/* The end of a piece: its sums, whose weights are in the workspace if others are to be added. */
+/* The end of a piece: its sums, whose weights are in the workspace if others are to be added. scale: of the cache. */
 static __device__ __forceinline__ void finish_rows(const latent_plan &plan, const latent_piece &piece,
                                                    const row_state rows[2], int32_t first_row, float scale_log2,
-                                                   float *last)
+                                                   float scale, float *last)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -209,7 +71,7 @@ static __device__ __forceinline__ void finish_rows(const latent_plan &plan, cons
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         if (threadIdx.x % 4 != 0) continue;
-        last[row] = sum == 0 ? 0 : 1 / sum;
+        last[row] = sum == 0 ? 0 : scale / sum;
         if (piece.place >= 0) plan.stats[piece.place * MAX_ROWS + row] = make_float2(rows[r].max * scale_log2, sum);
     }
 }
@@ -232,7 +94,7 @@ static __device__ __forceinline__ void weigh_piece(const latent_attention_args &
 {
     const int32_t lane = threadIdx.x % LANES;
     const int32_t first_row = threadIdx.x % GROUP_THREADS / LANES * 16 + lane / 4;
-    const float scale_log2 = args.scale * ATTENTION_LOG2E;
+    const float scale = scale_of<L>(args), scale_log2 = args.scale * scale * ATTENTION_LOG2E;
     row_state rows[2];
     start_rows(args, piece, first_row, rows);
     barrier_wait(&shared.query_full, at.pieces++ % 2);
@@ -249,13 +111,13 @@ static __device__ __forceinline__ void weigh_piece(const latent_attention_args &
         barrier_wait(&shared.weights_empty, at.chunks++ % 2 ^ 1);
         store_weights<L>(weights, first_row, memory + L::P_AT);
         if (lane % 4 == 0) shared.factors[first_row] = factors[0], shared.factors[first_row + 8] = factors[1];
-        if (i == piece.end - 1) finish_rows(plan, piece, rows, first_row, scale_log2, shared.last);
+        if (i == piece.end - 1) finish_rows(plan, piece, rows, first_row, scale_log2, scale, shared.last);
         async_proxy_fence();
         barrier_arrive(&shared.weights_full);
         ring_step(at.ring, L::STAGES);
     }
     if (piece.begin == piece.end) {
-        finish_rows(plan, piece, rows, first_row, scale_log2, shared.last);
+        finish_rows(plan, piece, rows, first_row, scale_log2, scale, shared.last);
         if (lane == 0) barrier_arrive(&shared.query_empty);
     }
 }
@@ -287,6 +149,23 @@ static __device__ __forceinline__ void multiply_values(float (&out)[L::COLUMNS /
     barrier_arrive_if(&shared.empty[stage][1], first_lane);
 }
 
+/* A row of four threads' columns of 32, of which each has two neighbouring ones of every 8: pairs. Afterwards each has
+ * 8 neighbouring ones. */
+static __device__ __forceinline__ void gather_columns(uint32_t (&pairs)[4])
+{
+    const bool odd = threadIdx.x % 2, upper = threadIdx.x / 2 % 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+        const uint32_t other = __shfl_xor_sync(~0u, odd ? pairs[i] : pairs[i + 1], 1);
+        (odd ? pairs[i] : pairs[i + 1]) = other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint32_t other = __shfl_xor_sync(~0u, upper ? pairs[i] : pairs[i + 2], 2);
+        (upper ? pairs[i] : pairs[i + 2]) = other;
+    }
+}
+
 /* Stores the thread's two rows: of out, or in the workspace. */
 template <class L>
 static __device__ __forceinline__ void store_sums(const latent_attention_args &args, const latent_plan &plan,
@@ -294,20 +173,28 @@ static __device__ __forceinline__ void store_sums(const latent_attention_args &a
                                                   const float factors[2], int32_t first_row, int32_t first_column)
 {
     using T = typename L::T;
-    const int32_t column = first_column + threadIdx.x % 4 * 2;
+    const int32_t lane = threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const int32_t row = first_row + r * 8;
-        if (row >= piece.rows) continue;
-        T *to = (T *)args.out + (int64_t)(piece.row + row) * L::RANK + column;
-        float *partial = plan.partials + ((int64_t)piece.place * MAX_ROWS + row) * L::RANK + column;
+        if (piece.place < 0) {
+            T *to = (T *)args.out + (int64_t)(piece.row + row) * L::RANK + first_column + lane * 8;
 #pragma unroll
-        for (int n = 0; n < L::COLUMNS / 8; n++) {
-            const float x = out[n * 4 + r * 2], y = out[n * 4 + r * 2 + 1];
-            if (piece.place < 0)
-                *(uint32_t *)(to + n * 8) = pack_pair<T>(x * factors[r], y * factors[r]);
-            else
-                *(float2 *)(partial + n * 8) = make_float2(x, y);
+            for (int n = 0; n < L::COLUMNS / 8; n += 4) {
+                uint32_t pairs[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float *x = out + (n + i) * 4 + r * 2;
+                    pairs[i] = pack_pair<T>(x[0] * factors[r], x[1] * factors[r]);
+                }
+                gather_columns(pairs);
+                if (row < piece.rows) *(uint4 *)(to + n * 8) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+            }
+        } else if (row < piece.rows) {
+            float *to = plan.partials + ((int64_t)piece.place * MAX_ROWS + row) * L::RANK + first_column + lane * 2;
+#pragma unroll
+            for (int n = 0; n < L::COLUMNS / 8; n++)
+                *(float2 *)(to + n * 8) = make_float2(out[n * 4 + r * 2], out[n * 4 + r * 2 + 1]);
         }
     }
 }
@@ -340,10 +227,114 @@ static __device__ __forceinline__ void sum_piece(const latent_attention_args &ar
     store_sums<L>(args, plan, piece, out, factors, first_row, half * L::COLUMNS);
 }
 
+/* ---- the pieces of decodes' tiles ---- */
+
+/* Every block that has a piece of a tile combines a part of it, when all pieces are there. The counter of the tile's
+ * first block tells: each block adds 1 when it has stored its piece, and 1 when it has seen that all have. The last
+ * resets it. A block may wait for others because all of them run at a time: there are no more than multiprocessors, and
+ * what runs before them does not wait for them. */
+
+/* A barrier of the two warpgroups that have O. */
+static __device__ __forceinline__ void sync_values()
+{
+    asm volatile("bar.sync 1, %0;\n" ::"n"(2 * GROUP_THREADS) : "memory");
+}
+
+static __device__ __forceinline__ bool is_first_of_values()
+{
+    return threadIdx.x == 2 * GROUP_THREADS;
+}
+
+static __device__ __forceinline__ uint32_t load_acquire(const uint32_t *from)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(x) : "l"(from) : "memory");
+    return x;
+}
+
+/* The block's piece of the tile is in the workspace. */
+static __device__ __forceinline__ void report_piece(const latent_plan &plan, const latent_tile &tile)
+{
+    sync_values();
+    if (!is_first_of_values()) return;
+    __threadfence();
+    atomicAdd(plan.counters + tile.first / 2, 1);
+}
+
+static __device__ __forceinline__ void await_pieces(const latent_plan &plan, const latent_tile &tile)
+{
+    if (is_first_of_values()) {
+        uint32_t *counter = plan.counters + tile.first / 2;
+        const uint32_t pieces = tile.pieces;
+        while (load_acquire(counter) < pieces) {
+        }
+        if (atomicAdd(counter, 1) == 2 * pieces - 1) *counter = 0;
+    }
+    sync_values();
+}
+
+/* ITEMS items at a time of a warp. */
+template <class L, int ITEMS>
+static __device__ __forceinline__ void combine_items(const latent_attention_args &args, const latent_plan &plan,
+                                                     const latent_tile &tile, int32_t item, int32_t step)
+{
+    const int32_t items = tile.rows * (L::RANK / SLICE);
+    for (; item < items; item += ITEMS * step) {
+        latent_sums s[ITEMS];
+        sum_pieces<L::RANK, ITEMS, 16 / ITEMS>(plan, tile, item, step, 0, 1, s);
+#pragma unroll
+        for (int n = 0; n < ITEMS; n++)
+            if (item + n * step < items)
+                store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item + n * step, s[n],
+                                                   scale_of<L>(args));
+    }
+}
+
+/* The block's part of a tile: some items, each of which a warp or several add up. */
+template <class L>
+static __device__ __forceinline__ void combine_part(const latent_attention_args &args, const latent_plan &plan,
+                                                    const latent_tile &tile, warp_sums_shared &shared)
+{
+    constexpr int VALUE_WARPS = 2 * GROUP_THREADS / LANES;
+    const int32_t warp = threadIdx.x / LANES % VALUE_WARPS, items = tile.rows * (L::RANK / SLICE);
+    const int32_t block = blockIdx.x - tile.first / 2, first = block + warp * tile.pieces;
+    await_pieces(plan, tile);
+    if (tile.pieces <= 4) return combine_items<L, 4>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
+    if (tile.pieces <= 16) return combine_items<L, 1>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
+    const int32_t share = tile.pieces <= 64 ? 4 : 8, groups = VALUE_WARPS / share;
+    for (int32_t begin = block; begin < items; begin += groups * tile.pieces) {
+        const int32_t item = begin + warp / share * tile.pieces;
+        latent_sums s[1];
+        sum_pieces<L::RANK, 1, 16>(plan, tile, item, 0, warp % share, share, s);
+        add_warps(s[0], share, shared, sync_values);
+        if (item < items && warp % share == 0)
+            store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item, s[0], scale_of<L>(args));
+    }
+}
+
 /* ---- kernels ---- */
 
+/* The part of the warpgroups that have O. COMBINES: they also combine the tiles of which the block has pieces. */
+template <class L, bool COMBINES, class Pieces>
+static __device__ __forceinline__ void sum_pieces_of(const latent_attention_args &args, const latent_plan &plan,
+                                                     latent_shared<L> &shared, uint8_t *tiles, int32_t half,
+                                                     Pieces pieces)
+{
+    latent_progress at = {};
+    latent_tile ended = {}, begun = {}; /* a block may have the last piece of one, and the first of another */
+    pieces([&](const latent_piece &piece) {
+        sum_piece<L>(args, plan, piece, shared, shared_address(tiles), half, at);
+        if (!COMBINES || piece.place < 0) return;
+        const latent_tile tile = {2 * piece.first_block + 1, piece.pieces, piece.row, piece.rows};
+        report_piece(plan, tile);
+        (piece.begin > 0 ? ended : begun) = tile;
+    });
+    if (ended.pieces > 0) combine_part<L>(args, plan, ended, *(warp_sums_shared *)tiles);
+    if (begun.pieces > 0) combine_part<L>(args, plan, begun, *(warp_sums_shared *)tiles);
+}
+
 /* Computes the pieces with which `pieces` calls its argument, which is the same for every thread. */
-template <class L, class Pieces>
+template <class L, bool COMBINES, class Pieces>
 static __device__ __forceinline__ void compute_pieces(const latent_attention_args &args, const latent_plan &plan,
                                                       latent_shared<L> &shared, uint8_t *tiles, Pieces pieces)
 {
@@ -352,14 +343,19 @@ static __device__ __forceinline__ void compute_pieces(const latent_attention_arg
     latent_progress at = {};
     if (group == 0) {
         give_registers<COPY_REGISTERS>();
-        pieces([&](const latent_piece &piece) { copy_piece<L>(args, piece, shared, memory, at); });
+        pieces([&](const latent_piece &piece) {
+            if constexpr (L::FP8)
+                convert_piece_of<L>(args, piece, shared, memory, at);
+            else
+                copy_piece<L>(args, piece, shared, memory, at);
+        });
         copy_async_wait_all();
     } else if (group == 1) {
         give_registers<SCORE_REGISTERS>();
         pieces([&](const latent_piece &piece) { weigh_piece<L>(args, plan, piece, shared, memory, at); });
     } else {
         take_registers<VALUE_REGISTERS>();
-        pieces([&](const latent_piece &piece) { sum_piece<L>(args, plan, piece, shared, memory, group - 2, at); });
+        sum_pieces_of<L, COMBINES>(args, plan, shared, tiles, group - 2, pieces);
     }
 }
 #endif
@@ -375,10 +371,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) init_barriers(shared);
     let_next_start();
     const latent_begin begin = find_begin<L>(args, plan);
+    prefetch_first<L>(args, begin);
     wait_for_previous();
-    if (blockIdx.x == gridDim.x - 1) note_tiles<L>(args, plan, begin.share); /* it has the least work */
-    __syncthreads();
-    compute_pieces<L>(args, plan, shared, tiles, [&](auto f) { each_piece<L>(args, begin, f); });
+    compute_pieces<L, true>(args, plan, shared, tiles, [&](auto f) { each_piece<L>(args, begin, f); });
 #endif
 }
 
@@ -394,7 +389,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     let_next_start();
     wait_for_previous();
     __syncthreads();
-    compute_pieces<L>(args, plan, shared, tiles, [&](auto f) { each_prefill_piece<L>(args, plan, f); });
+    compute_pieces<L, false>(args, plan, shared, tiles, [&](auto f) { each_prefill_piece<L>(args, plan, f); });
 #endif
 }
 
@@ -402,10 +397,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 template <class L> static void launch_decodes(struct latent_launch *l)
 {
-    const int64_t tiles = plan_decodes<L>(l);
+    plan_decodes<L>(l);
     cuda_run_dependent(l->b, "latent attention", latent_decode_wgmma_kernel<L>,
                        {dim3((unsigned)l->plan.blocks), THREADS, L::SHARED_BYTES}, *l->args, l->plan);
-    cuda_latent_combine(l, tiles, L::ROWS);
 }
 
 template <class L> static void launch_prefills(struct latent_launch *l)
@@ -417,9 +411,9 @@ template <class L> static void launch_prefills(struct latent_launch *l)
     cuda_latent_combine(l, tiles, L::ROWS);
 }
 
-template <class T, int RANK> static void launch(struct latent_launch *l)
+template <class T, bool FP8, int RANK> static void launch(struct latent_launch *l)
 {
-    using L = wgmma_traits<T, RANK>;
+    using L = wgmma_traits<T, FP8, RANK>;
     if (l->args->num_decodes > 0) launch_decodes<L>(l);
     if (l->args->num_seqs > l->args->num_decodes) launch_prefills<L>(l);
 }
@@ -427,11 +421,18 @@ template <class T, int RANK> static void launch(struct latent_launch *l)
 bool cuda_latent_wgmma(struct latent_launch *l)
 {
     const struct latent_attention_args *args = l->args;
-    const bool large = args->rank == 512;
-    if (!cuda_use(l->b)->has_wgmma || args->cache_dtype != args->dtype || !(args->scale > 0)) return false;
+    const bool large = args->rank == 512, fp8 = dtype_size(args->cache_dtype) == 1;
+    if (!cuda_use(l->b)->has_wgmma || !(args->scale > 0)) return false;
+    auto with_type = [&](auto zero) {
+        using T = decltype(zero);
+        if (fp8)
+            large ? launch<T, true, 512>(l) : launch<T, true, 256>(l);
+        else
+            large ? launch<T, false, 512>(l) : launch<T, false, 256>(l);
+    };
     if (args->dtype == DTYPE_FLOAT16)
-        large ? launch<__half, 512>(l) : launch<__half, 256>(l);
+        with_type(__half());
     else
-        large ? launch<__nv_bfloat16, 512>(l) : launch<__nv_bfloat16, 256>(l);
+        with_type(__nv_bfloat16());
     return true;
 }

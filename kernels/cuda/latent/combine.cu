@@ -1,105 +1,29 @@
-/* Combines the pieces of tiles of latent attention (plan.cuh). A warp takes a row of a tile, and SLICE columns of it,
- * at a time; where pieces are many, several warps share them, so that a warp loads nearly all of its pieces at once. */
-#include "kernels/cuda/attention/attention_mma.cuh"
-#include "kernels/cuda/latent/plan.cuh"
+/* Combines the pieces of tiles of latent attention, where a kernel does not do it itself. Where pieces are many,
+ * several warps share an item, so that a warp loads nearly all of its pieces at once. */
+#include "kernels/cuda/latent/combine.cuh"
 
-enum { SLICE = LANES * 4 /* columns */, BATCH = 8 /* pieces that a warp loads at once */ };
-
-/* Sums of some pieces: the largest maximum, in powers of two, and relative to it the weights and a lane's columns. */
-struct latent_sums {
-    float max, weight;
-    float4 sum;
-};
-
-static __device__ __forceinline__ void add_sums(latent_sums &s, float now, float weight, float4 x)
-{
-    s.weight += weight * now;
-    s.sum.x += x.x * now, s.sum.y += x.y * now, s.sum.z += x.z * now, s.sum.w += x.w * now;
-}
-
-/* Replaces the maximum by `max`, which is not less; returns what weights are relative to. */
-static __device__ __forceinline__ float raise_max(latent_sums &s, float max)
-{
-    const float base = max == -INFINITY ? 0 : max, old = exp2_fast(s.max - base);
-    s.max = max;
-    s.weight *= old;
-    s.sum.x *= old, s.sum.y *= old, s.sum.z *= old, s.sum.w *= old;
-    return base;
-}
-
-/* Pieces first, first + step, ... of a row; `column` is the lane's first. */
-template <int RANK>
-static __device__ __forceinline__ latent_sums sum_pieces(const latent_plan &plan, const latent_tile &tile, int32_t row,
-                                                         int32_t column, int32_t first, int32_t step)
-{
-    latent_sums s = {-INFINITY};
-    for (; first < tile.pieces; first += BATCH * step) {
-        float2 stats[BATCH];
-        float4 x[BATCH];
-        float max = s.max;
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) {
-            const int32_t i = first + k * step;
-            const int64_t place = (int64_t)(i == 0 ? tile.first : tile.first + 2 * i - 1) * MAX_ROWS + row;
-            stats[k] = make_float2(-INFINITY, 0), x[k] = make_float4(0, 0, 0, 0);
-            if (i < tile.pieces) {
-                stats[k] = plan.stats[place];
-                x[k] = *(const float4 *)(plan.partials + place * RANK + column);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) max = fmaxf(max, stats[k].x);
-        const float base = raise_max(s, max);
-#pragma unroll
-        for (int k = 0; k < BATCH; k++) add_sums(s, exp2_fast(stats[k].x - base), stats[k].y, x[k]);
-    }
-    return s;
-}
-
-/* Adds up the sums of `share` warps, each of which calls it; those of the first are complete then. All warps of the
- * block pass the barriers. */
-static __device__ __forceinline__ void add_warps(latent_sums &s, int32_t share)
-{
-    __shared__ float4 sums[WARPS][LANES];
-    __shared__ float2 stats[WARPS];
-    const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
-    sums[warp][lane] = s.sum;
-    if (lane == 0) stats[warp] = make_float2(s.max, s.weight);
-    __syncthreads();
-    if (warp % share == 0) {
-        float max = s.max;
-        for (int w = 1; w < share; w++) max = fmaxf(max, stats[warp + w].x);
-        const float base = raise_max(s, max);
-        for (int w = 1; w < share; w++)
-            add_sums(s, exp2_fast(stats[warp + w].x - base), stats[warp + w].y, sums[warp + w][lane]);
-    }
-    __syncthreads();
-}
+enum { BATCH = 8 /* pieces that a warp loads at once */ };
 
 /* Grid: x tiles, y blocks that share a tile. */
 template <class T, int RANK>
 static __global__ void __launch_bounds__(THREADS)
     latent_combine_kernel(T *out, const __grid_constant__ struct latent_plan plan, const float *kv_scale)
 {
-    constexpr int SLICES = RANK / SLICE;
-    const int32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    __shared__ warp_sums_shared shared;
+    const int32_t warp = threadIdx.x / LANES;
     let_next_start();
     wait_for_previous();
     const struct latent_tile tile = plan.tiles[blockIdx.x];
     if (tile.pieces <= 1) return;
     int32_t share = 1;
     while (share < WARPS && share * BATCH < tile.pieces) share *= 2;
-    const int32_t items = tile.rows * SLICES, at_once = WARPS / share;
+    const int32_t items = tile.rows * (RANK / SLICE), at_once = WARPS / share;
     for (int32_t begin = blockIdx.y * at_once; begin < items; begin += gridDim.y * at_once) {
-        const int32_t item = begin + warp / share, row = item / SLICES, column = item % SLICES * SLICE + lane * 4;
-        latent_sums s = {-INFINITY};
-        if (item < items) s = sum_pieces<RANK>(plan, tile, row, column, warp % share, share);
-        if (share > 1) add_warps(s, share);
-        if (item >= items || warp % share != 0) continue;
-        const float factor = s.weight == 0 ? 0 : (kv_scale ? *kv_scale : 1) / s.weight;
-        const uint2 pairs = {pack_pair<T>(s.sum.x * factor, s.sum.y * factor),
-                             pack_pair<T>(s.sum.z * factor, s.sum.w * factor)};
-        *(uint2 *)(out + (int64_t)(tile.row + row) * RANK + column) = pairs;
+        const int32_t item = begin + warp / share;
+        latent_sums s[1];
+        sum_pieces<RANK, 1, BATCH>(plan, tile, item, 0, warp % share, share, s);
+        if (share > 1) add_warps(s[0], share, shared, [] { __syncthreads(); });
+        if (item < items && warp % share == 0) store_item<T, RANK>(out, tile, item, s[0], kv_scale ? *kv_scale : 1);
     }
 }
 

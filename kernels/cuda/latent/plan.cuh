@@ -13,7 +13,7 @@
  * chunks beside its own. So a block computes the end of one tile, then whole ones, then the beginning of another, and
  * one long context fills the GPU as well as many short ones. All this follows on the device from the lengths of the
  * step: a graph is captured before they are known. Pieces of a tile leave their sums in the workspace, two places a
- * block, and a second kernel combines them:
+ * block, and are combined when all of them are there:
  *
  *     chunks      | tile 0                      | tile 1            | tile 2 | tile 3                       |
  *     blocks      | 0             | 1             | 2             | 3             | 4             | 5       |
@@ -43,6 +43,7 @@ struct latent_plan {
     int32_t entry_tiles; /* decodes: tiles of an entry of one token. Prefills: of an entry of max_query_len tokens */
     int32_t first_seq;   /* of prefills */
     int32_t stages;      /* of a ring whose size depends on the device */
+    uint32_t *counters;  /* [blocks] of decodes: see attention_wgmma.cu. 0 between calls */
     struct latent_tile *tiles;
     float2 *stats;   /* [places][MAX_ROWS] maximum, sum */
     float *partials; /* [places][MAX_ROWS][RANK] */
@@ -51,10 +52,11 @@ struct latent_plan {
 /* What a block computes at a time: chunks [begin, end) of a tile. */
 struct latent_piece {
     const int32_t *block_table;
-    int32_t row, rows;         /* of query and out */
-    int32_t first_end, head;   /* row 0 attends to tokens [0, first_end), and is this head */
-    int32_t last_end;          /* no row attends to more tokens */
-    int32_t begin, end, place; /* place -1: this is the whole tile */
+    int32_t row, rows;           /* of query and out */
+    int32_t first_end, head;     /* row 0 attends to tokens [0, first_end), and is this head */
+    int32_t last_end;            /* no row attends to more tokens */
+    int32_t begin, end, place;   /* place -1: this is the whole tile */
+    int32_t first_block, pieces; /* decodes: of the tile, if this is not all of it */
 };
 
 /* ---- decodes ---- */
@@ -207,7 +209,11 @@ static __device__ __forceinline__ void each_piece(const latent_attention_args &a
             latent_piece piece = tile_of(args, e, i, t, L::ROWS);
             piece.begin = max(at - first, 0);
             piece.end = min(end - first, e.chunks);
-            if (piece.begin > 0 || piece.end < e.chunks) piece.place = 2 * blockIdx.x + (piece.begin == 0);
+            if (piece.begin > 0 || piece.end < e.chunks) {
+                piece.place = 2 * blockIdx.x + (piece.begin == 0);
+                piece.first_block = first / begin.share;
+                piece.pieces = (first + e.chunks - 1) / begin.share - piece.first_block + 1;
+            }
             if (piece.begin < piece.end) f(piece);
         }
         start += cost_of<L>(e);
@@ -299,7 +305,7 @@ template <class L> static int64_t plan_prefills(struct latent_launch *l)
     return l->plan.blocks > 1 ? tiles : 0;
 }
 
-/* attention_wgmma.cu: 16-bit caches on Hopper. False: this GPU, or this call, is none that it computes. */
+/* attention_wgmma.cu: on Hopper. False: this GPU, or this call, is none that it computes. */
 bool cuda_latent_wgmma(struct latent_launch *l);
 
 /* combine.cu: combines the pieces of that many tiles, of up to tile_rows rows. */

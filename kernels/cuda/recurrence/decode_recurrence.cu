@@ -7,18 +7,17 @@
  *
  * The blocks that share a head of q and k all compute its convolution, and read its old state. The block that reads it
  * last, which a counter tells, writes the new one. */
-#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/recurrence/gated_norm.cuh"
 #include "kernels/cuda/recurrence/recurrence.cuh"
 #include "kernels/cuda/recurrence/short_conv.cuh"
+#include "kernels/cuda/recurrence/staged_state.cuh"
 
 enum { THREADS = 256, WIDTH = 4, MAX_SIZE = 256, MAX_CHANNELS = 3 * MAX_SIZE, MAX_K_HEADS = 128 };
-enum { SLICES = 4, MIN_SLICE = 32, MAX_ROWS = 4 }; /* of a head; rows of a slice; rows of a thread */
+enum { SLICES = 4, MIN_SLICE = 32 }; /* of a head; rows of a slice */
 
 struct decode_call {
     struct short_conv_args conv;
@@ -164,49 +163,26 @@ static __device__ __forceinline__ void convolve(head_windows<T, LANES> &windows,
     });
 }
 
-/* Into the L2 cache: each warp a part of the state, and some warps what the convolution reads of q, k or v. */
-static __device__ __forceinline__ void prefetch(const struct decode_call &call, const block_place &at, int32_t source)
+/* What the convolution reads of q, k or v, by some warps, into the L2 cache. */
+static __device__ __forceinline__ void prefetch_channels(const struct decode_call &call, const block_place &at,
+                                                         int32_t source)
 {
 #if __CUDA_ARCH__ >= 900
-    constexpr int WARPS = THREADS / 32, FLOAT = sizeof(float);
+    constexpr int FLOAT = sizeof(float);
     const int32_t k_size = call.params.k_size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t rows = at.v_count / WARPS, part = warp % 3, what = warp / 3;
+    const int32_t part = warp % 3, what = warp / 3;
     const int32_t firsts[3] = {call.q_channel + at.k_head * k_size, call.k_channel + at.k_head * k_size,
                                call.v_channel + at.head * call.params.v_size + at.v_first};
     const int32_t first = part == 0 ? firsts[0] : part == 1 ? firsts[1] : firsts[2];
     const int32_t count = part == 2 ? at.v_count : k_size;
     if (lane == 1 && what == 0 && call.conv.bias) bulk_prefetch(call.conv.bias + first, count * FLOAT);
     if (lane > 0) return;
-    if (source != STATE_SLOT_NONE) {
-        const float *state = call.args.states + source * call.args.state_stride + at.state;
-        bulk_prefetch(state + (int64_t)warp * rows * k_size, rows * k_size * FLOAT);
-    }
     if (what == 0)
         bulk_prefetch(call.conv.weight + (int64_t)first * WIDTH, count * WIDTH * FLOAT);
     else if (what == 1 && source != STATE_SLOT_NONE)
         bulk_prefetch(call.conv.states + source * call.conv.state_stride + (int64_t)first * (WIDTH - 1),
                       count * (WIDTH - 1) * FLOAT);
 #endif
-}
-
-/* Copies the thread's rows of the state to shared memory: piece p of row r is
- * state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x]. from: NULL: zeros. */
-template <int LANES>
-static __device__ __forceinline__ void start_state(float4 *state, const float *from, const struct decode_call &call,
-                                                   const block_place &at)
-{
-    constexpr int STEP = THREADS / LANES;
-    const int32_t k_size = call.params.k_size, lane = threadIdx.x % LANES;
-    const uint64_t policy = evict_first_policy();
-    const void *nothing = call.args.states;
-    for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++)
-#pragma unroll
-        for (int p = 0; p < RECUR_PIECES; p++) {
-            const int column = lane_column<LANES>(lane, p);
-            const bool reads = from && column < k_size;
-            copy_async(shared_address(&state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x]),
-                       reads ? from + (int64_t)row * k_size + column : nothing, reads, policy);
-        }
 }
 
 /* What makes q and k as they are to be; and q k^T, of both. */
@@ -229,25 +205,6 @@ static __device__ __forceinline__ token_factors factors_of(const struct block_sh
  * multiplied by are read from shared memory at each use: registers are short. */
 template <int LANES> struct staged_row {
     float values[RECUR_ELEMENTS];
-
-    __device__ __forceinline__ void load(const float4 *state, int r)
-    {
-#pragma unroll
-        for (int p = 0; p < RECUR_PIECES; p++)
-            *(float4 *)&values[4 * p] = state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x];
-    }
-
-    /* To shared memory if `keeps`, and to the row in the slot, if there is one. */
-    __device__ __forceinline__ void store(float4 *state, int r, bool keeps, float *to, int32_t k_size) const
-    {
-#pragma unroll
-        for (int p = 0; p < RECUR_PIECES; p++) {
-            const int column = lane_column<LANES>(threadIdx.x % LANES, p);
-            const float4 x = *(const float4 *)&values[4 * p];
-            if (keeps) state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x] = x;
-            if (to && column < k_size) __stcs((float4 *)(to + column), x);
-        }
-    }
 
     /* Calls f(index of an element, row[its column]) for all of the thread's elements; beyond the row there is 0. */
     template <class Function> static __device__ __forceinline__ void with(const float *row, int32_t k_size, Function f)
@@ -281,36 +238,24 @@ template <int LANES> struct staged_row {
     }
 };
 
-/* The entry has no token: its state is the one before. */
-template <int LANES>
-static __device__ __forceinline__ void copy_rows(float4 *state, float *to, const struct decode_call &call,
-                                                 const block_place &at)
-{
-    constexpr int STEP = THREADS / LANES;
-    for (int row = threadIdx.x / LANES, r = 0; to && row < at.v_count; row += STEP, r++) {
-        staged_row<LANES> x;
-        x.load(state, r);
-        x.store(state, r, false, to + (int64_t)row * call.params.k_size, call.params.k_size);
-    }
-}
-
 /* A token's rows, from q, k and v in shared.channels to shared.out. to: the rows in the slot, or NULL. */
 template <enum recurrence_kind KIND, int LANES>
-static __device__ __forceinline__ void compute_rows(struct block_shared &shared, float4 *state, float *to, bool keeps,
+static __device__ __forceinline__ void compute_rows(struct block_shared &shared,
+                                                    const staged_state<LANES, THREADS> &state, float *to, bool keeps,
                                                     const struct decode_call &call, const block_place &at,
                                                     const token_scalars &scalars, float skip)
 {
     constexpr int STEP = THREADS / LANES;
     const int32_t k_size = call.params.k_size;
     const token_factors x = factors_of<LANES>(shared, call.params);
-    copy_async_wait_all();
 #pragma unroll 1
     for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++) {
         asm volatile("" ::: "memory"); /* q, k and decays stay in shared memory */
         staged_row<LANES> own;
-        own.load(state, r);
+        state.wait(r);
+        state.load(own.values, r);
         const float out = own.template token<KIND>(shared, k_size, x, scalars, skip, shared.channels[2 * k_size + row]);
-        own.store(state, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
+        state.store(own.values, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
         if (threadIdx.x % LANES == 0) shared.out[row] = out;
     }
 }
@@ -382,21 +327,6 @@ static __device__ __forceinline__ void write_result(const struct decode_call &ca
     if (writes) ((T *)norm.out)[element] = from_float<T>(norm.gate_first ? x : x * gate);
 }
 
-/* As load_head_params, but nothing is computed of them yet, so that nothing waits for them. */
-template <enum recurrence_kind KIND>
-static __device__ __forceinline__ head_params load_raw_head(const struct recurrence_params &params, int32_t head)
-{
-    head_params out = {params.a_log[head], 0, 0};
-    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD) out.dt_bias = params.dt_bias[head];
-    if (params.skip) out.skip = params.skip[head];
-    return out;
-}
-
-template <enum recurrence_kind KIND> static __device__ __forceinline__ head_params finish_head(const head_params &raw)
-{
-    return {KIND == RECURRENCE_FIXED ? raw.rate : expf(raw.rate), raw.dt_bias, raw.skip};
-}
-
 /* What is computed of a token before the barrier in front of its rows. */
 template <class T, enum recurrence_kind KIND, int LANES>
 static __device__ __forceinline__ void prepare_token(const struct decode_call &call, const block_place &at,
@@ -408,23 +338,11 @@ static __device__ __forceinline__ void prepare_token(const struct decode_call &c
         shared.decays[threadIdx.x] = expf(-head.rate * softplus(to_float(in.a) + in.dt_bias));
 }
 
-/* An entry of a chain: its token or -1, its slot, and whether another entry goes on from its state. */
-struct chain_entry {
-    int32_t token, slot;
-    bool goes_on;
-};
-
-static __device__ __forceinline__ chain_entry load_entry(const struct state_batch &batch, int32_t i)
-{
-    const int32_t token = batch.query_start[i];
-    return {batch.query_start[i + 1] > token ? token : -1, batch.slots[i],
-            i + 1 < batch.num_seqs && batch.sources[i + 1] == STATE_CONTINUES};
-}
-
 /* The barriers of a token: channels are written, results are written. */
 template <class T, enum recurrence_kind KIND, int LANES>
 static __device__ __forceinline__ uint32_t compute_token(const struct decode_call &call, const block_place &at,
-                                                         struct block_shared &shared, float4 *state, float *to,
+                                                         struct block_shared &shared,
+                                                         const staged_state<LANES, THREADS> &state, float *to,
                                                          const chain_entry &entry, const token_inputs<T, LANES> &in,
                                                          const head_params &head, const raw_gains<1> &gain, bool first)
 {
@@ -442,7 +360,8 @@ static __device__ __forceinline__ uint32_t compute_token(const struct decode_cal
 /* source: of the first entry of the chain; STATE_CONTINUES: this is another one. */
 template <class T, enum recurrence_kind KIND, int LANES>
 static __device__ __forceinline__ void compute_entry(const struct decode_call &call, const block_place &at,
-                                                     struct block_shared &shared, float4 *state,
+                                                     struct block_shared &shared,
+                                                     const staged_state<LANES, THREADS> &state,
                                                      head_windows<T, LANES> &windows, const head_params &raw_head,
                                                      const raw_gains<1> &gain, const chain_entry &entry, int32_t source)
 {
@@ -453,8 +372,8 @@ static __device__ __forceinline__ void compute_entry(const struct decode_call &c
     token_inputs<T, LANES> in;
     if (entry.token >= 0) in.template load<KIND>(call, at, entry.token);
     if (first)
-        start_state<LANES>(state, source == STATE_SLOT_NONE ? NULL : states + source * call.args.state_stride, call,
-                           at);
+        state.start(source == STATE_SLOT_NONE ? NULL : states + source * call.args.state_stride, states, at.v_count,
+                    call.params.k_size);
     if (entry.token >= 0) {
         const head_params head = finish_head<KIND>(raw_head);
         prepare_token<T, KIND>(call, at, shared, windows, in, head);
@@ -463,8 +382,7 @@ static __device__ __forceinline__ void compute_entry(const struct decode_call &c
         __threadfence(); /* what has been read was not used */
         __syncthreads();
         if (first) readers = count_reader(call, at);
-        copy_async_wait_all();
-        copy_rows<LANES>(state, to, call, at);
+        state.copy_to(to, at.v_count, call.params.k_size);
     }
     if (first) {
         if (threadIdx.x == 0) shared.reads_last = readers == readers_of(call) - 1;
@@ -485,7 +403,8 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
     decode_kernel(const __grid_constant__ struct decode_call call)
 {
     __shared__ struct block_shared shared;
-    extern __shared__ float4 state[];
+    extern __shared__ float4 pieces[];
+    const staged_state<LANES, THREADS> state = {pieces};
     const struct state_batch &batch = call.args.batch;
     const block_place at = place_of(call);
     let_next_start();
@@ -497,7 +416,9 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
         wait_for_previous();
         return;
     }
-    prefetch(call, at, source);
+    if (source != STATE_SLOT_NONE)
+        state.prefetch(call.args.states + source * call.args.state_stride + at.state, at.v_count, call.params.k_size);
+    prefetch_channels(call, at, source);
     wait_for_previous();
     head_windows<T, LANES> windows;
     windows.load(call, at, source);
@@ -563,13 +484,14 @@ static bool takes(const struct cuda_state *s, const struct decode_recurrence_arg
 template <class T, enum recurrence_kind KIND, int LANES>
 static bool launch(struct backend *b, const struct decode_call &call)
 {
-    constexpr int STEP = THREADS / LANES, ROW = RECUR_PIECES * THREADS * (int)sizeof(float4);
-    const int32_t rows = (int32_t)cuda_div_up(call.params.v_size / call.slices, STEP);
+    typedef staged_state<LANES, THREADS> staged;
+    const int32_t rows = (int32_t)cuda_div_up(call.params.v_size / call.slices, staged::STEP);
     const dim3 grid(call.params.num_v_heads * call.slices, call.args.batch.num_seqs);
-    if (rows > MAX_ROWS || rows * ROW + (int)sizeof(struct block_shared) > cuda_state(b)->max_shared_bytes)
+    if (rows > STAGED_ROWS ||
+        rows * staged::ROW_BYTES + (int)sizeof(struct block_shared) > cuda_state(b)->max_shared_bytes)
         return false;
-    cuda_run_dependent(b, "decode_recurrence", decode_kernel<T, KIND, LANES>, {grid, THREADS, rows * ROW, call.cluster},
-                       call);
+    cuda_run_dependent(b, "decode_recurrence", decode_kernel<T, KIND, LANES>,
+                       {grid, THREADS, rows * staged::ROW_BYTES, call.cluster}, call);
     return true;
 }
 
