@@ -141,7 +141,7 @@ struct addition {
     bool weights_first;
 };
 
-/* out[token] = base[token] * sigmoid(base_gate[token]) + the token's rows times their weights, in their order. Lane j
+/* out[token] = base[token] * base_gate[token] + the token's rows times their weights, in their order. Lane j
  * has row and weight j, so that these are loaded at once, and then the rows' elements. Grid: x the token, y the part of
  * its elements. */
 template <class T, int N>
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __gr
     const float own_weight = has_row && !call.weights_first ? call.plan.weights[first + lane] : 1.0f;
     if (call.base) {
         const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + at);
-        const float factor = call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f;
+        const float factor = call.base_gate ? call.base_gate[token] : 1.0f;
 #pragma unroll
         for (int k = 0; k < N; k++) sums[k] = factor * to_float(base.values[k]);
     }

@@ -192,8 +192,7 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) down_kernel(const _
         const int64_t at = (int64_t)token * call.out_features + feature;
         float sum = warp_sum(multiply_experts<T>(call, own, feature) + bias_of_experts<T>(call, own, feature));
         if (threadIdx.x % 32 != 0) continue;
-        if (call.base)
-            sum += to_float(((const T *)call.base)[at]) * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
+        if (call.base) sum += to_float(((const T *)call.base)[at]) * (call.base_gate ? call.base_gate[token] : 1.0f);
         ((T *)call.out)[at] = from_float<T>(sum);
     }
 }

@@ -533,7 +533,7 @@ template <class T> static __device__ __forceinline__ float base_of(const down_ca
     const int token = at / call.features, feature = (int)blockIdx.x * call.features + at % call.features;
     if (!call.base || token >= call.num_tokens || feature >= call.weights.out_features) return 0;
     const float x = to_float(((const T *)call.base)[(int64_t)token * call.weights.out_features + feature]);
-    return x * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
+    return x * (call.base_gate ? call.base_gate[token] : 1.0f);
 }
 
 /* Adds a token's rows of sums, in their order, to its base. sums: [shares, rows, features]. */

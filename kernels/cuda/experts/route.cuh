@@ -77,7 +77,7 @@ static __device__ __forceinline__ softmax_sums load_logits(const route_experts_a
     const int row = count + (args.base_gate ? 1 : 0);
     const float *logits = args.logits + (int64_t)token * row, cap = args.router.soft_cap;
     softmax_sums s = {-INFINITY, 0};
-    if (args.base_gate && lane == 0) args.base_gate[token] = logits[count];
+    if (args.base_gate && lane == 0) args.base_gate[token] = 1 / (1 + __expf(-logits[count]));
 #pragma unroll 1
     for (int first = lane; first < count; first += 32 * ROUTE_AT_ONCE) {
         float own[ROUTE_AT_ONCE];
