@@ -7,7 +7,6 @@
  *
  * The blocks that share a head of q and k all compute its convolution, and read its old state. The block that reads it
  * last, which a counter tells, writes the new one. */
-#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
@@ -39,8 +38,7 @@ struct block_shared {
     alignas(16) float decays[MAX_SIZE];
     float out[MAX_SIZE];
     struct warp_sums sums;
-    float slice_sums[2][SLICES]; /* tokens take turns */
-    alignas(8) uint64_t slice_barriers[2];
+    float slice_sums[2];
     bool reads_last;
 };
 
@@ -277,37 +275,18 @@ static __device__ __forceinline__ uint32_t count_reader(const struct decode_call
     return atomicInc(&call.counters[at.entry * call.params.num_k_heads + at.k_head], last);
 }
 
-/* Before the blocks of a cluster can send each other anything: all of them run, and their barriers are there. */
-static __device__ __forceinline__ void start_slices(const struct decode_call &call, struct block_shared &shared)
+/* The sum of x over the slices of a head, in the order in which block_sum adds the warps of a head of 128 elements. All
+ * threads call. `slice_sum` is written again at the token after the next: until then all blocks have read it. */
+static __device__ __forceinline__ float sum_slices(float x, int32_t cluster, float *slice_sum)
 {
-#if __CUDA_ARCH__ >= 900
-    if (call.cluster == 1) return;
-    if (threadIdx.x == 0) {
-        barrier_init(&shared.slice_barriers[0], 1);
-        barrier_init(&shared.slice_barriers[1], 1);
-        barrier_init_fence();
-    }
+    float sums[SLICES];
+    if (cluster == 1) return x;
+    if (threadIdx.x == 0) *slice_sum = x;
     cluster_arrive();
-#endif
-}
-
-/* The sum of x over the slices of a head, in the order in which block_sum adds the warps of a head of 128 elements, at
- * the chain's token number n. All threads call. Each block sends its sum to all: what a block receives at a token is
- * overwritten at the token after the next, and no block gets there before this one has sent its sum of the next. */
-static __device__ __forceinline__ float sum_slices(float x, const struct decode_call &call, struct block_shared &shared,
-                                                   int32_t n)
-{
-#if __CUDA_ARCH__ >= 900
-    if (call.cluster == 1) return x;
-    const float *sums = shared.slice_sums[n % 2];
-    uint64_t *barrier = &shared.slice_barriers[n % 2];
-    if (threadIdx.x == 0) barrier_arrive_expect(barrier, sizeof shared.slice_sums[0]);
-    if (threadIdx.x < SLICES)
-        cluster_send(x, cluster_address(&sums[cluster_rank()], threadIdx.x), cluster_address(barrier, threadIdx.x));
-    barrier_wait(barrier, n / 2 & 1);
-    x = (sums[0] + sums[2]) + (sums[1] + sums[3]);
-#endif
-    return x;
+    cluster_wait();
+#pragma unroll
+    for (int rank = 0; rank < SLICES; rank++) sums[rank] = cluster_load(cluster_address(slice_sum, rank));
+    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
 }
 
 /* The thread's gain, which does not depend on the token. */
@@ -322,12 +301,11 @@ static __device__ __forceinline__ raw_gains<1> load_gain(const struct decode_cal
     return gain;
 }
 
-/* The element of the head that the thread writes: the recurrence's, or the gated norm's. All threads call. n: of the
- * chain's tokens. */
+/* The element of the head that the thread writes: the recurrence's, or the gated norm's. All threads call. */
 template <class T>
 static __device__ __forceinline__ void write_result(const struct decode_call &call, const block_place &at,
                                                     struct block_shared &shared, T raw_gate,
-                                                    const raw_gains<1> &raw_gain, int64_t token, int32_t n)
+                                                    const raw_gains<1> &raw_gain, int64_t token)
 {
     const struct gated_norm_args &norm = call.norm;
     const bool writes = threadIdx.x < at.v_count;
@@ -340,7 +318,7 @@ static __device__ __forceinline__ void write_result(const struct decode_call &ca
     const float gate = writes ? gate_factor<T>(norm, to_float(raw_gate)) : 1;
     if (norm.gate_first) x *= gate;
     if (norm.gain) {
-        const float sum = sum_slices(block_sum(x * x, &shared.sums), call, shared, n);
+        const float sum = sum_slices(block_sum(x * x, &shared.sums), call.cluster, &shared.slice_sums[token % 2]);
         float gain[1];
         convert_gains<1>(gain, raw_gain, norm.gain_dtype);
         x *= rsqrtf(sum / (float)call.params.v_size + norm.eps) * gain[0];
@@ -375,8 +353,7 @@ static __device__ __forceinline__ uint32_t compute_token(const struct decode_cal
     const uint32_t readers = first ? count_reader(call, at) : 0;
     compute_rows<KIND, LANES>(shared, state, to, entry.goes_on, call, at, scalars, head.skip);
     __syncthreads();
-    write_result<T>(call, at, shared, in.gate, gain, entry.token,
-                    first ? 0 : entry.token - call.args.batch.query_start[at.entry]);
+    write_result<T>(call, at, shared, in.gate, gain, entry.token);
     return readers;
 }
 
@@ -439,12 +416,10 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
         wait_for_previous();
         return;
     }
-    start_slices(call, shared);
     if (source != STATE_SLOT_NONE)
         state.prefetch(call.args.states + source * call.args.state_stride + at.state, at.v_count, call.params.k_size);
     prefetch_channels(call, at, source);
     wait_for_previous();
-    if (call.cluster > 1) cluster_wait();
     head_windows<T, LANES> windows;
     windows.load(call, at, source);
     compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, source);
@@ -452,6 +427,9 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
         entry = load_entry(batch, i);
         compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, STATE_CONTINUES);
     }
+    if (call.cluster == 1) return;
+    cluster_arrive(); /* others may still read slice_sums */
+    cluster_wait();
 }
 
 /* Channels from the start of conv.out; -1: that is not where x is. */
