@@ -248,11 +248,12 @@ static __device__ __forceinline__ void compute_rows(struct block_shared &shared,
     constexpr int STEP = THREADS / LANES;
     const int32_t k_size = call.params.k_size;
     const token_factors x = factors_of<LANES>(shared, call.params);
+    if (KIND == RECURRENCE_SSD) copy_async_wait_all(); /* of few rows, reading and writing had better not mix */
 #pragma unroll 1
     for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++) {
         asm volatile("" ::: "memory"); /* q, k and decays stay in shared memory */
         staged_row<LANES> own;
-        state.wait(r);
+        if (KIND != RECURRENCE_SSD) state.wait(r);
         state.load(own.values, r);
         const float out = own.template token<KIND>(shared, k_size, x, scalars, skip, shared.channels[2 * k_size + row]);
         state.store(own.values, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
@@ -422,10 +423,11 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
     wait_for_previous();
     head_windows<T, LANES> windows;
     windows.load(call, at, source);
-    compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, source);
-    for (int32_t i = at.entry + 1; entry.goes_on; i++) {
-        entry = load_entry(batch, i);
-        compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, STATE_CONTINUES);
+#pragma unroll 1
+    for (int32_t i = at.entry, first = source;; first = STATE_CONTINUES) {
+        compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, first);
+        if (!entry.goes_on) break;
+        entry = load_entry(batch, ++i);
     }
     if (call.cluster == 1) return;
     cluster_arrive(); /* others may still read slice_sums */

@@ -34,6 +34,7 @@ template <int LANES, int THREADS> struct staged_state {
     __device__ __forceinline__ void start(const float *from, const float *states, int32_t count, int32_t k_size) const
     {
         const uint64_t policy = evict_first_policy();
+#pragma unroll 1
         for (int row = threadIdx.x / LANES, r = 0; r < STAGED_ROWS; row += STEP, r++) {
 #pragma unroll
             for (int p = 0; p < RECUR_PIECES && row < count; p++) {
