@@ -38,12 +38,13 @@ enum {
     BAND_BYTES = 512 /* of a stage: a piece of each lane */
 };
 
-/* Stages of a warp's ring. Other devices have less shared memory, and less bandwidth to keep busy. */
-static constexpr int HOPPER_STAGES = 5, OTHER_STAGES = 3;
+/* Stages of a warp's ring. A block of experts_down has a multiprocessor for itself. Other devices have less shared
+ * memory, and less bandwidth to keep busy. */
+static constexpr int HOPPER_STAGES = 5, HOPPER_DOWN_STAGES = 8, OTHER_STAGES = 3;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-static constexpr int STAGES = HOPPER_STAGES;
+static constexpr int GATE_STAGES = HOPPER_STAGES, DOWN_STAGES = HOPPER_DOWN_STAGES;
 #else
-static constexpr int STAGES = OTHER_STAGES;
+static constexpr int GATE_STAGES = OTHER_STAGES, DOWN_STAGES = OTHER_STAGES;
 #endif
 
 /* 16-bit floats of x's type, whichever it is. */
@@ -322,7 +323,7 @@ static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) /
 }
 
 /* multiply_rows of the formats with rings. */
-template <class T, enum weight_format F, bool GROUPED, int BANDS>
+template <class T, enum weight_format F, bool GROUPED, int STAGES, int BANDS>
 static __device__ __forceinline__ void multiply_ringed_rows(float (&sums)[(BANDS + 1) / 2][4],
                                                             const quantized_matrices &w, const lane_rows<BANDS> &rows,
                                                             const rows_of_x<T> &x, const row_share &share,
@@ -436,7 +437,7 @@ static __device__ __forceinline__ void multiply_mxfp4_rows(float (&sums)[4], con
 }
 
 /* sums = a share of the lane's rows of the weights by its row of x, a tile for each two bands. */
-template <class T, enum weight_format F, bool GROUPED, int BANDS>
+template <class T, enum weight_format F, bool GROUPED, int STAGES, int BANDS>
 static __device__ __forceinline__ void multiply_rows(float (&sums)[(BANDS + 1) / 2][4], const quantized_matrices &w,
                                                      const lane_rows<BANDS> &rows, const rows_of_x<T> &x,
                                                      const row_share &share, const quad_ring &ring)
@@ -444,7 +445,7 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[(BANDS + 1) /
     if constexpr (F == WEIGHT_MXFP4)
         multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.own, share);
     else
-        multiply_ringed_rows<T, F, GROUPED>(sums, w, rows, x, share, ring);
+        multiply_ringed_rows<T, F, GROUPED, STAGES>(sums, w, rows, x, share, ring);
 }
 
 /* ---- gate and up ---- */
@@ -469,7 +470,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
     const int groups = (call.to.pairs + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
     const row_share share = share_of<F>(call.weights, warp % PARTS, PARTS);
-    const quad_ring ring = {(uint8_t *)dynamic + warp * STAGES * call.stage_bytes, call.stage_bytes};
+    const quad_ring ring = {(uint8_t *)dynamic + warp * GATE_STAGES * call.stage_bytes, call.stage_bytes};
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
@@ -481,7 +482,8 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
         const rows_of_x<T> x = {(const T *)call.x + (int64_t)token * call.weights.in_features, rows.count};
         float sums[1][4] = {};
-        multiply_rows<T, F, GROUPED, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2}, x, share, ring);
+        multiply_rows<T, F, GROUPED, GATE_STAGES, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2}, x,
+                                                     share, ring);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0][0], sums[0][1], sums[0][2], sums[0][3]};
         __syncthreads();
         if (warp % PARTS == 0) {
@@ -571,7 +573,7 @@ static __device__ __forceinline__ void multiply_features(const down_call &call, 
 #pragma unroll
     for (int b = 0; b < BANDS; b++) of_lane.rows[b] = first_row + min(BAND * b + i, count - 1);
     const rows_of_x<T> x = {(const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features, rows.count};
-    multiply_rows<T, F, GROUPED>(sums, w, of_lane, x, share_of<F>(w, share, call.shares), ring);
+    multiply_rows<T, F, GROUPED, DOWN_STAGES>(sums, w, of_lane, x, share_of<F>(w, share, call.shares), ring);
     float *to = shared + (share * num_rows + row) * call.features;
 #pragma unroll
     for (int b = 0; b < BANDS; b++) {
@@ -592,8 +594,8 @@ static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
     extern __shared__ uint4 dynamic[];
     __shared__ plan_copy plan;
     const int items = call.num_tokens * call.top_k * call.shares, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const quad_ring ring = {(uint8_t *)dynamic + warp * STAGES * call.stage_bytes, call.stage_bytes};
-    float *sums = (float *)((uint8_t *)dynamic + warps * STAGES * call.stage_bytes);
+    const quad_ring ring = {(uint8_t *)dynamic + warp * DOWN_STAGES * call.stage_bytes, call.stage_bytes};
+    float *sums = (float *)((uint8_t *)dynamic + warps * DOWN_STAGES * call.stage_bytes);
     let_next_start();
     wait_for_previous();
     copy_plan(call, plan);
@@ -607,12 +609,14 @@ static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
 
 /* ---- the host's side ---- */
 
-/* Tokens from which on the kernels of row segments are faster, on Hopper. */
-static int32_t wgmma_best(const struct weight *w, enum dtype dtype)
+/* The most tokens for which, on Hopper, the kernels of row segments are not faster. Those of floats are as fast at
+ * reading, and save the gathering and the addition of rows: that is more only where a token's matrices are small. */
+static int32_t most_on_hopper(const struct weight *w, enum dtype dtype, int32_t top_k)
 {
-    enum { BEST = 5 };
+    enum { MOST = 4, MOST_BYTES = 24 << 20 };
     const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
-    return as_e4m3 ? 1 : BEST;
+    const bool is_small = top_k * w->out_features * weight_row_bytes(w) <= MOST_BYTES;
+    return as_e4m3 ? 0 : weight_is_quantized(w) ? MOST : is_small ? 1 : 0;
 }
 
 /* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. Of MXFP4 what weight_prepare reorders.
@@ -633,7 +637,7 @@ static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, i
                   int32_t num_experts, const void *x)
 {
     const bool has_wgmma = cuda_state(b)->has_wgmma;
-    const int most_tokens = has_wgmma ? wgmma_best(w, dtype) - 1 : FEW_EXPERTS_MAX_TOKENS;
+    const int most_tokens = has_wgmma ? most_on_hopper(w, dtype, top_k) : FEW_EXPERTS_MAX_TOKENS;
     return (has_wgmma || weight_is_quantized(w)) && takes_format(w, dtype) && num_tokens <= most_tokens &&
            top_k <= FEW_EXPERTS_MAX_TOP_K && (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) &&
            (!w->bias || w->bias_dtype == dtype) && w->in_features < INT32_MAX / MAX_ROWS &&
@@ -661,9 +665,9 @@ static quantized_matrices matrices_of(const struct weight *w)
             groups > 1 && quads > 0 ? (uint32_t)cuda_div_up((int64_t)1 << 31, quads) : 0};
 }
 
-static int stages_of(const struct cuda_state *s)
+static int stages_of(const struct cuda_state *s, int of_hopper)
 {
-    return s->compute_capability == 90 ? HOPPER_STAGES : OTHER_STAGES;
+    return s->compute_capability == 90 ? of_hopper : OTHER_STAGES;
 }
 
 /* Bytes of a stage with so many bands. An expert has at most as many rows as there are tokens. */
@@ -721,7 +725,7 @@ bool few_experts_mma_gate_up(struct backend *b, const struct experts_gate_up_arg
         const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES<F> * TILE / 2);
         cuda_launch launch = few_experts_launch(s, PLACES<F>, blocks);
         call.stage_bytes = stage_bytes_of<decltype(zero), F>(2, args->num_tokens);
-        launch.shared_bytes = FEW_EXPERTS_WARPS * stages_of(s) * call.stage_bytes;
+        launch.shared_bytes = FEW_EXPERTS_WARPS * stages_of(s, HOPPER_STAGES) * call.stage_bytes;
         cuda_run_dependent(b, "experts_gate_up", gate_up_kernel<decltype(zero), F, GROUPED>, launch, call);
     });
     return true;
@@ -744,12 +748,12 @@ template <class T, enum weight_format F, bool GROUPED> static void run_down(stru
     call->features = down_features<F>(s, call->weights.out_features);
     call->stage_bytes = stage_bytes_of<T, F>((int)cuda_div_up(call->features, BAND), call->num_tokens);
     int warps = DOWN_WARPS<F>, bytes = 0;
-    for (;; warps /= 2) {
+    for (;; warps -= 4) {
         call->shares = 1;
         while (num_rows * call->shares * 2 <= warps) call->shares *= 2;
-        bytes =
-            warps * stages_of(s) * call->stage_bytes + call->shares * num_rows * call->features * (int)sizeof(float);
-        if (warps == 1 || bytes + static_bytes <= s->max_shared_bytes) break;
+        bytes = warps * stages_of(s, HOPPER_DOWN_STAGES) * call->stage_bytes +
+                call->shares * num_rows * call->features * (int)sizeof(float);
+        if (warps == 4 || bytes + static_bytes <= s->max_shared_bytes) break;
     }
     const dim3 grid((unsigned)cuda_div_up(call->weights.out_features, call->features));
     cuda_run_dependent(b, "experts_down", down_kernel<T, F, GROUPED>, {grid, warps * 32, bytes}, *call);
