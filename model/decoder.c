@@ -286,12 +286,17 @@ static enum status allocate_expert_activations(const struct decoder *d, struct a
     int64_t widest = d->spec->hidden_size;
     cover(&widest, inner);
     cover(&widest, sizes.expert_latent_size);
+    x->num_experts = sizes.num_experts, x->top_k = sizes.top_k;
     const struct arena_request requests[] = {
         {purpose, T, sizeof *x->base_gate, &x->base_gate},
         {purpose, sizes.num_experts + 1, i32, &x->plan.starts},
         {purpose, A, i32, &x->plan.tokens},
         {purpose, A, i32, &x->plan.rows},
         {purpose, A, sizeof *x->plan.weights, &x->plan.weights},
+        {purpose, sizes.num_experts + 2, i32, &x->one.starts},
+        {purpose, sizes.top_k + 1, i32, &x->one.tokens},
+        {purpose, sizes.top_k + 1, i32, &x->one.rows},
+        {purpose, sizes.top_k + 1, sizeof *x->one.weights, &x->one.weights},
         {purpose, rows * sizes.expert_size, e, &x->gated},
         {purpose, T * sizes.expert_latent_size, e, &x->latent},
         {purpose, rows * (widest * e + (int64_t)sizeof(float)), 1, &x->scratch},
@@ -391,11 +396,27 @@ static int64_t alibi_count(const struct model_spec *spec)
     return any ? (int64_t)spec->num_layers * model_spec_largest(spec).num_heads : 0;
 }
 
+/* The row of a layer's MLP that counts as an expert. */
+static enum status upload_one(const struct decoder *d, struct error *err)
+{
+    struct backend *b = d->backend;
+    const struct expert_activations *x = &d->act.experts;
+    const int32_t start = x->top_k + 1, token = 0, row = x->top_k;
+    const float weight = 1;
+    if (x->num_experts == 0) return STATUS_OK;
+    b->copy(b, x->one.starts + x->num_experts + 1, &start, sizeof start, NULL);
+    b->copy(b, x->one.tokens + x->top_k, &token, sizeof token, NULL);
+    b->copy(b, x->one.rows + x->top_k, &row, sizeof row, NULL);
+    b->copy(b, x->one.weights + x->top_k, &weight, sizeof weight, NULL);
+    return b->stream_synchronize(b, NULL, err);
+}
+
 enum status decoder_upload(const struct decoder *d, struct error *err)
 {
     const struct model_spec *spec = d->spec;
     const int64_t count = alibi_count(spec), heads = count / spec->num_layers;
-    if (count == 0) return STATUS_OK;
+    const enum status uploaded = upload_one(d, err);
+    if (count == 0 || uploaded != STATUS_OK) return uploaded;
     float *slopes = malloc((size_t)count * sizeof *slopes);
     if (!slopes) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the slopes of ALiBi");
     for (int64_t i = 0; i < count; i++)

@@ -20,8 +20,13 @@ struct expert_activations {
     float *logits;           /* [T, num_experts + 1] of the router, and the shared experts' gate */
     float *base_gate;        /* [T] what the shared experts' result is multiplied by the sigmoid of */
     struct expert_plan plan; /* of T tokens */
-    void *gated;             /* [A, intermediate_size of an expert] dtype */
-    void *latent;            /* [T, latent_size] dtype: what latent experts read, and then what they make */
+    /* Of a single token, where the layer's MLP counts as one more expert, the last (has_shared): that one's row is
+     * there from the start, behind those of top_k of num_experts, and its weight is 1 if the router does not write it.
+     */
+    struct expert_plan one;
+    int32_t num_experts, top_k;
+    void *gated;   /* [A, intermediate_size of an expert] dtype */
+    void *latent;  /* [T, latent_size] dtype: what latent experts read, and then what they make */
     void *scratch; /* [A, the larger of experts_width and 2 * intermediate_size] dtype, and [A] float32 behind it */
 };
 

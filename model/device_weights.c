@@ -78,6 +78,50 @@ static void choose_merging(struct placement *p)
     }
 }
 
+/* ---- experts and the MLP beside them ---- */
+
+/* Whether a matrix of the MLP becomes on the device what that of an expert does. */
+static bool same_matrices(const struct model_weights *host, int32_t layer, enum tensor_role of_mlp,
+                          enum tensor_role of_expert)
+{
+    const struct tensor *a = tensor_table_find(&host->table, of_mlp, layer);
+    const struct tensor *b = tensor_table_find(&host->table, of_expert, layer);
+    if (!a || !b || !weight_scheme_equal(&a->scheme, &b->scheme)) return false;
+    const struct weight *mlp = model_weights_matrix(host, a), *expert = model_weights_matrix(host, b);
+    return !mlp->input_order && !expert->input_order && mlp->scale_dtype == expert->scale_dtype;
+}
+
+/* Whether the MLP computes what one more expert would, whose weight the token's gate is, or 1. */
+static bool is_an_expert(const struct layer_spec *l)
+{
+    const struct mlp_spec *m = &l->mlp;
+    const struct experts_spec *e = &l->experts;
+    return m->intermediate_size > 0 && m->intermediate_size == e->intermediate_size && m->kind == MLP_GATED &&
+           e->gate.kind == GATE_MULTIPLY && m->activation == e->gate.activation && m->limit == e->gate.limit &&
+           (m->gate_multiplier == 0 || m->gate_multiplier == 1) && !m->bias && !e->bias && e->latent_size == 0 &&
+           !e->own_norms && !e->weights_first;
+}
+
+static void choose_sharing(struct placement *p, const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        struct expert_weights *e = &p->device->layers[i].experts;
+        e->has_shared = e->stacked && is_an_expert(&spec->layers[i]) &&
+                        same_matrices(p->host, i, TENSOR_GATE, TENSOR_EXPERT_GATE) &&
+                        same_matrices(p->host, i, TENSOR_UP, TENSOR_EXPERT_UP) &&
+                        same_matrices(p->host, i, TENSOR_DOWN, TENSOR_EXPERT_DOWN);
+    }
+}
+
+/* The MLP's matrices are those of the last expert. */
+static void point_to_shared(struct layer_weights *w, int32_t num_experts)
+{
+    if (!w->experts.has_shared) return;
+    const struct weight gate_up = weight_of_segment(w->experts.gate_up, num_experts);
+    w->gate_up = (struct projection){.parts = {gate_up}, .num_parts = 1, .starts = {0, gate_up.out_features}};
+    w->down = weight_of_segment(w->experts.down, num_experts);
+}
+
 /* ---- placing ---- */
 
 static void add_transfer(struct placement *p, const void *source, void *destination, int64_t count, enum dtype from,
@@ -116,7 +160,7 @@ static enum status place_order(struct placement *p, const struct weight *from, s
     return STATUS_OK;
 }
 
-/* The rows of an expert begin with a row of scales, as those behind it do. */
+/* The rows of an expert begin with a row of scales, as those behind it do; so do those of the MLP behind them. */
 static enum status check_blocks(const struct tensor *t, const struct weight *from, struct error *err)
 {
     if (t->num_experts == 0 || from->scale_rows <= 1 || t->out_features % from->scale_rows == 0) return STATUS_OK;
@@ -235,7 +279,10 @@ static enum status place_all(struct placement *p, const struct model_spec *spec,
         p->device->layers[i].scalar = p->host->layers[i].scalar;
     }
     choose_merging(p);
+    choose_sharing(p, spec);
     for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) status = place(p, &table->tensors[i], err);
+    for (int32_t i = 0; i < spec->num_layers && status == STATUS_OK; i++)
+        point_to_shared(&p->device->layers[i], spec->layers[i].experts.router.num_experts);
     if (tied) p->device->lm_head = p->device->embedding;
     return status;
 }

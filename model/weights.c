@@ -170,6 +170,28 @@ static void place_part(struct weights_place *place, const struct tensor *t)
     place->num_rows = p->starts[i + 1] - p->starts[i];
 }
 
+static bool is_of_mlp(const struct tensor *t)
+{
+    return t->role == TENSOR_GATE || t->role == TENSOR_UP || t->role == TENSOR_DOWN;
+}
+
+/* Behind the stacked experts of the layer, and the MLP that is the last of them. */
+static void place_stacked(const struct model_weights *w, struct weights_place *place, const struct tensor *t)
+{
+    const struct expert_weights *e = &w->layers[t->layer].experts;
+    const struct tensor *experts = t;
+    if (t->num_experts == 0) {
+        const bool down = t->role == TENSOR_DOWN;
+        experts = tensor_table_find(&w->table, down ? TENSOR_EXPERT_DOWN : TENSOR_EXPERT_UP, t->layer);
+        place->matrix = down ? e->down : e->gate_up;
+    }
+    const int64_t of_expert = experts->merged_rows / experts->num_experts;
+    place->projection = NULL;
+    place->num_segments = experts->num_experts + e->has_shared;
+    place->num_rows = place->num_segments * of_expert;
+    place->first_row = t->num_experts > 0 ? t->first_row : experts->merged_rows + t->first_row;
+}
+
 struct weights_place model_weights_place(const struct model_weights *w, const struct tensor *t)
 {
     const enum place_kind kind = places[t->role].kind;
@@ -184,9 +206,9 @@ struct weights_place model_weights_place(const struct model_weights *w, const st
     } else if (kind == PLACE_EXPERTS) {
         const bool stacked = w->layers[t->layer].experts.stacked;
         place.matrix = *(struct weight **)found + (stacked ? 0 : t->expert * t->num_parts + t->part);
-        if (stacked)
-            place.num_segments = t->num_experts, place.first_row = t->first_row, place.num_rows = t->merged_rows;
+        if (stacked) place_stacked(w, &place, t);
     }
+    if (is_of_mlp(t) && w->layers[t->layer].experts.has_shared) place_stacked(w, &place, t);
     place.vector = &place.matrix->bias;
     place.vector_dtype = &place.matrix->bias_dtype;
     return place;

@@ -31,7 +31,8 @@ struct weight_vector {
 
 /* The experts of a layer. In host memory, a matrix for each: gate_up [num_experts, 2], the gate and up of each, and
  * down [num_experts]; without gates gate_up has up alone. Stacked, one for all: gate_up [1] and down [1] describe the
- * first expert's, behind which the others lie (struct expert_matrices). */
+ * first expert's, behind which the others lie (struct expert_matrices), and behind these, with has_shared, the MLP
+ * beside them: then gate_up and down of the layer are a part of these matrices. */
 struct expert_weights {
     struct projection router; /* [num_experts, hidden_size], and the shared gate's row behind them if there is one */
     struct weight_vector choice_bias, expert_scales; /* [num_experts] */
@@ -42,7 +43,7 @@ struct expert_weights {
      * each */
     struct weight *gate_up;
     struct weight *down; /* [experts_width, intermediate_size] */
-    bool stacked;
+    bool stacked, has_shared;
     struct weight in, out; /* with latent_size: [latent_size, hidden_size], and back */
 };
 

@@ -403,7 +403,7 @@ static void kernels_of_experts(void **state)
             }
         }
         assert_int_equal(seen, NUM_ROWS);
-        assert_int_equal(i, 3 * 6 + 2);
+        assert_int_equal(i, 3 * 7 + 2);
         json_decref(json);
         program_free(&p);
     }

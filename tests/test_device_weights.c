@@ -76,6 +76,7 @@ static const struct weight *device_matrix(const struct copied *c, const struct t
     const struct layer_weights *layer = t->layer >= 0 ? &c->device.layers[t->layer] : NULL;
     if (t->role == TENSOR_Q || t->role == TENSOR_K || t->role == TENSOR_V) return &layer->qkv.parts[0];
     if (t->role == TENSOR_GATE || t->role == TENSOR_UP) return &layer->gate_up.parts[0];
+    if (t->role == TENSOR_DOWN) return &layer->down; /* which may lie behind those of experts, as gate and up may */
     return model_weights_matrix(&c->device, t);
 }
 

@@ -827,6 +827,16 @@ static bool has_fused_mlp(const struct model_spec *spec)
     return false;
 }
 
+/* Whether the MLP of a single token may be computed as one of the experts beside it, which are as large. */
+static bool may_be_an_expert(const struct model_spec *spec)
+{
+    for (int32_t i = 0; i < spec->num_layers; i++) {
+        const struct layer_spec *l = &spec->layers[i];
+        if (l->mlp.intermediate_size > 0 && l->mlp.intermediate_size == l->experts.intermediate_size) return true;
+    }
+    return false;
+}
+
 /* A backend with fused operations, in the layers that allow them: for decodes only, for prefills too, and for runs. */
 static void test_logits_of_fused_operations(void **state)
 {
@@ -849,7 +859,8 @@ static void test_logits_of_fused_operations(void **state)
                                             .calls = &calls};
             const double error = largest_error(name, &variant);
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
-            assert_int_equal(calls.gate_up > 0, has_fused_mlp(&config.spec));
+            if (way != 1 || !may_be_an_expert(&config.spec))
+                assert_int_equal(calls.gate_up > 0, has_fused_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
             assert_int_equal(calls.latent_inputs > 0, has_mixer(&config.spec, MIXER_LATENT));

@@ -67,6 +67,11 @@ static int64_t row_of(const struct route_case *c)
     return c->router.num_experts + c->base_gate;
 }
 
+static double gate_logit(int64_t token)
+{
+    return (double)(token % 23) - 11.5;
+}
+
 /* Multiples of 1/64, so that there are ties. Those that choose themselves are so large that their sigmoids are 1. */
 static void draw_logits(struct test_backend *tb, const struct route_case *c, double *logits)
 {
@@ -88,7 +93,7 @@ static struct tensor random_logits(struct test_backend *tb, const struct route_c
         while (reference_route(experts + t * k, weights + t * k, row, c->choice_bias ? bias : NULL,
                                c->expert_scales ? scales : NULL, &c->router));
         for (int32_t e = 0; e < n; e++) tensor_set(&logits, t * row_of(c) + e, row[e]);
-        if (c->base_gate) tensor_set(&logits, t * row_of(c) + n, (double)t + 0.5);
+        if (c->base_gate) tensor_set(&logits, t * row_of(c) + n, gate_logit(t));
     }
     tensor_upload(&logits);
     return logits;
@@ -113,7 +118,7 @@ static struct plan_tensors route(struct test_backend *tb, const struct route_cas
     tensor_download(&plan.rows), tensor_download(&plan.weights), tensor_download(&base_gate);
     check_workspace(tb);
     for (int64_t t = 0; c->base_gate && t < c->num_tokens; t++)
-        if (tensor_get(&base_gate, t) != (double)t + 0.5)
+        if (!(fabs(tensor_get(&base_gate, t) - 1 / (1 + exp(-gate_logit(t)))) < 1e-6))
             fail_msg("%s: the gate of token %lld", tb->name, (long long)t);
     tensor_free(&base_gate);
     return plan;
@@ -463,14 +468,16 @@ static struct tensor poisoned_scratch(struct test_backend *tb, enum dtype dtype,
     return tensor_poison(tb->b, dtype, rows * (n + (int64_t)sizeof(float) / dtype_size(dtype)));
 }
 
-/* Rows of x. Those that may be quantized are exact in 8 bits: integers up to 16, of a largest element of 448, times a
- * power of two. */
+/* Rows of x. Those that may be quantized are exact in 8 bits: integers up to 16, of a largest element of 448 in each
+ * group, times a power of two. */
 static struct tensor random_rows(struct test_backend *tb, const struct experts_case *c, int64_t rows, int64_t n)
 {
     struct tensor x = tensor_random(tb->b, c->dtype, rows * n, 1, tb->random);
     if (!c->quantize_x) return x;
     for (int64_t i = 0; i < rows * n; i++) tensor_set(&x, i, (double)random_between(tb->random, -16, 16) / 64);
-    for (int64_t t = 0; t < rows; t++) tensor_set(&x, t * n + random_between(tb->random, 0, n - 1), t % 2 ? 7 : -7);
+    const int64_t group = c->group_size ? c->group_size : n;
+    for (int64_t i = 0; i < rows * n; i += group)
+        tensor_set(&x, i + random_between(tb->random, 0, group - 1), i / group % 2 ? 7 : -7);
     tensor_upload(&x);
     return x;
 }
@@ -551,7 +558,7 @@ static void check_down(struct test_backend *tb, const struct experts_case *c, st
     check_workspace(tb);
     reference_experts(results, xs, &m, c, p->starts, n, c->size, 1);
     for (int64_t t = 0; t < c->num_tokens; t++) {
-        const double factor = c->base_gate ? 1 / (1 + exp(-tensor_get(&base_gate, t))) : 1;
+        const double factor = c->base_gate ? tensor_get(&base_gate, t) : 1;
         for (int64_t i = 0; i < n && c->base; i++) expected[t * n + i] = factor * bases[t * n + i];
         for (int64_t j = t * c->top_k; j < (t + 1) * c->top_k; j++)
             for (int64_t i = 0; i < n; i++)
@@ -680,6 +687,33 @@ static void experts_of_quantized_rows(struct test_backend *tb)
     }
 }
 
+/* Blocks of 128 x 128 of a weight and groups of 128 elements of rows have scales. */
+static void experts_of_quantized_blocks(struct test_backend *tb)
+{
+    static const int32_t counts[] = {5, 9, 40, 70, 150, 400};
+    workspace_for(tb, 400, 896, 896);
+    for (int i = 0; i < 18; i++) {
+        const struct experts_case c = {
+            .num_tokens = counts[i % 6],
+            .num_experts = i % 4 == 3 ? 40 : 6,
+            .top_k = 1 + i % 3,
+            .size = i % 2 ? 128 : 384,
+            .hidden = i % 3 ? 256 : 896,
+            .format = WEIGHT_FP8,
+            .group_size = 128,
+            .scale_rows = 128,
+            .quantize_x = true,
+            .dtype = i % 4 == 1 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+            .bias = i % 4 == 2,
+            .stacked = true,
+            .weights_first = i == 7,
+            .base = i % 2,
+            .gate = {.kind = i % 5 == 2 ? GATE_NONE : GATE_MULTIPLY, .activation = i % NUM_GATE_ACTIVATIONS},
+            .routing = (enum routing)(i / 6 % 3)};
+        check_experts(tb, &c);
+    }
+}
+
 static void gates(struct test_backend *tb)
 {
     workspace_for(tb, 40, 128, 256);
@@ -740,25 +774,27 @@ static void experts_without_gates(struct test_backend *tb)
  * under way at once, and of fewer. */
 static void wide_experts(struct test_backend *tb)
 {
-    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4};
+    static const enum weight_format formats[] = {WEIGHT_FP8, WEIGHT_FP8, WEIGHT_INT8, WEIGHT_INT4, WEIGHT_BFLOAT16};
+    enum { PLAIN, BLOCKS, NUM_FORMATS = sizeof formats / sizeof *formats };
     workspace_for(tb, 4, 2816, 2816);
-    for (int i = 0; i < 12; i++) {
-        const bool is_int4 = formats[i % 4] == WEIGHT_INT4;
-        const struct experts_case c = {.num_tokens = 1 + i / 4 * (i / 4),
+    for (int i = 0; i < 3 * NUM_FORMATS; i++) {
+        const int format = i % NUM_FORMATS, round = i / NUM_FORMATS;
+        const bool is_int4 = formats[format] == WEIGHT_INT4;
+        const struct experts_case c = {.num_tokens = 1 + round * round - round / 2,
                                        .num_experts = i % 3 ? 12 : 64,
                                        .top_k = i % 3 == 2 ? 6 : 1 + i % 3,
                                        .size = i % 2 ? 128 : 256,
-                                       .hidden = i % 4 == 1 ? 2816 : 2688,
-                                       .format = formats[i % 4],
-                                       .group_size = i % 4 == 1 || is_int4 ? 128 : 0,
-                                       .scale_rows = i % 4 == 1 ? 128 : 1,
-                                       .dtype = i == 3 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .hidden = format == BLOCKS ? 2816 : 2688,
+                                       .format = formats[format],
+                                       .group_size = format == BLOCKS || is_int4 ? 128 : 0,
+                                       .scale_rows = format == BLOCKS ? 128 : 1,
+                                       .dtype = is_int4 && round == 0 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
                                        .zeros = is_int4,
                                        .stacked = true,
                                        .base = i % 3 > 0,
                                        .base_gate = i % 3 == 2,
-                                       .gate = {.kind = i % 4 == 0 ? GATE_NONE : GATE_MULTIPLY,
-                                                .activation = i % 4 == 0 ? ACTIVATION_RELU2 : ACTIVATION_SILU},
+                                       .gate = {.kind = format == PLAIN ? GATE_NONE : GATE_MULTIPLY,
+                                                .activation = format == PLAIN ? ACTIVATION_RELU2 : ACTIVATION_SILU},
                                        .routing = (enum routing)(i % 3)};
         check_experts(tb, &c);
     }
@@ -839,6 +875,7 @@ EVERY_BACKEND_TEST(experts_of_floats)
 EVERY_BACKEND_TEST(experts_of_every_format)
 EVERY_BACKEND_TEST(experts_of_mxfp4)
 EVERY_BACKEND_TEST(experts_of_quantized_rows)
+EVERY_BACKEND_TEST(experts_of_quantized_blocks)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(experts_without_gates)
 EVERY_BACKEND_TEST(wide_experts)
@@ -855,6 +892,7 @@ int main(void)
         cmocka_unit_test(test_experts_of_every_format),
         cmocka_unit_test(test_experts_of_mxfp4),
         cmocka_unit_test(test_experts_of_quantized_rows),
+        cmocka_unit_test(test_experts_of_quantized_blocks),
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_experts_without_gates),
         cmocka_unit_test(test_wide_experts),

@@ -559,13 +559,68 @@ static void parts_in_one_loop(struct test_backend *tb)
         other = make_weight(tb, &c);
         for (int32_t tokens = 1; tokens <= 5; tokens += 2) {
             struct tensor x = tensor_random(tb->b, c.dtype, tokens * IN, 1, tb->random);
-            check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &q[1].weight, &q[2].weight}, 3, &x, true);
+            check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &q[1].weight, &q[2].weight}, 3, &x,
+                               !tb->b->discrete);
             check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &ordered.weight}, 2, &x, false);
             check_linear_parts(tb, (const struct weight *[]){&q[0].weight, &other.weight}, 2, &x, false);
             tensor_free(&x);
         }
         for (int j = 0; j < 3; j++) free_weight(&q[j]);
         free_weight(&ordered), free_weight(&other);
+    }
+}
+
+/* The parts as linear computes them, but for the order of the sums; or nothing, if they are not taken. */
+static void check_floats_beside(struct test_backend *tb, const struct weight *quantized, const struct weight *floats,
+                                const struct tensor *x)
+{
+    const int64_t width = quantized->out_features + floats->out_features, size = dtype_size(x->dtype);
+    const int64_t count = x->count / quantized->in_features * width;
+    struct tensor expected = tensor_poison(tb->b, x->dtype, count), out = tensor_poison(tb->b, x->dtype, count);
+    struct linear_args parts[] = {linear_of(&expected, x, quantized), linear_of(&expected, x, floats)};
+    for (int i = 0; i < 2; i++) {
+        parts[i].out_stride = width;
+        if (i == 1) parts[i].out = (uint8_t *)expected.data + quantized->out_features * size;
+        tb->b->linear(tb->b, &parts[i]);
+        parts[i].out = (uint8_t *)out.data + (i == 1 ? quantized->out_features * size : 0);
+    }
+    if (tb->b->linear_parts(tb->b, parts, 2)) {
+        tensor_download(&expected), tensor_download(&out);
+        double *values = tensor_doubles(&expected);
+        check_close(tb, "linear_parts of FP8 and floats", &out, values, count, x->dtype);
+        free(values);
+    } else {
+        tensor_download(&out);
+        for (int64_t i = 0; i < out.bytes; i++) assert_int_equal(out.host[i], 0xff);
+    }
+    tensor_free(&expected), tensor_free(&out);
+}
+
+/* FP8 and, behind it, a few rows of floats. */
+static void floats_beside_fp8(struct test_backend *tb)
+{
+    static const int64_t sizes[][3] = {{2048, 1536, 64}, {256, 128, 1}, {4352, 520, 37}, {8192, 640, 128}};
+    if (!tb->b->linear_parts) return;
+    workspace_for(tb, 9, 8192, 1536);
+    for (int i = 0; i < 16; i++) {
+        const int64_t *size = sizes[i % 4], in = size[0];
+        const struct quantized_case c = {.format = WEIGHT_FP8,
+                                         .out_features = size[1],
+                                         .in_features = in,
+                                         .group_size = i % 3 ? 128 : 0,
+                                         .scale_rows = i % 3 ? 128 : 0,
+                                         .dtype = i % 2 ? DTYPE_BFLOAT16 : DTYPE_FLOAT16};
+        struct quantized_weight q = make_weight(tb, &c);
+        struct tensor rows = tensor_random(tb->b, c.dtype, size[2] * in, 1, tb->random);
+        const struct weight floats = {
+            .format = weight_format_of(c.dtype), .out_features = size[2], .in_features = in, .data = rows.data};
+        for (int32_t tokens = 1; tokens <= 9; tokens++) {
+            struct tensor x = tensor_random(tb->b, c.dtype, tokens * in, 1, tb->random);
+            check_floats_beside(tb, &q.weight, &floats, &x);
+            tensor_free(&x);
+        }
+        tensor_free(&rows);
+        free_weight(&q);
     }
 }
 
@@ -793,6 +848,7 @@ EVERY_BACKEND_TEST(row_segments)
 EVERY_BACKEND_TEST(scales_of_blocks)
 EVERY_BACKEND_TEST(odd_sizes)
 EVERY_BACKEND_TEST(parts_in_one_loop)
+EVERY_BACKEND_TEST(floats_beside_fp8)
 EVERY_BACKEND_TEST(real_sizes)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(many_tokens_and_features)
@@ -812,6 +868,7 @@ int main(void)
         cmocka_unit_test(test_scales_of_blocks),
         cmocka_unit_test(test_odd_sizes),
         cmocka_unit_test(test_parts_in_one_loop),
+        cmocka_unit_test(test_floats_beside_fp8),
         cmocka_unit_test(test_real_sizes),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),

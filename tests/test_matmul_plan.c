@@ -437,9 +437,12 @@ static void test_quantized_segments(void **state)
                        is_mxfp4 = strcmp(formats[format].name, "mxfp4") == 0;
             make_change(SEGMENTS, &device, &q);
             if (formats[format].has_rows) continue;
+            const bool has_blocks = strcmp(formats[format].name, "fp8 128x128") == 0;
             const enum segment_rows otherwise = device.has_wgmma && is_mxfp4 ? SEGMENT_ROWS_SPLIT : SEGMENT_ROWS_PLAIN;
-            assert_int_equal(matmul_segment_rows(&device, &q, &w),
-                             device.has_wgmma && is_fp8 ? SEGMENT_ROWS_QUANTIZED : otherwise);
+            assert_int_equal(matmul_segment_rows(&device, &q, &w), device.has_wgmma && is_fp8 ? SEGMENT_ROWS_QUANTIZED
+                                                                   : device.has_wgmma && has_blocks
+                                                                       ? SEGMENT_ROWS_BLOCKS
+                                                                       : otherwise);
             w.quantize_x = false;
             assert_int_equal(matmul_segment_rows(&device, &q, &w), otherwise);
             q.matmul.num_tokens = 128 * q.matmul.segments.count;

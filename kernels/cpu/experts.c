@@ -280,7 +280,7 @@ static void sum_piece(const struct cpu_state *s, const void *down_args, int64_t 
     const int64_t first = i % pieces * CPU_PIECE, count = min_i64(CPU_PIECE, size - first);
     float sum[CPU_PIECE] = {0}, row[CPU_PIECE];
     if (args->base) {
-        const float factor = args->base_gate ? 1 / (1 + expf(-args->base_gate[t])) : 1;
+        const float factor = args->base_gate ? args->base_gate[t] : 1;
         s->kernels->to_float(sum, cpu_element(args->base, args->dtype, t * size + first), args->dtype, count);
         for (int64_t j = 0; j < count && args->base_gate; j++) sum[j] *= factor;
     }

@@ -127,7 +127,7 @@ static void route_token(const struct cpu_state *state, const void *route_args, i
     bool is_damaged = false;
     for (int32_t e = 0; e < n; e++) is_damaged |= isnan(s.score[e]);
     for (int32_t i = 0; i < k && is_damaged; i++) weights[i] = NAN;
-    if (args->base_gate) args->base_gate[t] = logits[n];
+    if (args->base_gate) args->base_gate[t] = 1 / (1 + expf(-logits[n]));
 }
 
 /* A counting sort of the assignments, whose experts are in plan->rows, where their rows replace them. */

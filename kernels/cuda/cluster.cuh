@@ -70,6 +70,15 @@ static __device__ __forceinline__ float4 cluster_load_4(uint32_t address)
     return x;
 }
 
+/* Writes x to an address of cluster_address, and tells the barrier, of the same block, that 4 bytes have been copied.
+ */
+static __device__ __forceinline__ void cluster_send(float x, uint32_t address, uint32_t barrier)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];\n" ::"r"(address),
+                 "r"(__float_as_uint(x)), "r"(barrier)
+                 : "memory");
+}
+
 #else
 
 static __device__ __forceinline__ uint32_t cluster_rank()

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/nvml.h"
+#include "kernels/cuda/matmul/few_tokens_wgmma.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -99,6 +100,7 @@ static void fill_table(struct backend *b)
     b->copy_blocks = cuda_copy_blocks;
     b->swap_blocks = cuda_swap_blocks;
     b->sample = cuda_sample;
+    b->linear_parts = cuda_linear_parts;
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
     b->gate_up = cuda_gate_up;

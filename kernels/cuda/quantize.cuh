@@ -15,14 +15,15 @@ struct quantize_call {
     uint8_t *data;
     float *scales;
     int64_t row_bytes; /* from row to row of data */
-    int64_t stride;    /* of the scales, from group to group */
+    int64_t stride;    /* of the scales, from group to group, */
+    int64_t of_row;    /* and from row to row */
     bool has_groups;
 };
 
 static inline quantize_call quantize_call_of(const struct quantized_rows *rows, int32_t num_tokens, int32_t size)
 {
     if (!rows) return {};
-    return {(uint8_t *)rows->data, rows->scales, size, quantized_rows_padded(num_tokens), rows->group_size != size};
+    return {(uint8_t *)rows->data, rows->scales, size, quantized_rows_padded(num_tokens), 1, rows->group_size != size};
 }
 
 /* False: cuda_fail was called, because no kernel takes such rows. */
@@ -105,7 +106,7 @@ static __device__ __forceinline__ void quantize_row(const quantize_call &call, c
     __shared__ float of_warps[32];
     const int step = blockDim.x;
     uint8_t *row = call.data + blockIdx.x * call.row_bytes;
-    float *scales = call.scales + blockIdx.x;
+    float *scales = call.scales + blockIdx.x * call.of_row;
     float scale = 0;
     if (!call.has_groups) {
         float largest = 0;

@@ -20,8 +20,11 @@ static void route(const struct residual_stream *s, const struct matmul_input *in
     const struct decoder *d = s->d;
     const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
-    const struct route_experts_args args = {.plan = d->act.experts.plan,
-                                            .base_gate = e->shared_gate ? d->act.experts.base_gate : NULL,
+    const struct expert_activations *x = &d->act.experts;
+    const bool one = layer_mlp_is_expert(s, layer);
+    float *base_gate = one ? x->one.weights + x->top_k : x->base_gate;
+    const struct route_experts_args args = {.plan = one ? x->one : x->plan,
+                                            .base_gate = e->shared_gate ? base_gate : NULL,
                                             .logits = d->act.experts.logits,
                                             .choice_bias = w->choice_bias.data,
                                             .expert_scales = w->expert_scales.data,
@@ -36,6 +39,7 @@ struct place {
     struct backend *backend;
     const struct expert_activations *act;
     int32_t num_tokens;
+    bool has_shared; /* the MLP beside the experts counts as one of them */
 };
 
 static void compute_gate_up(const struct place *p, const struct decoder *d, int32_t layer, const void *x)
@@ -46,12 +50,12 @@ static void compute_gate_up(const struct place *p, const struct decoder *d, int3
                                               .x = x,
                                               .gate_up = matrices(w, w->gate_up, gate_operands(&e->gate)),
                                               .gate = e->gate,
-                                              .plan = p->act->plan,
+                                              .plan = p->has_shared ? p->act->one : p->act->plan,
                                               .weights_first = e->weights_first,
                                               .scratch = p->act->scratch,
                                               .num_tokens = p->num_tokens,
-                                              .num_experts = e->router.num_experts,
-                                              .top_k = e->router.top_k,
+                                              .num_experts = e->router.num_experts + p->has_shared,
+                                              .top_k = e->router.top_k + p->has_shared,
                                               .size = e->intermediate_size,
                                               .dtype = d->dtype};
     p->backend->experts_gate_up(p->backend, &args);
@@ -72,14 +76,14 @@ static void compute_down(const struct place *p, const struct decoder *d, int32_t
     const struct experts_down_args args = {.out = out,
                                            .x = p->act->gated,
                                            .down = matrices(w, w->down, 1),
-                                           .plan = p->act->plan,
+                                           .plan = p->has_shared ? p->act->one : p->act->plan,
                                            .weights_first = e->weights_first,
-                                           .base = has_base(d, layer) ? out : NULL,
-                                           .base_gate = e->shared_gate ? p->act->base_gate : NULL,
+                                           .base = has_base(d, layer) && !p->has_shared ? out : NULL,
+                                           .base_gate = e->shared_gate && !p->has_shared ? p->act->base_gate : NULL,
                                            .scratch = p->act->scratch,
                                            .num_tokens = p->num_tokens,
-                                           .num_experts = e->router.num_experts,
-                                           .top_k = e->router.top_k,
+                                           .num_experts = e->router.num_experts + p->has_shared,
+                                           .top_k = e->router.top_k + p->has_shared,
                                            .size = e->intermediate_size,
                                            .dtype = d->dtype};
     p->backend->experts_down(p->backend, &args);
@@ -94,7 +98,7 @@ static void compute_on_host(void *host_layer)
     const struct host_experts *h = &l->d->host_experts;
     const struct router_params *r = &l->d->spec->layers[l->layer].experts.router;
     if (h->idle) return;
-    const struct place p = {h->backend, &h->act, h->act.plan.starts[r->num_experts] / r->top_k};
+    const struct place p = {h->backend, &h->act, h->act.plan.starts[r->num_experts] / r->top_k, false};
     compute_gate_up(&p, l->d, l->layer, h->x);
     compute_down(&p, l->d, l->layer, h->hidden);
 }
@@ -164,7 +168,7 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
     const struct decoder *d = s->d;
     const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
-    const struct place here = {d->backend, &d->act.experts, s->num_tokens};
+    const struct place here = {d->backend, &d->act.experts, s->num_tokens, layer_mlp_is_expert(s, layer)};
     struct matmul_input in = residual_input(s, e->own_norms ? &w->router_norm : norm, NULL);
     route(s, &in, layer);
     in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
@@ -195,7 +199,7 @@ static void add_normed(const struct residual_stream *s, void *x, const struct ex
 /* `out` = what the experts make, with what is there already (has_base). */
 static void add_down(const struct residual_stream *s, int32_t layer, void *out)
 {
-    const struct place here = {s->d->backend, &s->d->act.experts, s->num_tokens};
+    const struct place here = {s->d->backend, &s->d->act.experts, s->num_tokens, layer_mlp_is_expert(s, layer)};
     if (layer < s->d->host_experts.num_layers)
         compute_away(s, layer, out);
     else
@@ -226,7 +230,7 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
         return;
     }
     residual_begin(s);
-    if (l->mlp.intermediate_size > 0) project(s, s->hidden, &w->down, in);
+    if (l->mlp.intermediate_size > 0 && !layer_mlp_is_expert(s, layer)) project(s, s->hidden, &w->down, in);
     add_down(s, layer, out);
     if (l->experts.own_norms) add_normed(s, out, &w->experts);
     residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1));

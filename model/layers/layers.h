@@ -59,6 +59,15 @@ static inline char *beside_out(const struct layer_spec *l, const void *x, int32_
     return at_column((void *)x, num_tokens * attention_out_size(&l->attention), dtype);
 }
 
+/* Whether the MLP beside a layer's experts is computed as one of them: that of a single token. */
+static inline bool layer_mlp_is_expert(const struct residual_stream *s, int32_t layer)
+{
+    const struct decoder *d = s->d;
+    const struct router_params *r = &d->spec->layers[layer].experts.router;
+    return s->num_tokens == 1 && d->weights->layers[layer].experts.has_shared &&
+           r->num_experts == d->act.experts.num_experts && r->top_k == d->act.experts.top_k;
+}
+
 /* Whether a head reads the residual stream of all tokens after the last layer, or its final norm. */
 static inline bool serves_last_state(const struct decoder *d)
 {

@@ -79,7 +79,7 @@ struct matmul_input mlp_inner(struct residual_stream *s, int32_t layer)
 {
     const struct layer_spec *l = &s->d->spec->layers[layer];
     if (l->experts.router.num_experts > 0) experts_inner(s, input_norm(s, layer), layer);
-    if (l->mlp.intermediate_size == 0) return (struct matmul_input){0};
+    if (l->mlp.intermediate_size == 0 || layer_mlp_is_expert(s, layer)) return (struct matmul_input){0};
     return l->mlp.kind == MLP_GATED ? gate_and_up(s, layer) : up_and_activate(s, layer);
 }
 

@@ -71,6 +71,7 @@ static __global__ void __launch_bounds__(QUANTIZE_THREADS)
         for (int k = 0; k < KEPT * N; k++)
             kept[k / N].values[k % N] = from_float<T>(weight * to_float(kept[k / N].values[k % N]));
     }
+    if (to.has_groups) __syncthreads(); /* otherwise the block's largest element is waited for */
     quantize_row(to, kept, pieces, [](int) { return piece<T, N>(); });
 }
 
@@ -140,31 +141,44 @@ struct addition {
     bool weights_first;
 };
 
-/* out[token] = base[token] * sigmoid(base_gate[token]) + the token's rows times their weights, in their order. Grid: x
- * the token, y the part of its elements. */
+/* out[token] = base[token] * base_gate[token] + the token's rows times their weights, in their order. Lane j
+ * has row and weight j, so that these are loaded at once, and then the rows' elements. Grid: x the token, y the part of
+ * its elements. */
 template <class T, int N>
 static __global__ void __launch_bounds__(MAX_THREADS) add_rows_kernel(const __grid_constant__ addition call)
 {
-    const int i = blockIdx.y * blockDim.x + threadIdx.x;
+    constexpr int AT_ONCE = 8;
+    static_assert(ROUTER_MAX_TOP_K <= 32, "a lane has one row");
+    const int i = blockIdx.y * blockDim.x + threadIdx.x, at = min(i, call.pieces - 1), lane = threadIdx.x % 32;
     const int64_t token = blockIdx.x, first = token * call.top_k;
+    const bool has_row = lane < call.top_k;
     float sums[N] = {};
     let_next_start();
     wait_for_previous();
-    if (i >= call.pieces) return;
+    const int own_row = has_row ? call.plan.rows[first + lane] : 0;
+    const float own_weight = has_row && !call.weights_first ? call.plan.weights[first + lane] : 1.0f;
     if (call.base) {
-        const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + i);
-        const float factor = call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f;
+        const piece<T, N> base = piece_at<T, N>((const T *)call.base, token * call.pieces + at);
+        const float factor = call.base_gate ? call.base_gate[token] : 1.0f;
 #pragma unroll
         for (int k = 0; k < N; k++) sums[k] = factor * to_float(base.values[k]);
     }
-#pragma unroll 4
-    for (int j = 0; j < call.top_k; j++) {
-        const float weight = call.weights_first ? 1.0f : call.plan.weights[first + j];
-        const piece<T, N> row =
-            piece_at<T, N>((const T *)call.rows, (int64_t)call.plan.rows[first + j] * call.pieces + i);
+#pragma unroll 1
+    for (int j = 0; j < call.top_k; j += AT_ONCE) {
+        piece<T, N> rows[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < N; k++) sums[k] += weight * to_float(row.values[k]);
+        for (int r = 0; r < AT_ONCE; r++) {
+            const int64_t from = __shfl_sync(~0u, own_row, min(j + r, call.top_k - 1));
+            rows[r] = piece_at<T, N>((const T *)call.rows, from * call.pieces + at);
+        }
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++) {
+            const float weight = __shfl_sync(~0u, own_weight, min(j + r, call.top_k - 1));
+#pragma unroll
+            for (int k = 0; k < N && j + r < call.top_k; k++) sums[k] += weight * to_float(rows[r].values[k]);
+        }
     }
+    if (i >= call.pieces) return;
     piece<T, N> out;
 #pragma unroll
     for (int k = 0; k < N; k++) out.values[k] = from_float<T>(sums[k]);
@@ -207,11 +221,17 @@ static void gather(struct backend *b, const struct experts_gate_up_args *args, i
     cuda_check_launch(b, "experts_gate_up");
 }
 
+/* Rows that are quantized by blocks lie as far apart as rows of x, and the scales of a row, one for each group, lie
+ * behind its elements (linear_wgmma_blocks). */
+static struct quantized_rows quantized_by_blocks(void *data, int64_t size)
+{
+    return {data, (float *)((uint8_t *)data + size), QUANTIZE_GROUP};
+}
+
 /* Quantizes `rows` rows of x, of `size` elements, or those that the plan's tokens choose; row_bytes apart. */
-static void quantize(struct backend *b, const struct quantized_rows *out, int64_t row_bytes, const void *x,
+static void quantize(struct backend *b, const struct quantized_rows *out, int size, int64_t row_bytes, const void *x,
                      const struct expert_plan *plan, int32_t rows, int32_t top_k, bool weights_first, enum dtype dtype)
 {
-    const int size = (int)out->group_size;
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, "experts", dtype, [&](auto zero) {
         using T = decltype(zero);
@@ -219,6 +239,7 @@ static void quantize(struct backend *b, const struct quantized_rows *out, int64_
         const int pieces = size / N, threads = cuda_threads_for(cuda_div_up(pieces, KEPT), QUANTIZE_THREADS);
         quantize_call call = quantize_call_of(out, rows, size);
         call.row_bytes = row_bytes;
+        if (call.has_groups) call.stride = 1, call.of_row = row_bytes / (int64_t)sizeof(float);
         cuda_launch_dependent(s, quantize_kernel<T, N>, {dim3((unsigned)rows), threads}, call, (const T *)x, *plan,
                               pieces, (int)top_k, weights_first);
     });
@@ -280,15 +301,21 @@ static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args
     const struct weight *w = linear->weight;
     const int64_t widest = w->in_features > w->out_features ? w->in_features : w->out_features;
     const int64_t bytes = linear->num_tokens * widest * dtype_size(args->dtype);
-    const struct quantized_rows rows = {args->scratch, (float *)((uint8_t *)args->scratch + bytes), w->in_features};
+    struct quantized_rows rows = {args->scratch, (float *)((uint8_t *)args->scratch + bytes), w->in_features};
     const struct matmul_device device = matmul_device_of(b);
     struct matmul_question q = question_of(args, linear);
     switch (matmul_segment_rows(&device, &q, w)) {
     case SEGMENT_ROWS_PLAIN:
         return false;
     case SEGMENT_ROWS_QUANTIZED:
-        quantize(b, &rows, w->in_features, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first,
-                 args->dtype);
+        quantize(b, &rows, (int)w->in_features, w->in_features, args->x, &args->plan, linear->num_tokens, args->top_k,
+                 args->weights_first, args->dtype);
+        break;
+    case SEGMENT_ROWS_BLOCKS:
+        rows = quantized_by_blocks(args->scratch, w->in_features);
+        linear->x_stride = w->in_features * dtype_size(args->dtype);
+        quantize(b, &rows, (int)w->in_features, linear->x_stride, args->x, &args->plan, linear->num_tokens, args->top_k,
+                 args->weights_first, args->dtype);
         break;
     case SEGMENT_ROWS_SPLIT:
         split(b, &rows, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first);
@@ -304,7 +331,7 @@ void cuda_experts_gate_up(struct backend *b, const struct experts_gate_up_args *
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
-    if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_quantized_gate_up(b, args)) return;
+    if (rows <= 0 || few_experts_gate_up(b, args) || few_experts_mma_gate_up(b, args)) return;
     struct linear_args linear =
         linear_of_rows(args->out, args->scratch, w, &args->plan, args->num_experts, rows, args->dtype);
     linear.out_stride = args->size;
@@ -332,15 +359,18 @@ static void multiply_rows(struct backend *b, const struct experts_down_args *arg
         linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, num_rows, args->dtype);
     const int64_t row_bytes = args->size * dtype_size(args->dtype);
     const int64_t bytes = num_rows * w->out_features * dtype_size(args->dtype);
-    const struct quantized_rows rows = {args->x, (float *)((uint8_t *)args->scratch + bytes), args->size};
+    struct quantized_rows rows = {args->x, (float *)((uint8_t *)args->scratch + bytes), args->size};
     const struct expert_plan in_order = {};
     const struct matmul_device device = matmul_device_of(b);
     const struct matmul_question q = matmul_question_of(&linear, MATMUL_STORE, NULL, NULL, false);
     switch (matmul_segment_rows(&device, &q, w)) {
     case SEGMENT_ROWS_PLAIN:
         break;
+    case SEGMENT_ROWS_BLOCKS:
+        rows = quantized_by_blocks(args->x, args->size);
+        [[fallthrough]];
     case SEGMENT_ROWS_QUANTIZED:
-        quantize(b, &rows, row_bytes, args->x, &in_order, num_rows, args->top_k, false, args->dtype);
+        quantize(b, &rows, args->size, row_bytes, args->x, &in_order, num_rows, args->top_k, false, args->dtype);
         linear.quantized_x = &rows;
         linear.x_stride = row_bytes;
         break;
@@ -355,7 +385,7 @@ static void multiply_rows(struct backend *b, const struct experts_down_args *arg
 void cuda_experts_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
-    if (args->num_tokens * args->top_k <= 0 || few_experts_down(b, args) || few_experts_quantized_down(b, args)) return;
+    if (args->num_tokens * args->top_k <= 0 || few_experts_down(b, args) || few_experts_mma_down(b, args)) return;
     multiply_rows(b, args);
     const struct cuda_state *s = cuda_use(b);
     const bool aligned =

@@ -192,16 +192,14 @@ static __global__ void __launch_bounds__(WARPS * 32, PLACES) down_kernel(const _
         const int64_t at = (int64_t)token * call.out_features + feature;
         float sum = warp_sum(multiply_experts<T>(call, own, feature) + bias_of_experts<T>(call, own, feature));
         if (threadIdx.x % 32 != 0) continue;
-        if (call.base)
-            sum += to_float(((const T *)call.base)[at]) * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
+        if (call.base) sum += to_float(((const T *)call.base)[at]) * (call.base_gate ? call.base_gate[token] : 1.0f);
         ((T *)call.out)[at] = from_float<T>(sum);
     }
 }
 
 /* ---- the host's side ---- */
 
-/* Floats of x's type, in rows of whole pieces. */
-/* On Hopper, linear_wgmma is as fast with one token, and faster with more. */
+/* Floats of x's type, in rows of whole pieces; on Hopper few_experts_mma.cu and linear_wgmma are faster. */
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   const void *x)
 {

@@ -85,12 +85,6 @@ static __device__ __forceinline__ void finish_pair(const gated_rows &to, int exp
     out[to.pairs] = from_float<T>(activate_plain<T>(to.gate.activation, second));
 }
 
-/* What the gate of the base multiplies it by. */
-static __device__ __forceinline__ float gate_factor(float x)
-{
-    return 1 / (1 + __expf(-x));
-}
-
 /* 16 bytes that are read once: they need not stay in the L1 cache. */
 static __device__ __forceinline__ uint4 load_once(const void *p)
 {

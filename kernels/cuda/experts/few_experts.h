@@ -9,8 +9,8 @@
 bool few_experts_gate_up(struct backend *b, const struct experts_gate_up_args *args);
 bool few_experts_down(struct backend *b, const struct experts_down_args *args);
 
-/* few_experts_quantized.cu: by quantized weights. */
-bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_up_args *args);
-bool few_experts_quantized_down(struct backend *b, const struct experts_down_args *args);
+/* few_experts_mma.cu: by quantized weights, and on Hopper by floats. */
+bool few_experts_mma_gate_up(struct backend *b, const struct experts_gate_up_args *args);
+bool few_experts_mma_down(struct backend *b, const struct experts_down_args *args);
 
 #endif

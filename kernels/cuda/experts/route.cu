@@ -1,18 +1,24 @@
 /* route_experts: from the logits of the router to the plan of the experts.
  *
- * Few tokens: one block does everything (route.cuh). More tokens, three kernels: choose_kernel leaves the experts in
- * `tokens`; in rows_kernel a block for each expert finds its assignments, whose rows are those after the assignments of
- * all lower experts, in their order; tokens_kernel turns that round. No order depends on chance. */
+ * Few tokens: one block or cluster does everything (route.cuh). More tokens, three kernels: choose_kernel leaves the
+ * experts in `tokens`; in rows_kernel a block for each expert finds its assignments, whose rows are those after the
+ * assignments of all lower experts, in their order; tokens_kernel turns that round. No order depends on chance. */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/experts/route.cuh"
 #include "kernels/cuda/operations.h"
 
-enum { CHOOSE_WARPS = 4, ROWS_WARPS = 32, TOKENS_THREADS = 256 };
+enum {
+    CHOOSE_WARPS = 4,
+    ROWS_WARPS = 32,
+    TOKENS_THREADS = 256,
+    MIN_CLUSTER_TOKENS = 16, /* that several blocks choose for, */
+    BLOCK_TOKENS = 4         /* so many each: 8 blocks of ROUTE_FEW_TOKENS */
+};
 
 /* ---- few tokens ---- */
 
-/* One block. */
-static __global__ void __launch_bounds__(ROUTE_MAX_WARPS * 32)
+/* One block, or one cluster. */
+static __global__ void __launch_bounds__(ROUTE_MAX_WARPS * 32, 1)
     route_few_kernel(const __grid_constant__ route_experts_args args, int room)
 {
     extern __shared__ uint32_t shared[];
@@ -86,11 +92,13 @@ static void run_few(struct backend *b, const struct route_experts_args *args)
 {
     const struct cuda_state *s = cuda_state(b);
     const int experts_warps = (int)cuda_div_up(args->router.num_experts, 32);
-    int room = args->num_tokens;
+    const bool has_cluster = s->compute_capability >= 90 && args->num_tokens >= MIN_CLUSTER_TOKENS;
+    const int blocks = has_cluster ? (int)cuda_div_up(args->num_tokens, BLOCK_TOKENS) : 1;
+    int room = (int)cuda_div_up(args->num_tokens, blocks);
     while (room > 1 && route_few_words(*args, room) * (int)sizeof(uint32_t) > s->max_shared_bytes) room--;
     cuda_run_dependent(b, "route_experts", route_few_kernel,
-                       {dim3(1), 32 * (experts_warps > room ? experts_warps : room),
-                        route_few_words(*args, room) * (int)sizeof(uint32_t)},
+                       {dim3((unsigned)blocks), 32 * (experts_warps > room ? experts_warps : room),
+                        route_few_words(*args, room) * (int)sizeof(uint32_t), blocks},
                        *args, room);
 }
 

@@ -7,11 +7,13 @@
  *
  * The kernels run once through code that no cache holds, so loops over experts are not unrolled beyond what is needed.
  *
- * Of few tokens one block makes the plan. Each expert has a mask of its tokens; their counts become the starts, and the
+ * Of few tokens one block makes the plan; the blocks of a cluster share the choice of their experts. Each expert has a
+ * mask of its tokens; their counts become the starts, and the
  * row of an assignment is the start of its expert and the number of tokens in the mask before its own. */
 #ifndef QUIRE_KERNELS_CUDA_EXPERTS_ROUTE_CUH
 #define QUIRE_KERNELS_CUDA_EXPERTS_ROUTE_CUH
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/state.cuh"
 #include "kernels/cuda/warp.cuh"
@@ -75,7 +77,7 @@ static __device__ __forceinline__ softmax_sums load_logits(const route_experts_a
     const int row = count + (args.base_gate ? 1 : 0);
     const float *logits = args.logits + (int64_t)token * row, cap = args.router.soft_cap;
     softmax_sums s = {-INFINITY, 0};
-    if (args.base_gate && lane == 0) args.base_gate[token] = logits[count];
+    if (args.base_gate && lane == 0) args.base_gate[token] = 1 / (1 + __expf(-logits[count]));
 #pragma unroll 1
     for (int first = lane; first < count; first += 32 * ROUTE_AT_ONCE) {
         float own[ROUTE_AT_ONCE];
@@ -284,31 +286,45 @@ static __host__ __device__ __forceinline__ int route_few_words(const route_exper
     return 2 * r.num_experts + 1 + ROUTE_MAX_WARPS + args.num_tokens * r.top_k + routed_token_words(r, room);
 }
 
-/* By all threads of one block, at least as many as experts: the plan of up to ROUTE_FEW_TOKENS tokens, `room` of which
- * are chosen for at once. */
+/* By block 0 of a cluster, if there is one, once all have chosen: copies what the others chose, and sets the masks. */
+static __device__ __forceinline__ void collect_chosen(const route_experts_args &args, int32_t *chosen, uint32_t *masks)
+{
+    const int blocks = cluster_size(), count = args.num_tokens, top_k = args.router.top_k;
+    for (int i = threadIdx.x; i < count * top_k; i += blockDim.x) {
+        const int token = i / top_k, rank = ((token + 1) * blocks - 1) / count;
+        if (rank > 0) chosen[i] = __float_as_int(cluster_load(cluster_address(chosen + i, rank)));
+        atomicOr(&masks[chosen[i]], 1u << token);
+    }
+}
+
+/* By all threads of a block, at least as many as experts: the plan of up to ROUTE_FEW_TOKENS tokens, `room` of which
+ * are chosen for at once. Each block of a cluster chooses for a share of the tokens. */
 static __device__ __forceinline__ void route_few(const route_experts_args &args, uint32_t *shared, int room)
 {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank(), blocks = cluster_size();
     const int experts = args.router.num_experts, top_k = args.router.top_k;
+    const int begin = args.num_tokens * rank / blocks, end = args.num_tokens * (rank + 1) / blocks;
     uint32_t *masks = shared;
     int32_t *starts = (int32_t *)(masks + experts), *of_warps = starts + experts + 1;
     int32_t *chosen = of_warps + ROUTE_MAX_WARPS;
     uint32_t *tokens = (uint32_t *)chosen + args.num_tokens * top_k;
     for (int e = threadIdx.x; e < experts; e += blockDim.x) masks[e] = 0;
 #pragma unroll 1
-    for (int first = 0; first < args.num_tokens; first += room) {
-        const int count = min(room, args.num_tokens - first), token = first + warp;
+    for (int first = begin; first < end; first += room) {
+        const int count = min(room, end - first);
         clear_tokens(args.router, tokens, room);
         __syncthreads();
-        if (first == 0) wait_for_previous();
+        if (first == begin) wait_for_previous();
         int place;
         const int expert = choose_in_order(args, first, count, tokens, room, &place);
-        if (warp < count && lane < top_k) {
-            chosen[token * top_k + place] = expert;
-            atomicOr(&masks[expert], 1u << token);
-        }
+        if (warp < count && lane < top_k) chosen[(first + warp) * top_k + place] = expert;
         __syncthreads();
     }
+    if (blocks > 1) cluster_arrive(), cluster_wait();
+    if (rank == 0) collect_chosen(args, chosen, masks);
+    __syncthreads();
+    if (blocks > 1) cluster_arrive(), cluster_wait(); /* nobody reads another block's shared memory any more */
+    if (rank > 0) return;
     sum_counts(masks, starts, of_warps, experts);
     __syncthreads();
     for (int e = threadIdx.x; e <= experts; e += blockDim.x) args.plan.starts[e] = starts[e];

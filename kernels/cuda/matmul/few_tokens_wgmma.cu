@@ -17,7 +17,10 @@
  *
  * The sums of a step are multiplied by what belongs to the step, and are added in float32: wgmma adds e4m3 products
  * with 14 bits only. A large x is cut into two parts, for the two blocks of a cluster, which add their sums through
- * shared memory. */
+ * shared memory.
+ *
+ * A few rows of floats that have the same input (cuda_linear_parts) are multiplied by blocks of their own, a row by a
+ * warp, while the others go through the weights. */
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
@@ -35,7 +38,9 @@ enum {
     SCALE_THREADS = BOX_ROWS,
     COPY_THREADS = 32,
     MAX_THREADS = PREPARE_THREADS + COPY_THREADS + SCALE_THREADS,
-    UP_ROW = BOX_ROWS / 2 /* of a tile of MATMUL_GATE: the first row of up */
+    UP_ROW = BOX_ROWS / 2,              /* of a tile of MATMUL_GATE: the first row of up */
+    BESIDE_ROWS = PREPARE_THREADS / 32, /* rows of floats of a block */
+    MOST_BESIDE = 8                     /* blocks: more would take too many multiprocessors from the others */
 };
 
 struct few_maps {
@@ -634,6 +639,54 @@ static __device__ __forceinline__ void multiply(const few_call &c, const few_par
     multiply_tiles<T, FORMAT, N>(c, p, ring, x, factors, (float *)(data + c.sums_at), norms, place, sums_full);
 }
 
+/* ---- rows of floats ---- */
+
+/* sum += the sum of products of 8 elements. */
+template <class T> static __device__ __forceinline__ float add_products(float sum, const uint4 &a, const uint4 &b)
+{
+    const piece<T, 8> x = *(const piece<T, 8> *)&a, y = *(const piece<T, 8> *)&b;
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum = fmaf(to_float(x.values[i]), to_float(y.values[i]), sum);
+    return sum;
+}
+
+/* A warp's row: its first pieces are read before the previous kernel has ended. */
+template <class T> static __device__ __forceinline__ void multiply_beside(const few_call &c, int block)
+{
+    constexpr int KEPT = 8, MOST = FEW_TOKENS_WGMMA_MAX;
+    const matmul &m = c.matmul;
+    const int lane = threadIdx.x % 32, row = block * BESIDE_ROWS + threadIdx.x / 32;
+    const int pieces = (int)m.in_features / 8;
+    if (threadIdx.x >= 32 * BESIDE_ROWS || row >= c.beside.rows) return;
+    const uint4 *weight = (const uint4 *)((const T *)c.beside.weight + row * m.in_features);
+    uint4 kept[KEPT];
+    float sums[MOST] = {};
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) kept[k] = lane + 32 * k < pieces ? weight[lane + 32 * k] : make_uint4(0, 0, 0, 0);
+    wait_for_previous();
+#pragma unroll 1
+    for (int first = lane; first < pieces; first += 32 * KEPT) {
+        if (first != lane)
+#pragma unroll
+            for (int k = 0; k < KEPT; k++)
+                kept[k] = first + 32 * k < pieces ? weight[first + 32 * k] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int t = 0; t < MOST; t++) {
+            if (t >= m.num_tokens) break;
+            const uint4 *x = (const uint4 *)((const T *)m.x + t * m.x_stride) + first;
+#pragma unroll
+            for (int k = 0; k < KEPT; k++)
+                if (first + 32 * k < pieces) sums[t] = add_products<T>(sums[t], kept[k], x[32 * k]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < MOST; t++) {
+        if (t >= m.num_tokens) break;
+        const float sum = warp_sum(sums[t]);
+        if (lane == 0) ((T *)c.beside.out)[t * m.out_stride + row] = from_float<T>(sum);
+    }
+}
+
 #endif
 
 template <class T, enum weight_format FORMAT, int N>
@@ -646,7 +699,12 @@ static __global__ void __launch_bounds__(MAX_THREADS, 1) few_tokens_wgmma_kernel
     uint8_t *data = shared + (-shared_address(shared) & (ALIGNMENT - 1));
     const weight_ring ring = {data, data + c.scales_at, full, empty};
     const few_part p = find_part(c);
+    const int beside = (int)blockIdx.x - c.columns * c.splits;
     let_next_start();
+    if (beside >= 0) {
+        multiply_beside<T>(c, beside);
+        return;
+    }
     if (threadIdx.x < MAX_STAGES) {
         barrier_init(&full[threadIdx.x], c.has_stage_scales ? 1 + SCALE_THREADS / 32 : 1);
         barrier_init(&empty[threadIdx.x], few_tiling<FORMAT, N>::MMA_THREADS / 32);
@@ -707,17 +765,49 @@ template <class T, enum weight_format FORMAT> static auto kernel_of(const struct
     return columns_of(m) == 8 ? few_tokens_wgmma_kernel<T, FORMAT, 8> : few_tokens_wgmma_kernel<T, FORMAT, 16>;
 }
 
-bool few_tokens_wgmma(struct backend *b, const char *operation, const struct matmul *m)
+/* The blocks beside have multiprocessors of their own. */
+static bool run(struct backend *b, const char *operation, const struct matmul *m, const struct few_beside *beside)
 {
-    const struct matmul_device device = matmul_device_of(b);
+    struct matmul_device device = matmul_device_of(b);
     struct few_call call = {};
+    device.num_sms -= beside->blocks;
     if (!few_tokens_wgmma_lay_out(&device, m, &call) || !map_operands(&call)) return false;
     const int threads = call.has_stage_scales ? MAX_THREADS : MAX_THREADS - SCALE_THREADS;
+    const int blocks = call.columns * call.splits + (int)cuda_div_up(beside->blocks, call.splits) * call.splits;
+    call.beside = *beside;
     matmul_dispatch(m, [&](auto zero) {
         using T = decltype(zero);
         cuda_run_dependent(b, operation,
                            m->format == WEIGHT_FP8 ? kernel_of<T, WEIGHT_FP8>(m) : kernel_of<T, WEIGHT_INT4>(m),
-                           {dim3(call.columns * call.splits), threads, call.shared_bytes, call.splits}, call);
+                           {dim3(blocks), threads, call.shared_bytes, call.splits}, call);
     });
     return true;
+}
+
+bool few_tokens_wgmma(struct backend *b, const char *operation, const struct matmul *m)
+{
+    const struct few_beside none = {};
+    return run(b, operation, m, &none);
+}
+
+/* Whether blocks beside those of the first part can multiply the second. */
+static bool goes_beside(const struct linear_args *first, const struct linear_args *second)
+{
+    const struct weight *w = second->weight;
+    return second->out_dtype == second->dtype && w->format == weight_format_of(second->dtype) && !w->bias &&
+           !second->quantized_x && second->x == first->x && second->x_stride == first->x_stride &&
+           second->out_stride == first->out_stride && first->segments.count == 0 && second->segments.count == 0 &&
+           w->in_features % 8 == 0 && w->out_features <= MOST_BESIDE * BESIDE_ROWS && cuda_is_aligned(w->data);
+}
+
+bool cuda_linear_parts(struct backend *b, const struct linear_args *parts, int count)
+{
+    if (count != 2 || parts[0].num_tokens <= 0 || !goes_beside(&parts[0], &parts[1])) return false;
+    const struct matmul_device device = matmul_device_of(b);
+    const struct matmul_question q = matmul_question_of(&parts[0], MATMUL_STORE, NULL, NULL, false);
+    if (matmul_plan(&device, &q) != MATMUL_FEW_TOKENS_WGMMA) return false;
+    const int32_t rows = (int32_t)parts[1].weight->out_features;
+    const struct few_beside beside = {parts[1].weight->data, parts[1].out, rows,
+                                      (int32_t)cuda_div_up(rows, BESIDE_ROWS)};
+    return run(b, "linear_parts", &q.matmul, &beside);
 }

@@ -19,8 +19,16 @@ enum {
     ALIGNMENT = 1024         /* of a box: the swizzle's period */
 };
 
+/* Rows of a matrix of floats, of the type of x, that blocks behind the others multiply by the same x. */
+struct few_beside {
+    const void *weight; /* [rows, in_features] */
+    void *out;          /* rows elements of each token, which are out_stride apart */
+    int32_t rows, blocks;
+};
+
 struct few_tokens_wgmma_layout {
-    int32_t x_steps; /* of a box of x */
+    struct few_beside beside; /* blocks 0: there are none */
+    int32_t x_steps;          /* of a box of x */
     struct matmul matmul;
     int32_t tiles, tile_rows, features; /* of a tile: rows of the weight, and output features: with MATMUL_GATE half */
     uint32_t inverse;                   /* of a tile's output features: i / features is __umulhi(i, inverse) */
@@ -80,6 +88,9 @@ static inline int columns_of(const struct matmul *m)
 /* False: this kernel does not take the matmul. */
 bool few_tokens_wgmma_lay_out(const struct matmul_device *d, const struct matmul *m,
                               struct few_tokens_wgmma_layout *out);
+
+/* linear of two parts: of FP8 or INT4, which this kernel takes, and of a few rows of floats. */
+linear_parts_function cuda_linear_parts;
 
 #ifdef __cplusplus
 }

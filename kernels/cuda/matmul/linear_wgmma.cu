@@ -19,7 +19,10 @@
  *
  * Quantized rows by a weight in FP8 (W8A8) go the same way: two e4m3 are copied as one 16-bit element, wgmma multiplies
  * them as e4m3, and the sums are multiplied by the scales of their token and output feature. Counts of input features
- * are counts of 16-bit elements. */
+ * are counts of 16-bit elements. Where the weight has a scale for each block of 128 x 128, and each row for 128
+ * elements (as DeepSeek-V3 is trained), the products of 128 input features are multiplied by their scales before they
+ * are added.
+ */
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/matmul/kernels.cuh"
@@ -28,6 +31,7 @@
 /* With fewer stages than there is room for, where a part has fewer steps: then more blocks fit on a multiprocessor. */
 struct ringed_call : wgmma_call {
     int32_t stages;
+    int32_t groups; /* of input features with a scale for each; 0: none */
 };
 
 /* The layout of the kernel for up to N tokens with GROUPS warpgroups that multiply. PLACES blocks fit on a
@@ -47,19 +51,22 @@ template <int N, int GROUPS> struct tiling {
     static_assert(MIN_STAGES <= STAGES, "the ring holds the sums at the end");
 };
 
+/* Of a group: the scales of the tokens of a tile, then those of each 8 of its rows. */
+template <class L> static constexpr int SCALES_OF_GROUP = L::TOKENS + L::ROWS / 8;
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /* Multiplies 16 input features, for any N that is a sum of the sizes that wgmma has. E: the type of the operands. */
 template <class E, int N>
-static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens)
+static __device__ __forceinline__ void multiply(float *sums, uint64_t weights, uint64_t tokens, bool add = true)
 {
     constexpr int FIRST = N >= 128 ? 128 : N >= 64 ? 64 : N >= 32 ? 32 : 16;
     if constexpr (std::is_same_v<E, __nv_fp8_e4m3>) {
-        wgmma_e4m3<FIRST>(sums, weights, tokens, true);
+        wgmma_e4m3<FIRST>(sums, weights, tokens, add);
     } else {
-        wgmma_shared<E, FIRST>(sums, weights, tokens, true);
+        wgmma_shared<E, FIRST>(sums, weights, tokens, add);
     }
-    if constexpr (N > FIRST) multiply<E, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4));
+    if constexpr (N > FIRST) multiply<E, N - FIRST>(sums + FIRST / 2, weights, tokens + (FIRST * BOX_ROW >> 4), add);
 }
 
 /* Multiplies N tokens of a tile. A stage is released one step late: wgmma_wait<1> after the matmuls of the next stage
@@ -126,15 +133,96 @@ static __device__ __forceinline__ void apply_scales(float (&sums)[N / 2], const 
     }
 }
 
+/* Tiles begin at different steps, so that they do not all read the same part of x at the same time. */
+static __device__ __forceinline__ int first_step(const tile_part &part)
+{
+    return part.begin + part.tile % (part.end - part.begin);
+}
+
+/* Copies the scales of a part to shared memory, those of its first group first; 0 beyond the last group or token. */
+template <class L>
+static __device__ __forceinline__ void copy_block_scales(float *to, const ringed_call &call, const tile_part &part)
+{
+    constexpr int COUNT = SCALES_OF_GROUP<L>;
+    const matmul &m = call.matmul;
+    const int first = part.begin * L::BOXES, count = (part.end - part.begin) * L::BOXES * COUNT;
+    for (int i = threadIdx.x; i < count; i += L::MMA_THREADS) {
+        const int group = first + i / COUNT, k = i % COUNT, row = (k - L::TOKENS) * 8;
+        to[i] = 0;
+        if (group >= call.groups || (k < L::TOKENS && k >= part.num_tokens)) continue;
+        to[i] = k < L::TOKENS
+                    ? m.x_scales[(part.first_token + k) * (m.x_stride / 2) + group]
+                    : ((const float *)
+                           m.scales)[(int64_t)(weight_row(call, part, row) / (int)m.scale_rows) * call.groups + group];
+    }
+}
+
+/* sums += the products of a group, times its scales. */
+template <int N, class L>
+static __device__ __forceinline__ void add_scaled(float (&sums)[N / 2], const float (&products)[N / 2],
+                                                  const float *scales)
+{
+    const int row = row_of_thread<1>(0), token = threadIdx.x % 4 * 2;
+    const float of_rows[] = {scales[N + row / 8], scales[N + row / 8 + 1]};
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 4) {
+        const float2 of_tokens = *(const float2 *)(scales + i / 4 * 8 + token);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            sums[i + k] += of_rows[k / 2] * (k % 2 ? of_tokens.y : of_tokens.x) * products[i + k];
+    }
+}
+
+/* multiply_steps with scales of blocks, which lie in shared memory. */
+template <class E, int N, class L>
+static __device__ __forceinline__ void multiply_blocks(float (&sums)[N / 2], const tile_part &part,
+                                                       const step_ring &ring, const float *scales)
+{
+    const uint32_t first = shared_address(ring.data), own_rows = threadIdx.x / GROUP * 64 * BOX_ROW;
+    float products[L::BOXES][N / 2] = {};
+    ring_place at = {0, 0};
+    int step = first_step(part);
+#pragma unroll 1
+    for (int i = part.begin; i < part.end; i++) {
+        const uint32_t stage = first + at.stage * L::STAGE;
+        const uint64_t weights = swizzled_descriptor(stage + own_rows);
+        const uint64_t tokens = swizzled_descriptor(stage + L::BOXES * L::WEIGHT_BOX);
+        barrier_wait(&ring.full[at.stage], at.round & 1);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < L::BOXES * 4; k++)
+            multiply<E, N>(products[k / 4], weights + k / 4 * (L::WEIGHT_BOX >> 4) + k % 4 * 2,
+                           tokens + k / 4 * (L::TOKEN_BOX >> 4) + k % 4 * 2, k % 4 > 0);
+        wgmma_commit();
+        wgmma_wait<0>();
+#pragma unroll
+        for (int box = 0; box < L::BOXES; box++) wgmma_pin(products[box]);
+        if (threadIdx.x % 32 == 0) barrier_arrive(&ring.empty[at.stage]);
+        const float *of_step = scales + (step - part.begin) * L::BOXES * SCALES_OF_GROUP<L>;
+#pragma unroll
+        for (int box = 0; box < L::BOXES; box++)
+            add_scaled<N, L>(sums, products[box], of_step + box * SCALES_OF_GROUP<L>);
+        if (++step == part.end) step = part.begin;
+        ring_step(at, ring.stages);
+    }
+}
+
 /* The warpgroups that multiply. At the end they write their sums over the operands in the ring. */
-template <class E, class T, int N, class L>
-static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, const tile_part &part,
+template <class E, class T, int N, class L, bool BLOCKS>
+static __device__ __forceinline__ void multiply_tile(const ringed_call &call, const tile_part &part,
                                                      const step_ring &ring)
 {
     const int row = row_of_thread<1>(0);
     float sums[N / 2] = {}, *shared_sums = (float *)ring.data;
-    multiply_tokens<E, N, L>(sums, part, ring);
-    if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part, row, threadIdx.x % 4 * 2);
+    if constexpr (BLOCKS) {
+        float *scales = (float *)(ring.data + ring.stages * L::STAGE);
+        copy_block_scales<L>(scales, call, part);
+        mma_warps_sync<L>();
+        multiply_blocks<E, N, L>(sums, part, ring, scales);
+    } else {
+        multiply_tokens<E, N, L>(sums, part, ring);
+        if constexpr (!std::is_same_v<E, T>) apply_scales<N>(sums, call, part, row, threadIdx.x % 4 * 2);
+    }
     mma_warps_sync<L>(); /* no warp reads operands any more */
     if constexpr (N >= 128) {
         if (is_whole_tile(call)) {
@@ -147,13 +235,12 @@ static __device__ __forceinline__ void multiply_tile(const wgmma_call &call, con
     finish_tile<T, L>(call, part, shared_sums);
 }
 
-/* The two warps that copy; one lane of each does it. Tiles begin at different steps, so that they do not all read the
- * same part of x at the same time. */
+/* The two warps that copy; one lane of each does it. */
 template <class L>
 static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const tile_part &part, const step_ring &ring)
 {
     const int warp = (threadIdx.x - L::MMA_THREADS) / 32, lane = threadIdx.x % 32;
-    const int first = part.begin + part.tile % (part.end - part.begin);
+    const int first = first_step(part);
     if (lane == 0 && warp == 0)
         copy_steps<L::BOXES>(weights_of_tile(call, part, BOX_ROW, BOX_FEATURES), ring, part.begin, part.end, first, 0,
                              L::WEIGHT_BOX, evict_first_policy());
@@ -167,8 +254,8 @@ static __device__ __forceinline__ void copy_tile(const wgmma_call &call, const t
 
 #endif
 
-/* E: the type of the operands, T that of out. */
-template <class E, class T, int N, int GROUPS>
+/* E: the type of the operands, T that of out. BLOCKS: blocks and groups have scales. */
+template <class E, class T, int N, int GROUPS, bool BLOCKS>
 static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, tiling<N, GROUPS>::PLACES)
     linear_wgmma_kernel(const __grid_constant__ ringed_call call)
 {
@@ -186,7 +273,7 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, tiling<N, G
     }
     __syncthreads();
     if (threadIdx.x < L::MMA_THREADS) {
-        multiply_tile<E, T, N, L>(call, part, ring);
+        multiply_tile<E, T, N, L, BLOCKS>(call, part, ring);
     } else {
         copy_tile<L>(call, part, ring);
     }
@@ -194,20 +281,29 @@ static __global__ void __launch_bounds__(tiling<N, GROUPS>::THREADS, tiling<N, G
 #endif
 }
 
-template <class E, class T, int N, int GROUPS>
+/* Bytes of shared memory for the scales of blocks, at most. */
+template <class L> static int scales_bytes(const ringed_call *call)
+{
+    return call->groups == 0 ? 0 : (call->groups + L::BOXES) * SCALES_OF_GROUP<L> * (int)sizeof(float);
+}
+
+template <class E, class T, int N, int GROUPS, bool BLOCKS = false>
 static bool launch(struct backend *b, const char *operation, ringed_call *call)
 {
     using L = tiling<N, GROUPS>;
+    enum { MOST = (225 << 10) / L::PLACES }; /* bytes of a block, of which PLACES fit */
     const struct matmul *m = &call->matmul;
     plan_tiles<L>(cuda_use(b), call, L::BOXES * BOX_FEATURES, false);
     const int32_t box_rows = m->result == MATMUL_GATE ? call->tile_rows / 2 : call->tile_rows;
     if (!map_matrix(&call->weight, m->weight, matmul_weight_rows(m), m->in_features, m->in_features, box_rows) ||
         !map_matrix(&call->x, m->x, m->num_tokens, m->in_features, m->x_stride, N))
         return false;
+    const int more = ALIGNMENT + scales_bytes<L>(call);
     call->stages = (int32_t)cuda_div_up(call->steps, call->splits);
-    if (call->stages < L::MIN_STAGES) call->stages = L::MIN_STAGES;
     if (call->stages > L::STAGES) call->stages = L::STAGES;
-    launch_tiles<L>(b, operation, linear_wgmma_kernel<E, T, N, GROUPS>, call, ALIGNMENT + call->stages * L::STAGE);
+    while (call->stages * L::STAGE + more > MOST) call->stages--;
+    if (call->stages < L::MIN_STAGES) call->stages = L::MIN_STAGES;
+    launch_tiles<L>(b, operation, linear_wgmma_kernel<E, T, N, GROUPS, BLOCKS>, call, call->stages * L::STAGE + more);
     return true;
 }
 
@@ -242,6 +338,20 @@ template <class E, class T> static bool launch_tokens(struct backend *b, const c
                            : launch<E, T, 128, 2>(b, operation, &call); /* of row segments */
 }
 
+/* By a weight that has scales of blocks. */
+template <class T> static bool launch_blocks(struct backend *b, const char *operation, const struct matmul *m)
+{
+    using E = __nv_fp8_e4m3;
+    ringed_call call = {};
+    set_matmul(&call, m);
+    call.groups = (int32_t)(m->in_features / BOX_FEATURES);
+    const int32_t tokens = matmul_tile_tokens(m);
+    return tokens <= 16   ? launch<E, T, 16, 1, true>(b, operation, &call)
+           : tokens <= 32 ? launch<E, T, 32, 1, true>(b, operation, &call)
+           : tokens <= 48 ? launch<E, T, 48, 1, true>(b, operation, &call)
+                          : launch<E, T, 64, 1, true>(b, operation, &call);
+}
+
 bool linear_wgmma(struct backend *b, const char *operation, const struct matmul *m)
 {
     return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__half, __half>(b, operation, m)
@@ -253,6 +363,9 @@ bool linear_wgmma_rows(struct backend *b, const char *operation, const struct ma
     struct matmul pairs = *m;
     pairs.in_features = m->in_features / 2;
     pairs.x_stride = m->x_stride / 2;
+    if (m->scale_rows > 1)
+        return m->dtype == DTYPE_FLOAT16 ? launch_blocks<__half>(b, operation, &pairs)
+                                         : launch_blocks<__nv_bfloat16>(b, operation, &pairs);
     return m->dtype == DTYPE_FLOAT16 ? launch_tokens<__nv_fp8_e4m3, __half>(b, operation, &pairs)
                                      : launch_tokens<__nv_fp8_e4m3, __nv_bfloat16>(b, operation, &pairs);
 }

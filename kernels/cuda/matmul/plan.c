@@ -19,6 +19,7 @@ enum {
     MMA_MIN = 9,
     LINEAR_WGMMA_INT4_MAX = 32,
     SPLIT_ROWS_MAX = 80,   /* of a segment */
+    BLOCKS_MAX = 64,       /* of a tile of row segments by blocks with a scale each */
     MMA_MAX = 512,         /* cuBLAS is faster from here on, dequantizing included; */
     DEQUANTIZE_MIN = 6144, /* on Hopper from here on */
     /* x keeps its 16 bits where that takes no longer: with so many tokens, or with FEW_TOKENS_WGMMA_MAX if linear_wgmma
@@ -52,15 +53,19 @@ static bool linear_wgmma_takes(const struct matmul_device *d, const struct matmu
     return d->has_wgmma && shape && matmul_is_aligned(m) && !m->gain;
 }
 
-/* Quantized rows by a weight in FP8 with a scale for each output feature. Pairs of its elements count as elements. */
+/* Quantized rows by a weight in FP8 with a scale for each output feature or, of row segments, for each block of 128 x
+ * 128. Pairs of its elements count as elements. */
 static bool rows_wgmma_takes(const struct matmul_device *d, const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
     struct matmul pairs = *m;
     pairs.in_features = m->in_features / 2;
     pairs.x_stride = m->x_stride / 2;
-    const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && m->scale_rows == 1 &&
-                        m->group_size == m->in_features && q->rows_group_size == m->in_features;
+    const bool of_rows = m->scale_rows == 1 && m->group_size == m->in_features && q->rows_group_size == m->in_features;
+    const bool of_blocks = m->segments.count > 0 && m->scale_rows == MATMUL_STEP && m->group_size == MATMUL_STEP &&
+                           q->rows_group_size == MATMUL_STEP && m->in_features % MATMUL_STEP == 0 &&
+                           m->out_features % 16 == 0 && matmul_tile_tokens(m) <= BLOCKS_MAX;
+    const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && (of_rows || of_blocks);
     return takes_types(q) && is_fp8 && m->in_features % 16 == 0 && !m->input_order && linear_wgmma_takes(d, &pairs);
 }
 
@@ -297,7 +302,10 @@ enum segment_rows matmul_segment_rows(const struct matmul_device *d, const struc
     of_rows.rows_group_size = w->in_features;
     if (w->in_features > QUANTIZED_SEGMENTS_MAX) return SEGMENT_ROWS_PLAIN;
     if (split_rows_takes(d, &of_rows)) return SEGMENT_ROWS_SPLIT;
-    return w->quantize_x && rows_wgmma_takes(d, &of_rows) ? SEGMENT_ROWS_QUANTIZED : SEGMENT_ROWS_PLAIN;
+    if (!w->quantize_x) return SEGMENT_ROWS_PLAIN;
+    if (rows_wgmma_takes(d, &of_rows)) return SEGMENT_ROWS_QUANTIZED;
+    of_rows.rows_group_size = MATMUL_STEP;
+    return rows_wgmma_takes(d, &of_rows) ? SEGMENT_ROWS_BLOCKS : SEGMENT_ROWS_PLAIN;
 }
 
 /* ---- questions ---- */

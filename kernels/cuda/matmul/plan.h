@@ -101,6 +101,7 @@ bool matmul_wants_quantized_rows(const struct matmul_device *d, const struct wei
 enum segment_rows {
     SEGMENT_ROWS_PLAIN,     /* nothing else */
     SEGMENT_ROWS_QUANTIZED, /* FP8, with a scale for each row */
+    SEGMENT_ROWS_BLOCKS,    /* FP8, with a scale for each group of 128 elements, behind the elements of the row */
     SEGMENT_ROWS_SPLIT      /* split.cuh */
 };
 

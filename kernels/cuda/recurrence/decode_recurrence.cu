@@ -7,18 +7,18 @@
  *
  * The blocks that share a head of q and k all compute its convolution, and read its old state. The block that reads it
  * last, which a counter tells, writes the new one. */
-#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/cluster.cuh"
-#include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/recurrence/gated_norm.cuh"
 #include "kernels/cuda/recurrence/recurrence.cuh"
 #include "kernels/cuda/recurrence/short_conv.cuh"
+#include "kernels/cuda/recurrence/staged_state.cuh"
 
 enum { THREADS = 256, WIDTH = 4, MAX_SIZE = 256, MAX_CHANNELS = 3 * MAX_SIZE, MAX_K_HEADS = 128 };
-enum { SLICES = 4, MIN_SLICE = 32, MAX_ROWS = 4 }; /* of a head; rows of a slice; rows of a thread */
+enum { SLICES = 4, MIN_SLICE = 32 }; /* of a head; rows of a slice */
 
 struct decode_call {
     struct short_conv_args conv;
@@ -39,7 +39,8 @@ struct block_shared {
     alignas(16) float decays[MAX_SIZE];
     float out[MAX_SIZE];
     struct warp_sums sums;
-    float slice_sums[2];
+    float slice_sums[2][SLICES]; /* tokens take turns */
+    alignas(8) uint64_t slice_barriers[2];
     bool reads_last;
 };
 
@@ -164,49 +165,26 @@ static __device__ __forceinline__ void convolve(head_windows<T, LANES> &windows,
     });
 }
 
-/* Into the L2 cache: each warp a part of the state, and some warps what the convolution reads of q, k or v. */
-static __device__ __forceinline__ void prefetch(const struct decode_call &call, const block_place &at, int32_t source)
+/* What the convolution reads of q, k or v, by some warps, into the L2 cache. */
+static __device__ __forceinline__ void prefetch_channels(const struct decode_call &call, const block_place &at,
+                                                         int32_t source)
 {
 #if __CUDA_ARCH__ >= 900
-    constexpr int WARPS = THREADS / 32, FLOAT = sizeof(float);
+    constexpr int FLOAT = sizeof(float);
     const int32_t k_size = call.params.k_size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int32_t rows = at.v_count / WARPS, part = warp % 3, what = warp / 3;
+    const int32_t part = warp % 3, what = warp / 3;
     const int32_t firsts[3] = {call.q_channel + at.k_head * k_size, call.k_channel + at.k_head * k_size,
                                call.v_channel + at.head * call.params.v_size + at.v_first};
     const int32_t first = part == 0 ? firsts[0] : part == 1 ? firsts[1] : firsts[2];
     const int32_t count = part == 2 ? at.v_count : k_size;
     if (lane == 1 && what == 0 && call.conv.bias) bulk_prefetch(call.conv.bias + first, count * FLOAT);
     if (lane > 0) return;
-    if (source != STATE_SLOT_NONE) {
-        const float *state = call.args.states + source * call.args.state_stride + at.state;
-        bulk_prefetch(state + (int64_t)warp * rows * k_size, rows * k_size * FLOAT);
-    }
     if (what == 0)
         bulk_prefetch(call.conv.weight + (int64_t)first * WIDTH, count * WIDTH * FLOAT);
     else if (what == 1 && source != STATE_SLOT_NONE)
         bulk_prefetch(call.conv.states + source * call.conv.state_stride + (int64_t)first * (WIDTH - 1),
                       count * (WIDTH - 1) * FLOAT);
 #endif
-}
-
-/* Copies the thread's rows of the state to shared memory: piece p of row r is
- * state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x]. from: NULL: zeros. */
-template <int LANES>
-static __device__ __forceinline__ void start_state(float4 *state, const float *from, const struct decode_call &call,
-                                                   const block_place &at)
-{
-    constexpr int STEP = THREADS / LANES;
-    const int32_t k_size = call.params.k_size, lane = threadIdx.x % LANES;
-    const uint64_t policy = evict_first_policy();
-    const void *nothing = call.args.states;
-    for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++)
-#pragma unroll
-        for (int p = 0; p < RECUR_PIECES; p++) {
-            const int column = lane_column<LANES>(lane, p);
-            const bool reads = from && column < k_size;
-            copy_async(shared_address(&state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x]),
-                       reads ? from + (int64_t)row * k_size + column : nothing, reads, policy);
-        }
 }
 
 /* What makes q and k as they are to be; and q k^T, of both. */
@@ -229,25 +207,6 @@ static __device__ __forceinline__ token_factors factors_of(const struct block_sh
  * multiplied by are read from shared memory at each use: registers are short. */
 template <int LANES> struct staged_row {
     float values[RECUR_ELEMENTS];
-
-    __device__ __forceinline__ void load(const float4 *state, int r)
-    {
-#pragma unroll
-        for (int p = 0; p < RECUR_PIECES; p++)
-            *(float4 *)&values[4 * p] = state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x];
-    }
-
-    /* To shared memory if `keeps`, and to the row in the slot, if there is one. */
-    __device__ __forceinline__ void store(float4 *state, int r, bool keeps, float *to, int32_t k_size) const
-    {
-#pragma unroll
-        for (int p = 0; p < RECUR_PIECES; p++) {
-            const int column = lane_column<LANES>(threadIdx.x % LANES, p);
-            const float4 x = *(const float4 *)&values[4 * p];
-            if (keeps) state[(r * RECUR_PIECES + p) * THREADS + threadIdx.x] = x;
-            if (to && column < k_size) __stcs((float4 *)(to + column), x);
-        }
-    }
 
     /* Calls f(index of an element, row[its column]) for all of the thread's elements; beyond the row there is 0. */
     template <class Function> static __device__ __forceinline__ void with(const float *row, int32_t k_size, Function f)
@@ -281,36 +240,24 @@ template <int LANES> struct staged_row {
     }
 };
 
-/* The entry has no token: its state is the one before. */
-template <int LANES>
-static __device__ __forceinline__ void copy_rows(float4 *state, float *to, const struct decode_call &call,
-                                                 const block_place &at)
-{
-    constexpr int STEP = THREADS / LANES;
-    for (int row = threadIdx.x / LANES, r = 0; to && row < at.v_count; row += STEP, r++) {
-        staged_row<LANES> x;
-        x.load(state, r);
-        x.store(state, r, false, to + (int64_t)row * call.params.k_size, call.params.k_size);
-    }
-}
-
 /* A token's rows, from q, k and v in shared.channels to shared.out. to: the rows in the slot, or NULL. */
 template <enum recurrence_kind KIND, int LANES>
-static __device__ __forceinline__ void compute_rows(struct block_shared &shared, float4 *state, float *to, bool keeps,
+static __device__ __forceinline__ void compute_rows(struct block_shared &shared,
+                                                    const staged_state<LANES, THREADS> &state, float *to, bool keeps,
                                                     const struct decode_call &call, const block_place &at,
                                                     const token_scalars &scalars, float skip)
 {
     constexpr int STEP = THREADS / LANES;
     const int32_t k_size = call.params.k_size;
     const token_factors x = factors_of<LANES>(shared, call.params);
-    copy_async_wait_all();
 #pragma unroll 1
     for (int row = threadIdx.x / LANES, r = 0; row < at.v_count; row += STEP, r++) {
         asm volatile("" ::: "memory"); /* q, k and decays stay in shared memory */
         staged_row<LANES> own;
-        own.load(state, r);
+        state.wait(r);
+        state.load(own.values, r);
         const float out = own.template token<KIND>(shared, k_size, x, scalars, skip, shared.channels[2 * k_size + row]);
-        own.store(state, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
+        state.store(own.values, r, keeps, to ? to + (int64_t)row * k_size : NULL, k_size);
         if (threadIdx.x % LANES == 0) shared.out[row] = out;
     }
 }
@@ -330,18 +277,37 @@ static __device__ __forceinline__ uint32_t count_reader(const struct decode_call
     return atomicInc(&call.counters[at.entry * call.params.num_k_heads + at.k_head], last);
 }
 
-/* The sum of x over the slices of a head, in the order in which block_sum adds the warps of a head of 128 elements. All
- * threads call. `slice_sum` is written again at the token after the next: until then all blocks have read it. */
-static __device__ __forceinline__ float sum_slices(float x, int32_t cluster, float *slice_sum)
+/* Before the blocks of a cluster can send each other anything: all of them run, and their barriers are there. */
+static __device__ __forceinline__ void start_slices(const struct decode_call &call, struct block_shared &shared)
 {
-    float sums[SLICES];
-    if (cluster == 1) return x;
-    if (threadIdx.x == 0) *slice_sum = x;
+#if __CUDA_ARCH__ >= 900
+    if (call.cluster == 1) return;
+    if (threadIdx.x == 0) {
+        barrier_init(&shared.slice_barriers[0], 1);
+        barrier_init(&shared.slice_barriers[1], 1);
+        barrier_init_fence();
+    }
     cluster_arrive();
-    cluster_wait();
-#pragma unroll
-    for (int rank = 0; rank < SLICES; rank++) sums[rank] = cluster_load(cluster_address(slice_sum, rank));
-    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
+#endif
+}
+
+/* The sum of x over the slices of a head, in the order in which block_sum adds the warps of a head of 128 elements, at
+ * the chain's token number n. All threads call. Each block sends its sum to all: what a block receives at a token is
+ * overwritten at the token after the next, and no block gets there before this one has sent its sum of the next. */
+static __device__ __forceinline__ float sum_slices(float x, const struct decode_call &call, struct block_shared &shared,
+                                                   int32_t n)
+{
+#if __CUDA_ARCH__ >= 900
+    if (call.cluster == 1) return x;
+    const float *sums = shared.slice_sums[n % 2];
+    uint64_t *barrier = &shared.slice_barriers[n % 2];
+    if (threadIdx.x == 0) barrier_arrive_expect(barrier, sizeof shared.slice_sums[0]);
+    if (threadIdx.x < SLICES)
+        cluster_send(x, cluster_address(&sums[cluster_rank()], threadIdx.x), cluster_address(barrier, threadIdx.x));
+    barrier_wait(barrier, n / 2 & 1);
+    x = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+#endif
+    return x;
 }
 
 /* The thread's gain, which does not depend on the token. */
@@ -356,11 +322,12 @@ static __device__ __forceinline__ raw_gains<1> load_gain(const struct decode_cal
     return gain;
 }
 
-/* The element of the head that the thread writes: the recurrence's, or the gated norm's. All threads call. */
+/* The element of the head that the thread writes: the recurrence's, or the gated norm's. All threads call. n: of the
+ * chain's tokens. */
 template <class T>
 static __device__ __forceinline__ void write_result(const struct decode_call &call, const block_place &at,
                                                     struct block_shared &shared, T raw_gate,
-                                                    const raw_gains<1> &raw_gain, int64_t token)
+                                                    const raw_gains<1> &raw_gain, int64_t token, int32_t n)
 {
     const struct gated_norm_args &norm = call.norm;
     const bool writes = threadIdx.x < at.v_count;
@@ -373,28 +340,13 @@ static __device__ __forceinline__ void write_result(const struct decode_call &ca
     const float gate = writes ? gate_factor<T>(norm, to_float(raw_gate)) : 1;
     if (norm.gate_first) x *= gate;
     if (norm.gain) {
-        const float sum = sum_slices(block_sum(x * x, &shared.sums), call.cluster, &shared.slice_sums[token % 2]);
+        const float sum = sum_slices(block_sum(x * x, &shared.sums), call, shared, n);
         float gain[1];
         convert_gains<1>(gain, raw_gain, norm.gain_dtype);
         x *= rsqrtf(sum / (float)call.params.v_size + norm.eps) * gain[0];
         if (norm.round_norm) x = to_float(from_float<T>(x));
     }
     if (writes) ((T *)norm.out)[element] = from_float<T>(norm.gate_first ? x : x * gate);
-}
-
-/* As load_head_params, but nothing is computed of them yet, so that nothing waits for them. */
-template <enum recurrence_kind KIND>
-static __device__ __forceinline__ head_params load_raw_head(const struct recurrence_params &params, int32_t head)
-{
-    head_params out = {params.a_log[head], 0, 0};
-    if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD) out.dt_bias = params.dt_bias[head];
-    if (params.skip) out.skip = params.skip[head];
-    return out;
-}
-
-template <enum recurrence_kind KIND> static __device__ __forceinline__ head_params finish_head(const head_params &raw)
-{
-    return {KIND == RECURRENCE_FIXED ? raw.rate : expf(raw.rate), raw.dt_bias, raw.skip};
 }
 
 /* What is computed of a token before the barrier in front of its rows. */
@@ -408,23 +360,11 @@ static __device__ __forceinline__ void prepare_token(const struct decode_call &c
         shared.decays[threadIdx.x] = expf(-head.rate * softplus(to_float(in.a) + in.dt_bias));
 }
 
-/* An entry of a chain: its token or -1, its slot, and whether another entry goes on from its state. */
-struct chain_entry {
-    int32_t token, slot;
-    bool goes_on;
-};
-
-static __device__ __forceinline__ chain_entry load_entry(const struct state_batch &batch, int32_t i)
-{
-    const int32_t token = batch.query_start[i];
-    return {batch.query_start[i + 1] > token ? token : -1, batch.slots[i],
-            i + 1 < batch.num_seqs && batch.sources[i + 1] == STATE_CONTINUES};
-}
-
 /* The barriers of a token: channels are written, results are written. */
 template <class T, enum recurrence_kind KIND, int LANES>
 static __device__ __forceinline__ uint32_t compute_token(const struct decode_call &call, const block_place &at,
-                                                         struct block_shared &shared, float4 *state, float *to,
+                                                         struct block_shared &shared,
+                                                         const staged_state<LANES, THREADS> &state, float *to,
                                                          const chain_entry &entry, const token_inputs<T, LANES> &in,
                                                          const head_params &head, const raw_gains<1> &gain, bool first)
 {
@@ -435,14 +375,16 @@ static __device__ __forceinline__ uint32_t compute_token(const struct decode_cal
     const uint32_t readers = first ? count_reader(call, at) : 0;
     compute_rows<KIND, LANES>(shared, state, to, entry.goes_on, call, at, scalars, head.skip);
     __syncthreads();
-    write_result<T>(call, at, shared, in.gate, gain, entry.token);
+    write_result<T>(call, at, shared, in.gate, gain, entry.token,
+                    first ? 0 : entry.token - call.args.batch.query_start[at.entry]);
     return readers;
 }
 
 /* source: of the first entry of the chain; STATE_CONTINUES: this is another one. */
 template <class T, enum recurrence_kind KIND, int LANES>
 static __device__ __forceinline__ void compute_entry(const struct decode_call &call, const block_place &at,
-                                                     struct block_shared &shared, float4 *state,
+                                                     struct block_shared &shared,
+                                                     const staged_state<LANES, THREADS> &state,
                                                      head_windows<T, LANES> &windows, const head_params &raw_head,
                                                      const raw_gains<1> &gain, const chain_entry &entry, int32_t source)
 {
@@ -453,8 +395,8 @@ static __device__ __forceinline__ void compute_entry(const struct decode_call &c
     token_inputs<T, LANES> in;
     if (entry.token >= 0) in.template load<KIND>(call, at, entry.token);
     if (first)
-        start_state<LANES>(state, source == STATE_SLOT_NONE ? NULL : states + source * call.args.state_stride, call,
-                           at);
+        state.start(source == STATE_SLOT_NONE ? NULL : states + source * call.args.state_stride, states, at.v_count,
+                    call.params.k_size);
     if (entry.token >= 0) {
         const head_params head = finish_head<KIND>(raw_head);
         prepare_token<T, KIND>(call, at, shared, windows, in, head);
@@ -463,8 +405,7 @@ static __device__ __forceinline__ void compute_entry(const struct decode_call &c
         __threadfence(); /* what has been read was not used */
         __syncthreads();
         if (first) readers = count_reader(call, at);
-        copy_async_wait_all();
-        copy_rows<LANES>(state, to, call, at);
+        state.copy_to(to, at.v_count, call.params.k_size);
     }
     if (first) {
         if (threadIdx.x == 0) shared.reads_last = readers == readers_of(call) - 1;
@@ -485,7 +426,8 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
     decode_kernel(const __grid_constant__ struct decode_call call)
 {
     __shared__ struct block_shared shared;
-    extern __shared__ float4 state[];
+    extern __shared__ float4 pieces[];
+    const staged_state<LANES, THREADS> state = {pieces};
     const struct state_batch &batch = call.args.batch;
     const block_place at = place_of(call);
     let_next_start();
@@ -497,8 +439,12 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
         wait_for_previous();
         return;
     }
-    prefetch(call, at, source);
+    start_slices(call, shared);
+    if (source != STATE_SLOT_NONE)
+        state.prefetch(call.args.states + source * call.args.state_stride + at.state, at.v_count, call.params.k_size);
+    prefetch_channels(call, at, source);
     wait_for_previous();
+    if (call.cluster > 1) cluster_wait();
     head_windows<T, LANES> windows;
     windows.load(call, at, source);
     compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, source);
@@ -506,9 +452,6 @@ static __global__ void __launch_bounds__(THREADS, blocks_of(KIND, LANES))
         entry = load_entry(batch, i);
         compute_entry<T, KIND, LANES>(call, at, shared, state, windows, head, gain, entry, STATE_CONTINUES);
     }
-    if (call.cluster == 1) return;
-    cluster_arrive(); /* others may still read slice_sums */
-    cluster_wait();
 }
 
 /* Channels from the start of conv.out; -1: that is not where x is. */
@@ -563,13 +506,14 @@ static bool takes(const struct cuda_state *s, const struct decode_recurrence_arg
 template <class T, enum recurrence_kind KIND, int LANES>
 static bool launch(struct backend *b, const struct decode_call &call)
 {
-    constexpr int STEP = THREADS / LANES, ROW = RECUR_PIECES * THREADS * (int)sizeof(float4);
-    const int32_t rows = (int32_t)cuda_div_up(call.params.v_size / call.slices, STEP);
+    typedef staged_state<LANES, THREADS> staged;
+    const int32_t rows = (int32_t)cuda_div_up(call.params.v_size / call.slices, staged::STEP);
     const dim3 grid(call.params.num_v_heads * call.slices, call.args.batch.num_seqs);
-    if (rows > MAX_ROWS || rows * ROW + (int)sizeof(struct block_shared) > cuda_state(b)->max_shared_bytes)
+    if (rows > STAGED_ROWS ||
+        rows * staged::ROW_BYTES + (int)sizeof(struct block_shared) > cuda_state(b)->max_shared_bytes)
         return false;
-    cuda_run_dependent(b, "decode_recurrence", decode_kernel<T, KIND, LANES>, {grid, THREADS, rows * ROW, call.cluster},
-                       call);
+    cuda_run_dependent(b, "decode_recurrence", decode_kernel<T, KIND, LANES>,
+                       {grid, THREADS, rows * staged::ROW_BYTES, call.cluster}, call);
     return true;
 }
 

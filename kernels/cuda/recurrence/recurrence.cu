@@ -1,108 +1,129 @@
-/* recurrence of decodes, token after token. A block computes some rows of the state of one head, which stay in
- * registers, for all tokens of a chain of entries: rows do not depend on each other. */
+/* recurrence of decodes, token after token. A block computes some rows of the state of one head, which stay in shared
+ * memory, for all tokens of a chain of entries: rows do not depend on each other. */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
-#include "kernels/cuda/recurrence/recurrence.cuh"
+#include "kernels/cuda/recurrence/staged_state.cuh"
 
-enum { THREADS = 128, MAX_ROWS = 4 /* of a thread */ };
+enum { THREADS = 128, BLOCKS = 5 /* of a multiprocessor, for which registers are given */ };
 
-template <class T, int ROWS> struct token_inputs {
+template <class T> struct token_inputs {
     token_pieces<T> of_head;
-    T v[ROWS];
+    T v[STAGED_ROWS];
 };
 
-/* Where a block's rows are. */
+/* A block's rows of the state of a head: the first, and how many. `state`: the first row's place in a slot. */
 struct block_rows {
-    int32_t head, k_head, first, step, lane; /* the thread's rows: first, first + step, .. */
+    int32_t head, k_head, first, count;
+    int64_t state;
 };
 
-template <int LANES, int ROWS>
-static __device__ __forceinline__ block_rows block_rows_of(const struct recurrence_params &params)
+static __device__ __forceinline__ block_rows block_rows_of(const struct recurrence_params &params, int32_t most)
 {
-    constexpr int STEP = THREADS / LANES;
-    const int32_t head = blockIdx.y;
-    return {head, head / (params.num_v_heads / params.num_k_heads),
-            (int32_t)(blockIdx.x * ROWS * STEP + threadIdx.x / LANES), STEP, (int32_t)(threadIdx.x % LANES)};
+    const int32_t head = blockIdx.y, first = blockIdx.x * most, left = params.v_size - first;
+    return {head, head / (params.num_v_heads / params.num_k_heads), first, left < most ? left : most,
+            ((int64_t)head * params.v_size + first) * params.k_size};
 }
 
-template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
-static __device__ __forceinline__ void load_token(token_inputs<T, ROWS> &in, const struct recurrence_call &call,
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void load_token(token_inputs<T> &in, const struct recurrence_call &call,
                                                   const block_rows &rows, int64_t token)
 {
-    const int32_t v_size = call.params.v_size;
-    const T *v = (const T *)call.args.v + token * call.args.qkv_stride + (int64_t)rows.head * v_size;
-    load_pieces<T, KIND, LANES>(in.of_head, call, rows.head, rows.k_head, rows.lane, token);
+    const T *v =
+        (const T *)call.args.v + token * call.args.qkv_stride + (int64_t)rows.head * call.params.v_size + rows.first;
+    load_pieces<T, KIND, LANES>(in.of_head, call, rows.head, rows.k_head, threadIdx.x % LANES, token);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const int row = rows.first + r * rows.step;
-        in.v[r] = row < v_size ? v[row] : T();
+    for (int r = 0; r < STAGED_ROWS; r++) {
+        const int row = threadIdx.x / LANES + r * (THREADS / LANES);
+        in.v[r] = row < rows.count ? v[row] : T();
     }
 }
 
-template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
-static __device__ __forceinline__ void compute_token(state_rows<LANES, ROWS> &state, const token_inputs<T, ROWS> &in,
-                                                     const struct recurrence_call &call, const block_rows &rows,
-                                                     const head_params &head, int64_t token)
+/* Uses in.v up. to: the first row's place in the slot, or NULL. keeps: another entry goes on from the state. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void compute_token(const staged_state<LANES, THREADS> &state, float *to, bool keeps,
+                                                     token_inputs<T> &in, const struct recurrence_call &call,
+                                                     const block_rows &rows, const head_params &head, int64_t token)
 {
     const struct recurrence_args &args = call.args;
     const struct recurrence_params &params = call.params;
+    const int lane = threadIdx.x % LANES;
+    T *results = (T *)args.out + (token * params.num_v_heads + rows.head) * params.v_size + rows.first;
     token_vectors x;
-    float v[ROWS], out[ROWS];
+    lane_elements decays;
     unpack_vectors<LANES>(x, in.of_head, params);
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) v[r] = to_float(in.v[r]);
     const token_scalars scalars = token_scalars_of<KIND>(params, head, to_float(in.of_head.a), to_float(in.of_head.b));
     if constexpr (KIND == RECURRENCE_DELTA_CHANNELS) {
         const int64_t first = (int64_t)rows.head * params.k_size;
-        lane_elements decays;
         load_decays<LANES>(decays, (const T *)args.a + token * args.a_stride + first, params.dt_bias + first, head.rate,
-                           rows.lane, params.k_size);
-        state.decay(decays);
+                           lane, params.k_size);
     }
-    state.template token<KIND>(x, scalars, head.skip, v, out);
-    T *to = (T *)args.out + (token * params.num_v_heads + rows.head) * params.v_size;
+#pragma unroll 1
+    for (int row = threadIdx.x / LANES, r = 0; row < rows.count; row += state.STEP, r++) {
+        asm volatile("" ::: "memory"); /* a row after the other: registers are short */
+        state_rows<LANES, 1> own;
+        const float v[1] = {to_float(in.v[0])};
+        float out[1];
+        state.wait(r);
+        state.load(own.values[0], r);
+        if constexpr (KIND == RECURRENCE_DELTA_CHANNELS) own.decay(decays);
+        own.template token<KIND>(x, scalars, head.skip, v, out);
+        state.store(own.values[0], r, keeps, to ? to + (int64_t)row * params.k_size : NULL, params.k_size);
+        if (lane == 0) results[row] = from_float<T>(out[0]);
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const int row = rows.first + r * rows.step;
-        if (row < params.v_size && rows.lane == r % LANES) to[row] = from_float<T>(out[r]);
+        for (int j = 0; j + 1 < STAGED_ROWS; j++) in.v[j] = in.v[j + 1];
     }
 }
 
-/* The grid is recurrence_grid. The next token is read while one is computed. */
-template <class T, enum recurrence_kind KIND, int LANES, int ROWS>
-static __global__ void __launch_bounds__(THREADS) recurrence_kernel(const __grid_constant__ struct recurrence_call call)
+/* first: the chain's state is read, `from` there. The token is read before it, because it takes longer. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __device__ __forceinline__ void compute_entry(const staged_state<LANES, THREADS> &state, const float *from,
+                                                     bool first, const chain_entry &entry,
+                                                     const struct recurrence_call &call, const block_rows &rows,
+                                                     const head_params &head)
 {
+    const int32_t k_size = call.params.k_size;
+    float *states = call.args.states + rows.state;
+    float *to = entry.slot == STATE_SLOT_NONE ? NULL : states + entry.slot * call.args.state_stride;
+    if (entry.token >= 0) {
+        token_inputs<T> in;
+        load_token<T, KIND, LANES>(in, call, rows, entry.token);
+        if (first) state.start(from, states, rows.count, k_size);
+        compute_token<T, KIND, LANES>(state, to, entry.goes_on, in, call, rows, head, entry.token);
+    } else {
+        if (first) state.start(from, states, rows.count, k_size);
+        state.copy_to(to, rows.count, k_size);
+    }
+}
+
+/* The grid is recurrence_grid of `most` rows. */
+template <class T, enum recurrence_kind KIND, int LANES>
+static __global__ void __launch_bounds__(THREADS, BLOCKS)
+    recurrence_kernel(const __grid_constant__ struct recurrence_call call, int32_t most)
+{
+    extern __shared__ float4 pieces[];
+    const staged_state<LANES, THREADS> state = {pieces};
     const struct state_batch &batch = call.args.batch;
     const struct recurrence_params &params = call.params;
-    const block_rows rows = block_rows_of<LANES, ROWS>(params);
-    const int64_t head_first = (int64_t)rows.head * params.v_size * params.k_size;
+    const block_rows rows = block_rows_of(params, most);
     int32_t i = blockIdx.z;
     let_next_start();
     const int32_t source = batch.sources[i];
+    chain_entry entry = load_entry(batch, i);
+    const head_params raw_head = load_raw_head<KIND>(params, rows.head);
     if (source == STATE_CONTINUES) {
         wait_for_previous();
         return;
     }
-    const head_params head = load_head_params<KIND>(params, rows.head);
+    float *states = call.args.states + rows.state;
+    const float *from = source == STATE_SLOT_NONE ? NULL : states + source * call.args.state_stride;
+    if (from) state.prefetch(from, rows.count, params.k_size);
     wait_for_previous();
-    state_rows<LANES, ROWS> state;
-    token_inputs<T, ROWS> in = {}, next = {};
-    const float *from = source == STATE_SLOT_NONE ? NULL : call.args.states + source * call.args.state_stride;
-    state.load(from ? from + head_first : NULL, rows.first, rows.step, params.v_size, rows.lane, params.k_size);
-    int32_t t = batch.query_start[i];
-    const int32_t num_tokens = batch.query_start[batch.num_seqs];
-    if (t < num_tokens) load_token<T, KIND, LANES, ROWS>(next, call, rows, t);
-    do {
-        for (const int32_t end = batch.query_start[i + 1]; t < end; t++) {
-            in = next;
-            if (t + 1 < num_tokens) load_token<T, KIND, LANES, ROWS>(next, call, rows, t + 1);
-            compute_token<T, KIND, LANES, ROWS>(state, in, call, rows, head, t);
-        }
-        if (batch.slots[i] != STATE_SLOT_NONE)
-            state.store(call.args.states + batch.slots[i] * call.args.state_stride + head_first, rows.first, rows.step,
-                        params.v_size, rows.lane, params.k_size);
-        i++;
-    } while (i < batch.num_seqs && batch.sources[i] == STATE_CONTINUES);
+    const head_params head = finish_head<KIND>(raw_head);
+    compute_entry<T, KIND, LANES>(state, from, true, entry, call, rows, head);
+    while (entry.goes_on) {
+        entry = load_entry(batch, ++i);
+        compute_entry<T, KIND, LANES>(state, NULL, false, entry, call, rows, head);
+    }
 }
 
 template <class T> static bool is_aligned(const struct recurrence_args *args)
@@ -120,12 +141,12 @@ static void recur_decodes(struct backend *b, const struct recurrence_call &call)
         typedef decltype(zero) T;
         constexpr enum recurrence_kind KIND = decltype(kind)::value;
         constexpr int LANES = decltype(lanes)::value;
-        const dim3 large = recurrence_grid(call, MAX_ROWS * THREADS / LANES);
-        const dim3 small = recurrence_grid(call, THREADS / LANES);
-        if ((int)(large.x * large.y * large.z) < 2 * s->num_sms)
-            cuda_launch_dependent(s, recurrence_kernel<T, KIND, LANES, 1>, {small, THREADS}, call);
-        else
-            cuda_launch_dependent(s, recurrence_kernel<T, KIND, LANES, MAX_ROWS>, {large, THREADS}, call);
+        typedef staged_state<LANES, THREADS> staged;
+        const dim3 large = recurrence_grid(call, STAGED_ROWS * staged::STEP);
+        const int rows = (int)(large.x * large.y * large.z) < 2 * s->num_sms ? 1 : STAGED_ROWS;
+        cuda_launch_dependent(s, recurrence_kernel<T, KIND, LANES>,
+                              {recurrence_grid(call, rows * staged::STEP), THREADS, rows * staged::ROW_BYTES}, call,
+                              rows * staged::STEP);
     });
 }
 

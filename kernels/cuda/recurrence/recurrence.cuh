@@ -32,14 +32,25 @@ struct head_params {
     float rate, dt_bias, skip; /* rate: exp(a_log), of FIXED a_log */
 };
 
+/* Nothing is computed of them yet, so that nothing waits for them: rate is a_log. */
 template <enum recurrence_kind KIND>
-static __device__ __forceinline__ head_params load_head_params(const struct recurrence_params &params, int32_t head)
+static __device__ __forceinline__ head_params load_raw_head(const struct recurrence_params &params, int32_t head)
 {
     head_params out = {params.a_log[head], 0, 0};
-    if (KIND != RECURRENCE_FIXED) out.rate = expf(out.rate);
     if (KIND == RECURRENCE_DELTA || KIND == RECURRENCE_SSD) out.dt_bias = params.dt_bias[head];
     if (params.skip) out.skip = params.skip[head];
     return out;
+}
+
+template <enum recurrence_kind KIND> static __device__ __forceinline__ head_params finish_head(const head_params &raw)
+{
+    return {KIND == RECURRENCE_FIXED ? raw.rate : expf(raw.rate), raw.dt_bias, raw.skip};
+}
+
+template <enum recurrence_kind KIND>
+static __device__ __forceinline__ head_params load_head_params(const struct recurrence_params &params, int32_t head)
+{
+    return finish_head<KIND>(load_raw_head<KIND>(params, head));
 }
 
 /* The decay of a token, where a head has one, or its logarithm, and its beta. */

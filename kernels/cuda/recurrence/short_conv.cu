@@ -15,20 +15,23 @@ static __global__ void __launch_bounds__(THREADS)
     const int32_t first = (blockIdx.x * THREADS + threadIdx.x) * N;
     int32_t i = blockIdx.y;
     let_next_start();
-    if (first >= args.channels || batch.sources[i] == STATE_CONTINUES) {
+    const int32_t source = batch.sources[i], start = batch.query_start[i];
+    int32_t end = batch.query_start[i + 1], slot = batch.slots[i];
+    if (first >= args.channels || source == STATE_CONTINUES) {
         wait_for_previous();
         return;
     }
     conv_channels<T, N, WIDTH> conv;
     conv.load_weights(args, first);
     wait_for_previous();
-    conv.load_state(args, first, batch.sources[i]);
-    do {
-        for (int32_t t = batch.query_start[i]; t < batch.query_start[i + 1]; t++)
-            conv.token(args, first, t, load_conv_inputs<T, N>(args, first, t));
-        conv.store_state(args, first, batch.slots[i]);
+    conv.load_state(args, first, source);
+    for (int32_t t = start;;) {
+        for (; t < end; t++) conv.token(args, first, t, load_conv_inputs<T, N>(args, first, t));
+        conv.store_state(args, first, slot);
         i++;
-    } while (i < batch.num_seqs && batch.sources[i] == STATE_CONTINUES);
+        if (i >= batch.num_seqs || batch.sources[i] != STATE_CONTINUES) break;
+        end = batch.query_start[i + 1], slot = batch.slots[i];
+    }
 }
 
 /* The tokens [start, end), whose window is loaded. */

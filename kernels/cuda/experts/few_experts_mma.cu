@@ -1,16 +1,17 @@
-/* The matmuls of experts for few tokens by quantized weights, decoded in registers and multiplied by mma (mma.cuh): 16
- * rows of a weight by up to 8 rows of x. Memory sets their speed, so each matrix is read once, and a warp has many
- * loads under way.
+/* The matmuls of experts for few tokens by quantized weights, decoded in registers, and on Hopper by 16-bit floats,
+ * with mma (mma.cuh): 16 rows of a weight by up to 8 rows of x. Memory sets their speed, so each matrix is read once,
+ * and a warp has many loads under way.
  *
  * A warp goes through the input features in pieces of 16 bytes of each lane, four pieces of a row (a quad) at a time.
  * Lane (i, j) has piece j of row i of each band, 8 rows of the weight, and the same input features of row i of x; in
- * which order the mma gets them does not matter. FP8 and INT8: 16 features that follow each other, a word to a step.
- * INT4 and MXFP4: as weight_prepare has put them (quantized.cuh). The words of a piece of MXFP4 are the quad's part of
- * a group each.
+ * which order the mma gets them does not matter. FP8 and INT8: 16 features that follow each other, a word to a step;
+ * floats: 8, two words to a step. INT4 and MXFP4: as weight_prepare has put them (quantized.cuh). The words of a piece
+ * of MXFP4 are the quad's part of a group each.
  *
  * A warp has a ring of quads in shared memory, which it fills by asynchronous copies: a stage holds a quad of each
- * band, the scales and zeros of its group, and the quad's input features of x. So nothing that a quad needs is waited
- * for when it is multiplied. MXFP4 has no ring: its quads come into registers.
+ * band, and the quad's input features of x. The scales of four groups are in registers, one in each lane of four, and
+ * those of the next four are under way. So nothing that a quad needs is waited for when it is multiplied. MXFP4 has no
+ * ring: its quads come into registers.
  *
  * experts_gate_up: the first band are gates, and the second the ups that belong to them, so a lane ends with both; or
  * features of the first half, and of the second. Blocks take tiles of these pairs for up to 8 rows of an expert in
@@ -29,16 +30,12 @@
 #include "kernels/cuda/mma.cuh"
 
 enum {
-    BAND = 8,                                /* rows of a weight, */
-    TILE = 2 * BAND,                         /* of which the mma takes so many */
-    ROWS = 8,                                /* of x */
-    SHARES = 4,                              /* of the input features of a tile, each a warp's, of experts_gate_up */
-    GATE_TILES = FEW_EXPERTS_WARPS / SHARES, /* of a block at a time */
-    DOWN_BANDS = 3,                          /* of a block of experts_down, at most */
-    WGMMA_BEST = 5,                          /* tokens from which on linear_wgmma_quantized is faster, on Hopper */
+    BAND = 8,        /* rows of a weight, */
+    TILE = 2 * BAND, /* of which the mma takes so many */
+    ROWS = 8,        /* of x */
+    DOWN_BANDS = 3,  /* of a block of experts_down, at most */
     MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K,
-    PIECES_BYTES = 512, /* of a stage: a piece of each lane, */
-    WORDS_BYTES = 128   /* and a word of each */
+    BAND_BYTES = 512 /* of a stage: a piece of each lane */
 };
 
 /* Stages of a warp's ring. Other devices have less shared memory, and less bandwidth to keep busy. */
@@ -49,8 +46,15 @@ static constexpr int STAGES = HOPPER_STAGES;
 static constexpr int STAGES = OTHER_STAGES;
 #endif
 
-/* Blocks of experts_gate_up on a multiprocessor. The scales of groups take registers. */
-template <bool GROUPED> static constexpr int PLACES = GROUPED ? 2 : 3;
+/* 16-bit floats of x's type, whichever it is. */
+static constexpr enum weight_format FLOATS = WEIGHT_BFLOAT16;
+
+/* Shares of the input features of a tile, each a warp's, of experts_gate_up, and tiles of a block at a time. */
+template <enum weight_format F> static constexpr int SHARES = F == FLOATS ? 8 : 4;
+template <enum weight_format F> static constexpr int GATE_TILES = FEW_EXPERTS_WARPS / SHARES<F>;
+
+/* Blocks of experts_gate_up on a multiprocessor. Pieces of MXFP4 take registers. */
+template <enum weight_format F> static constexpr int PLACES = F == WEIGHT_MXFP4 ? 2 : 3;
 
 /* Warps of a block of experts_down, of which a multiprocessor has 16: MXFP4 needs fewer for enough bytes under way, and
  * with two blocks to a multiprocessor the tiles of a matrix are shared out better. */
@@ -71,7 +75,7 @@ struct quantized_matrices {
 };
 
 /* Input features of four pieces, a quad's. */
-template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : 64;
+template <enum weight_format F> static constexpr int QUAD_FEATURES = IS_PACKED<F> ? 128 : F == FLOATS ? 32 : 64;
 
 /* The group of a quad. */
 static __device__ __forceinline__ int group_of(const quantized_matrices &w, int quad)
@@ -104,6 +108,12 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
                 const uint32_t *from = (const uint32_t *)(x + 32 * w + 16 * half);
                 multiply_add<T>(sums, a, from[0], from[4]);
             }
+    } else if constexpr (F == FLOATS) {
+        const uint4 piece = *(const uint4 *)x;
+        const uint32_t first[4] = {l[0], TWO ? h[0] : 0, l[1], TWO ? h[1] : 0};
+        const uint32_t second[4] = {l[2], TWO ? h[2] : 0, l[3], TWO ? h[3] : 0};
+        multiply_add<T>(sums, first, piece.x, piece.y);
+        multiply_add<T>(sums, second, piece.z, piece.w);
     } else {
         const uint4 first = ((const uint4 *)x)[0], second = ((const uint4 *)x)[1];
         const uint32_t in[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
@@ -142,12 +152,9 @@ static __device__ __forceinline__ row_share share_of(const quantized_matrices &w
 
 /* ---- the rings ---- */
 
-/* A stage: the pieces of each band, then the words with the scales of each band, then those with the zeros, then rows
- * of x, behind each of which is room that puts the next one into other banks. */
-template <enum weight_format F> static constexpr int X_ROW = QUAD_FEATURES<F> + 8; /* elements */
-template <enum weight_format F, bool GROUPED>
-static constexpr int BAND_BYTES = PIECES_BYTES + (GROUPED ? WORDS_BYTES : 0) +
-                                  (GROUPED && F == WEIGHT_INT4 ? WORDS_BYTES : 0);
+/* A stage: the pieces of each band, then rows of x, behind each of which may be room that puts the next one into other
+ * banks. */
+template <enum weight_format F> static constexpr int X_ROW = QUAD_FEATURES<F> + (F == FLOATS ? 0 : 8); /* elements */
 
 /* A warp's. */
 struct quad_ring {
@@ -167,152 +174,194 @@ template <int BANDS> struct lane_rows {
     int count;
 };
 
-/* The word that a scale or a zero lies in, and what it holds from there on. */
-static __device__ __forceinline__ const uint8_t *word_of(const uint8_t *p)
-{
-    return (const uint8_t *)((uintptr_t)p & ~(uintptr_t)3);
-}
-static __device__ __forceinline__ uint32_t from_word(uint32_t word, const uint8_t *p)
-{
-    return word >> 8 * ((uintptr_t)p & 3);
-}
-
-/* What a lane multiplies, in global memory. */
+/* What a lane copies next, and what of it is left. */
 template <class T, int BANDS> struct quad_source {
-    const uint8_t *data[BANDS];                  /* its piece of quad 0 */
-    const uint8_t *scales[BANDS], *zeros[BANDS]; /* of group 0 */
-    const T *x;
-    int bands, x_count, end;
+    const uint8_t *data[BANDS];
+    const T *x; /* the first of the lane's 8 elements */
+    int bands, quads;
+    bool has_x;
 };
 
-template <class T, int BANDS>
+template <class T, enum weight_format F, int BANDS>
 static __device__ __forceinline__ quad_source<T, BANDS> source_of(const quantized_matrices &w,
                                                                   const lane_rows<BANDS> &rows, const rows_of_x<T> &x,
-                                                                  int end)
+                                                                  const row_share &share)
 {
-    quad_source<T, BANDS> source = {{}, {}, {}, x.own, rows.count, x.count, end};
+    const int i = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
+    quad_source<T, BANDS> source = {
+        {}, x.own + share.begin * QUAD_FEATURES<F> + 8 * j, rows.count, share.end - share.begin, i < x.count};
+#pragma unroll
+    for (int b = 0; b < BANDS; b++) source.data[b] = w.data + rows.rows[b] * w.row_bytes + share.begin * 64 + 16 * j;
+    return source;
+}
+
+/* Copies the next quad to a stage, if there is one, as one group of copies. */
+template <class T, enum weight_format F, int BANDS>
+static __device__ __forceinline__ void copy_quad(uint32_t stage, quad_source<T, BANDS> &source, uint64_t policy)
+{
+    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
+    const uint32_t to_x = stage + source.bands * BAND_BYTES + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
+    if (source.quads > 0) {
+#pragma unroll
+        for (int b = 0; b < BANDS; b++)
+            if (b < source.bands) copy_async(stage + b * BAND_BYTES + lane * 16, source.data[b], true, policy);
+#pragma unroll
+        for (int k = 0; k < QUAD_FEATURES<F>; k += 32)
+            if (source.has_x) copy_async(to_x + k * (int)sizeof(T), source.x + k, true);
+    }
+    copy_async_commit();
+#pragma unroll
+    for (int b = 0; b < BANDS; b++) source.data[b] += 64;
+    source.x += QUAD_FEATURES<F>, source.quads--;
+}
+
+/* Where the scales and zeros of a lane's rows are, and those of a group as they lie there. */
+template <int BANDS> struct scale_source {
+    const uint8_t *scales[BANDS], *zeros[BANDS]; /* of group 0 */
+};
+template <int BANDS> struct raw_scales {
+    uint32_t scales[BANDS], zeros[BANDS];
+};
+
+template <int BANDS>
+static __device__ __forceinline__ scale_source<BANDS> scales_of(const quantized_matrices &w,
+                                                                const lane_rows<BANDS> &rows)
+{
+    scale_source<BANDS> source;
 #pragma unroll
     for (int b = 0; b < BANDS; b++) {
         const int64_t scale_row = (int)rows.rows[b] / w.scale_rows;
-        source.data[b] = w.data + rows.rows[b] * w.row_bytes + threadIdx.x % 4 * 16;
         source.scales[b] = (const uint8_t *)w.scales + scale_row * w.groups * w.scale_bytes;
         source.zeros[b] = w.zeros ? w.zeros + rows.rows[b] * w.groups : NULL;
     }
     return source;
 }
 
-/* The scale at p, and what INT4 with the zero at p is decoded with: from the word that was copied. */
-static __device__ __forceinline__ float scale_in(const quantized_matrices &w, uint32_t word, const uint8_t *p)
+/* A scale is loaded as the word that it lies in, so that it is not waited for here. */
+template <enum weight_format F, int BANDS>
+static __device__ __forceinline__ void load_scales(raw_scales<BANDS> &raw, const quantized_matrices &w,
+                                                   const scale_source<BANDS> &source, int group)
 {
-    const uint32_t bits = from_word(word, p);
-    return to_scale(w.scale_dtype == DTYPE_E8M0 ? bits & 255 : bits, w.scale_dtype);
-}
-template <class T> static __device__ __forceinline__ uint32_t offset_in(uint32_t word, const uint8_t *p)
-{
-    return offset_of<T>(p ? (float)(from_word(word, p) & 255) : 8.0f);
-}
-
-/* Copies a quad to a stage, if there is one, as one group of copies. */
-template <class T, enum weight_format F, bool GROUPED, int BANDS>
-static __device__ __forceinline__ void copy_quad(uint8_t *stage, const quantized_matrices &w,
-                                                 const quad_source<T, BANDS> &source, int quad, uint64_t policy)
-{
-    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
-    const uint32_t to = (uint32_t)__cvta_generic_to_shared(stage);
-    const uint32_t scales = to + source.bands * PIECES_BYTES + lane * 4, zeros = scales + source.bands * WORDS_BYTES;
-    const uint32_t to_x = to + source.bands * BAND_BYTES<F, GROUPED> + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
-    if (quad < source.end) {
-        const int group = GROUPED ? group_of(w, quad) : 0;
-#pragma unroll
-        for (int b = 0; b < BANDS; b++) {
-            if (b >= source.bands) continue;
-            copy_async(to + b * PIECES_BYTES + lane * 16, source.data[b] + quad * 64, true, policy);
-            if (!GROUPED) continue;
-            copy_async_4(scales + b * WORDS_BYTES, word_of(source.scales[b] + group * w.scale_bytes));
-            if (F == WEIGHT_INT4 && source.zeros[b])
-                copy_async_4(zeros + b * WORDS_BYTES, word_of(source.zeros[b] + group));
-        }
-#pragma unroll
-        for (int k = 0; k < QUAD_FEATURES<F>; k += 32)
-            if (i < source.x_count)
-                copy_async(to_x + k * (int)sizeof(T), source.x + quad * QUAD_FEATURES<F> + k + 8 * j, true);
-    }
-    copy_async_commit();
-}
-
-/* sums += the quad in a stage, times the scales of its groups. row_offsets: of whole rows, without groups. */
-template <class T, enum weight_format F, bool GROUPED, int BANDS>
-static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *stage,
-                                                     const quantized_matrices &w, const quad_source<T, BANDS> &source,
-                                                     int quad, const uint32_t (&row_offsets)[BANDS + 1])
-{
-    const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4, group = GROUPED ? group_of(w, quad) : 0;
-    const uint32_t *words = (const uint32_t *)(stage + source.bands * PIECES_BYTES) + lane;
-    const T *x = (const T *)(stage + source.bands * BAND_BYTES<F, GROUPED>);
-    const T *own_x = x + min(i, source.x_count - 1) * X_ROW<F> + (F == WEIGHT_INT4 ? 2 * j : 16 * j);
-    uint4 pieces[BANDS + 1] = {};
-    float scales[BANDS + 1] = {};
-    uint32_t offsets[BANDS + 1] = {};
+    const int there = min(group, w.groups - 1);
 #pragma unroll
     for (int b = 0; b < BANDS; b++) {
-        if (b >= source.bands) continue;
-        pieces[b] = *(const uint4 *)(stage + b * PIECES_BYTES + lane * 16);
-        offsets[b] = row_offsets[b];
-        if (!GROUPED) continue;
-        scales[b] = scale_in(w, words[b * (WORDS_BYTES / 4)], source.scales[b] + group * w.scale_bytes);
-        if (F != WEIGHT_INT4) continue;
-        offsets[b] = offset_in<T>(words[(source.bands + b) * (WORDS_BYTES / 4)],
-                                  source.zeros[b] ? source.zeros[b] + group : NULL);
+        const uintptr_t p = (uintptr_t)(source.scales[b] + there * w.scale_bytes);
+        raw.scales[b] = __ldg((const uint32_t *)(p & ~(uintptr_t)3));
+        raw.zeros[b] = F == WEIGHT_INT4 && source.zeros[b] ? __ldg(source.zeros[b] + there) : 8;
     }
+}
+
+template <int BANDS>
+static __device__ __forceinline__ float scale_in(const raw_scales<BANDS> &raw, const quantized_matrices &w,
+                                                 const scale_source<BANDS> &source, int band, int group)
+{
+    const uintptr_t p = (uintptr_t)(source.scales[band] + min(group, w.groups - 1) * w.scale_bytes);
+    const uint32_t bits = raw.scales[band] >> 8 * (p & 3);
+    return to_scale(w.scale_dtype == DTYPE_E8M0 ? bits & 255 : bits, w.scale_dtype);
+}
+
+/* The scales of a group, and what INT4 is decoded with. */
+template <int BANDS> struct band_scales {
+    float scales[BANDS];
+    uint32_t offsets[BANDS];
+};
+
+template <class T, enum weight_format F, int BANDS>
+static __device__ __forceinline__ band_scales<BANDS> convert_scales(const raw_scales<BANDS> &raw,
+                                                                    const quantized_matrices &w,
+                                                                    const scale_source<BANDS> &source, int group)
+{
+    band_scales<BANDS> out;
+#pragma unroll
+    for (int b = 0; b < BANDS; b++) {
+        out.scales[b] = scale_in(raw, w, source, b, group);
+        out.offsets[b] = F == WEIGHT_INT4 ? offset_of<T>((float)raw.zeros[b]) : 0;
+    }
+    return out;
+}
+
+/* Those that lane `from` of the four has. */
+template <enum weight_format F, int BANDS>
+static __device__ __forceinline__ band_scales<BANDS> take_scales(const band_scales<BANDS> &all, int from)
+{
+    band_scales<BANDS> out;
+#pragma unroll
+    for (int b = 0; b < BANDS; b++) {
+        out.scales[b] = __shfl_sync(~0u, all.scales[b], from, 4);
+        out.offsets[b] = F == WEIGHT_INT4 ? __shfl_sync(~0u, all.offsets[b], from, 4) : 0;
+    }
+    return out;
+}
+
+/* sums += the quad in a stage, times its scales if they are those of groups. */
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *stage,
+                                                     const band_scales<BANDS> &scales, int bands, int x_row)
+{
+    const int lane = threadIdx.x % 32, j = lane % 4;
+    const T *x = (const T *)(stage + bands * BAND_BYTES) + x_row * X_ROW<F> +
+                 (F == WEIGHT_INT4 ? 2 * j
+                  : F == FLOATS    ? 8 * j
+                                   : 16 * j);
 #pragma unroll
     for (int b = 0; b < BANDS; b += 2) {
-        const uint32_t two[2] = {offsets[b], offsets[b + 1]};
+        constexpr int LAST = BANDS - 1;
+        const bool two = b < LAST && b + 1 < bands;
+        const uint32_t offsets[2] = {scales.offsets[b], scales.offsets[min(b + 1, LAST)]};
         float part[4] = {};
-        if (b >= source.bands) continue;
-        if (b == BANDS - 1)
-            multiply_piece<T, F, false>(part, pieces[b], pieces[b + 1], own_x, two);
+        if (b >= bands) continue;
+        const uint4 low = *(const uint4 *)(stage + b * BAND_BYTES + lane * 16);
+        const uint4 high = two ? *(const uint4 *)(stage + (b + 1) * BAND_BYTES + lane * 16) : uint4{};
+        if (b == LAST)
+            multiply_piece<T, F, false>(part, low, high, x, offsets);
         else
-            multiply_piece<T, F, true>(part, pieces[b], pieces[b + 1], own_x, two);
+            multiply_piece<T, F, true>(part, low, high, x, offsets);
 #pragma unroll
-        for (int k = 0; k < 4; k++) sums[b / 2][k] += GROUPED ? scales[b + k / 2] * part[k] : part[k];
+        for (int k = 0; k < 4; k++) sums[b / 2][k] += GROUPED ? scales.scales[min(b + k / 2, LAST)] * part[k] : part[k];
     }
 }
 
 /* multiply_rows of the formats with rings. */
 template <class T, enum weight_format F, bool GROUPED, int BANDS>
-static __device__ __forceinline__ void multiply_scaled_rows(float (&sums)[(BANDS + 1) / 2][4],
+static __device__ __forceinline__ void multiply_ringed_rows(float (&sums)[(BANDS + 1) / 2][4],
                                                             const quantized_matrices &w, const lane_rows<BANDS> &rows,
                                                             const rows_of_x<T> &x, const row_share &share,
                                                             const quad_ring &ring)
 {
-    const quad_source<T, BANDS> source = source_of(w, rows, x, share.end);
+    constexpr bool HAS_SCALES = F != FLOATS;
+    const int j = threadIdx.x % 4, x_row = min((int)threadIdx.x % 32 / 4, x.count - 1);
+    const int first_group = GROUPED ? group_of(w, share.begin) : 0;
     const uint64_t policy = evict_first_policy();
-    float scales[BANDS + 1] = {};
-    uint32_t offsets[BANDS + 1] = {};
+    const uint32_t stages = (uint32_t)__cvta_generic_to_shared(ring.data), bytes = ring.stage_bytes;
+    quad_source<T, BANDS> source = source_of<T, F>(w, rows, x, share);
+    raw_scales<BANDS> raw = {};
+    band_scales<BANDS> four = {};
     __syncwarp(); /* no lane reads what the ring had before */
-#pragma unroll
-    for (int k = 0; k < STAGES - 1; k++)
-        copy_quad<T, F, GROUPED>(ring.data + k * ring.stage_bytes, w, source, share.begin + k, policy);
-#pragma unroll
-    for (int b = 0; !GROUPED && b < BANDS; b++) {
-        if (b >= rows.count) continue;
-        scales[b] = load_scale(source.scales[b], w.scale_dtype, 0);
-        if (F == WEIGHT_INT4) offsets[b] = offset_of<T>(source.zeros[b] ? (float)*source.zeros[b] : 8.0f);
-    }
-    int stage = 0, before = STAGES - 1;
+#pragma unroll 1
+    for (int k = 0; k < STAGES - 1; k++) copy_quad<T, F>(stages + k * bytes, source, policy);
+    const scale_source<BANDS> scale_source = scales_of(w, rows);
+    if (HAS_SCALES) load_scales<F>(raw, w, scale_source, first_group + (GROUPED ? j : 0));
+    int stage = 0, before = STAGES - 1, next_four = 0;
 #pragma unroll 1
     for (int quad = share.begin; quad < share.end; quad++) {
+        const int group = GROUPED ? group_of(w, quad) - first_group : 0;
         copy_async_wait<STAGES - 2>();
         __syncwarp(); /* what all lanes copied is there, and no lane reads stage `before` any more */
-        copy_quad<T, F, GROUPED>(ring.data + before * ring.stage_bytes, w, source, quad + STAGES - 1, policy);
-        multiply_quad<T, F, GROUPED>(sums, ring.data + stage * ring.stage_bytes, w, source, quad, offsets);
+        copy_quad<T, F>(stages + before * bytes, source, policy);
+        if (HAS_SCALES && group == next_four) {
+            four = convert_scales<T, F>(raw, w, scale_source, first_group + group + (GROUPED ? j : 0));
+            next_four += 4;
+            if (GROUPED) load_scales<F>(raw, w, scale_source, first_group + next_four + j);
+        }
+        multiply_quad<T, F, GROUPED>(sums, ring.data + stage * bytes, GROUPED ? take_scales<F>(four, group % 4) : four,
+                                     rows.count, x_row);
         before = stage;
         stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
 #pragma unroll
     for (int t = 0; t < (BANDS + 1) / 2; t++)
 #pragma unroll
-        for (int k = 0; k < 4; k++) sums[t][k] *= GROUPED ? 1 : scales[2 * t + k / 2];
+        for (int k = 0; k < 4 && HAS_SCALES && !GROUPED; k++) sums[t][k] *= four.scales[min(2 * t + k / 2, BANDS - 1)];
 }
 
 /* ---- MXFP4 ---- */
@@ -395,7 +444,7 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[(BANDS + 1) /
     if constexpr (F == WEIGHT_MXFP4)
         multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.own, share);
     else
-        multiply_scaled_rows<T, F, GROUPED>(sums, w, rows, x, share, ring);
+        multiply_ringed_rows<T, F, GROUPED>(sums, w, rows, x, share, ring);
 }
 
 /* ---- gate and up ---- */
@@ -408,18 +457,18 @@ struct gate_up_call {
     int32_t stage_bytes;
 };
 
-/* A block computes GATE_TILES tiles at a time, SHARES warps each. Item i is tiles i % groups * GATE_TILES and on, of
+/* A block computes GATE_TILES tiles at a time, PARTS warps each. Item i is tiles i % groups * GATE_TILES and on, of
  * the rows that row i / groups leads. Shared memory: the rings of the warps. */
 template <class T, enum weight_format F, bool GROUPED>
-static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>)
+static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
     gate_up_kernel(const __grid_constant__ gate_up_call call)
 {
     extern __shared__ uint4 dynamic[];
     __shared__ float shares[FEW_EXPERTS_WARPS][32][4];
-    constexpr int FEATURES = GATE_TILES * TILE / 2;
+    constexpr int PARTS = SHARES<F>, FEATURES = GATE_TILES<F> * TILE / 2;
     const int groups = (call.to.pairs + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
-    const row_share share = share_of<F>(call.weights, warp % SHARES, SHARES);
+    const row_share share = share_of<F>(call.weights, warp % PARTS, PARTS);
     const quad_ring ring = {(uint8_t *)dynamic + warp * STAGES * call.stage_bytes, call.stage_bytes};
     let_next_start();
     wait_for_previous();
@@ -427,7 +476,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         const int token = call.to.plan.tokens[min(item / groups + i, call.num_rows - 1)];
         const expert_rows rows = rows_led_by<ROWS>(call.to.plan.starts, call.num_experts, item / groups);
         if (rows.count == 0) continue;
-        const int feature = item % groups * FEATURES + warp / SHARES * (TILE / 2) + i,
+        const int feature = item % groups * FEATURES + warp / PARTS * (TILE / 2) + i,
                   there = min(feature, call.to.pairs - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
         const rows_of_x<T> x = {(const T *)call.x + (int64_t)token * call.weights.in_features, rows.count};
@@ -435,9 +484,9 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<GROUPED>
         multiply_rows<T, F, GROUPED, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2}, x, share, ring);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0][0], sums[0][1], sums[0][2], sums[0][3]};
         __syncthreads();
-        if (warp % SHARES == 0) {
+        if (warp % PARTS == 0) {
 #pragma unroll
-            for (int k = 1; k < SHARES; k++)
+            for (int k = 1; k < PARTS; k++)
 #pragma unroll
                 for (int n = 0; n < 4; n++) sums[0][n] += shares[warp + k][lane][n];
 #pragma unroll
@@ -484,7 +533,7 @@ template <class T> static __device__ __forceinline__ float base_of(const down_ca
     const int token = at / call.features, feature = (int)blockIdx.x * call.features + at % call.features;
     if (!call.base || token >= call.num_tokens || feature >= call.weights.out_features) return 0;
     const float x = to_float(((const T *)call.base)[(int64_t)token * call.weights.out_features + feature]);
-    return x * (call.base_gate ? gate_factor(call.base_gate[token]) : 1.0f);
+    return x * (call.base_gate ? call.base_gate[token] : 1.0f);
 }
 
 /* Adds a token's rows of sums, in their order, to its base. sums: [shares, rows, features]. */
@@ -558,11 +607,21 @@ static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
 
 /* ---- the host's side ---- */
 
+/* Tokens from which on the kernels of row segments are faster, on Hopper. */
+static int32_t wgmma_best(const struct weight *w, enum dtype dtype)
+{
+    enum { BEST = 5 };
+    const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
+    return as_e4m3 ? 1 : BEST;
+}
+
 /* Rows of whole quads, INT4 as weight_prepare makes it, groups of whole quads. Of MXFP4 what weight_prepare reorders.
  */
-static bool takes_format(const struct weight *w)
+static bool takes_format(const struct weight *w, enum dtype dtype)
 {
     const int quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
+    if (!weight_is_quantized(w))
+        return w->format == weight_format_of(dtype) && w->in_features % QUAD_FEATURES<FLOATS> == 0;
     if (w->format == WEIGHT_MXFP4)
         return weight_is_prepared(w) && w->scale_dtype == DTYPE_E8M0 && w->scale_rows == 1 &&
                (uintptr_t)w->scales % 2 == 0;
@@ -573,19 +632,21 @@ static bool takes_format(const struct weight *w)
 static bool takes(struct backend *b, const struct weight *w, enum dtype dtype, int32_t num_tokens, int32_t top_k,
                   int32_t num_experts, const void *x)
 {
-    const bool as_e4m3 = w->format == WEIGHT_MXFP4 && dtype == DTYPE_BFLOAT16; /* linear_wgmma_mxfp4_rows.cu */
-    const int most_tokens = !cuda_state(b)->has_wgmma ? FEW_EXPERTS_MAX_TOKENS : as_e4m3 ? 0 : WGMMA_BEST - 1;
-    return takes_format(w) && num_tokens <= most_tokens && top_k <= FEW_EXPERTS_MAX_TOP_K &&
-           (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) && (!w->bias || w->bias_dtype == dtype) &&
-           w->in_features < INT32_MAX / MAX_ROWS && w->out_features < INT32_MAX / num_experts && !w->input_order &&
-           cuda_is_aligned(w->data) && cuda_is_aligned(x);
+    const bool has_wgmma = cuda_state(b)->has_wgmma;
+    const int most_tokens = has_wgmma ? wgmma_best(w, dtype) - 1 : FEW_EXPERTS_MAX_TOKENS;
+    return (has_wgmma || weight_is_quantized(w)) && takes_format(w, dtype) && num_tokens <= most_tokens &&
+           top_k <= FEW_EXPERTS_MAX_TOP_K && (dtype == DTYPE_BFLOAT16 || dtype == DTYPE_FLOAT16) &&
+           (!w->bias || w->bias_dtype == dtype) && w->in_features < INT32_MAX / MAX_ROWS &&
+           w->out_features < INT32_MAX / num_experts && !w->input_order && cuda_is_aligned(w->data) &&
+           cuda_is_aligned(x);
 }
 
 static quantized_matrices matrices_of(const struct weight *w)
 {
+    const bool is_quantized = weight_is_quantized(w);
     const uint32_t quad = w->format == WEIGHT_INT4 ? QUAD_FEATURES<WEIGHT_INT4> : QUAD_FEATURES<WEIGHT_FP8>;
-    const int64_t quads = w->group_size / quad; /* of a group; the format MXFP4 does not use it */
     const int32_t groups = (int32_t)weight_groups(w);
+    const int64_t quads = w->group_size / quad; /* of a group; MXFP4 does not ask for its groups */
     return {(const uint8_t *)w->data,
             w->scales,
             w->bias,
@@ -594,8 +655,8 @@ static quantized_matrices matrices_of(const struct weight *w)
             (int32_t)w->out_features,
             (int32_t)w->in_features,
             (int32_t)weight_row_bytes(w),
-            (int32_t)w->scale_rows,
-            (int32_t)dtype_size(w->scale_dtype),
+            is_quantized ? (int32_t)w->scale_rows : 1,
+            is_quantized ? (int32_t)dtype_size(w->scale_dtype) : 0,
             groups,
             groups > 1 && quads > 0 ? (uint32_t)cuda_div_up((int64_t)1 << 31, quads) : 0};
 }
@@ -606,10 +667,10 @@ static int stages_of(const struct cuda_state *s)
 }
 
 /* Bytes of a stage with so many bands. An expert has at most as many rows as there are tokens. */
-template <class T, enum weight_format F, bool GROUPED> static int stage_bytes_of(int bands, int num_tokens)
+template <class T, enum weight_format F> static int stage_bytes_of(int bands, int num_tokens)
 {
     const int rows = num_tokens < ROWS ? num_tokens : ROWS;
-    return F == WEIGHT_MXFP4 ? 0 : bands * BAND_BYTES<F, GROUPED> + rows * X_ROW<F> * (int)sizeof(T);
+    return F == WEIGHT_MXFP4 ? 0 : bands * BAND_BYTES + rows * X_ROW<F> * (int)sizeof(T);
 }
 
 /* Calls f with a value of the type, and constants of the format and of whether there are groups. */
@@ -618,6 +679,8 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
     auto with_groups = [&](auto zero, auto format) {
         if constexpr (decltype(format)::value == WEIGHT_MXFP4) {
             f(zero, format, std::true_type());
+        } else if constexpr (decltype(format)::value == FLOATS) {
+            f(zero, format, std::false_type());
         } else if (weight_groups(w) > 1) {
             f(zero, format, std::true_type());
         } else {
@@ -625,7 +688,9 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
         }
     };
     auto with_type = [&](auto zero) {
-        if (w->format == WEIGHT_INT4) {
+        if (!weight_is_quantized(w)) {
+            with_groups(zero, std::integral_constant<enum weight_format, FLOATS>());
+        } else if (w->format == WEIGHT_INT4) {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT4>());
         } else if (w->format == WEIGHT_INT8) {
             with_groups(zero, std::integral_constant<enum weight_format, WEIGHT_INT8>());
@@ -642,7 +707,7 @@ template <class Function> static void dispatch(const struct weight *w, enum dtyp
     }
 }
 
-bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_up_args *args)
+bool few_experts_mma_gate_up(struct backend *b, const struct experts_gate_up_args *args)
 {
     const struct weight *w = args->gate_up.weights;
     const int32_t rows = args->num_tokens * args->top_k;
@@ -650,12 +715,12 @@ bool few_experts_quantized_gate_up(struct backend *b, const struct experts_gate_
         return false;
     const struct cuda_state *s = cuda_use(b);
     gate_up_call call = {gated_rows_of(args), args->x, matrices_of(w), rows, args->num_experts, 0};
-    const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES * TILE / 2);
     dispatch(w, args->dtype, [&](auto zero, auto format, auto grouped) {
         constexpr enum weight_format F = decltype(format)::value;
         constexpr bool GROUPED = decltype(grouped)::value;
-        cuda_launch launch = few_experts_launch(s, PLACES<GROUPED>, blocks);
-        call.stage_bytes = stage_bytes_of<decltype(zero), F, GROUPED>(2, args->num_tokens);
+        const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES<F> * TILE / 2);
+        cuda_launch launch = few_experts_launch(s, PLACES<F>, blocks);
+        call.stage_bytes = stage_bytes_of<decltype(zero), F>(2, args->num_tokens);
         launch.shared_bytes = FEW_EXPERTS_WARPS * stages_of(s) * call.stage_bytes;
         cuda_run_dependent(b, "experts_gate_up", gate_up_kernel<decltype(zero), F, GROUPED>, launch, call);
     });
@@ -677,7 +742,7 @@ template <class T, enum weight_format F, bool GROUPED> static void run_down(stru
     const struct cuda_state *s = cuda_use(b);
     const int num_rows = call->num_tokens * call->top_k, static_bytes = (int)sizeof(plan_copy);
     call->features = down_features<F>(s, call->weights.out_features);
-    call->stage_bytes = stage_bytes_of<T, F, GROUPED>((int)cuda_div_up(call->features, BAND), call->num_tokens);
+    call->stage_bytes = stage_bytes_of<T, F>((int)cuda_div_up(call->features, BAND), call->num_tokens);
     int warps = DOWN_WARPS<F>, bytes = 0;
     for (;; warps /= 2) {
         call->shares = 1;
@@ -690,7 +755,7 @@ template <class T, enum weight_format F, bool GROUPED> static void run_down(stru
     cuda_run_dependent(b, "experts_down", down_kernel<T, F, GROUPED>, {grid, warps * 32, bytes}, *call);
 }
 
-bool few_experts_quantized_down(struct backend *b, const struct experts_down_args *args)
+bool few_experts_mma_down(struct backend *b, const struct experts_down_args *args)
 {
     const struct weight *w = args->down.weights;
     if (!takes(b, w, args->dtype, args->num_tokens, args->top_k, args->num_experts, args->x)) return false;
