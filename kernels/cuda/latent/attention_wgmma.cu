@@ -273,6 +273,9 @@ static __device__ __forceinline__ void await_pieces(const latent_plan &plan, con
     sync_values();
 }
 
+/* Pieces that a warp loads at once, and where several warps have an item: 8 of them all pieces of a GPU's blocks. */
+enum { BATCH = 16, MANY = 20 };
+
 /* ITEMS items at a time of a warp. */
 template <class L, int ITEMS>
 static __device__ __forceinline__ void combine_items(const latent_attention_args &args, const latent_plan &plan,
@@ -281,7 +284,7 @@ static __device__ __forceinline__ void combine_items(const latent_attention_args
     const int32_t items = tile.rows * (L::RANK / SLICE);
     for (; item < items; item += ITEMS * step) {
         latent_sums s[ITEMS];
-        sum_pieces<L::RANK, ITEMS, 16 / ITEMS>(plan, tile, item, step, 0, 1, s);
+        sum_pieces<L::RANK, ITEMS, BATCH / ITEMS>(plan, tile, item, step, 0, 1, s);
 #pragma unroll
         for (int n = 0; n < ITEMS; n++)
             if (item + n * step < items)
@@ -298,14 +301,17 @@ static __device__ __forceinline__ void combine_part(const latent_attention_args 
     constexpr int VALUE_WARPS = 2 * GROUP_THREADS / LANES;
     const int32_t warp = threadIdx.x / LANES % VALUE_WARPS, items = tile.rows * (L::RANK / SLICE);
     const int32_t block = blockIdx.x - tile.first / 2, first = block + warp * tile.pieces;
+    const int32_t own_items = (items + tile.pieces - 1) / tile.pieces;
+    int32_t share = 1; /* warps of an item: all that have none of their own, if it has so many pieces */
+    while (share * BATCH < tile.pieces && 2 * share * own_items <= VALUE_WARPS) share *= 2;
     await_pieces(plan, tile);
     if (tile.pieces <= 4) return combine_items<L, 4>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
-    if (tile.pieces <= 16) return combine_items<L, 1>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
-    const int32_t share = tile.pieces <= 64 ? 4 : 8, groups = VALUE_WARPS / share;
+    if (share == 1) return combine_items<L, 1>(args, plan, tile, first, VALUE_WARPS * tile.pieces);
+    const int32_t groups = VALUE_WARPS / share;
     for (int32_t begin = block; begin < items; begin += groups * tile.pieces) {
         const int32_t item = begin + warp / share * tile.pieces;
         latent_sums s[1];
-        sum_pieces<L::RANK, 1, 16>(plan, tile, item, 0, warp % share, share, s);
+        sum_pieces<L::RANK, 1, MANY>(plan, tile, item, 0, warp % share, share, s);
         add_warps(s[0], share, shared, sync_values);
         if (item < items && warp % share == 0)
             store_item<typename L::T, L::RANK>((typename L::T *)args.out, tile, item, s[0], scale_of<L>(args));
