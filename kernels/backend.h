@@ -441,7 +441,7 @@ struct expert_plan {
 
 struct route_experts_args {
     struct expert_plan plan;    /* out, on the device */
-    float *base_gate;           /* out: [num_tokens] what lies behind the logits of each token; NULL: nothing does */
+    float *base_gate;           /* out: [num_tokens] the sigmoid of the number behind a token's logits; NULL: none is */
     const float *logits;        /* [num_tokens, num_experts], and base_gate's behind those of each token */
     const float *choice_bias;   /* [num_experts] on the device; NULL: none */
     const float *expert_scales; /* [num_experts] on the device; NULL: none */
@@ -479,7 +479,7 @@ struct experts_gate_up_args {
     enum dtype dtype;
 };
 
-/* out[token] = base[token] * sigmoid(base_gate[token]) + the sum, in ascending order of expert, over the token's rows
+/* out[token] = base[token] * base_gate[token] + the sum, in ascending order of expert, over the token's rows
  * of weight * (x[row] * W^T + bias). Sums are float32, so an answer does not depend on the batch. */
 struct experts_down_args {
     void *out; /* [num_tokens, out_features] dtype; may be base */
