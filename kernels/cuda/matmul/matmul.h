@@ -43,7 +43,7 @@ struct matmul {
     enum dtype scale_dtype;
     int64_t scale_rows, group_size;
     const uint8_t *zeros;
-    const float *x_scales;      /* [num_tokens] of quantized or split rows */
+    const float *x_scales;      /* of quantized or split rows: [num_tokens]; or behind them (SEGMENT_ROWS_BLOCKS) */
     const int32_t *input_order; /* kernels get the parts of such a matmul (MATMUL_IN_ORDER), which have none */
 };
 
