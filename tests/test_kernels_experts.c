@@ -272,6 +272,7 @@ struct experts_case {
     int64_t scale_rows; /* 0: 1 */
     enum dtype dtype;
     bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate, quantize_x;
+    int x_exponent; /* of two, which x is multiplied by */
     struct gate_params gate;
     enum routing routing;
 };
@@ -472,7 +473,7 @@ static struct tensor poisoned_scratch(struct test_backend *tb, enum dtype dtype,
  * group, times a power of two. */
 static struct tensor random_rows(struct test_backend *tb, const struct experts_case *c, int64_t rows, int64_t n)
 {
-    struct tensor x = tensor_random(tb->b, c->dtype, rows * n, 1, tb->random);
+    struct tensor x = tensor_random(tb->b, c->dtype, rows * n, ldexp(1, c->x_exponent), tb->random);
     if (!c->quantize_x) return x;
     for (int64_t i = 0; i < rows * n; i++) tensor_set(&x, i, (double)random_between(tb->random, -16, 16) / 64);
     const int64_t group = c->group_size ? c->group_size : n;
@@ -800,7 +801,8 @@ static void wide_experts(struct test_backend *tb)
     }
 }
 
-/* FP8 for one to four tokens of an expert, whose rows have more input features than are made float16 at once. */
+/* FP8 for one to four tokens of an expert, whose rows have more input features than are made float16 at once. x is
+ * within the range of float16, and far above and below it. */
 static void few_experts_of_fp8(struct test_backend *tb)
 {
     workspace_for(tb, 4, 4608, 256);
@@ -817,6 +819,7 @@ static void few_experts_of_fp8(struct test_backend *tb)
                                        .dtype = i % 3 == 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
                                        .stacked = true,
                                        .base = i % 3 > 0,
+                                       .x_exponent = i % 3 ? 0 : 40 - 80 * (i % 2),
                                        .gate = {.kind = i % 4 == 3 ? GATE_NONE : GATE_MULTIPLY},
                                        .routing = i % 4 == 1 ? ROUTING_RANDOM : ROUTING_ONE_EXPERT};
         check_experts(tb, &c);

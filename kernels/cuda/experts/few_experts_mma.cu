@@ -398,7 +398,7 @@ static __device__ __forceinline__ void multiply_quads(float (&sums)[(BANDS + 1) 
         copy_quad<T, F>(s.own + s.before, s.source, s.policy);
         if (F != FLOATS && group == s.next_four) next_scales<T, F, GROUPED>(s, w);
         multiply_quad<T, F, GROUPED>(sums, (const uint8_t *)__cvta_shared_to_generic(s.own + s.at),
-                                     GROUPED ? take_scales<F>(s.four, group % 4) : s.four, s.source.bands,
+                                     GROUPED ? take_scales<F>(s.four, group & 3) : s.four, s.source.bands,
                                      (const T *)(STAGES_HAVE_X<F> ? x + s.at : x));
         if (!STAGES_HAVE_X<F>) x += QUAD_FEATURES<F> * sizeof(T);
         s.before = s.at;
