@@ -217,7 +217,7 @@ static __device__ __forceinline__ quad_source<T, BANDS> source_of(const quantize
 {
     const int i = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
     quad_source<T, BANDS> source = {
-        {}, x.own + share.begin * QUAD_FEATURES<F> + 8 * j, rows.count, share.end - share.begin, i < x.count};
+        {}, x.rows + x.own + share.begin * QUAD_FEATURES<F> + 8 * j, rows.count, share.end - share.begin, i < x.count};
 #pragma unroll
     for (int b = 0; b < BANDS; b++) source.data[b] = w.data + rows.rows[b] * w.row_bytes + share.begin * 64 + 16 * j;
     return source;
@@ -522,7 +522,7 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[(BANDS + 1) /
                                                      const row_share &share, const quad_ring &ring)
 {
     if constexpr (F == WEIGHT_MXFP4)
-        multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.own, share);
+        multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.rows + x.own, share);
     else
         multiply_ringed_rows<T, F, GROUPED, STAGES>(sums, w, rows, x, share, ring);
 }
@@ -560,7 +560,7 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
         const int feature = item % groups * FEATURES + warp / PARTS * (TILE / 2) + i,
                   there = min(feature, call.to.pairs - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
-        const rows_of_x<T> x = {(const T *)call.x + (int64_t)token * call.weights.in_features, rows.count};
+        const rows_of_x<T> x = {(const T *)call.x, token * call.weights.in_features, rows.count};
         float sums[1][4] = {};
         multiply_rows<T, F, GROUPED, GATE_STAGES<F>, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2},
                                                         x, share, ring);
@@ -663,7 +663,7 @@ static __device__ __forceinline__ void multiply_features(const down_call &call, 
     float sums[(BANDS + 1) / 2][4] = {};
 #pragma unroll
     for (int b = 0; b < BANDS; b++) of_lane.rows[b] = first_row + min(BAND * b + i, count - 1);
-    const rows_of_x<T> x = {(const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features, rows.count};
+    const rows_of_x<T> x = {(const T *)call.x, (row + min(i, rows.count - 1)) * w.in_features, rows.count};
     multiply_rows<T, F, GROUPED, DOWN_STAGES<F>>(sums, w, of_lane, x, share_of<F>(w, share, call.shares), ring);
     float *to = shared + (share * num_rows + row) * call.features;
 #pragma unroll

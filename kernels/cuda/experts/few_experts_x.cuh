@@ -24,7 +24,8 @@ enum {
 
 /* A lane's row of x. Lanes beyond `count` read the last one, and their results are not used. */
 template <class T> struct rows_of_x {
-    const T *own;
+    const T *rows;
+    int32_t own; /* the elements before it */
     int count;
 };
 
@@ -99,7 +100,7 @@ static __device__ __forceinline__ void make_half_rows(half_rows &to, const rows_
 #pragma unroll
     for (int k = 0; k < HALF_ROWS_AT_ONCE; k++) {
         const int row = (32 * k + lane) >> shift, piece = (32 * k + lane) & (pieces - 1);
-        const T *from = (const T *)__shfl_sync(~0u, (unsigned long long)x.own, 4 * row);
+        const T *from = x.rows + __shfl_sync(~0u, x.own, 4 * row);
         words[k] = make_uint4(0, 0, 0, 0);
         if (row < x.count && piece < HALF_ROW_PIECES * quads)
             words[k] = ((const uint4 *)from)[HALF_ROW_PIECES * first + piece];
@@ -109,6 +110,7 @@ static __device__ __forceinline__ void make_half_rows(half_rows &to, const rows_
 #pragma unroll
     for (int k = 0; k < HALF_ROWS_AT_ONCE; k++) {
         const int row = (32 * k + lane) >> shift, piece = (32 * k + lane) & (pieces - 1);
+        if (((32 * k) >> shift) >= x.count || ((32 * k) & (pieces - 1)) >= HALF_ROW_PIECES * quads) continue;
         if (!std::is_same_v<T, __half>) {
             const uint32_t exponent = max(largest[k / 2] >> (k % 2 * 16 + 7) & 0xff, (uint32_t)HALF_LARGEST);
             words[k] = to_halves(words[k], exponent);
