@@ -272,6 +272,7 @@ struct experts_case {
     int64_t scale_rows; /* 0: 1 */
     enum dtype dtype;
     bool zeros, ordered, bias, stacked, two_parts, weights_first, base, base_gate, quantize_x;
+    int x_exponent; /* of two, which x is multiplied by */
     struct gate_params gate;
     enum routing routing;
 };
@@ -472,7 +473,7 @@ static struct tensor poisoned_scratch(struct test_backend *tb, enum dtype dtype,
  * group, times a power of two. */
 static struct tensor random_rows(struct test_backend *tb, const struct experts_case *c, int64_t rows, int64_t n)
 {
-    struct tensor x = tensor_random(tb->b, c->dtype, rows * n, 1, tb->random);
+    struct tensor x = tensor_random(tb->b, c->dtype, rows * n, ldexp(1, c->x_exponent), tb->random);
     if (!c->quantize_x) return x;
     for (int64_t i = 0; i < rows * n; i++) tensor_set(&x, i, (double)random_between(tb->random, -16, 16) / 64);
     const int64_t group = c->group_size ? c->group_size : n;
@@ -800,6 +801,31 @@ static void wide_experts(struct test_backend *tb)
     }
 }
 
+/* FP8 for one to four tokens of an expert, whose rows have more input features than are made float16 at once. x is
+ * within the range of float16, and far above and below it. */
+static void few_experts_of_fp8(struct test_backend *tb)
+{
+    workspace_for(tb, 4, 4608, 256);
+    for (int i = 0; i < 8; i++) {
+        const bool has_blocks = i / 4;
+        const struct experts_case c = {.num_tokens = 1 + i % 4,
+                                       .num_experts = 3,
+                                       .top_k = i % 4 == 1 ? 2 : 1,
+                                       .size = i % 2 ? 128 : 1152,
+                                       .hidden = i % 2 ? 4608 : 128,
+                                       .format = WEIGHT_FP8,
+                                       .group_size = has_blocks ? 128 : 0,
+                                       .scale_rows = has_blocks ? 128 : 1,
+                                       .dtype = i % 3 == 2 ? DTYPE_FLOAT16 : DTYPE_BFLOAT16,
+                                       .stacked = true,
+                                       .base = i % 3 > 0,
+                                       .x_exponent = i % 3 ? 0 : 40 - 80 * (i % 2),
+                                       .gate = {.kind = i % 4 == 3 ? GATE_NONE : GATE_MULTIPLY},
+                                       .routing = i % 4 == 1 ? ROUTING_RANDOM : ROUTING_ONE_EXPERT};
+        check_experts(tb, &c);
+    }
+}
+
 /* Many experts of which most have no tokens, or one has them all. */
 static void empty_experts(struct test_backend *tb)
 {
@@ -879,6 +905,7 @@ EVERY_BACKEND_TEST(experts_of_quantized_blocks)
 EVERY_BACKEND_TEST(gates)
 EVERY_BACKEND_TEST(experts_without_gates)
 EVERY_BACKEND_TEST(wide_experts)
+EVERY_BACKEND_TEST(few_experts_of_fp8)
 EVERY_BACKEND_TEST(empty_experts)
 EVERY_BACKEND_TEST(thousands_of_tokens)
 EVERY_BACKEND_TEST(small_workspace)
@@ -896,6 +923,7 @@ int main(void)
         cmocka_unit_test(test_gates),
         cmocka_unit_test(test_experts_without_gates),
         cmocka_unit_test(test_wide_experts),
+        cmocka_unit_test(test_few_experts_of_fp8),
         cmocka_unit_test(test_empty_experts),
         cmocka_unit_test(test_thousands_of_tokens),
         cmocka_unit_test(test_small_workspace),

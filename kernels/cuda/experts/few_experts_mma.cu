@@ -11,7 +11,8 @@
  * A warp has a ring of quads in shared memory, which it fills by asynchronous copies: a stage holds a quad of each
  * band, and the quad's input features of x. The scales of four groups are in registers, one in each lane of four, and
  * those of the next four are under way. So nothing that a quad needs is waited for when it is multiplied. MXFP4 has no
- * ring: its quads come into registers.
+ * ring: its quads come into registers. FP8 is multiplied as float16, which an instruction makes of it, so its x is
+ * float16, too, times a power of two of each row, and lies behind the ring (few_experts_x.cuh).
  *
  * experts_gate_up: the first band are gates, and the second the ups that belong to them, so a lane ends with both; or
  * features of the first half, and of the second. Blocks take tiles of these pairs for up to 8 rows of an expert in
@@ -26,25 +27,30 @@
 #include "kernels/cuda/copy_async.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/experts/few_experts.cuh"
+#include "kernels/cuda/experts/few_experts_x.cuh"
 #include "kernels/cuda/matmul/quantized.cuh"
 #include "kernels/cuda/mma.cuh"
 
 enum {
     BAND = 8,        /* rows of a weight, */
     TILE = 2 * BAND, /* of which the mma takes so many */
-    ROWS = 8,        /* of x */
-    DOWN_BANDS = 3,  /* of a block of experts_down, at most */
+    ROWS = FEW_EXPERTS_X_ROWS,
+    DOWN_BANDS = 3, /* of a block of experts_down, at most */
     MAX_ROWS = FEW_EXPERTS_MAX_TOKENS * FEW_EXPERTS_MAX_TOP_K,
     BAND_BYTES = 512 /* of a stage: a piece of each lane */
 };
 
 /* Stages of a warp's ring. A block of experts_down has a multiprocessor for itself. Other devices have less shared
  * memory, and less bandwidth to keep busy. */
-static constexpr int HOPPER_STAGES = 5, HOPPER_DOWN_STAGES = 8, OTHER_STAGES = 3;
+template <enum weight_format F> static constexpr int HOPPER_STAGES = F == WEIGHT_FP8 ? 6 : 5;
+template <enum weight_format F> static constexpr int HOPPER_DOWN_STAGES = F == WEIGHT_FP8 ? 7 : 8;
+static constexpr int OTHER_STAGES = 3;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-static constexpr int GATE_STAGES = HOPPER_STAGES, DOWN_STAGES = HOPPER_DOWN_STAGES;
+template <enum weight_format F> static constexpr int GATE_STAGES = HOPPER_STAGES<F>;
+template <enum weight_format F> static constexpr int DOWN_STAGES = HOPPER_DOWN_STAGES<F>;
 #else
-static constexpr int GATE_STAGES = OTHER_STAGES, DOWN_STAGES = OTHER_STAGES;
+template <enum weight_format F> static constexpr int GATE_STAGES = OTHER_STAGES;
+template <enum weight_format F> static constexpr int DOWN_STAGES = OTHER_STAGES;
 #endif
 
 /* 16-bit floats of x's type, whichever it is. */
@@ -90,12 +96,37 @@ template <class T> static __device__ __forceinline__ uint32_t offset_of(float ze
     return pair_of<T>(INT4_OFFSET<T> + zero);
 }
 
+/* multiply_piece of FP8, of whose x there is a float16 each. Two sums, because each mma waits for the one before with
+ * the same sums. */
+template <bool TWO>
+static __device__ __forceinline__ void multiply_fp8(float (&sums)[4], const uint4 &low, const uint4 &high,
+                                                    const void *x)
+{
+    const uint32_t l[4] = {low.x, low.y, low.z, low.w}, h[4] = {high.x, high.y, high.z, high.w};
+    const uint4 first = ((const uint4 *)x)[0], second = ((const uint4 *)x)[1];
+    const uint32_t in[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+    float odd[4] = {};
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+        uint32_t a[4] = {};
+        fp8_halves(l[w], a[0], a[2]);
+        if (TWO) fp8_halves(h[w], a[1], a[3]);
+        multiply_add<__half>(w % 2 ? odd : sums, a, in[2 * w], in[2 * w + 1]);
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) sums[k] += odd[k];
+}
+
 /* sums += a piece of two rows of the weight by x. x: where the lane's first input feature of the quad's piece is. TWO:
  * there is a second row. */
 template <class T, enum weight_format F, bool TWO>
 static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const uint4 &low, const uint4 &high, const T *x,
                                                       const uint32_t (&offsets)[2])
 {
+    if constexpr (F == WEIGHT_FP8) {
+        multiply_fp8<TWO>(sums, low, high, x);
+        return;
+    }
     const uint32_t l[4] = {low.x, low.y, low.z, low.w}, h[4] = {high.x, high.y, high.z, high.w};
     if constexpr (F == WEIGHT_INT4) {
 #pragma unroll
@@ -121,15 +152,8 @@ static __device__ __forceinline__ void multiply_piece(float (&sums)[4], const ui
 #pragma unroll
         for (int w = 0; w < 4; w++) {
             uint32_t a[4] = {};
-            if constexpr (F == WEIGHT_INT8) {
-                int8_pairs<T>(l[w], a[0], a[2]);
-                if (TWO) int8_pairs<T>(h[w], a[1], a[3]);
-            } else {
-                fp8_pairs<T>(l[w], a[0], a[2]);
-                if (TWO) fp8_pairs<T>(h[w], a[1], a[3]);
-#pragma unroll
-                for (int i = 0; i < 4; i += TWO ? 1 : 2) a[i] = multiply_pairs<T>(a[i], pair_of<T>(FP8_FACTOR<T>));
-            }
+            int8_pairs<T>(l[w], a[0], a[2]);
+            if (TWO) int8_pairs<T>(h[w], a[1], a[3]);
             /* Elements 0 and 2, 1 and 3 of four. */
             multiply_add<T>(sums, a, __byte_perm(in[2 * w], in[2 * w + 1], 0x5410),
                             __byte_perm(in[2 * w], in[2 * w + 1], 0x7632));
@@ -157,17 +181,20 @@ static __device__ __forceinline__ row_share share_of(const quantized_matrices &w
  * banks. */
 template <enum weight_format F> static constexpr int X_ROW = QUAD_FEATURES<F> + (F == FLOATS ? 0 : 8); /* elements */
 
+/* Whether x lies in stages, or else behind the ring. */
+template <enum weight_format F> static constexpr bool STAGES_HAVE_X = F != WEIGHT_FP8;
+
 /* A warp's. */
 struct quad_ring {
     uint8_t *data;
     int32_t stage_bytes;
 };
 
-/* A lane's row of x. Lanes beyond `count` read the last one, and their results are not used. */
-template <class T> struct rows_of_x {
-    const T *own;
-    int count;
-};
+/* Bytes of a ring, with the x behind it. */
+template <enum weight_format F> static __host__ __device__ __forceinline__ int ring_bytes(int stages, int stage_bytes)
+{
+    return stages * stage_bytes + (STAGES_HAVE_X<F> ? 0 : (int)sizeof(half_rows));
+}
 
 /* The rows of the weight that a lane multiplies, one of each band, of which there are `count`. */
 template <int BANDS> struct lane_rows {
@@ -190,24 +217,24 @@ static __device__ __forceinline__ quad_source<T, BANDS> source_of(const quantize
 {
     const int i = threadIdx.x % 32 / 4, j = threadIdx.x % 4;
     quad_source<T, BANDS> source = {
-        {}, x.own + share.begin * QUAD_FEATURES<F> + 8 * j, rows.count, share.end - share.begin, i < x.count};
+        {}, x.rows + x.own + share.begin * QUAD_FEATURES<F> + 8 * j, rows.count, share.end - share.begin, i < x.count};
 #pragma unroll
     for (int b = 0; b < BANDS; b++) source.data[b] = w.data + rows.rows[b] * w.row_bytes + share.begin * 64 + 16 * j;
     return source;
 }
 
-/* Copies the next quad to a stage, if there is one, as one group of copies. */
+/* Copies the next quad to a stage, if there is one, as one group of copies. own: where the lane's pieces are there. */
 template <class T, enum weight_format F, int BANDS>
-static __device__ __forceinline__ void copy_quad(uint32_t stage, quad_source<T, BANDS> &source, uint64_t policy)
+static __device__ __forceinline__ void copy_quad(uint32_t own, quad_source<T, BANDS> &source, uint64_t policy)
 {
     const int lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
-    const uint32_t to_x = stage + source.bands * BAND_BYTES + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
+    const uint32_t to_x = own - lane * 16 + source.bands * BAND_BYTES + (i * X_ROW<F> + 8 * j) * (int)sizeof(T);
     if (source.quads > 0) {
 #pragma unroll
         for (int b = 0; b < BANDS; b++)
-            if (b < source.bands) copy_async(stage + b * BAND_BYTES + lane * 16, source.data[b], true, policy);
+            if (b < source.bands) copy_async(own + b * BAND_BYTES, source.data[b], true, policy);
 #pragma unroll
-        for (int k = 0; k < QUAD_FEATURES<F>; k += 32)
+        for (int k = 0; k < QUAD_FEATURES<F> && STAGES_HAVE_X<F>; k += 32)
             if (source.has_x) copy_async(to_x + k * (int)sizeof(T), source.x + k, true);
     }
     copy_async_commit();
@@ -294,16 +321,13 @@ static __device__ __forceinline__ band_scales<BANDS> take_scales(const band_scal
     return out;
 }
 
-/* sums += the quad in a stage, times its scales if they are those of groups. */
+/* sums += the quad in a stage, times its scales if they are those of groups. own: the lane's pieces; x: its row. */
 template <class T, enum weight_format F, bool GROUPED, int BANDS>
-static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *stage,
-                                                     const band_scales<BANDS> &scales, int bands, int x_row)
+static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) / 2][4], const uint8_t *own,
+                                                     const band_scales<BANDS> &scales, int bands, const T *x)
 {
-    const int lane = threadIdx.x % 32, j = lane % 4;
-    const T *x = (const T *)(stage + bands * BAND_BYTES) + x_row * X_ROW<F> +
-                 (F == WEIGHT_INT4 ? 2 * j
-                  : F == FLOATS    ? 8 * j
-                                   : 16 * j);
+    const int j = threadIdx.x % 4;
+    x += F == WEIGHT_INT4 ? 2 * j : F == FLOATS ? 8 * j : 16 * j;
 #pragma unroll
     for (int b = 0; b < BANDS; b += 2) {
         constexpr int LAST = BANDS - 1;
@@ -311,14 +335,74 @@ static __device__ __forceinline__ void multiply_quad(float (&sums)[(BANDS + 1) /
         const uint32_t offsets[2] = {scales.offsets[b], scales.offsets[min(b + 1, LAST)]};
         float part[4] = {};
         if (b >= bands) continue;
-        const uint4 low = *(const uint4 *)(stage + b * BAND_BYTES + lane * 16);
-        const uint4 high = two ? *(const uint4 *)(stage + (b + 1) * BAND_BYTES + lane * 16) : uint4{};
+        const uint4 low = *(const uint4 *)(own + b * BAND_BYTES);
+        const uint4 high = two ? *(const uint4 *)(own + (b + 1) * BAND_BYTES) : uint4{};
         if (b == LAST)
             multiply_piece<T, F, false>(part, low, high, x, offsets);
         else
             multiply_piece<T, F, true>(part, low, high, x, offsets);
 #pragma unroll
         for (int k = 0; k < 4; k++) sums[b / 2][k] += GROUPED ? scales.scales[min(b + k / 2, LAST)] * part[k] : part[k];
+    }
+}
+
+/* What goes through a warp's ring: where the next quad comes from, and the scales. */
+template <class T, int BANDS> struct quad_stream {
+    quad_source<T, BANDS> source;
+    scale_source<BANDS> scale_source;
+    raw_scales<BANDS> raw;
+    band_scales<BANDS> four;
+    uint64_t policy;
+    uint32_t own;               /* the shared address of the lane's pieces in stage 0 */
+    int first_group, next_four; /* groups of the first quad, and of the next scales behind that */
+    int at, before;             /* bytes from stage 0 to the stage of the next quad, and to that of the one before it */
+};
+
+/* The scales of four groups from `group` on, and those of the next four are loaded. */
+template <class T, enum weight_format F, bool GROUPED, int BANDS>
+static __device__ __forceinline__ void next_scales(quad_stream<T, BANDS> &s, const quantized_matrices &w)
+{
+    const int first = s.first_group + s.next_four + (GROUPED ? threadIdx.x % 4 : 0);
+    s.four = convert_scales<T, F>(s.raw, w, s.scale_source, first);
+    s.next_four += 4;
+    if (GROUPED) load_scales<F>(s.raw, w, s.scale_source, first + 4);
+}
+
+template <class T, enum weight_format F, bool GROUPED, int STAGES, int BANDS>
+static __device__ __forceinline__ void start_stream(quad_stream<T, BANDS> &s, const quantized_matrices &w,
+                                                    const lane_rows<BANDS> &rows, const quad_ring &ring, int first_quad)
+{
+    s.first_group = GROUPED ? group_of(w, first_quad) : 0;
+    s.policy = evict_first_policy();
+    s.own = (uint32_t)__cvta_generic_to_shared(ring.data) + threadIdx.x % 32 * 16;
+    asm volatile("" : "+r"(s.own)); /* so that it is not computed again for each quad */
+    __syncwarp();                   /* no lane reads what the ring had before */
+#pragma unroll 1
+    for (int k = 0; k < STAGES - 1; k++) copy_quad<T, F>(s.own + k * ring.stage_bytes, s.source, s.policy);
+    s.scale_source = scales_of(w, rows);
+    if (F != FLOATS) load_scales<F>(s.raw, w, s.scale_source, s.first_group + (GROUPED ? (int)threadIdx.x % 4 : 0));
+    s.at = 0, s.before = (STAGES - 1) * ring.stage_bytes, s.next_four = 0;
+}
+
+/* sums += quads [begin, end). x: the lane's row of them or, if stages have x, that row of the stage's first quad. */
+template <class T, enum weight_format F, bool GROUPED, int STAGES, int BANDS>
+static __device__ __forceinline__ void multiply_quads(float (&sums)[(BANDS + 1) / 2][4], quad_stream<T, BANDS> &s,
+                                                      const quantized_matrices &w, const quad_ring &ring, int begin,
+                                                      int end, const uint8_t *x)
+{
+#pragma unroll 1
+    for (int quad = begin; quad < end; quad++) {
+        const int group = GROUPED ? group_of(w, quad) - s.first_group : 0;
+        copy_async_wait<STAGES - 2>();
+        __syncwarp(); /* what all lanes copied is there, and no lane reads stage `before` any more */
+        copy_quad<T, F>(s.own + s.before, s.source, s.policy);
+        if (F != FLOATS && group == s.next_four) next_scales<T, F, GROUPED>(s, w);
+        multiply_quad<T, F, GROUPED>(sums, (const uint8_t *)__cvta_shared_to_generic(s.own + s.at),
+                                     GROUPED ? take_scales<F>(s.four, group & 3) : s.four, s.source.bands,
+                                     (const T *)(STAGES_HAVE_X<F> ? x + s.at : x));
+        if (!STAGES_HAVE_X<F>) x += QUAD_FEATURES<F> * sizeof(T);
+        s.before = s.at;
+        s.at = s.at == (STAGES - 1) * ring.stage_bytes ? 0 : s.at + ring.stage_bytes;
     }
 }
 
@@ -329,40 +413,35 @@ static __device__ __forceinline__ void multiply_ringed_rows(float (&sums)[(BANDS
                                                             const rows_of_x<T> &x, const row_share &share,
                                                             const quad_ring &ring)
 {
-    constexpr bool HAS_SCALES = F != FLOATS;
-    const int j = threadIdx.x % 4, x_row = min((int)threadIdx.x % 32 / 4, x.count - 1);
-    const int first_group = GROUPED ? group_of(w, share.begin) : 0;
-    const uint64_t policy = evict_first_policy();
-    const uint32_t stages = (uint32_t)__cvta_generic_to_shared(ring.data), bytes = ring.stage_bytes;
-    quad_source<T, BANDS> source = source_of<T, F>(w, rows, x, share);
-    raw_scales<BANDS> raw = {};
-    band_scales<BANDS> four = {};
-    __syncwarp(); /* no lane reads what the ring had before */
+    constexpr int TILES = (BANDS + 1) / 2;
+    const int x_row = min((int)threadIdx.x % 32 / 4, x.count - 1);
+    quad_stream<T, BANDS> stream = {source_of<T, F>(w, rows, x, share)};
+    start_stream<T, F, GROUPED, STAGES>(stream, w, rows, ring, share.begin);
+    if constexpr (STAGES_HAVE_X<F>) {
+        const uint8_t *own = ring.data + rows.count * BAND_BYTES + x_row * X_ROW<F> * sizeof(T);
+        multiply_quads<T, F, GROUPED, STAGES>(sums, stream, w, ring, share.begin, share.end, own);
+    } else {
+        half_rows &halves = *(half_rows *)(ring.data + STAGES * ring.stage_bytes);
+        const int at_once = half_rows_quads(x.count);
 #pragma unroll 1
-    for (int k = 0; k < STAGES - 1; k++) copy_quad<T, F>(stages + k * bytes, source, policy);
-    const scale_source<BANDS> scale_source = scales_of(w, rows);
-    if (HAS_SCALES) load_scales<F>(raw, w, scale_source, first_group + (GROUPED ? j : 0));
-    int stage = 0, before = STAGES - 1, next_four = 0;
-#pragma unroll 1
-    for (int quad = share.begin; quad < share.end; quad++) {
-        const int group = GROUPED ? group_of(w, quad) - first_group : 0;
-        copy_async_wait<STAGES - 2>();
-        __syncwarp(); /* what all lanes copied is there, and no lane reads stage `before` any more */
-        copy_quad<T, F>(stages + before * bytes, source, policy);
-        if (HAS_SCALES && group == next_four) {
-            four = convert_scales<T, F>(raw, w, scale_source, first_group + group + (GROUPED ? j : 0));
-            next_four += 4;
-            if (GROUPED) load_scales<F>(raw, w, scale_source, first_group + next_four + j);
+        for (int begin = share.begin; begin < share.end; begin += at_once) {
+            const int end = min(begin + at_once, share.end);
+            float part[TILES][4] = {};
+            make_half_rows(halves, x, begin, end - begin);
+            multiply_quads<T, F, GROUPED, STAGES>(part, stream, w, ring, begin, end, half_row(halves, x_row, x.count));
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float scale = half_row_scale<T>(halves, k % 2, x.count);
+#pragma unroll
+                for (int t = 0; t < TILES; t++) sums[t][k] += scale * part[t][k];
+            }
         }
-        multiply_quad<T, F, GROUPED>(sums, ring.data + stage * bytes, GROUPED ? take_scales<F>(four, group % 4) : four,
-                                     rows.count, x_row);
-        before = stage;
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
 #pragma unroll
-    for (int t = 0; t < (BANDS + 1) / 2; t++)
+    for (int t = 0; t < TILES; t++)
 #pragma unroll
-        for (int k = 0; k < 4 && HAS_SCALES && !GROUPED; k++) sums[t][k] *= four.scales[min(2 * t + k / 2, BANDS - 1)];
+        for (int k = 0; k < 4 && F != FLOATS && !GROUPED; k++)
+            sums[t][k] *= stream.four.scales[min(2 * t + k / 2, BANDS - 1)];
 }
 
 /* ---- MXFP4 ---- */
@@ -443,7 +522,7 @@ static __device__ __forceinline__ void multiply_rows(float (&sums)[(BANDS + 1) /
                                                      const row_share &share, const quad_ring &ring)
 {
     if constexpr (F == WEIGHT_MXFP4)
-        multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.own, share);
+        multiply_mxfp4_rows<T>(sums[0], w, rows.rows[0], rows.rows[1], x.rows + x.own, share);
     else
         multiply_ringed_rows<T, F, GROUPED, STAGES>(sums, w, rows, x, share, ring);
 }
@@ -470,7 +549,8 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
     const int groups = (call.to.pairs + FEATURES - 1) / FEATURES, items = call.num_rows * groups;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, i = lane / 4, j = lane % 4;
     const row_share share = share_of<F>(call.weights, warp % PARTS, PARTS);
-    const quad_ring ring = {(uint8_t *)dynamic + warp * GATE_STAGES * call.stage_bytes, call.stage_bytes};
+    const quad_ring ring = {(uint8_t *)dynamic + warp * ring_bytes<F>(GATE_STAGES<F>, call.stage_bytes),
+                            call.stage_bytes};
     let_next_start();
     wait_for_previous();
     for (int item = blockIdx.x; item < items; item += gridDim.x) {
@@ -480,10 +560,10 @@ static __global__ void __launch_bounds__(FEW_EXPERTS_WARPS * 32, PLACES<F>)
         const int feature = item % groups * FEATURES + warp / PARTS * (TILE / 2) + i,
                   there = min(feature, call.to.pairs - 1);
         const int64_t gate_row = (int64_t)rows.expert * 2 * call.to.pairs + there;
-        const rows_of_x<T> x = {(const T *)call.x + (int64_t)token * call.weights.in_features, rows.count};
+        const rows_of_x<T> x = {(const T *)call.x, token * call.weights.in_features, rows.count};
         float sums[1][4] = {};
-        multiply_rows<T, F, GROUPED, GATE_STAGES, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2}, x,
-                                                     share, ring);
+        multiply_rows<T, F, GROUPED, GATE_STAGES<F>, 2>(sums, call.weights, {{gate_row, gate_row + call.to.pairs}, 2},
+                                                        x, share, ring);
         *(piece<float, 4> *)shares[warp][lane] = {sums[0][0], sums[0][1], sums[0][2], sums[0][3]};
         __syncthreads();
         if (warp % PARTS == 0) {
@@ -515,37 +595,48 @@ struct down_call {
     int32_t stage_bytes;
 };
 
-/* The plan's rows and weights of the tokens' experts, copied. */
+/* The plan's rows and weights of the tokens' experts. */
 struct plan_copy {
     int32_t rows[MAX_ROWS];
     float weights[MAX_ROWS];
 };
 
+/* Copies them asynchronously, so that the weights' copies start at once. */
 static __device__ __forceinline__ void copy_plan(const down_call &call, plan_copy &to)
 {
     for (int k = threadIdx.x; k < call.num_tokens * call.top_k; k += blockDim.x) {
-        to.rows[k] = call.plan.rows[k];
-        to.weights[k] = call.weights_first ? 1.0f : call.plan.weights[k];
+        copy_async_4((uint32_t)__cvta_generic_to_shared(&to.rows[k]), &call.plan.rows[k]);
+        if (call.weights_first)
+            to.weights[k] = 1.0f;
+        else
+            copy_async_4((uint32_t)__cvta_generic_to_shared(&to.weights[k]), &call.plan.weights[k]);
     }
 }
 
-/* What result `at` of a block begins with; a block's results are those of token 0, of token 1, ... */
-template <class T> static __device__ __forceinline__ float base_of(const down_call &call, int at)
+/* What result `at` of a block begins with; a block's results are those of token 0, of token 1, ... Where it is loaded
+ * it is not waited for. */
+template <class T> struct base_of_result {
+    T x;
+    float gate;
+};
+
+template <class T> static __device__ __forceinline__ base_of_result<T> load_base(const down_call &call, int at)
 {
     const int token = at / call.features, feature = (int)blockIdx.x * call.features + at % call.features;
-    if (!call.base || token >= call.num_tokens || feature >= call.weights.out_features) return 0;
-    const float x = to_float(((const T *)call.base)[(int64_t)token * call.weights.out_features + feature]);
-    return x * (call.base_gate ? call.base_gate[token] : 1.0f);
+    if (!call.base || token >= call.num_tokens || feature >= call.weights.out_features) return {from_float<T>(0), 0};
+    return {((const T *)call.base)[(int64_t)token * call.weights.out_features + feature],
+            call.base_gate ? call.base_gate[token] : 1.0f};
 }
 
 /* Adds a token's rows of sums, in their order, to its base. sums: [shares, rows, features]. */
 template <class T>
 static __device__ __forceinline__ void add_rows(const down_call &call, const plan_copy &plan, const float *sums, int at,
-                                                float sum)
+                                                const base_of_result<T> &base)
 {
     const int token = at / call.features, column = at % call.features;
     const int feature = (int)blockIdx.x * call.features + column, num_rows = call.num_tokens * call.top_k;
     if (feature >= call.weights.out_features) return;
+    float sum = to_float(base.x) * base.gate;
     for (int k = token * call.top_k; k < (token + 1) * call.top_k; k++) {
         float of_row = 0;
         for (int share = 0; share < call.shares; share++)
@@ -572,8 +663,8 @@ static __device__ __forceinline__ void multiply_features(const down_call &call, 
     float sums[(BANDS + 1) / 2][4] = {};
 #pragma unroll
     for (int b = 0; b < BANDS; b++) of_lane.rows[b] = first_row + min(BAND * b + i, count - 1);
-    const rows_of_x<T> x = {(const T *)call.x + (int64_t)(row + min(i, rows.count - 1)) * w.in_features, rows.count};
-    multiply_rows<T, F, GROUPED, DOWN_STAGES>(sums, w, of_lane, x, share_of<F>(w, share, call.shares), ring);
+    const rows_of_x<T> x = {(const T *)call.x, (row + min(i, rows.count - 1)) * w.in_features, rows.count};
+    multiply_rows<T, F, GROUPED, DOWN_STAGES<F>>(sums, w, of_lane, x, share_of<F>(w, share, call.shares), ring);
     float *to = shared + (share * num_rows + row) * call.features;
 #pragma unroll
     for (int b = 0; b < BANDS; b++) {
@@ -594,17 +685,19 @@ static __global__ void __launch_bounds__(DOWN_WARPS<F> * 32, 16 / DOWN_WARPS<F>)
     extern __shared__ uint4 dynamic[];
     __shared__ plan_copy plan;
     const int items = call.num_tokens * call.top_k * call.shares, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const quad_ring ring = {(uint8_t *)dynamic + warp * DOWN_STAGES * call.stage_bytes, call.stage_bytes};
-    float *sums = (float *)((uint8_t *)dynamic + warps * DOWN_STAGES * call.stage_bytes);
+    const int bytes = ring_bytes<F>(DOWN_STAGES<F>, call.stage_bytes);
+    const quad_ring ring = {(uint8_t *)dynamic + warp * bytes, call.stage_bytes};
+    float *sums = (float *)((uint8_t *)dynamic + warps * bytes);
     let_next_start();
     wait_for_previous();
     copy_plan(call, plan);
-    const float base = base_of<T>(call, threadIdx.x);
+    const base_of_result<T> base = load_base<T>(call, threadIdx.x);
     for (int item = warp; item < items; item += warps)
         multiply_features<T, F, GROUPED>(call, ring, sums, item / call.shares, item % call.shares);
+    copy_async_wait_all();
     __syncthreads();
     for (int at = threadIdx.x; at < call.num_tokens * call.features; at += blockDim.x)
-        add_rows<T>(call, plan, sums, at, at == (int)threadIdx.x ? base : base_of<T>(call, at));
+        add_rows<T>(call, plan, sums, at, at == (int)threadIdx.x ? base : load_base<T>(call, at));
 }
 
 /* ---- the host's side ---- */
@@ -673,7 +766,7 @@ static int stages_of(const struct cuda_state *s, int of_hopper)
 /* Bytes of a stage with so many bands. An expert has at most as many rows as there are tokens. */
 template <class T, enum weight_format F> static int stage_bytes_of(int bands, int num_tokens)
 {
-    const int rows = num_tokens < ROWS ? num_tokens : ROWS;
+    const int rows = !STAGES_HAVE_X<F> ? 0 : num_tokens < ROWS ? num_tokens : ROWS;
     return F == WEIGHT_MXFP4 ? 0 : bands * BAND_BYTES + rows * X_ROW<F> * (int)sizeof(T);
 }
 
@@ -725,7 +818,7 @@ bool few_experts_mma_gate_up(struct backend *b, const struct experts_gate_up_arg
         const int64_t blocks = rows * cuda_div_up(w->out_features / 2, GATE_TILES<F> * TILE / 2);
         cuda_launch launch = few_experts_launch(s, PLACES<F>, blocks);
         call.stage_bytes = stage_bytes_of<decltype(zero), F>(2, args->num_tokens);
-        launch.shared_bytes = FEW_EXPERTS_WARPS * stages_of(s, HOPPER_STAGES) * call.stage_bytes;
+        launch.shared_bytes = FEW_EXPERTS_WARPS * ring_bytes<F>(stages_of(s, HOPPER_STAGES<F>), call.stage_bytes);
         cuda_run_dependent(b, "experts_gate_up", gate_up_kernel<decltype(zero), F, GROUPED>, launch, call);
     });
     return true;
@@ -751,7 +844,7 @@ template <class T, enum weight_format F, bool GROUPED> static void run_down(stru
     for (;; warps -= 4) {
         call->shares = 1;
         while (num_rows * call->shares * 2 <= warps) call->shares *= 2;
-        bytes = warps * stages_of(s, HOPPER_DOWN_STAGES) * call->stage_bytes +
+        bytes = warps * ring_bytes<F>(stages_of(s, HOPPER_DOWN_STAGES<F>), call->stage_bytes) +
                 call->shares * num_rows * call->features * (int)sizeof(float);
         if (warps == 4 || bytes + static_bytes <= s->max_shared_bytes) break;
     }

@@ -398,10 +398,7 @@ static __device__ __forceinline__ void byte_pairs(uint32_t word, uint32_t &first
         int8_pairs<__half>(word, first, second);
     } else {
 #if __CUDA_ARCH__ >= 890
-        asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
-            "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}\n"
-            : "=r"(first), "=r"(second)
-            : "r"(word));
+        fp8_halves(word, first, second);
 #else
         fp8_pairs<__half>(word, first, second);
         first = multiply_pairs<__half>(first, pair_of<__half>(FP8_FACTOR<__half>));

@@ -219,4 +219,19 @@ template <class T> static __device__ __forceinline__ void fp8_pairs(uint32_t wor
     odd = (word & 0x80008000) | (word >> shift & magnitude);
 }
 
+/* Four e4m3 as float16: the lower two and the upper two. */
+static __device__ __forceinline__ void fp8_halves(uint32_t word, uint32_t &lower, uint32_t &upper)
+{
+#if __CUDA_ARCH__ >= 890
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;\ncvt.rn.f16x2.e4m3x2 %1, high;\n}\n"
+        : "=r"(lower), "=r"(upper)
+        : "r"(word));
+#else
+    fp8_pairs<__half>(__byte_perm(word, 0, 0x3120), lower, upper);
+    lower = multiply_pairs<__half>(lower, pair_of<__half>(FP8_FACTOR<__half>));
+    upper = multiply_pairs<__half>(upper, pair_of<__half>(FP8_FACTOR<__half>));
+#endif
+}
+
 #endif
