@@ -638,12 +638,13 @@ struct attention_args {
 };
 
 /* rotary_embedding, reshape_and_cache and paged attention of sequences with one query token each (or none: padding)
- * that read no K and V which other sequences write in this step, but for those before them in their run. query and key
- * are left as they were. */
+ * that read no K and V which other sequences write in this step, but for those before them in their run; and
+ * output_gate of the results. query and key are left as they were. */
 struct decode_attention_args {
     struct rotary_args rotary;
     struct reshape_and_cache_args cache;
     struct attention_args attention;
+    struct output_gate_args gate; /* kind NONE: there is none */
 };
 
 /* rms_norm of the latents, rotary_embedding of the rotated keys, and latent_cache of both; they are left as they were.

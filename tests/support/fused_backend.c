@@ -145,6 +145,7 @@ static bool decode_attention(struct backend *b, const struct decode_attention_ar
     if (rotary.rotary_dim > 0 || rotary.query_norm) b->rotary_embedding(b, &rotary);
     b->reshape_and_cache(b, &cache);
     paged_attention(b, &attention, attention.num_seqs, attention.num_seqs);
+    if (args->gate.kind != OUTPUT_GATE_NONE) b->output_gate(b, &args->gate);
     free(q);
     free(k);
     free(v);
