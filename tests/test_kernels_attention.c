@@ -387,6 +387,8 @@ static void workspace_for(struct test_backend *tb, const struct fixture *f)
 struct preparation {
     bool normed, float_gains; /* gains in float32, or else in the case's type */
     bool partly, interleaved, not_rotated;
+    enum output_gate gate;
+    bool head_gates; /* a gate for each head, not for each element */
 };
 static const struct preparation preparations[] = {
     {0},
@@ -397,17 +399,20 @@ static const struct preparation preparations[] = {
     {.partly = true, .interleaved = true},
     {.normed = true, .float_gains = true, .partly = true},
     {.normed = true, .interleaved = true},
+    {.normed = true, .gate = OUTPUT_GATE_SIGMOID},
+    {.gate = OUTPUT_GATE_SOFTPLUS, .head_gates = true},
 };
 enum { NUM_PREPARATIONS = sizeof preparations / sizeof *preparations };
 
 /* What the three operations need beside a case's fixture. */
 struct fused {
     struct tensor rows, k_cache, v_cache; /* query, key and value of each token side by side; copies of the caches */
-    struct tensor positions, slots, cos_sin, query_gain, key_gain, out;
+    struct tensor positions, slots, cos_sin, query_gain, key_gain, gates, out;
     struct norm_params query_norm, key_norm;
     struct rotary_args rotary;
     struct reshape_and_cache_args cache;
     struct attention_args attention;
+    struct output_gate_args gate;
 };
 
 /* The position and the slot of each token. */
@@ -476,6 +481,7 @@ static void fused_make(struct fused *u, const struct fixture *f, enum dtype gain
     u->cos_sin = tensor_random(b, DTYPE_FLOAT32, (int64_t)f->max_seq_len * c->head_size, 1, random);
     u->query_gain = tensor_random(b, gain_dtype, c->head_size, 2, random);
     u->key_gain = tensor_random(b, gain_dtype, c->head_size, 2, random);
+    u->gates = tensor_random(b, c->dtype, (int64_t)f->num_tokens * c->num_heads * v_size(c), 3, random);
     u->query_norm = norm_of(&u->query_gain);
     u->key_norm = norm_of(&u->key_gain);
     u->out = tensor_poison(b, c->dtype, (int64_t)f->num_tokens * c->num_heads * v_size(c));
@@ -485,6 +491,15 @@ static void fused_make(struct fused *u, const struct fixture *f, enum dtype gain
 
 static void prepare(struct fused *u, const struct preparation *p)
 {
+    const int32_t heads = u->attention.num_heads, size = heads * u->attention.v_head_size;
+    u->gate = (struct output_gate_args){.x = u->out.data,
+                                        .gate = u->gates.data,
+                                        .gate_stride = size,
+                                        .num_tokens = u->rotary.num_tokens,
+                                        .size = size,
+                                        .gate_size = p->head_gates ? heads : size,
+                                        .kind = p->gate,
+                                        .dtype = u->attention.dtype};
     if (p->not_rotated) u->rotary.rotary_dim = 0;
     if (p->partly) u->rotary.rotary_dim = u->rotary.head_size * 3 / 4 / 8 * 8;
     u->rotary.interleaved = p->interleaved;
@@ -497,7 +512,7 @@ static void fused_free(struct fused *u)
 {
     tensor_free(&u->rows), tensor_free(&u->k_cache), tensor_free(&u->v_cache), tensor_free(&u->positions);
     tensor_free(&u->slots), tensor_free(&u->cos_sin), tensor_free(&u->out);
-    tensor_free(&u->query_gain), tensor_free(&u->key_gain);
+    tensor_free(&u->query_gain), tensor_free(&u->key_gain), tensor_free(&u->gates);
 }
 
 /* Sets the newest token's slot in the caches to NaN, by storing the NaN that stands behind the fixture's queries. */
@@ -513,7 +528,7 @@ static void forget_newest(const struct fixture *f, struct fused *u)
 static bool call_fused(const struct fixture *f, struct fused *u)
 {
     struct backend *b = f->tb->b;
-    const struct decode_attention_args args = {u->rotary, u->cache, u->attention};
+    const struct decode_attention_args args = {u->rotary, u->cache, u->attention, u->gate};
     const bool taken = b->decode_attention(b, &args);
     tensor_download(&u->out);
     return taken;
@@ -535,9 +550,10 @@ static bool is_for_fused(const struct attention_case *c)
 /* Gives both the same inputs: copies what is random from one to the other. */
 static void copy_inputs(struct fused *to, const struct fused *from)
 {
-    struct tensor *const tos[] = {&to->rows, &to->cos_sin, &to->query_gain, &to->key_gain};
-    const struct tensor *const froms[] = {&from->rows, &from->cos_sin, &from->query_gain, &from->key_gain};
-    for (int i = 0; i < 4; i++) {
+    struct tensor *const tos[] = {&to->rows, &to->cos_sin, &to->query_gain, &to->key_gain, &to->gates};
+    const struct tensor *const froms[] = {&from->rows, &from->cos_sin, &from->query_gain, &from->key_gain,
+                                          &from->gates};
+    for (int i = 0; i < 5; i++) {
         memcpy(tos[i]->host, froms[i]->host, (size_t)froms[i]->bytes);
         tensor_upload(tos[i]);
     }
@@ -573,6 +589,7 @@ static void check_fused(struct fixture *f, const struct preparation *preparation
         b->rotary_embedding(b, &plain.rotary);
         b->reshape_and_cache(b, &plain.cache);
         paged_attention(b, &plain.attention, c->num_seqs, c->num_seqs);
+        if (preparation->gate) b->output_gate(b, &plain.gate);
         tensor_download(&plain.out), tensor_download(&plain.k_cache), tensor_download(&plain.v_cache);
         double *expected = tensor_doubles(&plain.out);
         check_close(f->tb, "decode_attention, nothing stored", &fused.out, expected, fused.out.count, c->dtype);

@@ -1,15 +1,10 @@
 /* output_gate: the results of attention times gates. */
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/output_gate.cuh"
 #include "kernels/cuda/state.cuh"
 
 enum { MAX_THREADS = 256 };
-
-static __device__ __forceinline__ float gate_of(enum output_gate kind, float x)
-{
-    if (kind == OUTPUT_GATE_SIGMOID) return 1 / (1 + expf(-x));
-    return x > 20 ? x : log1pf(expf(x));
-}
 
 /* A thread has N elements of a token, which are in one head where gates are those of heads. */
 template <class T, int N>
@@ -31,8 +26,8 @@ static __global__ void __launch_bounds__(MAX_THREADS)
         gate.values[0] = *gates;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        values.values[i] =
-            from_float<T>(to_float(values.values[i]) * gate_of(args.kind, to_float(gate.values[span == 1 ? i : 0])));
+        values.values[i] = from_float<T>(to_float(values.values[i]) *
+                                         output_gate_of(args.kind, to_float(gate.values[span == 1 ? i : 0])));
     *(piece<T, N> *)x = values;
 }
 

@@ -146,7 +146,20 @@ void layer_scale_queries(const struct residual_stream *s, void *q, int64_t strid
     b->scale_queries(b, &args);
 }
 
-/* Rotates q and k, stores k and v, and computes the heads' results. */
+static struct output_gate_args gate_of(const struct residual_stream *s, const struct qkv *qkv,
+                                       const struct attention_spec *a)
+{
+    return (struct output_gate_args){.x = s->d->act.attention,
+                                     .gate = qkv->gate,
+                                     .gate_stride = qkv->stride,
+                                     .num_tokens = s->num_tokens,
+                                     .size = (int32_t)attention_out_size(a),
+                                     .gate_size = (int32_t)attention_gate_size(a),
+                                     .kind = a->output_gate,
+                                     .dtype = s->d->dtype};
+}
+
+/* Rotates q and k, stores k and v, and computes the heads' results, times their gates. */
 static void attend(const struct decoder *d, const struct step_shape *shape, const struct decode_attention_args *args,
                    int32_t layer)
 {
@@ -156,21 +169,9 @@ static void attend(const struct decoder *d, const struct step_shape *shape, cons
     if (args->rotary.rotary_dim > 0 || args->rotary.query_norm) b->rotary_embedding(b, &args->rotary);
     if (shape->measures_scales && !shares) b->calculate_kv_scales(b, &args->cache);
     if (!shares) b->reshape_and_cache(b, &args->cache);
-    if (layer_is_read(d, shape, layer)) paged_attention(b, &args->attention, shape->num_decodes, shape->num_seqs);
-}
-
-static void gate_output(const struct residual_stream *s, const struct qkv *qkv, const struct attention_spec *a)
-{
-    struct backend *b = s->d->backend;
-    const struct output_gate_args args = {.x = s->d->act.attention,
-                                          .gate = qkv->gate,
-                                          .gate_stride = qkv->stride,
-                                          .num_tokens = s->num_tokens,
-                                          .size = (int32_t)attention_out_size(a),
-                                          .gate_size = (int32_t)attention_gate_size(a),
-                                          .kind = a->output_gate,
-                                          .dtype = s->d->dtype};
-    b->output_gate(b, &args);
+    if (!layer_is_read(d, shape, layer)) return;
+    paged_attention(b, &args->attention, shape->num_decodes, shape->num_seqs);
+    if (args->gate.kind != OUTPUT_GATE_NONE) b->output_gate(b, &args->gate);
 }
 
 void attention_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
@@ -184,6 +185,7 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
         .rotary = rotary_of(s, &qkv, layer),
         .cache = caching_of(s, &qkv, layer),
         .attention = attention_of(d, &qkv, shape, layer),
+        .gate = gate_of(s, &qkv, a),
     };
 
     if (layer_reads_embedding(d->spec, layer))
@@ -203,7 +205,6 @@ void attention_inner(struct residual_stream *s, const struct step_shape *shape, 
     if (a->norm_after_rotation) rotate_first(b, &args.rotary);
     if (shape->swapped) b->event_wait(b, shape->swapped[d->cache->groups.index[layer]], NULL);
     attend(d, shape, &args, layer);
-    if (a->output_gate && layer_is_read(d, shape, layer)) gate_output(s, &qkv, a);
 }
 
 void attention_output(struct residual_stream *s, const void *x, int32_t layer)

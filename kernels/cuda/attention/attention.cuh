@@ -14,11 +14,12 @@
 struct attention_call {
     struct attention_args args;
     struct attention_params params;
+    struct output_gate_args gate; /* of decodes; kind NONE: there is none */
 };
 
 static inline struct attention_call attention_call_make(const struct attention_args *args)
 {
-    struct attention_call call = {*args, *args->params};
+    struct attention_call call = {*args, *args->params, {}};
     call.args.params = NULL;
     return call;
 }

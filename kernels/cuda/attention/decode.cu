@@ -45,6 +45,7 @@
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/output_gate.cuh"
 #include "kernels/cuda/rotary.cuh"
 
 template <class Type, bool is_fp8, int head_size, bool has_variant, bool has_two_sizes = false, bool has_runs = false>
@@ -772,15 +773,38 @@ static __device__ __forceinline__ void join_add(struct decode_join *join, float 
     add_scaled(join->out, weight, out);
 }
 
-/* Stores 4 elements of the result of a head. */
-template <class D>
-static __device__ __forceinline__ void store_result(const struct attention_call &call, float v_scale, int32_t head,
-                                                    const struct decode_join &join, typename D::T *out)
+/* Multiplies 4 results of a token, from element i on, by their gates. */
+template <class T>
+static __device__ __forceinline__ void apply_gates(const struct output_gate_args &gate, int64_t token, int32_t i,
+                                                   piece<T, 4> &x)
 {
+    const int32_t span = gate.size / gate.gate_size;
+    const T *gates = (const T *)gate.gate + token * gate.gate_stride + i / span;
+    piece<T, 4> own;
+    if (span == 1)
+        own = *(const piece<T, 4> *)gates;
+    else
+        own.values[0] = *gates;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        x.values[k] =
+            from_float<T>(to_float(x.values[k]) * output_gate_of(gate.kind, to_float(own.values[span == 1 ? k : 0])));
+}
+
+/* Stores 4 elements, from d on, of the result of a token's head. */
+template <class D>
+static __device__ __forceinline__ void store_result(const struct attention_call &call, float v_scale, int64_t token,
+                                                    int32_t head, int32_t d, const struct decode_join &join)
+{
+    using T = typename D::T;
     const float sum = join.sum + attention_sink_weight(&call.params, head, join.max);
     const float inverse = sum == 0 ? 0 : v_scale / sum;
-    *(uint2 *)out = make_uint2(pack_pair<typename D::T>(join.out.x * inverse, join.out.y * inverse),
-                               pack_pair<typename D::T>(join.out.z * inverse, join.out.w * inverse));
+    const int32_t size = v_head_size<D>(call.args);
+    const uint2 pairs = make_uint2(pack_pair<T>(join.out.x * inverse, join.out.y * inverse),
+                                   pack_pair<T>(join.out.z * inverse, join.out.w * inverse));
+    piece<T, 4> x = *(const piece<T, 4> *)&pairs;
+    if (call.gate.kind != OUTPUT_GATE_NONE) apply_gates(call.gate, token, head * size + d, x);
+    *(piece<T, 4> *)((T *)call.args.out + (token * call.args.num_heads + head) * size + d) = x;
 }
 
 /* Stores 4 elements, from d on, of the unit's result for a column. */
@@ -791,8 +815,7 @@ static __device__ __forceinline__ void store_column(const struct attention_call 
 {
     const int32_t entry = D::TILES > 1 ? column / unit.heads : 0;
     const int32_t head = unit.head + (D::TILES > 1 ? column % unit.heads : column);
-    const int64_t row = (unit.token + 1 - unit.entries + entry) * call.args.num_heads + head;
-    store_result<D>(call, v_scale, head, join, (typename D::T *)call.args.out + row * v_head_size<D>(call.args) + d);
+    store_result<D>(call, v_scale, unit.token + 1 - unit.entries + entry, head, d, join);
 }
 
 /* Combines the warps' results for 4 elements of a column. */
@@ -1088,6 +1111,7 @@ struct decode_launch {
     const struct attention_args *args;
     struct decode_fresh fresh;
     bool may_split;
+    struct output_gate_args gate;
 };
 
 template <class D, bool ANY> static void launch(const struct decode_launch *l)
@@ -1097,9 +1121,11 @@ template <class D, bool ANY> static void launch(const struct decode_launch *l)
     const int shared_bytes = DECODE_WARPS * plan.stages * D::STAGE_BYTES;
     const int64_t units = (int64_t)l->args->num_seqs * l->args->num_kv_heads * plan.units_per_head;
     const dim3 grid((unsigned)((units + plan.target) * plan.cluster));
+    struct attention_call call = attention_call_make(l->args);
+    call.gate = l->gate;
     if (!cuda_allow_shared(l->b, "paged attention", decode_kernel<D, ANY>, shared_bytes)) return;
-    cuda_launch_dependent(s, decode_kernel<D, ANY>, {grid, DECODE_THREADS, shared_bytes, plan.cluster},
-                          attention_call_make(l->args), plan, l->fresh);
+    cuda_launch_dependent(s, decode_kernel<D, ANY>, {grid, DECODE_THREADS, shared_bytes, plan.cluster}, call, plan,
+                          l->fresh);
     cuda_check_launch(l->b, "paged attention");
 }
 
@@ -1138,7 +1164,7 @@ static void launch_call(const struct decode_launch *l)
 static void decode(struct backend *b, const struct attention_args *args, bool may_split)
 {
     if (is_for_tensor_cores(args)) {
-        const struct decode_launch call = {b, args, {}, may_split};
+        const struct decode_launch call = {b, args, {}, may_split, {}};
         launch_call(&call);
     } else {
         cuda_attention_generic(b, args);
@@ -1167,6 +1193,14 @@ static bool norms_of(const struct rotary_args *rotary, struct decode_norms *out)
     return query->gain_dtype == DTYPE_FLOAT32 || query->gain_dtype == rotary->dtype;
 }
 
+/* Whether the gates can be read with 4 results. */
+static bool takes_gate(const struct output_gate_args *gate)
+{
+    if (gate->kind == OUTPUT_GATE_NONE) return true;
+    if (gate->size != gate->gate_size) return gate->size / gate->gate_size % 4 == 0;
+    return gate->gate_stride % 4 == 0 && (uintptr_t)gate->gate % 8 == 0;
+}
+
 bool cuda_decode_attention(struct backend *b, const struct decode_attention_args *args)
 {
     const struct rotary_args *rotary = &args->rotary;
@@ -1183,11 +1217,11 @@ bool cuda_decode_attention(struct backend *b, const struct decode_attention_args
                                  rotary->interleaved};
     const bool aligned = fresh.key_stride % 4 == 0 && fresh.value_stride % 4 == 0 && (uintptr_t)fresh.key % 8 == 0 &&
                          (uintptr_t)fresh.value % 8 == 0 && cuda_is_aligned(fresh.cos_sin);
-    if (!aligned || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) ||
+    if (!aligned || !takes_gate(&args->gate) || rotary->rotary_dim % 8 != 0 || attention_has_two_sizes(attention) ||
         !norms_of(rotary, &fresh.norms) || !is_for_tensor_cores(attention))
         return false;
     const bool may_split = !paged_attention_use_v1(attention->max_seq_len, attention->num_seqs, attention->num_heads);
-    const struct decode_launch call = {b, attention, fresh, may_split};
+    const struct decode_launch call = {b, attention, fresh, may_split, args->gate};
     launch_call(&call);
     return true;
 }
