@@ -221,25 +221,36 @@ static void gather(struct backend *b, const struct experts_gate_up_args *args, i
     cuda_check_launch(b, "experts_gate_up");
 }
 
+/* Where quantized rows of `size` elements are written. */
+struct row_places {
+    struct quantized_rows rows;
+    int size;
+    int64_t row_bytes, scale_stride; /* from row to row, of elements and of scales */
+};
+
 /* Rows that are quantized by blocks lie as far apart as rows of x, and the scales of a row, one for each group, lie
- * behind its elements (linear_wgmma_blocks). */
-static struct quantized_rows quantized_by_blocks(void *data, int64_t size)
+ * behind its elements (linear_wgmma_rows). */
+static struct row_places places_of_blocks(void *data, int size, enum dtype dtype)
 {
-    return {data, (float *)((uint8_t *)data + size), QUANTIZE_GROUP};
+    const int64_t row_bytes = size * dtype_size(dtype);
+    return {
+        {data, (float *)((uint8_t *)data + size), QUANTIZE_GROUP}, size, row_bytes, row_bytes / (int64_t)sizeof(float)};
 }
 
-/* Quantizes `rows` rows of x, of `size` elements, or those that the plan's tokens choose; row_bytes apart. */
-static void quantize(struct backend *b, const struct quantized_rows *out, int size, int64_t row_bytes, const void *x,
-                     const struct expert_plan *plan, int32_t rows, int32_t top_k, bool weights_first, enum dtype dtype)
+/* Quantizes `rows` rows of x, or those that the plan's tokens choose. */
+static void quantize(struct backend *b, const struct row_places *to, const void *x, const struct expert_plan *plan,
+                     int32_t rows, int32_t top_k, bool weights_first, enum dtype dtype)
 {
+    const int size = to->size;
     const struct cuda_state *s = cuda_use(b);
     cuda_dispatch(b, "experts", dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
         const int pieces = size / N, threads = cuda_threads_for(cuda_div_up(pieces, KEPT), QUANTIZE_THREADS);
-        quantize_call call = quantize_call_of(out, rows, size);
-        call.row_bytes = row_bytes;
-        if (call.has_groups) call.stride = 1, call.of_row = row_bytes / (int64_t)sizeof(float);
+        quantize_call call = quantize_call_of(&to->rows, rows, size);
+        call.row_bytes = to->row_bytes;
+        call.stride = 1;
+        call.of_row = to->scale_stride;
         cuda_launch_dependent(s, quantize_kernel<T, N>, {dim3((unsigned)rows), threads}, call, (const T *)x, *plan,
                               pieces, (int)top_k, weights_first);
     });
@@ -301,27 +312,25 @@ static bool gate_up_of_rows(struct backend *b, const struct experts_gate_up_args
     const struct weight *w = linear->weight;
     const int64_t widest = w->in_features > w->out_features ? w->in_features : w->out_features;
     const int64_t bytes = linear->num_tokens * widest * dtype_size(args->dtype);
-    struct quantized_rows rows = {args->scratch, (float *)((uint8_t *)args->scratch + bytes), w->in_features};
+    const int size = (int)w->in_features;
+    struct row_places to = {{args->scratch, (float *)((uint8_t *)args->scratch + bytes), size}, size, size, 1};
     const struct matmul_device device = matmul_device_of(b);
     struct matmul_question q = question_of(args, linear);
     switch (matmul_segment_rows(&device, &q, w)) {
     case SEGMENT_ROWS_PLAIN:
         return false;
-    case SEGMENT_ROWS_QUANTIZED:
-        quantize(b, &rows, (int)w->in_features, w->in_features, args->x, &args->plan, linear->num_tokens, args->top_k,
-                 args->weights_first, args->dtype);
-        break;
     case SEGMENT_ROWS_BLOCKS:
-        rows = quantized_by_blocks(args->scratch, w->in_features);
-        linear->x_stride = w->in_features * dtype_size(args->dtype);
-        quantize(b, &rows, (int)w->in_features, linear->x_stride, args->x, &args->plan, linear->num_tokens, args->top_k,
-                 args->weights_first, args->dtype);
+        to = places_of_blocks(args->scratch, size, args->dtype);
+        linear->x_stride = to.row_bytes;
+        [[fallthrough]];
+    case SEGMENT_ROWS_QUANTIZED:
+        quantize(b, &to, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first, args->dtype);
         break;
     case SEGMENT_ROWS_SPLIT:
-        split(b, &rows, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first);
+        split(b, &to.rows, args->x, &args->plan, linear->num_tokens, args->top_k, args->weights_first);
         break;
     }
-    linear->quantized_x = &rows;
+    linear->quantized_x = &to.rows;
     q = question_of(args, linear);
     matmul_run(b, "experts_gate_up", matmul_plan(&device, &q), &q.matmul);
     return true;
@@ -357,26 +366,28 @@ static void multiply_rows(struct backend *b, const struct experts_down_args *arg
     const int32_t num_rows = args->num_tokens * args->top_k;
     struct linear_args linear =
         linear_of_rows(args->scratch, args->x, w, &args->plan, args->num_experts, num_rows, args->dtype);
-    const int64_t row_bytes = args->size * dtype_size(args->dtype);
     const int64_t bytes = num_rows * w->out_features * dtype_size(args->dtype);
-    struct quantized_rows rows = {args->x, (float *)((uint8_t *)args->scratch + bytes), args->size};
+    float *const scales = (float *)((uint8_t *)args->scratch + bytes);
+    struct row_places to = places_of_blocks(args->x, args->size, args->dtype);
     const struct expert_plan in_order = {};
     const struct matmul_device device = matmul_device_of(b);
     const struct matmul_question q = matmul_question_of(&linear, MATMUL_STORE, NULL, NULL, false);
     switch (matmul_segment_rows(&device, &q, w)) {
     case SEGMENT_ROWS_PLAIN:
         break;
-    case SEGMENT_ROWS_BLOCKS:
-        rows = quantized_by_blocks(args->x, args->size);
-        [[fallthrough]];
     case SEGMENT_ROWS_QUANTIZED:
-        quantize(b, &rows, args->size, row_bytes, args->x, &in_order, num_rows, args->top_k, false, args->dtype);
-        linear.quantized_x = &rows;
-        linear.x_stride = row_bytes;
+        to.rows = {args->x, scales, args->size};
+        to.scale_stride = 1;
+        [[fallthrough]];
+    case SEGMENT_ROWS_BLOCKS:
+        quantize(b, &to, args->x, &in_order, num_rows, args->top_k, false, args->dtype);
+        linear.quantized_x = &to.rows;
+        linear.x_stride = to.row_bytes;
         break;
     case SEGMENT_ROWS_SPLIT:
-        split(b, &rows, args->x, &in_order, num_rows, args->top_k, false);
-        linear.quantized_x = &rows;
+        to.rows = {args->x, scales, args->size};
+        split(b, &to.rows, args->x, &in_order, num_rows, args->top_k, false);
+        linear.quantized_x = &to.rows;
         break;
     }
     cuda_linear(b, &linear);

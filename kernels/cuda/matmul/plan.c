@@ -303,10 +303,9 @@ enum segment_rows matmul_segment_rows(const struct matmul_device *d, const struc
     of_rows.rows_group_size = w->in_features;
     if (w->in_features > QUANTIZED_SEGMENTS_MAX) return SEGMENT_ROWS_PLAIN;
     if (split_rows_takes(d, &of_rows)) return SEGMENT_ROWS_SPLIT;
-    if (!w->quantize_x) return SEGMENT_ROWS_PLAIN;
-    if (rows_wgmma_takes(d, &of_rows)) return SEGMENT_ROWS_QUANTIZED;
-    of_rows.rows_group_size = MATMUL_STEP;
-    return rows_wgmma_takes(d, &of_rows) ? SEGMENT_ROWS_BLOCKS : SEGMENT_ROWS_PLAIN;
+    if (w->scale_rows > 1) of_rows.rows_group_size = MATMUL_STEP;
+    if (!w->quantize_x || !rows_wgmma_takes(d, &of_rows)) return SEGMENT_ROWS_PLAIN;
+    return w->scale_rows > 1 ? SEGMENT_ROWS_BLOCKS : SEGMENT_ROWS_QUANTIZED;
 }
 
 /* ---- questions ---- */
