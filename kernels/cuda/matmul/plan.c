@@ -54,7 +54,7 @@ static bool linear_wgmma_takes(const struct matmul_device *d, const struct matmu
 }
 
 /* Quantized rows by a weight in FP8 with a scale for each output feature or, of row segments, for each block of 128 x
- * 128, of which a row has several. Pairs of its elements count as elements. */
+ * 128. Pairs of its elements count as elements. */
 static bool rows_wgmma_takes(const struct matmul_device *d, const struct matmul_question *q)
 {
     const struct matmul *m = &q->matmul;
@@ -63,9 +63,8 @@ static bool rows_wgmma_takes(const struct matmul_device *d, const struct matmul_
     pairs.x_stride = m->x_stride / 2;
     const bool of_rows = m->scale_rows == 1 && m->group_size == m->in_features && q->rows_group_size == m->in_features;
     const bool of_blocks = m->segments.count > 0 && m->scale_rows == MATMUL_STEP && m->group_size == MATMUL_STEP &&
-                           q->rows_group_size == MATMUL_STEP && m->in_features > MATMUL_STEP &&
-                           m->in_features % MATMUL_STEP == 0 && m->out_features % 16 == 0 &&
-                           matmul_tile_tokens(m) <= BLOCKS_MAX;
+                           q->rows_group_size == MATMUL_STEP && m->in_features % MATMUL_STEP == 0 &&
+                           m->out_features % 16 == 0 && matmul_tile_tokens(m) <= BLOCKS_MAX;
     const bool is_fp8 = m->format == WEIGHT_FP8 && m->scale_dtype == DTYPE_FLOAT32 && (of_rows || of_blocks);
     return takes_types(q) && is_fp8 && m->in_features % 16 == 0 && !m->input_order && linear_wgmma_takes(d, &pairs);
 }
