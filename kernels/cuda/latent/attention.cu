@@ -576,13 +576,9 @@ static bool take_workspace(struct latent_launch *l)
 
 static bool launch_types(struct latent_launch *l)
 {
-    const bool fp8 = dtype_size(l->args->cache_dtype) == 1, large = l->args->rank == 512;
-    auto with_type = [&](auto zero) {
-        using T = decltype(zero);
-        if (fp8) return large ? launch<T, true, 512>(l) : launch<T, true, 256>(l);
-        return large ? launch<T, false, 512>(l) : launch<T, false, 256>(l);
-    };
-    return l->args->dtype == DTYPE_FLOAT16 ? with_type(__half()) : with_type(__nv_bfloat16());
+    return latent_dispatch(l->args, [&](auto zero, auto is_fp8, auto rank) {
+        return launch<decltype(zero), decltype(is_fp8)::value, decltype(rank)::value>(l);
+    });
 }
 
 void cuda_latent_attention(struct backend *b, const struct latent_attention_args *args)

@@ -426,19 +426,9 @@ template <class T, bool FP8, int RANK> static void launch(struct latent_launch *
 
 bool cuda_latent_wgmma(struct latent_launch *l)
 {
-    const struct latent_attention_args *args = l->args;
-    const bool large = args->rank == 512, fp8 = dtype_size(args->cache_dtype) == 1;
-    if (!cuda_use(l->b)->has_wgmma || !(args->scale > 0)) return false;
-    auto with_type = [&](auto zero) {
-        using T = decltype(zero);
-        if (fp8)
-            large ? launch<T, true, 512>(l) : launch<T, true, 256>(l);
-        else
-            large ? launch<T, false, 512>(l) : launch<T, false, 256>(l);
-    };
-    if (args->dtype == DTYPE_FLOAT16)
-        with_type(__half());
-    else
-        with_type(__nv_bfloat16());
+    if (!cuda_use(l->b)->has_wgmma || !(l->args->scale > 0)) return false;
+    latent_dispatch(l->args, [&](auto zero, auto is_fp8, auto rank) {
+        launch<decltype(zero), decltype(is_fp8)::value, decltype(rank)::value>(l);
+    });
     return true;
 }

@@ -27,30 +27,16 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <class T, int RANK> static void launch(const struct latent_launch *l, dim3 grid)
-{
-    const struct latent_attention_args *args = l->args;
-    const bool fp8 = dtype_size(args->cache_dtype) == 1;
-    cuda_launch_dependent(cuda_state(l->b), latent_combine_kernel<T, RANK>, {grid, THREADS}, (T *)args->out, l->plan,
-                          fp8 ? args->kv_scales : (const float *)NULL);
-}
-
 void cuda_latent_combine(const struct latent_launch *l, int64_t tiles, int32_t tile_rows)
 {
     if (tiles == 0) return;
-    const bool large = l->args->rank == 512;
     const int64_t each = cuda_div_up(2 * cuda_state(l->b)->num_sms, tiles), most = tile_rows * (l->args->rank / SLICE);
     const dim3 grid((unsigned)tiles, (unsigned)min_int(each < 4 ? 4 : each, most));
-    auto with_type = [&](auto zero) {
+    latent_dispatch(l->args, [&](auto zero, auto is_fp8, auto rank) {
         using T = decltype(zero);
-        if (large)
-            launch<T, 512>(l, grid);
-        else
-            launch<T, 256>(l, grid);
-    };
-    if (l->args->dtype == DTYPE_FLOAT16)
-        with_type(__half());
-    else
-        with_type(__nv_bfloat16());
+        const float *scale = decltype(is_fp8)::value ? l->args->kv_scales : NULL;
+        cuda_launch_dependent(cuda_state(l->b), latent_combine_kernel<T, decltype(rank)::value>, {grid, THREADS},
+                              (T *)l->args->out, l->plan, scale);
+    });
     cuda_check_launch(l->b, "latent attention");
 }

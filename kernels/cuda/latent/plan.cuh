@@ -25,6 +25,8 @@
 #ifndef QUIRE_KERNELS_CUDA_LATENT_PLAN_CUH
 #define QUIRE_KERNELS_CUDA_LATENT_PLAN_CUH
 
+#include <type_traits>
+
 #include "kernels/cuda/dependent.cuh"
 #include "kernels/cuda/latent/latent.cuh"
 
@@ -282,6 +284,20 @@ struct latent_launch {
     const struct latent_attention_args *args;
     struct latent_plan plan;
 };
+
+/* Calls f(zero of the type of activations, whether the cache has 8 bits, rank), of which the last two are constants. */
+template <class Function> static inline auto latent_dispatch(const struct latent_attention_args *args, Function f)
+{
+    const bool fp8 = dtype_size(args->cache_dtype) == 1;
+    auto with_cache = [&](auto zero, auto is_fp8) {
+        return args->rank == 512 ? f(zero, is_fp8, std::integral_constant<int, 512>())
+                                 : f(zero, is_fp8, std::integral_constant<int, 256>());
+    };
+    auto with_type = [&](auto zero) {
+        return fp8 ? with_cache(zero, std::true_type()) : with_cache(zero, std::false_type());
+    };
+    return args->dtype == DTYPE_FLOAT16 ? with_type(__half()) : with_type(__nv_bfloat16());
+}
 
 /* Completes the plan of the decodes; returns the number of tiles that may have to be combined. */
 template <class L> static int64_t plan_decodes(struct latent_launch *l)
