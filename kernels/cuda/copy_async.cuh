@@ -32,6 +32,12 @@ static __device__ __forceinline__ void copy_async_8(uint32_t to, const void *fro
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;\n" ::"r"(to), "l"(from) : "memory");
 }
 
+/* Copies 4 bytes. */
+static __device__ __forceinline__ void copy_async_4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(to), "l"(from) : "memory");
+}
+
 static __device__ __forceinline__ void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;\n" ::: "memory");
