@@ -455,14 +455,6 @@ static inline int64_t router_row(const struct route_experts_args *args)
     return args->router.num_experts + (args->base_gate ? 1 : 0);
 }
 
-/* route_experts of the logits that linear computes: linear.out is route.logits, without gaps. With a norm, its result
- * is linear.x, which is written as well. */
-struct linear_route_args {
-    const struct rms_norm_args *norm; /* host; NULL: x is not normed */
-    struct linear_args linear;
-    struct route_experts_args route;
-};
-
 /* A matrix of each expert, all of the same shape and format. */
 struct expert_matrices {
     /* host. stacked: [1], expert 0's; the others lie behind it, as in struct row_segments. Otherwise, on the CPU only,
@@ -851,7 +843,6 @@ typedef bool takes_quantized_rows_function(struct backend *b, const struct weigh
                                            enum dtype dtype);
 typedef void quantize_rows_function(struct backend *b, const struct quantize_rows_args *args);
 typedef bool linear_parts_function(struct backend *b, const struct linear_args *parts, int count);
-typedef bool linear_route_function(struct backend *b, const struct linear_route_args *args);
 typedef bool norm_linear_function(struct backend *b, const struct norm_linear_args *args);
 typedef bool linear_residual_function(struct backend *b, const struct linear_args *args);
 typedef bool gate_up_function(struct backend *b, const struct gate_up_args *args);
@@ -968,7 +959,6 @@ struct backend {
     norm_linear_function *norm_linear;
     linear_residual_function *linear_residual; /* out += linear(x); out has dtype */
     gate_up_function *gate_up;
-    linear_route_function *linear_route;
     latent_inputs_function *latent_inputs;
     decode_attention_function *decode_attention;
     decode_recurrence_function *decode_recurrence;

@@ -788,13 +788,6 @@ static bool has_mixer(const struct model_spec *spec, enum mixer_kind mixer)
     return any;
 }
 
-static bool has_experts(const struct model_spec *spec)
-{
-    bool any = false;
-    for (int32_t i = 0; i < spec->num_layers; i++) any |= spec->layers[i].experts.router.num_experts > 0;
-    return any;
-}
-
 /* Layers without rotary embedding compute what others do with every token at position 0, where nothing is rotated. */
 static void test_logits_without_rotation(void **state)
 {
@@ -870,7 +863,6 @@ static void test_logits_of_fused_operations(void **state)
                 assert_int_equal(calls.gate_up > 0, has_fused_mlp(&config.spec));
             assert_int_equal(calls.linear_residual > 0, plain_outputs);
             assert_int_equal(calls.norm_linear > 0, norms_input);
-            assert_int_equal(calls.linear_route > 0, has_experts(&config.spec));
             assert_int_equal(calls.latent_inputs > 0, has_mixer(&config.spec, MIXER_LATENT));
             assert_int_equal(calls.decode_attention > 0, has_mixer(&config.spec, MIXER_ATTENTION)); /* a prompt of one
                                                                                   token is a decode too */

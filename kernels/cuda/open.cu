@@ -104,7 +104,6 @@ static void fill_table(struct backend *b)
     b->norm_linear = cuda_norm_linear;
     b->linear_residual = cuda_linear_residual;
     b->gate_up = cuda_gate_up;
-    b->linear_route = cuda_linear_route;
     b->route_experts = cuda_route_experts;
     b->experts_gate_up = cuda_experts_gate_up;
     b->experts_down = cuda_experts_down;

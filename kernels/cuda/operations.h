@@ -31,7 +31,6 @@ int64_t cuda_dequantize_workspace(const struct cuda_state *s, const struct works
 int64_t cuda_attention_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_latent_workspace(const struct cuda_state *s, const struct workspace_query *query);
 int64_t cuda_recurrence_workspace(const struct workspace_query *query);
-int64_t cuda_linear_route_workspace(void);
 int64_t cuda_chunks_workspace(const struct workspace_query *query);
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query);
 
@@ -104,8 +103,7 @@ norm_linear_function cuda_norm_linear;
 linear_residual_function cuda_linear_residual;
 gate_up_function cuda_gate_up;
 
-/* experts/linear_route.cu, experts/route.cu, experts/experts.cu */
-linear_route_function cuda_linear_route;
+/* experts/route.cu, experts/experts.cu */
 route_experts_function cuda_route_experts;
 experts_gate_up_function cuda_experts_gate_up;
 experts_down_function cuda_experts_down;

@@ -32,7 +32,6 @@ enum cuda_user {
     CUDA_USER_ATTENTION,
     CUDA_USER_LATENT,
     CUDA_USER_RECURRENCE, /* counters of decodes */
-    CUDA_USER_ROUTER,     /* the counter of linear_route */
     CUDA_USER_CHUNKS,     /* of recurrences: nothing is kept there */
     CUDA_USER_SAMPLE,
     CUDA_NUM_USERS

@@ -18,7 +18,6 @@ int64_t cuda_workspace_bytes(struct backend *b, const struct workspace_query *qu
     s->regions[CUDA_USER_ATTENTION].bytes = cuda_attention_workspace(s, query);
     s->regions[CUDA_USER_LATENT].bytes = cuda_latent_workspace(s, query);
     s->regions[CUDA_USER_RECURRENCE].bytes = cuda_recurrence_workspace(query);
-    s->regions[CUDA_USER_ROUTER].bytes = cuda_linear_route_workspace();
     s->regions[CUDA_USER_CHUNKS].bytes = cuda_chunks_workspace(query);
     s->regions[CUDA_USER_SAMPLE].bytes = cuda_sample_workspace(s, query);
     int64_t total = ALIGNMENT; /* the caller's memory may be aligned to less */

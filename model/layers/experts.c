@@ -14,9 +14,8 @@ static struct expert_matrices matrices(const struct expert_weights *w, const str
     return (struct expert_matrices){.weights = first, .stacked = w->stacked, .num_parts = w->stacked ? 1 : num_parts};
 }
 
-/* Which tokens go to which expert, by norm(residual): in act.experts.plan; and the shared experts' gates: in
- * act.experts.base_gate. */
-static void route(struct residual_stream *s, const struct norm_params *norm, int32_t layer)
+/* Which tokens go to which expert: in act.experts.plan; and the shared experts' gates: in act.experts.base_gate. */
+static void route(const struct residual_stream *s, const struct matmul_input *in, int32_t layer)
 {
     const struct decoder *d = s->d;
     const struct experts_spec *e = &d->spec->layers[layer].experts;
@@ -26,14 +25,12 @@ static void route(struct residual_stream *s, const struct norm_params *norm, int
     float *base_gate = one ? x->one.weights + x->top_k : x->base_gate;
     const struct route_experts_args args = {.plan = one ? x->one : x->plan,
                                             .base_gate = e->shared_gate ? base_gate : NULL,
-                                            .logits = x->logits,
+                                            .logits = d->act.experts.logits,
                                             .choice_bias = w->choice_bias.data,
                                             .expert_scales = w->expert_scales.data,
                                             .router = e->router,
                                             .num_tokens = s->num_tokens};
-    if (fused_route(s, x->logits, &w->router, norm, &args)) return;
-    const struct matmul_input in = residual_input(s, norm, NULL);
-    layer_project(s, x->logits, DTYPE_FLOAT32, &w->router, &in, NULL);
+    layer_project(s, d->act.experts.logits, DTYPE_FLOAT32, &w->router, in, NULL);
     d->backend->route_experts(d->backend, &args);
 }
 
@@ -172,8 +169,9 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
     const struct experts_spec *e = &d->spec->layers[layer].experts;
     const struct expert_weights *w = &d->weights->layers[layer].experts;
     const struct place here = {d->backend, &d->act.experts, s->num_tokens, layer_mlp_is_expert(s, layer)};
-    route(s, e->own_norms ? &w->router_norm : norm, layer);
-    const struct matmul_input in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
+    struct matmul_input in = residual_input(s, e->own_norms ? &w->router_norm : norm, NULL);
+    route(s, &in, layer);
+    in = residual_input(s, e->own_norms ? &w->norm : norm, NULL);
     const void *x = project_in(s, &in, layer);
     if (layer < d->host_experts.num_layers)
         send_input(s, x, layer);

@@ -153,9 +153,6 @@ void layer_embed(const struct residual_stream *s, void *out);
  * NULL, in. */
 bool fused_gate_up(const struct residual_stream *s, const struct matmul_input *in, const struct projection *p,
                    const struct mlp_spec *mlp, const struct norm_params *norm);
-/* logits = router(norm(residual)), and the plan that `route` makes of them. norm(residual) is left in hidden. */
-bool fused_route(struct residual_stream *s, void *logits, const struct projection *router,
-                 const struct norm_params *norm, const struct route_experts_args *route);
 /* Rotation, caching and attention of a batch that has only decodes. */
 bool fused_decode_attention(const struct decoder *d, const struct step_shape *shape,
                             const struct decode_attention_args *args);

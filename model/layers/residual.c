@@ -169,22 +169,6 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
     s->sum_multiplier = 1;
 }
 
-/* hidden = norm(residual); `rows` are written instead of hidden, if there are any. */
-static struct rms_norm_args norm_of_residual(const struct residual_stream *s, const struct norm_params *norm,
-                                             const struct quantized_rows *rows)
-{
-    const int32_t size = s->d->spec->hidden_size;
-    return (struct rms_norm_args){.out = s->hidden,
-                                  .x = s->residual,
-                                  .out_stride = size,
-                                  .x_stride = size,
-                                  .quantized = rows,
-                                  .norm = *norm,
-                                  .num_tokens = s->num_tokens,
-                                  .size = size,
-                                  .dtype = s->d->dtype};
-}
-
 struct matmul_input residual_input(struct residual_stream *s, const struct norm_params *norm,
                                    const struct projection *p)
 {
@@ -199,7 +183,15 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
     if (s->pending) {
         add_pending(s, norm->gain ? norm : NULL, only_rows);
     } else if (norm->gain) {
-        const struct rms_norm_args args = norm_of_residual(s, norm, only_rows);
+        const struct rms_norm_args args = {.out = s->hidden,
+                                           .x = s->residual,
+                                           .out_stride = size,
+                                           .x_stride = size,
+                                           .quantized = only_rows,
+                                           .norm = *norm,
+                                           .num_tokens = s->num_tokens,
+                                           .size = size,
+                                           .dtype = d->dtype};
         d->backend->rms_norm(d->backend, &args);
     }
     if (norm->gain) {
@@ -208,25 +200,6 @@ struct matmul_input residual_input(struct residual_stream *s, const struct norm_
     }
     if (!norm->gain || mixed) quantize(s, &in, size);
     return in;
-}
-
-bool fused_route(struct residual_stream *s, void *logits, const struct projection *router,
-                 const struct norm_params *norm, const struct route_experts_args *route)
-{
-    struct backend *b = s->d->backend;
-    if (!b->linear_route || router->num_parts > 1) return false;
-    const bool norms = norm->gain && !s->pending && s->normed != norm;
-    const struct rms_norm_args norm_args = norm_of_residual(s, norm, NULL);
-    const struct matmul_input in = norms ? (struct matmul_input){.x = s->hidden} : residual_input(s, norm, NULL);
-    struct linear_route_args args = {
-        .norm = norms ? &norm_args : NULL, .linear = linear_of(s, logits, &in, &router->parts[0]), .route = *route};
-    args.linear.out_dtype = DTYPE_FLOAT32;
-    if (!b->linear_route(b, &args)) return false;
-    if (norms) {
-        s->normed = norm;
-        s->normed_groups = 0;
-    }
-    return true;
 }
 
 void residual_norm_stream(struct residual_stream *s, const struct norm_params *norm)

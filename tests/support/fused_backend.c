@@ -103,20 +103,6 @@ static bool gate_up(struct backend *b, const struct gate_up_args *args)
     return true;
 }
 
-static bool linear_route(struct backend *b, const struct linear_route_args *args)
-{
-    if (!is_taken(args->linear.num_tokens, args->linear.dtype, &counted->linear_route)) return false;
-    assert(args->linear.out == args->route.logits && args->linear.num_tokens == args->route.num_tokens);
-    assert(args->linear.weight->out_features == router_row(&args->route));
-    if (args->norm) {
-        assert(args->norm->out == args->linear.x);
-        b->rms_norm(b, args->norm);
-    }
-    b->linear(b, &args->linear);
-    b->route_experts(b, &args->route);
-    return true;
-}
-
 /* The first `size` elements of each row, in rows of `row` elements. */
 static float *copy_rows(const void *data, int64_t stride, int64_t size, int64_t row, int64_t num_tokens)
 {
@@ -220,7 +206,6 @@ void fused_backend_wrap(struct backend *b, int32_t max_num_tokens, struct fused_
     b->norm_linear = norm_linear;
     b->linear_residual = linear_residual;
     b->gate_up = gate_up;
-    b->linear_route = linear_route;
     b->latent_inputs = latent_inputs;
     b->decode_attention = decode_attention;
 }

@@ -6,8 +6,7 @@
 #include "kernels/backend.h"
 
 struct fused_calls {
-    /* calls that were taken */
-    int norm_linear, linear_residual, gate_up, linear_route, decode_attention, latent_inputs;
+    int norm_linear, linear_residual, gate_up, decode_attention, latent_inputs; /* calls that were taken */
 };
 
 /* Steps of more than max_num_tokens tokens are not taken; decode_attention aborts if entries of a state index are no

@@ -5,12 +5,10 @@
  *
  *     plain operations                                    fused
  *     fused_add_rms_norm, linear (qkv)                    norm_linear
- *     rotary_embedding, reshape_and_cache, attention,
- *     output_gate                                         decode_attention (attention/decode.cu)
+ *     rotary_embedding, reshape_and_cache, attention      decode_attention (attention/decode.cu)
  *     linear (o)                                          linear_residual
  *     fused_add_rms_norm, linear (gate_up), act_and_mul   gate_up; or activate, where there are no gates
  *     linear (down)                                       linear_residual
- *     rms_norm, linear (router), route_experts            linear_route (experts/linear_route.cu)
  *
  * Rounding is that of the plain operations: the residual stream after each addition, what is added to it before, gate
  * and up before the activation. The norm is computed in float32 from the residual stream as it is stored. Only
