@@ -432,7 +432,8 @@ static void test_quantized_segments(void **state)
         for (int format = 0; format < NUM_FORMATS; format++) {
             struct matmul_device device = gpus[gpu].device;
             struct matmul_question q = question_of(&formats[format], &matrices[0], false);
-            struct weight w = {.in_features = q.matmul.in_features, .quantize_x = true};
+            struct weight w = {
+                .in_features = q.matmul.in_features, .scale_rows = q.matmul.scale_rows, .quantize_x = true};
             const bool is_fp8 = strcmp(formats[format].name, "fp8") == 0,
                        is_mxfp4 = strcmp(formats[format].name, "mxfp4") == 0;
             make_change(SEGMENTS, &device, &q);
@@ -443,6 +444,11 @@ static void test_quantized_segments(void **state)
                                                                    : device.has_wgmma && has_blocks
                                                                        ? SEGMENT_ROWS_BLOCKS
                                                                        : otherwise);
+            struct matmul_question one_group = q;
+            w.in_features = one_group.matmul.in_features = one_group.matmul.x_stride = 128;
+            if (has_blocks && device.has_wgmma)
+                assert_int_equal(matmul_segment_rows(&device, &one_group, &w), SEGMENT_ROWS_BLOCKS);
+            w.in_features = q.matmul.in_features;
             w.quantize_x = false;
             assert_int_equal(matmul_segment_rows(&device, &q, &w), otherwise);
             q.matmul.num_tokens = 128 * q.matmul.segments.count;
