@@ -27,6 +27,7 @@
 
 #include "base/batch.h"
 #include "base/status.h"
+#include "kernels/collective.h"
 #include "kernels/dtype.h"
 #include "kernels/latent.h"
 #include "kernels/recurrence.h"
@@ -88,6 +89,8 @@ struct weight {
     const int32_t *input_order;
     bool quantize_x; /* x may be rounded to 8 bits, with a scale of each token and, if there are groups, each group: the
                         checkpoint was made for that (W8A8). A backend need not do it. */
+    bool is_share;   /* ranks have the columns of a matrix between them: what it computes is a share of a sum, which an
+                        all_reduce adds. Operations do not look at it. */
 };
 
 /* Whether a byte has two elements. */
@@ -962,6 +965,11 @@ struct backend {
     latent_inputs_function *latent_inputs;
     decode_attention_function *decode_attention;
     decode_recurrence_function *decode_recurrence;
+
+    /* Of a rank (kernels/collective.h); NULL: there are no others. */
+    all_reduce_function *all_reduce;
+    all_gather_function *all_gather;
+    agree_function *agree;
 
     destroy_function *destroy;
 };

@@ -580,6 +580,10 @@ struct model_spec {
     struct weight_scheme schemes[MODEL_MAX_SCHEMES]; /* the first is that of floats */
     int32_t num_schemes;
     uint8_t lm_head_scheme;
+    /* What one of several ranks computes (shard.h): the sizes above and of the layers are the rank's. NULL: all of the
+     * model. */
+    const struct model_spec *whole;
+    int32_t rank, num_ranks;                    /* num_ranks 0 or 1: there is one */
     struct head_spec head;                      /* HEAD_NONE: the model stands alone */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };

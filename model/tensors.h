@@ -51,13 +51,17 @@ struct tensor {
      * first, and so on. run is out_features where they are all together. */
     int64_t file_row, run, step;
     int64_t file_rows; /* of the stored tensor in all */
-    bool transposed;   /* the file has the matrix as [in_features, out_features] */
-    bool flat;         /* the file has those of all experts one below the other, in two dimensions */
-    bool optional;     /* the file may lack it */
-    int32_t width;     /* of a convolution's vector: the file has it as [out_features / width, 1, width]; else 0 */
-    float multiplier;  /* of a gain: what the file holds times this; 0: as it is */
-    char name[96];     /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
-                          that it would have without quantization */
+    /* Of a matrix: input features first_column .. first_column + in_features - 1 of the stored tensor's file_columns.
+     * A rank has some of the columns of o and down (shard.h), and is_share is true of these; else all. */
+    int64_t first_column, file_columns;
+    bool is_share;
+    bool transposed;  /* the file has the matrix as [in_features, out_features] */
+    bool flat;        /* the file has those of all experts one below the other, in two dimensions */
+    bool optional;    /* the file may lack it */
+    int32_t width;    /* of a convolution's vector: the file has it as [out_features / width, 1, width]; else 0 */
+    float multiplier; /* of a gain: what the file holds times this; 0: as it is */
+    char name[96];    /* in the file, once it is known which of tensor_prefixes it has; of a quantized matrix, the name
+                         that it would have without quantization */
 };
 
 struct tensor_table {

@@ -1,0 +1,49 @@
+/* Collective operations: what the ranks of one model, which each compute a share of every layer (tensor parallelism:
+ * Shoeybi et al., 2019), do together.
+ *
+ * A rank is a backend and the thread that calls its operations. All ranks of a group call the same collective
+ * operations, with the same sizes, in the same order. A collective operation is one of the backend's operations: it
+ * works on the main stream, neither allocates nor synchronizes, and can be captured in a graph. On the CPU it returns
+ * when it is done. */
+#ifndef QUIRE_KERNELS_COLLECTIVE_H
+#define QUIRE_KERNELS_COLLECTIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/dtype.h"
+
+#define COLLECTIVE_MAX_RANKS 8
+
+struct backend;
+
+/* x [count] of all ranks becomes their sum, which is added in float32, in the order of the ranks, and rounded once: all
+ * ranks have the same bits, and an element's do not depend on count. */
+struct all_reduce_args {
+    void *x;
+    int64_t count;
+    enum dtype dtype; /* of activations */
+};
+
+/* x [rows, stride]: each rank has columns first .. first + columns - 1 of the first `total` ones, rank by rank; then
+ * all ranks have all of them. */
+struct all_gather_args {
+    float *x;
+    int64_t rows, stride, total;
+    int64_t first, columns;
+};
+
+typedef void all_reduce_function(struct backend *b, const struct all_reduce_args *args);
+typedef void all_gather_function(struct backend *b, const struct all_gather_args *args);
+/* Whether rank 0 says so. Only a CPU has it. */
+typedef bool agree_function(struct backend *b, bool mine);
+
+/* Makes the backends, all of one kind, ranks 0 .. num_ranks - 1 of a group: from now on they have collective operations
+ * for up to max_count elements (all_reduce) and max_gathered floats (all_gather). Call it once, from one thread, before
+ * memory is planned: what it allocates on a device counts as the workspace. The group ends with the last of its
+ * backends. UNSUPPORTED: the devices cannot reach each other's memory. */
+enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count, int64_t max_gathered,
+                               struct error *err);
+
+#endif
