@@ -88,6 +88,11 @@ enum status backend_open(const char *device, int threads, struct backend **out, 
 }
 
 #ifndef QUIRE_HAVE_CUDA
+int backend_num_gpus(void)
+{
+    return 0;
+}
+
 void backend_describe_cuda(char *text, size_t size)
 {
     snprintf(text, size, "no CUDA kernels: built for the CPU alone\n");

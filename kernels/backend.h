@@ -980,6 +980,8 @@ struct backend {
  * (*out)->destroy(*out). */
 enum status backend_open(const char *device, int threads, struct backend **out, struct error *err);
 
+/* GPUs that this process sees: "cuda:0" and those that follow; 0 where none can be used. Opens no device. */
+int backend_num_gpus(void);
 /* Writes lines to text[size]: what the CUDA kernels of this build were compiled for, and what GPUs there are, or why
  * none can be used. Opens no device. */
 void backend_describe_cuda(char *text, size_t size);

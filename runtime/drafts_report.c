@@ -21,17 +21,15 @@ void drafts_report(struct report *r, const struct scheduler_stats *s)
                   tokens_a_run(s), "tokens");
 }
 
-struct drafts_words drafts_words(struct engine *e)
+struct drafts_words drafts_words(const char *drafter, const struct scheduler_stats *s)
 {
-    const char *drafter = engine_info(e)->drafter;
     struct drafts_words words = {""};
-    struct scheduler_stats s;
     if (!drafter) return words;
-    engine_stats(e, &s);
-    if (s.runs == 0)
+    if (s->runs == 0)
         snprintf(words.text, sizeof words.text, "no drafts (%s)", drafter);
     else
         snprintf(words.text, sizeof words.text, "%s draft%s (%s), %s of them accepted, %.1f tokens a run",
-                 grouped(s.drafts).text, plural(s.drafts), drafter, grouped(s.drafts_accepted).text, tokens_a_run(&s));
+                 grouped(s->drafts).text, plural(s->drafts), drafter, grouped(s->drafts_accepted).text,
+                 tokens_a_run(s));
     return words;
 }

@@ -11,8 +11,8 @@ void drafts_report(struct report *r, const struct scheduler_stats *stats);
 
 /* "1,200 drafts (ngram), 812 of them accepted, 2.7 tokens a run". */
 struct drafts_words {
-    char text[160]; /* "" where nothing drafts */
+    char text[160]; /* "" where nothing drafts: `drafter` is NULL */
 };
-struct drafts_words drafts_words(struct engine *e);
+struct drafts_words drafts_words(const char *drafter, const struct scheduler_stats *stats);
 
 #endif

@@ -475,16 +475,20 @@ static void test_engine_flags(void **state)
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char copy[128];
         snprintf(copy, sizeof copy,
-                 "--dtype %s -tp 1 -pp=1 --data_parallel_size=1 --load-format safetensors --revision r", types[i][0]);
+                 "--dtype %s -tp 1 -pp=1 --data_parallel_size=2 --load-format safetensors --revision r", types[i][0]);
         assert_int_equal(parse_engine(&o, &log, &flags, copy, &err), STATUS_OK);
         assert_string_equal(o.dtype, types[i][1]);
         assert_string_equal(o.revision, "r");
+        assert_int_equal(o.data_parallel_size, 2);
         assert_int_equal(o.load_format, LOAD_FORMAT_AUTO);
     }
     static const char *const bad[] = {
         "--tensor-parallel-size 2",
         "--pipeline-parallel-size 0",
-        "--data-parallel-size 8",
+        "--data-parallel-size 0",
+        "--data-parallel-size 65",
+        "--device cuda:0,",
+        "--device cuda:0,,1",
         "--device gpu",
         "--device cuda:",
         "--device cuda:x",

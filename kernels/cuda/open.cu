@@ -216,6 +216,14 @@ static enum status read_device(struct cuda_state *s, struct error *err)
     return error_set(err, STATUS_UNSUPPORTED, "%s cannot be opened: %s", s->name, cudaGetErrorString(error));
 }
 
+int backend_num_gpus(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+    cudaGetLastError();
+    return 0;
+}
+
 void backend_describe_cuda(char *text, size_t size)
 {
     struct error why;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/edit_distance.h"
 #include "model/quantization.h"
 #include "runtime/bench/kernels.h"
@@ -90,10 +91,10 @@ static void add_own_flags(struct option_table *table, struct bench_options *o)
     trace_flag_add(table, &o->engine);
 }
 
-static enum status check_lengths(const struct bench_options *o, const struct engine *e, struct error *err)
+static enum status check_lengths(const struct bench_options *o, const struct engine_info *info, struct error *err)
 {
     const int64_t longest = (int64_t)o->prefix_len + o->input_len.maximum + o->output_len.maximum;
-    const int32_t max_model_len = engine_info(e)->limits->max_model_len;
+    const int32_t max_model_len = info->limits->max_model_len;
     if (longest <= max_model_len) return STATUS_OK;
     return error_set(
         err, STATUS_INVALID,
@@ -104,7 +105,7 @@ static enum status check_lengths(const struct bench_options *o, const struct eng
 
 static void report_model(struct bench *b)
 {
-    const struct engine_info *info = engine_info(b->engine);
+    const struct engine_info *info = engine_pool_info(b->pool);
     const struct model_spec *spec = &info->config->spec;
     const struct layer_sizes largest = model_spec_largest(spec);
     const struct memory_profile *memory = info->memory;
@@ -126,17 +127,33 @@ static void report_model(struct bench *b)
     report_integer(&b->report, "weights_bytes", NULL, memory->weights);
 }
 
+/* What the title says of the device, the threads and the model is true of each engine. */
+static void report_engines(struct bench *b)
+{
+    const int size = engine_pool_size(b->pool);
+    char *title = b->report.title;
+    report_integer(&b->report, "data_parallel_size", NULL, size);
+    if (size == 1) return;
+    size_t length = strlen(title);
+    length += (size_t)snprintf(title + length, sizeof b->report.title - length,
+                               "\nengines  %d, each with all of that, on ", size);
+    for (int i = 0; i < size && length < sizeof b->report.title; i++)
+        length += (size_t)snprintf(title + length, sizeof b->report.title - length, "%s%s", i == 0 ? "" : ", ",
+                                   engine_pool_device(b->pool, i));
+}
+
 static void report_setting(struct bench *b, const char *name)
 {
-    const struct engine_info *info = engine_info(b->engine);
+    const struct engine_info *info = engine_pool_info(b->pool);
     const char *model = b->options->engine.model, *dtype = dtype_name(info->memory->dtype);
     char threads[40];
     bench_report_device(&b->report, name, model, info->device, info->threads, info->isa, threads);
     report_string(&b->report, "dtype", dtype);
-    report_number(&b->report, "start_seconds", NULL, info->start_seconds, "s");
+    report_number(&b->report, "start_seconds", NULL, b->start_seconds, "s");
     snprintf(b->report.title, sizeof b->report.title, "%s: %.300s on %s%s, %s, ready in %.3f s", name, model,
-             info->device, threads, dtype, info->start_seconds);
+             info->device, threads, dtype, b->start_seconds);
     report_model(b);
+    report_engines(b);
     bench_drafts_setting(b);
     bench_report_machine(&b->report, info->discrete ? info->device : NULL);
 }
@@ -144,11 +161,13 @@ static void report_setting(struct bench *b, const char *name)
 static enum status run_benchmark(const struct bench_options *options, struct error *err)
 {
     struct bench b = {.options = options, .random = {options->engine.seed}};
-    enum status status = engine_create(&options->engine, &b.engine, err);
+    const double start = clock_seconds();
+    enum status status = engine_pool_create(&options->engine, &b.pool, err);
     if (status != STATUS_OK) return status;
+    b.start_seconds = clock_seconds() - start;
     interrupt_catch_to_end();
     report_init(&b.report);
-    status = check_lengths(options, b.engine, err);
+    status = check_lengths(options, engine_pool_info(b.pool), err);
     if (status == STATUS_OK) {
         report_setting(&b, options->benchmark->command.name);
         status = options->benchmark->run(&b, err);
@@ -156,7 +175,7 @@ static enum status run_benchmark(const struct bench_options *options, struct err
     if (status == STATUS_OK && !report_print(&b.report, options->json, stdout))
         status = error_set(err, STATUS_IO, "cannot write the results to standard output");
     report_free(&b.report);
-    engine_leave(b.engine);
+    engine_pool_leave(b.pool);
     return status;
 }
 
@@ -182,7 +201,10 @@ static int run(void *options)
     struct bench_options *o = options;
     struct error err;
     char model[PATH_MAX];
-    if (bench_drafts_add(o, &err) != STATUS_OK) return command_fail("bench", &err, EXIT_STATUS_USAGE);
+    if ((o->benchmark->run != bench_throughput &&
+         engine_flags_check_one(&o->engine, "this benchmark measures one engine", &err) != STATUS_OK) ||
+        bench_drafts_add(o, &err) != STATUS_OK)
+        return command_fail("bench", &err, EXIT_STATUS_USAGE);
     enum status status = model_folder_of_engine(&o->engine, model, sizeof model, &err);
     if (status == STATUS_OK) status = run_benchmark(o, &err);
     return status == STATUS_OK ? EXIT_STATUS_OK : command_fail("bench", &err, EXIT_STATUS_FAILURE);

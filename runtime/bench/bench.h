@@ -46,7 +46,8 @@ struct bench_options {
 
 struct bench {
     const struct bench_options *options;
-    struct engine *engine;
+    struct engine_pool *pool;
+    double start_seconds; /* of engine_pool_create */
     struct random random;
     struct scheduler_stats before; /* when measuring began */
     struct report report;

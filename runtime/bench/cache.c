@@ -10,7 +10,7 @@ static enum status create_sharing(struct bench *b, int32_t count, const int32_t 
     const struct bench_options *o = b->options;
     const struct bench_range lengths = {o->prefix_len + o->input_len.minimum, o->prefix_len + o->input_len.maximum};
     enum status status = bench_run_create(count, lengths, o->output_len,
-                                          engine_info(b->engine)->config->spec.vocab_size, &b->random, run, err);
+                                          engine_pool_info(b->pool)->config->spec.vocab_size, &b->random, run, err);
     for (int32_t i = 0; status == STATUS_OK && i < count; i++)
         memcpy(run->requests[i].prompt, prefix, (size_t)o->prefix_len * sizeof *prefix);
     return status;
@@ -29,12 +29,12 @@ struct cache_result {
 static enum status measure_pair(struct bench *b, const int32_t *prefix, bool record, struct cache_result *result,
                                 struct error *err)
 {
-    engine_reset_prefix_cache(b->engine);
+    engine_pool_reset_prefix_cache(b->pool);
     for (int pass = 0; pass < 2; pass++) {
         struct bench_run run;
         enum status status = create_sharing(b, 1, prefix, &run, err);
         if (status != STATUS_OK) return status;
-        status = bench_run_execute(&run, b->engine, err);
+        status = bench_run_execute(&run, b->pool, err);
         const double seconds = run.requests[0].first - run.requests[0].added;
         if (record) samples_add(pass ? &result->cached : &result->cold, seconds);
         if (record) samples_add(pass ? &result->cached_ms : &result->cold_ms, 1e3 * seconds);
@@ -52,8 +52,8 @@ static enum status measure_blocks(struct bench *b, const int32_t *prefix, struct
     struct bench_run run;
     enum status status = create_sharing(b, b->options->num_prompts, prefix, &run, err);
     if (status != STATUS_OK) return status;
-    engine_reset_prefix_cache(b->engine);
-    status = bench_run_execute(&run, b->engine, err);
+    engine_pool_reset_prefix_cache(b->pool);
+    status = bench_run_execute(&run, b->pool, err);
     result->peak_blocks = run.peak_blocks;
     result->unshared_blocks = run.peak_unshared;
     result->seconds = run.seconds;
@@ -87,7 +87,7 @@ enum status bench_cache(struct bench *b, struct error *err)
     struct cache_result result = {0};
     struct bench_run prefix; /* one request, whose prompt is the shared prefix */
     enum status status =
-        bench_run_create(1, length, one, engine_info(b->engine)->config->spec.vocab_size, &b->random, &prefix, err);
+        bench_run_create(1, length, one, engine_pool_info(b->pool)->config->spec.vocab_size, &b->random, &prefix, err);
     if (status != STATUS_OK) return status;
     const int32_t *tokens = prefix.requests[0].prompt;
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++)

@@ -89,8 +89,8 @@ void bench_drafts_setting(struct bench *b)
 void bench_drafts_report(struct bench *b)
 {
     struct scheduler_stats stats;
-    if (engine_info(b->engine)->limits->max_num_drafts == 0) return;
-    engine_stats(b->engine, &stats);
+    if (engine_pool_info(b->pool)->limits->max_num_drafts == 0) return;
+    engine_pool_stats(b->pool, &stats);
     stats.runs -= b->before.runs;
     stats.drafts -= b->before.drafts;
     stats.drafts_accepted -= b->before.drafts_accepted;

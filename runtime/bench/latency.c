@@ -51,7 +51,7 @@ static double bytes_read(const struct engine_info *info, int64_t context, int32_
     return (double)info->decode_weight_bytes - (1 - experts_read(c, num_seqs)) * (double)info->memory->experts + cached;
 }
 
-static void add_steps(struct latency *l, const struct bench_run *run, const struct engine *e)
+static void add_steps(struct latency *l, const struct bench_run *run, const struct engine_info *info)
 {
     double seconds = 0;
     int64_t tokens = 0;
@@ -61,7 +61,7 @@ static void add_steps(struct latency *l, const struct bench_run *run, const stru
         samples_add(&l->step, step->seconds);
         seconds += step->seconds;
         tokens += step->next_tokens;
-        l->decode_bytes += bytes_read(engine_info(e), step->context, run->count);
+        l->decode_bytes += bytes_read(info, step->context, run->count);
     }
     l->decode_seconds += seconds;
     l->decode_tokens += tokens;
@@ -75,15 +75,15 @@ static enum status measure(struct bench *b, struct latency *l, struct error *err
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
         struct bench_run run;
         status = bench_run_create(o->batch_size, o->input_len, o->output_len,
-                                  engine_info(b->engine)->config->spec.vocab_size, &b->random, &run, err);
+                                  engine_pool_info(b->pool)->config->spec.vocab_size, &b->random, &run, err);
         if (status != STATUS_OK) return status;
         run.synthetic = o->synthetic;
-        if (i == 0) engine_stats(b->engine, &b->before);
-        engine_reset_prefix_cache(b->engine);
-        status = bench_run_execute(&run, b->engine, err);
+        if (i == 0) engine_pool_stats(b->pool, &b->before);
+        engine_pool_reset_prefix_cache(b->pool);
+        status = bench_run_execute(&run, b->pool, err);
         if (status == STATUS_OK && i >= 0) {
             add_requests(l, &run);
-            add_steps(l, &run, b->engine);
+            add_steps(l, &run, engine_pool_info(b->pool));
         }
         bench_run_free(&run);
     }
@@ -98,8 +98,8 @@ static void report_reading(struct bench *b, double speed)
     report_number(r, "decode_read_gb_per_second", "weights and KV cache read", speed / 1e9, "GB/s");
     struct bench_read memory;
     struct error ignored; /* without memory for the measurement the comparison is left out */
-    if (engine_info(b->engine)->discrete) return;
-    if (bench_host_read(engine_info(b->engine)->threads, &memory, &ignored) != STATUS_OK) return;
+    if (engine_pool_info(b->pool)->discrete) return;
+    if (bench_host_read(engine_pool_info(b->pool)->threads, &memory, &ignored) != STATUS_OK) return;
     report_number(r, "memory_read_gb_per_second", "memory can be read at", memory.bytes_per_second / 1e9, "GB/s");
     report_number(r, "decode_read_percent",
                   speed > memory.bytes_per_second ? "of that; above 100, the caches hold a part of it" : "of that",

@@ -11,11 +11,11 @@ static enum status measure(struct bench *b, struct samples *seconds, struct samp
     enum status status = STATUS_OK;
     for (int32_t i = -o->num_iters_warmup; i < o->num_iters && status == STATUS_OK; i++) {
         struct bench_run run;
-        status = bench_run_create(1, o->input_len, one, engine_info(b->engine)->config->spec.vocab_size, &b->random,
+        status = bench_run_create(1, o->input_len, one, engine_pool_info(b->pool)->config->spec.vocab_size, &b->random,
                                   &run, err);
         if (status != STATUS_OK) return status;
-        engine_reset_prefix_cache(b->engine);
-        status = bench_run_execute(&run, b->engine, err);
+        engine_pool_reset_prefix_cache(b->pool);
+        status = bench_run_execute(&run, b->pool, err);
         if (status == STATUS_OK && i >= 0) {
             const double elapsed = run.requests[0].first - run.requests[0].added;
             samples_add(seconds, elapsed);
@@ -44,7 +44,7 @@ static double matmul_operations(const struct bench_matmuls *m, int32_t num_layer
 /* Prefill is bound by its matmuls: compares it with the fastest of them alone, with as many tokens. */
 static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls, double speed)
 {
-    const struct engine_info *info = engine_info(b->engine);
+    const struct engine_info *info = engine_pool_info(b->pool);
     const struct bench_options *o = b->options;
     const int32_t most = info->limits->max_num_tokens;
     struct bench_sizes sizes = bench_sizes_of(&info->config->spec);
@@ -69,7 +69,7 @@ static void report_matmuls(struct bench *b, const struct bench_matmuls *matmuls,
 
 enum status bench_prefill(struct bench *b, struct error *err)
 {
-    const struct model_spec *spec = &engine_info(b->engine)->config->spec;
+    const struct model_spec *spec = &engine_pool_info(b->pool)->config->spec;
     struct bench_matmuls matmuls;
     struct samples seconds = {0}, speeds = {0};
     int64_t tokens = 0;

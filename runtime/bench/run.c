@@ -74,7 +74,8 @@ static void deliver(void *user, const struct answer_piece *piece)
     r->last_step = d->run->num_steps;
 }
 
-static enum status add_requests(struct bench_run *run, struct delivery *deliveries, struct engine *e, struct error *err)
+static enum status add_requests(struct bench_run *run, struct delivery *deliveries, struct engine_pool *p,
+                                struct error *err)
 {
     struct logit_bias bias = {SYNTHETIC_TOKEN, SYNTHETIC_BIAS};
     struct sampling_params params = sampling_params_default();
@@ -94,23 +95,23 @@ static enum status add_requests(struct bench_run *run, struct delivery *deliveri
                                                .params = &params,
                                                .deliver = deliver,
                                                .user = &deliveries[i]};
-        enum status status = engine_add(e, &request, NULL, err);
+        enum status status = engine_pool_add(p, &request, NULL, err);
         if (status != STATUS_OK) return status;
     }
     return STATUS_OK;
 }
 
-static void note_peak(struct bench_run *run, struct engine *e)
+static void note_peak(struct bench_run *run, struct engine_pool *p)
 {
     struct scheduler_stats stats;
-    engine_stats(e, &stats);
+    engine_pool_stats(p, &stats);
     if (stats.blocks_in_use > run->peak_blocks) run->peak_blocks = stats.blocks_in_use;
-    const int64_t unshared = engine_blocks_unshared(e);
+    const int64_t unshared = engine_pool_blocks_unshared(p);
     if (unshared > run->peak_unshared) run->peak_unshared = unshared;
 }
 
 /* What engine_step takes to submit a step alone belongs to the step with the next tokens. */
-static enum status run_step(struct bench_run *run, struct bench_step *step, struct engine *e, struct error *err)
+static enum status run_step(struct bench_run *run, struct bench_step *step, struct engine_pool *p, struct error *err)
 {
     const double before = step->first_tokens + step->next_tokens == 0 ? step->seconds : 0;
     *step = (struct bench_step){0};
@@ -119,15 +120,15 @@ static enum status run_step(struct bench_run *run, struct bench_step *step, stru
                          plural((int64_t)run->num_steps));
     bool worked;
     const double start = clock_seconds();
-    enum status status = engine_step(e, &worked, err);
+    enum status status = engine_pool_step(p, &worked, err);
     step->seconds = before + clock_seconds() - start;
     if (status != STATUS_OK) return status;
     run->steps[run->num_steps++] = *step;
-    note_peak(run, e);
+    note_peak(run, p);
     return STATUS_OK;
 }
 
-enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err)
+enum status bench_run_execute(struct bench_run *run, struct engine_pool *p, struct error *err)
 {
     struct bench_step step = {0};
     struct delivery *deliveries = calloc((size_t)run->count, sizeof *deliveries);
@@ -140,8 +141,9 @@ enum status bench_run_execute(struct bench_run *run, struct engine *e, struct er
     run->peak_unshared = 0;
     run->failed = false;
     const double start = clock_seconds();
-    enum status status = add_requests(run, deliveries, e, err);
-    while (status == STATUS_OK && engine_has_work(e) && !interrupt_pending()) status = run_step(run, &step, e, err);
+    enum status status = add_requests(run, deliveries, p, err);
+    while (status == STATUS_OK && engine_pool_has_work(p) && !interrupt_pending())
+        status = run_step(run, &step, p, err);
     if (status == STATUS_OK && interrupt_pending()) status = error_set(err, STATUS_CANCELLED, "interrupted");
     double end = start;
     for (int32_t i = 0; i < run->count; i++)

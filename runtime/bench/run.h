@@ -1,9 +1,9 @@
-/* Runs a set of requests through an engine and records the time of every token and every step. Prints nothing. */
+/* Runs a set of requests through engines and records the time of every token and every step. Prints nothing. */
 #ifndef QUIRE_RUNTIME_BENCH_RUN_H
 #define QUIRE_RUNTIME_BENCH_RUN_H
 
 #include "base/random.h"
-#include "runtime/engine/engine.h"
+#include "runtime/engine/engine_pool.h"
 
 /* All times are clock_seconds(). */
 struct bench_request {
@@ -14,7 +14,7 @@ struct bench_request {
     size_t last_step; /* that gave it tokens */
 };
 
-/* One engine_step. */
+/* One engine_pool_step. */
 struct bench_step {
     double seconds;
     int32_t first_tokens, next_tokens; /* tokens delivered: the first ones of their requests, and later ones */
@@ -48,6 +48,6 @@ void bench_run_free(struct bench_run *run);
 
 /* Queues every request at once (greedy, eos ignored, so that each gets exactly its output_len tokens) and steps until
  * all have ended. CANCELLED: a signal asked for the end. A second call overwrites what the first recorded. */
-enum status bench_run_execute(struct bench_run *run, struct engine *e, struct error *err);
+enum status bench_run_execute(struct bench_run *run, struct engine_pool *p, struct error *err);
 
 #endif

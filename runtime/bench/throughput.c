@@ -10,11 +10,11 @@ static enum status warm_up(struct bench *b, struct error *err)
     enum status status = STATUS_OK;
     for (int32_t i = 0; i < o->num_iters_warmup && status == STATUS_OK; i++) {
         struct bench_run run;
-        status = bench_run_create(count, o->input_len, short_output, engine_info(b->engine)->config->spec.vocab_size,
+        status = bench_run_create(count, o->input_len, short_output, engine_pool_info(b->pool)->config->spec.vocab_size,
                                   &b->random, &run, err);
         if (status != STATUS_OK) return status;
         run.synthetic = o->synthetic;
-        status = bench_run_execute(&run, b->engine, err);
+        status = bench_run_execute(&run, b->pool, err);
         bench_run_free(&run);
     }
     return status;
@@ -60,7 +60,7 @@ static void report_throughput(struct bench *b, const struct totals *t, const str
 {
     struct report *r = &b->report;
     struct scheduler_stats stats;
-    engine_stats(b->engine, &stats);
+    engine_pool_stats(b->pool, &stats);
     report_integer(r, "completed", "requests", run->count);
     report_integer(r, "total_input_tokens", "prompt tokens", t->input);
     report_integer(r, "total_output_tokens", "output tokens", t->output);
@@ -90,12 +90,12 @@ enum status bench_throughput(struct bench *b, struct error *err)
     enum status status = warm_up(b, err);
     if (status == STATUS_OK)
         status = bench_run_create(o->num_prompts, o->input_len, o->output_len,
-                                  engine_info(b->engine)->config->spec.vocab_size, &b->random, &run, err);
+                                  engine_pool_info(b->pool)->config->spec.vocab_size, &b->random, &run, err);
     run.synthetic = o->synthetic;
-    engine_stats(b->engine, &b->before);
+    engine_pool_stats(b->pool, &b->before);
     for (int32_t i = 0; i < o->num_iters && status == STATUS_OK; i++) {
-        engine_reset_prefix_cache(b->engine);
-        status = bench_run_execute(&run, b->engine, err);
+        engine_pool_reset_prefix_cache(b->pool);
+        status = bench_run_execute(&run, b->pool, err);
         if (status == STATUS_OK) add_up(&t, &run);
     }
     if (status == STATUS_OK) report_throughput(b, &t, &run);

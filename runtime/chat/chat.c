@@ -320,6 +320,8 @@ static enum status check_input(const struct chat_options *o, struct error *err)
 /* What is wrong whatever the files hold. */
 static enum status check_flags(const struct chat_options *o, struct error *err)
 {
+    enum status one = engine_flags_check_one(&o->engine, "one conversation runs on one engine", err);
+    if (one != STATUS_OK) return one;
     const char *question = o->prompt ? o->prompt : o->word;
     if (o->prompt && o->word)
         return error_set(err, STATUS_INVALID, "the question is given twice: '%s', and --prompt", o->word);

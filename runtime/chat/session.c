@@ -107,9 +107,9 @@ static void print_stats_line(const struct session *s)
 void session_print_stats(const struct session *s)
 {
     const struct turn_stats *t = &s->stats;
-    const struct drafts_words drafts = drafts_words(s->engine);
     struct scheduler_stats now;
     engine_stats(s->engine, &now);
+    const struct drafts_words drafts = drafts_words(engine_info(s->engine)->drafter, &now);
     if (t->output_tokens > 0) {
         const double rest = t->seconds - t->first_seconds;
         fprintf(stderr, "last answer: %d token%s, the first after %.3f s", t->output_tokens, plural(t->output_tokens),

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/plural.h"
-#include "base/random.h"
 #include "runtime/engine/answer_text.h"
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
@@ -324,12 +323,6 @@ static void read_inbox(struct engine *e)
         scheduler_abort(e->scheduler, ((struct job *)entry->job)->request);
 }
 
-/* A request without a seed gets one that depends on the engine's seed and its order of arrival. */
-static uint64_t request_seed(const struct engine *e, const struct request *request)
-{
-    return random_mix(e->options.seed * RANDOM_STEP + request->id);
-}
-
 static void fill_sampling_state(const struct engine *e, const struct sequence *seq, struct sampling_state *state)
 {
     const struct request *request = seq->request;
@@ -343,7 +336,7 @@ static void fill_sampling_state(const struct engine *e, const struct sequence *s
         .repetition_penalty = (float)p->repetition_penalty,
         .presence_penalty = (float)p->presence_penalty,
         .frequency_penalty = (float)p->frequency_penalty,
-        .seed = p->has_seed ? p->seed : request_seed(e, request),
+        .seed = p->has_seed ? p->seed : engine_request_seed(e->options.seed, request->id),
         .sequence_index = (uint32_t)seq->index,
         .min_tokens = request->beams ? 0 : p->min_tokens,
         .num_logprobs = late ? late_answers_num_logprobs(late) : p->logprobs,

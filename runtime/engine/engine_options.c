@@ -1,11 +1,13 @@
 #include "runtime/engine/engine_options.h"
 
 #include "base/processors.h"
+#include "base/random.h"
 
 struct engine_options engine_options_default(void)
 {
     return (struct engine_options){
         .device = "auto",
+        .data_parallel_size = 1,
         .cpu_isa = "auto",
         .dtype = "auto",
         .quantization = "none",
@@ -25,6 +27,11 @@ struct engine_options engine_options_default(void)
 int engine_options_threads(const struct engine_options *o)
 {
     return o->threads > 0 ? o->threads : processors_allowed();
+}
+
+uint64_t engine_request_seed(uint64_t options_seed, uint64_t place)
+{
+    return random_mix(options_seed * RANDOM_STEP + place);
 }
 
 int32_t engine_options_num_drafts(const struct engine_options *o)

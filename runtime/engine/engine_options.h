@@ -18,13 +18,16 @@ enum { ENGINE_STATE_INTERVAL = 8192 };
 /* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
  * referred to, and must outlive the engine. */
 struct engine_options {
-    const char *model;        /* checkpoint folder */
-    const char *revision;     /* for who finds the folder of a name: which snapshot; NULL: the usual one */
-    const char *device;       /* "auto", "cpu", "cuda", "cuda:N" */
-    const char *dtype;        /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
-                                 GPU, float32 on the CPU */
-    const char *quantization; /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
-                                 "none" or NULL: as the checkpoint has them */
+    const char *model;          /* checkpoint folder */
+    const char *revision;       /* for who finds the folder of a name: which snapshot; NULL: the usual one */
+    const char *device;         /* "auto", "cpu", "cuda", "cuda:N"; "cuda:N,M,.." for several engines */
+    int32_t data_parallel_size; /* how many engines engine_pool_create opens; engine_create opens one */
+    int32_t host_share; /* on the CPU so many engines, this one included, are to share what memory is free; 0: it is
+                           this one's alone */
+    const char *dtype;  /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
+                           GPU, float32 on the CPU */
+    const char *quantization;      /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
+                                      "none" or NULL: as the checkpoint has them */
     const char *generation_config; /* where the defaults of sampling are from: "auto" or NULL, "vllm", or a folder
                                       (model_config_load) */
     const char *kv_cache_dtype;    /* "auto": as dtype; also "fp8" or "fp8_e4m3", and "fp8_e5m2". The scales of fp8_e4m3
@@ -71,6 +74,8 @@ struct engine_options {
 };
 struct engine_options engine_options_default(void);
 int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
+/* The seed of a request that has none, from its place in the order of arrival, from 1. */
+uint64_t engine_request_seed(uint64_t options_seed, uint64_t place);
 /* Drafts that a sequence may have in a step: speculative.num_speculative_tokens, or 0 where nothing drafts. */
 int32_t engine_options_num_drafts(const struct engine_options *o);
 

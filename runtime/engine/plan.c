@@ -77,6 +77,7 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
     l->weights.host_expert_layers = plan_host_expert_layers(options, l);
     l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
     enum status status = memory_plan_device(l, err);
+    if (!l->before && !l->backend->discrete && options->host_share > 1) l->profile.available /= options->host_share;
     if (status == STATUS_OK) status = check_block_size(options->block_size, err);
     if (status == STATUS_OK) status = choose_dtypes(options, l, model_options, err);
     return status == STATUS_OK ? memory_plan(options, l, model_options, err) : status;

@@ -150,14 +150,14 @@ static enum status read_all(struct dry_run *d, struct error *err)
 
 static enum status measure(struct dry_run *d, struct speed *speed, struct error *err)
 {
-    struct engine *e = NULL;
-    enum status status = engine_create(d->options->engine, &e, err);
-    if (status == STATUS_OK && d->longest_prompt >= engine_info(e)->limits->max_model_len)
+    struct engine_pool *p = NULL;
+    enum status status = engine_pool_create(d->options->engine, &p, err);
+    if (status == STATUS_OK && d->longest_prompt >= engine_pool_info(p)->limits->max_model_len)
         log_write(d->options->engine->log, LOG_WARNING,
                   "the longest prompt has %lld tokens, but the memory of this machine has room for %d in a sequence",
-                  (long long)d->longest_prompt, engine_info(e)->limits->max_model_len);
-    if (status == STATUS_OK) status = speed_trial(e, d->sample, d->num_sampled, speed, err);
-    engine_leave(e);
+                  (long long)d->longest_prompt, engine_pool_info(p)->limits->max_model_len);
+    if (status == STATUS_OK) status = speed_trial(p, d->sample, d->num_sampled, speed, err);
+    engine_pool_leave(p);
     return status;
 }
 

@@ -2,6 +2,7 @@
 #ifndef QUIRE_RUNTIME_DRY_RUN_H
 #define QUIRE_RUNTIME_DRY_RUN_H
 
+#include "runtime/engine/engine_pool.h"
 #include "runtime/inputs.h"
 #include "runtime/prompts/prompt.h"
 
@@ -16,7 +17,7 @@ struct dry_run_options {
  * only the estimate. Returns the command's exit status: EXIT_STATUS_FAILURE if a line is bad. */
 int dry_run(const struct dry_run_options *options);
 
-/* How fast an engine reads prompts and writes answers, measured with some of the prompts that it will get. */
+/* How fast engines read prompts and write answers, measured with some of the prompts that they will get. */
 struct speed {
     double prompt_tokens, output_tokens; /* a second; 0: not measured */
     size_t num_prompts;                  /* that ran at once */
@@ -24,8 +25,8 @@ struct speed {
 
 /* Runs 1, 2, 4, ... of prompts[count], each with a few tokens of an answer, until all run at once or some seconds have
  * passed, and reports the last of these runs. A prompt that the engine refuses is left out. Takes at least as long as
- * one prompt does. The engine must have no other requests. */
-enum status speed_trial(struct engine *e, const struct prompt *prompts, size_t count, struct speed *out,
+ * one prompt does. The engines must have no other requests. */
+enum status speed_trial(struct engine_pool *p, const struct prompt *prompts, size_t count, struct speed *out,
                         struct error *err);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/notice.h"
 #include "base/random.h"
 #include "runtime/drafts_report.h"
+#include "runtime/engine/engine_pool.h"
 #include "runtime/options/command.h"
 #include "runtime/generate/answers.h"
 #include "runtime/generate/dry_run.h"
@@ -48,7 +49,7 @@ enum { WAITING_PER_SEQUENCE = 2, WINDOW_PER_SEQUENCE = 4, WINDOW_PROMPTS = 1024,
 
 struct run {
     const struct generate_options *options;
-    struct engine *engine;
+    struct engine_pool *pool;
     struct prompt_rules prompts;
     struct result_rules rules;
     struct inputs inputs;
@@ -88,7 +89,7 @@ static void count_tokens(const struct run *run, struct progress_facts *facts)
     facts->output_tokens = run->output_tokens;
     for (const struct result *r = run->queue.waiting.first; r; r = r->next) {
         facts->prompt_tokens += r->prompt_tokens ? r->prompt_tokens
-                                : r->request     ? engine_num_computed(run->engine, r->request)
+                                : r->request     ? engine_pool_num_computed(run->pool, r->request)
                                                  : 0;
         facts->prompt_tokens_known += r->prompt_len;
         facts->output_tokens += result_output_tokens(r);
@@ -99,7 +100,7 @@ static void show_progress(struct run *run)
 {
     if (!progress_due(&run->progress)) return;
     struct scheduler_stats stats;
-    engine_stats(run->engine, &stats);
+    engine_pool_stats(run->pool, &stats);
     struct progress_facts facts = {.done = run->answers.set.count + run->num_written,
                                    .done_before = run->answers.set.count,
                                    .running = stats.num_running};
@@ -125,7 +126,7 @@ static enum status add_request(struct run *run, const struct prompt *prompt, str
     if (status != STATUS_OK) return status;
     request.deliver = result_deliver;
     request.user = result;
-    return engine_add(run->engine, &request, &result->request, err);
+    return engine_pool_add(run->pool, &request, &result->request, err);
 }
 
 static void warn(struct run *run, const struct prompt *prompt)
@@ -181,7 +182,7 @@ static enum status take_line(struct run *run, int64_t index, enum line_result ki
 /* Gives prompts of the window to the engine: as many as keep it busy. */
 static void feed_engine(struct run *run)
 {
-    const int64_t most = WAITING_PER_SEQUENCE * (int64_t)engine_info(run->engine)->limits->max_num_seqs;
+    const int64_t most = WAITING_PER_SEQUENCE * engine_pool_max_num_seqs(run->pool);
     struct window_entry entry;
     while (run->queue.num_unanswered - window_count(&run->window) < most && window_take(&run->window, &entry)) {
         struct error why = {""};
@@ -193,12 +194,12 @@ static void feed_engine(struct run *run)
 /* What the engine has is enough for its next steps: lines are then read a few at a time, so that no step waits long. */
 static bool engine_is_fed(const struct run *run)
 {
-    return run->queue.num_unanswered - window_count(&run->window) >= engine_info(run->engine)->limits->max_num_seqs;
+    return run->queue.num_unanswered - window_count(&run->window) >= engine_pool_max_num_seqs(run->pool);
 }
 
 static bool has_room(const struct run *run, int64_t num_taken)
 {
-    const int64_t seqs = engine_info(run->engine)->limits->max_num_seqs;
+    const int64_t seqs = engine_pool_max_num_seqs(run->pool);
     const int64_t most = WINDOW_PER_SEQUENCE * seqs > WINDOW_PROMPTS ? WINDOW_PER_SEQUENCE * seqs : WINDOW_PROMPTS;
     return window_collected(&run->window) < most && run->window.num_tokens < WINDOW_TOKENS &&
            (num_taken <= seqs / 4 || !engine_is_fed(run));
@@ -243,7 +244,7 @@ static enum status read_window(struct run *run, struct error *err)
         const char *line;
         size_t length;
         struct error why;
-        bool wait = run->queue.num_results == 0 && !engine_has_work(run->engine);
+        bool wait = run->queue.num_results == 0 && !engine_pool_has_work(run->pool);
         enum line_result kind = inputs_next(&run->inputs, wait, &line, &length, &why);
         if (kind == LINE_NOT_YET) break;
         if (kind == LINE_END || kind == LINE_FAILED) {
@@ -318,7 +319,7 @@ static enum status answer_all(struct run *run, struct error *err)
         status = read_ahead(run, err);
         bool worked = true;
         show_progress(run); /* before a step, which may take seconds */
-        if (status == STATUS_OK && engine_has_work(run->engine)) status = engine_step(run->engine, &worked, err);
+        if (status == STATUS_OK && engine_pool_has_work(run->pool)) status = engine_pool_step(run->pool, &worked, err);
         enum status written = write_ready(run, status == STATUS_OK ? err : NULL);
         if (status == STATUS_OK) status = written;
         if (status == STATUS_OK) status = answers_watch(&run->answers, err);
@@ -331,11 +332,11 @@ static enum status answer_all(struct run *run, struct error *err)
 static enum status wind_up(struct run *run, bool engine_works, struct error *err)
 {
     for (const struct result *r = run->queue.waiting.first; r && engine_works; r = r->next) {
-        if (!r->done) engine_abort(run->engine, r->request);
+        if (!r->done) engine_pool_abort(run->pool, r->request);
     }
     bool worked = true;
-    while (engine_works && engine_has_work(run->engine)) {
-        if (engine_step(run->engine, &worked, NULL) != STATUS_OK) break;
+    while (engine_works && engine_pool_has_work(run->pool)) {
+        if (engine_pool_step(run->pool, &worked, NULL) != STATUS_OK) break;
     }
     enum status status = STATUS_OK;
     struct result *r;
@@ -354,19 +355,24 @@ static enum status wind_up(struct run *run, bool engine_works, struct error *err
 static void print_summary(const struct run *run)
 {
     const double seconds = progress_seconds(&run->progress);
-    char cut[96] = "";
+    char cut[96] = "", engines[32] = "";
+    if (engine_pool_size(run->pool) > 1)
+        snprintf(engines, sizeof engines, " on %d engines", engine_pool_size(run->pool));
     if (run->num_cut > 0)
         snprintf(cut, sizeof cut, "; %lld answer%s cut by length (--max-tokens)", (long long)run->num_cut,
                  run->num_cut == 1 ? " was" : "s were");
-    const struct drafts_words drafts = drafts_words(run->engine);
+    struct scheduler_stats stats;
+    engine_pool_stats(run->pool, &stats);
+    const struct drafts_words drafts = drafts_words(engine_pool_info(run->pool)->drafter, &stats);
     const struct id_sentence ids = id_set_sentence(&run->ids);
-    notice_printf(stderr,
-                  "quire generate: %lld prompt%s, %lld token%s in %.2f s (%.1f tokens/s); %lld prompt token%s, %lld of "
-                  "them from the cache%s%s%s%s%s\n",
-                  (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
-                  plural(run->output_tokens), seconds, seconds > 0 ? (double)run->output_tokens / seconds : 0,
-                  (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens,
-                  *drafts.text ? "; " : "", drafts.text, cut, *ids.text ? "; " : "", ids.text);
+    notice_printf(
+        stderr,
+        "quire generate: %lld prompt%s, %lld token%s in %.2f s%s (%.1f tokens/s); %lld prompt token%s, %lld of "
+        "them from the cache%s%s%s%s%s\n",
+        (long long)run->num_written, plural(run->num_written), (long long)run->output_tokens,
+        plural(run->output_tokens), seconds, engines, seconds > 0 ? (double)run->output_tokens / seconds : 0,
+        (long long)run->prompt_tokens, plural(run->prompt_tokens), (long long)run->cached_tokens,
+        *drafts.text ? "; " : "", drafts.text, cut, *ids.text ? "; " : "", ids.text);
 }
 
 static void print_failed(const struct run *run)
@@ -442,9 +448,9 @@ static int run_to_end(struct run *run)
 static enum status start(struct run *run, struct error *err)
 {
     const struct generate_options *o = run->options;
-    enum status status = engine_create(&o->engine, &run->engine, err);
+    enum status status = engine_pool_create(&o->engine, &run->pool, err);
     if (status != STATUS_OK) return status;
-    const struct engine_info *info = engine_info(run->engine);
+    const struct engine_info *info = engine_pool_info(run->pool);
     const struct prompt_options options = generate_prompt_options(o);
     status = prompt_rules_make(info, &options, &run->prompts, err);
     run->rules = (struct result_rules){.tokenizer = run->prompts.tokenizer,
@@ -551,7 +557,7 @@ static int generate(struct generate_options *o)
     o->engine.cancel = interrupt_flag();
     const int exit_status = open_and_run(&run);
     prompt_rules_free(&run.prompts);
-    engine_leave(run.engine);
+    engine_pool_leave(run.pool);
     struct result *r;
     while ((r = result_queue_take_any(&run.queue)) != NULL) result_free(r);
     text_free(&run.line);

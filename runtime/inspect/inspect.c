@@ -48,6 +48,8 @@ static int run(void *options)
     struct inspection i = {.options = &o->engine};
     struct error err;
     char model[PATH_MAX];
+    if (engine_flags_check_one(&o->engine, "quire inspect plans for one engine", &err) != STATUS_OK)
+        return command_fail("inspect", &err, EXIT_STATUS_USAGE);
     enum status status = model_folder_resolve(&o->engine.model, o->engine.revision, false, model, sizeof model, &err);
     if (status == STATUS_OK) status = inspection_read(&i, &err);
     if (status == STATUS_OK) status = print(&i, o->json, &err);

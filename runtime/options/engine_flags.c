@@ -3,14 +3,27 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/engine/engine_pool.h"
 #include "runtime/options/command.h"
 #include "runtime/options/speculation_flags.h"
 
+/* "N" or "N,M,.." */
+static bool are_numbers(const char *text)
+{
+    static const char digits[] = "0123456789";
+    size_t length = strspn(text, digits);
+    while (length > 0 && text[length] == ',') {
+        text += length + 1;
+        length = strspn(text, digits);
+    }
+    return length > 0 && text[length] == '\0';
+}
+
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {
-    bool numbered = strncmp(text, "cuda:", 5) == 0 && text[5] && text[5 + strspn(text + 5, "0123456789")] == '\0';
+    const bool numbered = strncmp(text, "cuda:", 5) == 0 && are_numbers(text + 5);
     if (!numbered && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0) {
-        return error_set(err, STATUS_INVALID, "expected auto|cpu|cuda|cuda:N, got '%s'", text);
+        return error_set(err, STATUS_INVALID, "expected auto|cpu|cuda|cuda:N[,M,..], got '%s'", text);
     }
     *(const char **)target = text;
     return STATUS_OK;
@@ -48,8 +61,8 @@ static enum status parse_one(void *target, const char *text, struct error *err)
     (void)target;
     if (strcmp(text, "1") == 0) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
-                     "expected 1, got '%s': quire runs a model on one GPU; for several start one process a GPU, with "
-                     "--device cuda:N and with --shard I/N of quire generate",
+                     "expected 1, got '%s': quire runs a model on one GPU; --data-parallel-size N runs a copy of it on "
+                     "each of several",
                      text);
 }
 
@@ -74,9 +87,9 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
     model_flags_add(table, &o->model, &o->revision, "Model and device:");
     static const int32_t load_formats[] = {LOAD_FORMAT_AUTO, LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY};
     const struct option_spec specs[] = {
-        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N",
-         .help = "Where to compute. Default: auto, a GPU if there is one.", .common = true,
-         .parse = engine_flags_parse_device},
+        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N[,M,..]",
+         .help = "Where to compute; several GPUs for --data-parallel-size. Default: auto, a GPU if there is one.",
+         .common = true, .parse = engine_flags_parse_device},
         {"dtype", OPTION_CUSTOM, &o->dtype, "auto|float32|float|float16|half|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU.",
          .parse = engine_flags_parse_dtype},
@@ -193,27 +206,28 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
-static void add_parallel_flags(struct option_table *table)
+static void add_parallel_flags(struct option_table *table, struct engine_options *o)
 {
-    static const struct {
-        const char *name, *letters, *help;
-    } flags[] = {
-        {"tensor-parallel-size", "tp", "GPUs that share each layer. Only 1 is possible."},
-        {"pipeline-parallel-size", "pp", "GPUs that share the layers. Only 1 is possible."},
-        {"data-parallel-size", "dp",
-         "Copies of the model. Only 1 is possible; quire generate --shard I/N gives each process a part."},
+    const struct option_spec specs[] = {
+        {"tensor-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
+         .help = "GPUs that share each layer. Only 1 is possible.", .heading = "Several GPUs:", .letters = "tp",
+         .parse = parse_one},
+        {"pipeline-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
+         .help = "GPUs that share the layers. Only 1 is possible.", .letters = "pp", .parse = parse_one},
+        {"data-parallel-size", OPTION_INT32, &o->data_parallel_size, "N",
+         .help = "Of quire generate and quire bench throughput: engines that share the requests, each with a copy of "
+                 "the model, on the GPUs of --device or the first N; on the CPU they share its threads. Default: 1.",
+         .letters = "dp", .minimum = 1, .maximum = ENGINE_POOL_MAX},
     };
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        const struct option_spec spec = {flags[i].name,
-                                         OPTION_CUSTOM,
-                                         &table->ignored,
-                                         "1",
-                                         .help = flags[i].help,
-                                         .heading = i == 0 ? "Several GPUs:" : NULL,
-                                         .letters = flags[i].letters,
-                                         .parse = parse_one};
-        option_table_add(table, &spec, 1);
-    }
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
+enum status engine_flags_check_one(const struct engine_options *o, const char *why, struct error *err)
+{
+    if (o->data_parallel_size != 1)
+        return error_set(err, STATUS_INVALID, "--data-parallel-size %d: %s", o->data_parallel_size, why);
+    if (strchr(o->device, ',')) return error_set(err, STATUS_INVALID, "--device %s: %s", o->device, why);
+    return STATUS_OK;
 }
 
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log)
@@ -223,7 +237,7 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
     add_cache_flags(table, options);
     add_scheduling_flags(table, options);
     speculation_flags_add(table, options);
-    add_parallel_flags(table);
+    add_parallel_flags(table, options);
 }
 
 void trace_flag_add(struct option_table *table, struct engine_options *options)

@@ -369,6 +369,7 @@ static void add_report_flags(struct option_table *table, struct profile_options 
 /* What only a run has. */
 static enum status check_options(const struct profile_options *o, struct error *err)
 {
+    if (engine_flags_check_one(&o->engine, "quire profile reports one engine", err) != STATUS_OK) return STATUS_INVALID;
     const struct {
         const char *flag;
         bool given;
