@@ -45,7 +45,8 @@ static enum status allocate_state(struct model *m, struct error *err)
     const int64_t S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits), max_len = limits->max_model_len;
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
     const int64_t own = !m->options.is_drafter;
-    const int64_t logits = m->options.keep_logits ? (int64_t)batch_max_entries(limits) * m->spec->vocab_size : 0;
+    const int64_t logits =
+        m->options.keep_logits ? (int64_t)batch_max_entries(limits) * model_spec_whole(m->spec)->vocab_size : 0;
     struct device_state *s = &m->state;
     const struct arena_request requests[] = {
         {PURPOSE_STATE, own * limits->num_groups * S * max_blocks, i32, &s->block_tables},
@@ -93,7 +94,8 @@ static void widen_query(struct workspace_query *query, const struct model_spec *
     if (largest.num_heads > query->num_heads) query->num_heads = largest.num_heads;
     if (largest.head_size > query->head_size) query->head_size = largest.head_size;
     if (largest.latent_rank > query->latent_rank) query->latent_rank = largest.latent_rank;
-    if (spec->vocab_size > query->vocab_size) query->vocab_size = spec->vocab_size;
+    const int32_t vocab_size = model_spec_whole(spec)->vocab_size;
+    if (vocab_size > query->vocab_size) query->vocab_size = vocab_size;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct recurrent_spec *r = &spec->layers[i].recurrent;
         if (r->num_v_heads > query->num_recurrent_heads) query->num_recurrent_heads = r->num_v_heads;

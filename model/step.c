@@ -113,11 +113,12 @@ static void move_blocks(struct model *m, const struct batch *batch)
 /* The logits, and where the results go. */
 static struct sample_args sample_args_of(const struct model *m, const struct token_results *results, int32_t count)
 {
+    const int32_t vocab_size = model_spec_whole(m->spec)->vocab_size;
     return (struct sample_args){
         .logits = m->decoder.act.logits,
-        .logits_stride = m->spec->vocab_size,
+        .logits_stride = vocab_size,
         .num_samples = count,
-        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : m->spec->vocab_size,
+        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : vocab_size,
         .token_ids = results->token_ids,
         .logprobs = results->logprobs,
         .ranks = results->ranks,
@@ -151,7 +152,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     if (batch->num_samples == 0) return;
     if (s->kept_logits)
         b->copy(b, s->kept_logits, args.logits,
-                (int64_t)batch->num_samples * m->spec->vocab_size * (int64_t)sizeof *s->kept_logits, NULL);
+                batch->num_samples * args.logits_stride * (int64_t)sizeof *s->kept_logits, NULL);
     b->sample(b, &args);
 }
 
