@@ -8,15 +8,9 @@
 
 enum status engine_flags_parse_device(void *target, const char *text, struct error *err)
 {
-    const char *list = strncmp(text, "cuda:", 5) == 0 ? text + 5 : NULL;
-    bool numbered = list != NULL;
-    for (; list && numbered; list = *list ? list + 1 : NULL) {
-        const size_t digits = strspn(list, "0123456789");
-        numbered = digits > 0 && (list[digits] == ',' || list[digits] == '\0');
-        list += digits;
-    }
+    bool numbered = strncmp(text, "cuda:", 5) == 0 && text[5] && text[5 + strspn(text + 5, "0123456789")] == '\0';
     if (!numbered && strcmp(text, "auto") != 0 && strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0) {
-        return error_set(err, STATUS_INVALID, "expected auto|cpu|cuda|cuda:N|cuda:N,M,..., got '%s'", text);
+        return error_set(err, STATUS_INVALID, "expected auto|cpu|cuda|cuda:N, got '%s'", text);
     }
     *(const char **)target = text;
     return STATUS_OK;
@@ -80,11 +74,9 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
     model_flags_add(table, &o->model, &o->revision, "Model and device:");
     static const int32_t load_formats[] = {LOAD_FORMAT_AUTO, LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY};
     const struct option_spec specs[] = {
-        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N,...",
-         .help = "Where to compute; of several GPUs which ones. Default: auto, a GPU if there is one.", .common = true,
+        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N",
+         .help = "Where to compute. Default: auto, a GPU if there is one.", .common = true,
          .parse = engine_flags_parse_device},
-        {"tensor-parallel-size", OPTION_INT32, &o->tensor_parallel_size, "N",
-         .help = "Share the model between N GPUs. Default: 1.", .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
         {"dtype", OPTION_CUSTOM, &o->dtype, "auto|float32|float|float16|half|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU.",
          .parse = engine_flags_parse_dtype},
