@@ -971,6 +971,7 @@ struct backend {
     /* Of a rank (kernels/collective.h); NULL: there are no others. */
     all_reduce_function *all_reduce;
     all_gather_function *all_gather;
+    all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
 
     destroy_function *destroy;
