@@ -10,30 +10,21 @@
 #include "base/pool.h"
 
 #include <assert.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/processors.h"
+#include "base/spin.h"
 
 enum {
     LINE = 128,     /* bytes; processors fetch cache lines in pairs */
-    LOOKS = 32,     /* at what a thread waits for, between two looks at the clock */
     STACK = 1 << 20 /* bytes of a worker's: the usual 8 MiB of each would take a limited address space away */
 };
-
-/* A thread that waits keeps looking for this long, longer than what a decode step does on one thread between two loops,
- * and then sleeps. After a few moments it offers its processor to other threads between looks: on a busy machine the
- * one that it waits for may be among them. */
-static const double SPIN_SECONDS = 50e-6, ALONE_SECONDS = 10e-6;
 
 /* What a thread shares with others. Each cache line has one writer at a time. */
 struct member {
@@ -58,38 +49,6 @@ struct pool {
     bool running;
     struct member members[]; /* [threads]; the first is the caller */
 };
-
-/* ---- waiting ---- */
-
-static void futex_wait(atomic_uint *word, unsigned value)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-}
-
-static void futex_wake(atomic_uint *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
-struct spin {
-    int looks;
-    double start;
-};
-
-/* Passes a moment. Returns false when it is time to sleep. */
-static bool spin(struct spin *s)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory");
-#endif
-    if (++s->looks % LOOKS) return true;
-    const double now = clock_seconds();
-    if (s->start == 0) s->start = now;
-    if (now - s->start > ALONE_SECONDS) sched_yield();
-    return now - s->start < SPIN_SECONDS;
-}
 
 /* ---- a loop, on each thread ---- */
 
@@ -152,7 +111,7 @@ static void *run_worker(void *member)
         if (atomic_load(&p->open) == open && m->number < loop_threads(open))
             take_indices(p, loop_threads(open), m->number);
         atomic_store(&m->inside, 0);
-        if (atomic_load(&p->caller_sleeps)) futex_wake(&m->inside);
+        if (atomic_load(&p->caller_sleeps)) futex_wake(&m->inside, 1);
     }
 }
 
@@ -162,7 +121,7 @@ static void wake(struct member *m)
 {
     if (atomic_load(&m->asleep) == 0) return;
     atomic_store(&m->asleep, 0);
-    futex_wake(&m->asleep);
+    futex_wake(&m->asleep, 1);
 }
 
 static void wait_until_left(struct pool *p, struct member *m, uint32_t number)

@@ -500,14 +500,16 @@ struct experts_down_args {
 
 /* ---- embedding and rows ---- */
 
-/* out[t] = multiplier * table[id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in last_sampled,
- * which sample writes if no token can be sampled, counts as 0. With learned positions (Radford et al., 2018)
- * position_table[positions[t] + position_offset] is added in float32. */
+/* out[t] = multiplier * table[id - first_id], id = ids[t] >= 0 ? ids[t] : last_sampled[-ids[t] - 1]. An id of -1 in
+ * last_sampled, which sample writes if no token can be sampled, counts as 0. With learned positions (Radford et al.,
+ * 2018) position_table[positions[t] + position_offset] is added in float32. */
 struct embedding_args {
     void *out;                         /* [num_tokens, in_features] dtype */
     const int32_t *ids, *last_sampled; /* [num_tokens], [samples of the last step] */
     int32_t num_tokens;
     const struct weight *table; /* [vocab_size, in_features] */
+    int32_t first_id;           /* of the table; 0 */
+    bool is_part;               /* the table has some ids only: the row of another one is 0 */
     float multiplier;
     const struct weight *position_table; /* [, in_features], of the table's type; NULL: none */
     const int32_t *positions;            /* [num_tokens] */
@@ -969,6 +971,7 @@ struct backend {
     /* Of a rank (kernels/collective.h); NULL: there are no others. */
     all_reduce_function *all_reduce;
     all_gather_function *all_gather;
+    all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
 
     destroy_function *destroy;

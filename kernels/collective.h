@@ -14,9 +14,14 @@
 #include "base/status.h"
 #include "kernels/dtype.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define COLLECTIVE_MAX_RANKS 8
 
 struct backend;
+struct fused_add_rms_norm_args;
 
 /* x [count] of all ranks becomes their sum, which is added in float32, in the order of the ranks, and rounded once: all
  * ranks have the same bits, and an element's do not depend on count. */
@@ -36,6 +41,10 @@ struct all_gather_args {
 
 typedef void all_reduce_function(struct backend *b, const struct all_reduce_args *args);
 typedef void all_gather_function(struct backend *b, const struct all_gather_args *args);
+/* all_reduce of x [num_tokens, size], and then fused_add_rms_norm, in one kernel; x's contents are lost. One of the
+ * optional operations: false, nothing was done, for many tokens, a post norm, left-out scales, quantized rows and what
+ * is not a plain RMSNorm. All ranks get the same answer. */
+typedef bool all_reduce_add_norm_function(struct backend *b, const struct fused_add_rms_norm_args *args);
 /* Whether rank 0 says so. Only a CPU has it. */
 typedef bool agree_function(struct backend *b, bool mine);
 
@@ -45,5 +54,12 @@ typedef bool agree_function(struct backend *b, bool mine);
  * backends. UNSUPPORTED: the devices cannot reach each other's memory. */
 enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count, int64_t max_gathered,
                                struct error *err);
+enum status backend_cpu_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
+enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count,
+                                    int64_t max_gathered, struct error *err);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -7,17 +7,23 @@ void layer_embed(const struct residual_stream *s, void *out)
 {
     const struct decoder *d = s->d;
     const struct weight *positions = &d->weights->position_embedding;
+    const bool has_positions = d->spec->names.position_embedding && d->spec->rank == 0;
+    const struct all_reduce_args sum = {
+        .x = out, .count = s->num_tokens * (int64_t)d->spec->hidden_size, .dtype = d->dtype};
     const struct embedding_args args = {.out = out,
                                         .ids = d->inputs->token_ids,
                                         .last_sampled = d->last_sampled,
                                         .num_tokens = s->num_tokens,
                                         .table = d->embedding,
+                                        .first_id = (int32_t)model_spec_first_id(d->spec),
+                                        .is_part = d->spec->whole != NULL,
                                         .multiplier = d->embedding_multiplier,
-                                        .position_table = d->spec->names.position_embedding ? positions : NULL,
+                                        .position_table = has_positions ? positions : NULL,
                                         .positions = d->inputs->positions,
                                         .position_offset = d->spec->position_offset,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
+    if (args.is_part) d->backend->all_reduce(d->backend, &sum);
     if (d->spec->names.embedding_norm)
         layer_norm_in_place(s, out, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
 }
@@ -68,16 +74,34 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     return d->act.qkv;
 }
 
-/* Where lm_head writes. */
+/* Where the logits of lm_head are, of all ranks, and where the rank's own begin. */
 static float *own_logits(const struct decoder *d)
 {
     return d->spec->head.maps_ids ? d->act.head_logits : d->act.logits;
 }
 
+static float *rank_logits(const struct decoder *d)
+{
+    return own_logits(d) + model_spec_first_id(d->spec);
+}
+
+/* Adds the other ranks' logits of all rows. */
+static void gather_logits(const struct decoder *d, int32_t num_rows)
+{
+    const int64_t all = model_spec_whole(d->spec)->vocab_size;
+    const struct all_gather_args args = {.x = d->act.logits,
+                                         .rows = num_rows,
+                                         .stride = all,
+                                         .total = all,
+                                         .first = model_spec_first_id(d->spec),
+                                         .columns = d->spec->vocab_size};
+    if (d->spec->whole) d->backend->all_gather(d->backend, &args);
+}
+
 /* What becomes of lm_head's output. */
 static void finish_logits(const struct decoder *d, int32_t num_rows)
 {
-    const int32_t num_logits = model_spec_num_logits(d->spec);
+    const int32_t num_logits = model_spec_num_logits(model_spec_whole(d->spec));
     const struct scale_logits_args scale = {.logits = own_logits(d),
                                             .num_samples = num_rows,
                                             .vocab_size = num_logits,
@@ -89,19 +113,21 @@ static void finish_logits(const struct decoder *d, int32_t num_rows)
                                                 .num_samples = num_rows,
                                                 .num_ids = num_logits,
                                                 .vocab_size = d->spec->vocab_size};
+    gather_logits(d, num_rows);
     if (scale.multiplier != 1 || scale.soft_cap != 0) d->backend->scale_logits(d->backend, &scale);
     if (d->spec->head.maps_ids) d->backend->scatter_logits(d->backend, &scatter);
 }
 
 static struct projection lm_head(const struct decoder *d)
 {
-    return (struct projection){.parts = {*d->lm_head}, .num_parts = 1};
+    const int32_t all = model_spec_num_logits(model_spec_whole(d->spec));
+    return (struct projection){.parts = {*d->lm_head}, .num_parts = 1, .out_stride = all};
 }
 
 static void compute_logits(struct residual_stream *s)
 {
     const struct projection head = lm_head(s->d);
-    residual_project(s, own_logits(s->d), DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
+    residual_project(s, rank_logits(s->d), DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
     finish_logits(s->d, s->num_tokens);
 }
 
@@ -111,7 +137,7 @@ static void compute_normed_logits(const struct decoder *d, const void *x, int32_
     const struct projection head = lm_head(d);
     const struct residual_stream rows = {.d = d, .num_tokens = count};
     const struct matmul_input in = {.x = x};
-    layer_project(&rows, own_logits(d), DTYPE_FLOAT32, &head, &in, NULL);
+    layer_project(&rows, rank_logits(d), DTYPE_FLOAT32, &head, &in, NULL);
     finish_logits(d, count);
 }
 
@@ -167,9 +193,11 @@ static void mixer_inner(struct residual_stream *s, const struct step_shape *shap
     }
 }
 
+/* Ranks end a pass together. */
 static bool cancelled(const struct decoder *d)
 {
-    return d->cancel && *d->cancel;
+    const bool mine = d->cancel && *d->cancel;
+    return d->cancel && d->backend->agree ? d->backend->agree(d->backend, mine) : mine;
 }
 
 /* The layer's MLP, or experts. */
@@ -374,7 +402,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
-        {PURPOSE_ACTIVATIONS, E * c->vocab_size, sizeof(float), &a->logits},
+        {PURPOSE_ACTIVATIONS, E * model_spec_whole(c)->vocab_size, sizeof(float), &a->logits},
     };
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
     if (status == STATUS_OK) status = allocate_head(d, arena, T, E, err);

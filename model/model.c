@@ -45,7 +45,8 @@ static enum status allocate_state(struct model *m, struct error *err)
     const int64_t S = limits->max_num_seqs, max_blocks = batch_max_blocks(limits), max_len = limits->max_model_len;
     const int64_t i32 = sizeof(int32_t), f32 = sizeof(float);
     const int64_t own = !m->options.is_drafter;
-    const int64_t logits = m->options.keep_logits ? (int64_t)batch_max_entries(limits) * m->spec->vocab_size : 0;
+    const int64_t logits =
+        m->options.keep_logits ? (int64_t)batch_max_entries(limits) * model_spec_whole(m->spec)->vocab_size : 0;
     struct device_state *s = &m->state;
     const struct arena_request requests[] = {
         {PURPOSE_STATE, own * limits->num_groups * S * max_blocks, i32, &s->block_tables},
@@ -93,7 +94,8 @@ static void widen_query(struct workspace_query *query, const struct model_spec *
     if (largest.num_heads > query->num_heads) query->num_heads = largest.num_heads;
     if (largest.head_size > query->head_size) query->head_size = largest.head_size;
     if (largest.latent_rank > query->latent_rank) query->latent_rank = largest.latent_rank;
-    if (spec->vocab_size > query->vocab_size) query->vocab_size = spec->vocab_size;
+    const int32_t vocab_size = model_spec_whole(spec)->vocab_size;
+    if (vocab_size > query->vocab_size) query->vocab_size = vocab_size;
     for (int32_t i = 0; i < spec->num_layers; i++) {
         const struct recurrent_spec *r = &spec->layers[i].recurrent;
         if (r->num_v_heads > query->num_recurrent_heads) query->num_recurrent_heads = r->num_v_heads;
@@ -246,14 +248,45 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     return status;
 }
 
-enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
-                         const struct model_options *options, struct model **out, struct error *err)
+/* Makes the ranks' backends a group, which reduces the residual stream of the largest step and gathers its logits. */
+static enum status open_group(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *o,
+                              struct error *err)
 {
-    struct model *m = malloc(sizeof *m);
+    struct backend *backends[COLLECTIVE_MAX_RANKS];
+    const struct model_spec *whole = model_spec_whole(ranks[0].spec);
+    for (int32_t r = 0; r < num_ranks; r++) backends[r] = ranks[r].backend;
+    if (num_ranks == 1) return STATUS_OK;
+    return backend_group_open(backends, num_ranks, batch_max_rows(&o->limits) * (int64_t)whole->hidden_size,
+                              batch_max_entries(&o->limits) * (int64_t)whole->vocab_size, err);
+}
+
+/* The weights are found by the rank. */
+static enum status allocate_rank(struct model *m, void *ranks, struct error *err)
+{
+    const struct model_rank *all = ranks;
+    return allocate(m, all[m->spec->rank].weights, err);
+}
+
+enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
+                               struct model **out, struct error *err)
+{
+    struct model *m = NULL;
+    enum status status = open_group(ranks, num_ranks, options, err);
     *out = NULL;
-    if (!m) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    init(m, backend, spec, weights, options);
-    enum status status = allocate(m, weights, err);
+    for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r++) {
+        struct model *one = malloc(sizeof *one);
+        if (!one) {
+            status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+            break;
+        }
+        init(one, ranks[r].backend, ranks[r].spec, ranks[r].weights, options);
+        if (r == 0)
+            m = one;
+        else
+            m->others[m->num_others++] = one;
+    }
+    if (status == STATUS_OK && num_ranks > 1) status = pool_open(num_ranks, &m->rank_threads, err);
+    if (status == STATUS_OK) status = model_for_ranks(m, allocate_rank, (void *)ranks, err);
     if (status == STATUS_OK)
         *out = m;
     else
@@ -261,19 +294,59 @@ enum status model_create(struct backend *backend, const struct model_spec *spec,
     return status;
 }
 
+enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
+                         const struct model_options *options, struct model **out, struct error *err)
+{
+    const struct model_rank rank = {backend, spec, weights};
+    return model_create_ranks(&rank, 1, options, out, err);
+}
+
+static enum status allocate_cache(struct model *m, void *num_blocks, struct error *err)
+{
+    return kv_cache_allocate(&m->cache, &m->arena, *(const int32_t *)num_blocks, err);
+}
+
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err)
 {
-    return kv_cache_allocate(&m->cache, &m->arena, num_blocks, err);
+    return model_for_ranks(m, allocate_cache, &num_blocks, err);
+}
+
+/* What host memory grows by: of several ranks, what all of them have got. */
+struct growth {
+    int32_t limit;
+    int32_t added[COLLECTIVE_MAX_RANKS];
+};
+
+static enum status grow_swap_space(struct model *m, void *growth, struct error *err)
+{
+    struct growth *g = growth;
+    return swap_space_grow(&m->swap, &m->arena, &m->cache, g->limit, &g->added[m->spec->rank], err);
+}
+
+static enum status grow_host_slots(struct model *m, void *growth, struct error *err)
+{
+    struct growth *g = growth;
+    return swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, g->limit, &g->added[m->spec->rank], err);
+}
+
+static enum status grow(struct model *m, rank_function *function, int32_t limit, int32_t *added, struct error *err)
+{
+    struct growth growth = {.limit = limit};
+    const enum status status = model_for_ranks(m, function, &growth, err);
+    *added = growth.added[0];
+    for (int32_t r = 1; r <= m->num_others; r++)
+        if (growth.added[r] < *added) *added = growth.added[r];
+    return status;
 }
 
 enum status model_grow_swap_space(struct model *m, int32_t limit, int32_t *added, struct error *err)
 {
-    return swap_space_grow(&m->swap, &m->arena, &m->cache, limit, added, err);
+    return grow(m, grow_swap_space, limit, added, err);
 }
 
 enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added, struct error *err)
 {
-    return swap_space_grow_slots(&m->swap, &m->arena, &m->cache, &m->states, limit, added, err);
+    return grow(m, grow_host_slots, limit, added, err);
 }
 
 /* One sequence of `tokens` tokens, none of them stored, attending to the null block. */
@@ -300,6 +373,13 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     return status == STATUS_OK ? model_collect(m, &out, err) : status;
 }
 
+/* The host's experts compute nothing. */
+static void set_idle(struct model *m, bool idle)
+{
+    m->decoder.host_experts.idle = idle;
+    for (int32_t i = 0; i < m->num_others; i++) m->others[i]->decoder.host_experts.idle = idle;
+}
+
 enum status model_warm_up(struct model *m, struct error *err)
 {
     const struct batch_limits *limits = &m->options.limits;
@@ -308,7 +388,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (longest > 256) longest = 256;
     struct batch batch;
     enum status status = batch_init(&batch, limits, err);
-    m->decoder.host_experts.idle = true;
+    set_idle(m, true);
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);
@@ -316,14 +396,16 @@ enum status model_warm_up(struct model *m, struct error *err)
         status = run_empty_step(m, 1, &batch, err);
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);
-    m->decoder.host_experts.idle = false;
+    set_idle(m, false);
     arena_release(&m->arena, PURPOSE_KV_CACHE);
+    for (int32_t i = 0; i < m->num_others; i++) arena_release(&m->others[i]->arena, PURPOSE_KV_CACHE);
     batch_free(&batch);
     return status;
 }
 
-enum status model_capture(struct model *m, struct error *err)
+static enum status capture(struct model *m, void *context, struct error *err)
 {
+    (void)context;
     if (!m->backend->capture_begin || m->options.enforce_eager) return STATUS_OK;
     const struct batch_limits *limits = &m->options.limits;
     enum status status = decode_graphs_capture(&m->graphs, &m->decoder, limits, err);
@@ -331,8 +413,14 @@ enum status model_capture(struct model *m, struct error *err)
     return draft_graphs_capture(&m->draft_graphs, &m->decoder, limits, err);
 }
 
-enum status model_wait_for_weights(struct model *m, struct error *err)
+enum status model_capture(struct model *m, struct error *err)
 {
+    return model_for_ranks(m, capture, NULL, err);
+}
+
+static enum status wait_for_weights(struct model *m, void *context, struct error *err)
+{
+    (void)context;
     struct upload *upload = m->upload;
     m->upload = NULL;
     if (!upload) return STATUS_OK;
@@ -341,12 +429,16 @@ enum status model_wait_for_weights(struct model *m, struct error *err)
     return status;
 }
 
-void model_destroy(struct model *m)
+enum status model_wait_for_weights(struct model *m, struct error *err)
+{
+    return model_for_ranks(m, wait_for_weights, NULL, err);
+}
+
+static void destroy(struct model *m)
 {
     struct error ignored;
-    if (!m) return;
     if (m->decoder.host_experts.backend) m->backend->stream_synchronize(m->backend, NULL, &ignored);
-    model_wait_for_weights(m, &ignored);
+    wait_for_weights(m, NULL, &ignored);
     decode_graphs_destroy(&m->graphs, m->backend);
     decode_graphs_destroy(&m->draft_graphs, m->backend);
     for (int32_t i = 0; i < m->options.max_in_flight; i++)
@@ -357,6 +449,14 @@ void model_destroy(struct model *m)
     arena_free(&m->arena);
     if (!m->options.is_drafter) free(m->sampling_needs);
     free(m);
+}
+
+void model_destroy(struct model *m)
+{
+    if (!m) return;
+    pool_close(m->rank_threads);
+    for (int32_t i = 0; i < m->num_others; i++) destroy(m->others[i]);
+    destroy(m);
 }
 
 void model_attach(struct model *drafter, const struct model *target)

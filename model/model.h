@@ -64,6 +64,16 @@ enum status model_plan(struct backend *backend, const struct model_spec *spec, c
  * until model_wait_for_weights returns. The spec must outlive the model. */
 enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err);
+/* A model of several ranks (model/shard.h): each has a device, a spec and weights of its own. */
+struct model_rank {
+    struct backend *backend;
+    const struct model_spec *spec; /* model_spec_shard */
+    struct model_weights *weights;
+};
+/* model_create of ranks [num_ranks], whose backends become a group. All other functions take such a model as any other:
+ * what they allocate and compute, they do on all ranks, and samples are rank 0's. */
+enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
+                               struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */
 enum status model_allocate_cache(struct model *m, int32_t num_blocks, struct error *err);
 /* Allocates host memory for *added more blocks (swap_space_grow). */

@@ -1,4 +1,4 @@
-/* What a model is made of. Private to model.c, step.c and tests. */
+/* What a model is made of. Private to model.c, step.c, ranks.c and tests. */
 #ifndef QUIRE_MODEL_MODEL_STATE_H
 #define QUIRE_MODEL_MODEL_STATE_H
 
@@ -65,6 +65,15 @@ struct model {
     struct step_results results[MODEL_MAX_STEPS]; /* [options.max_in_flight] a ring, as the staging memory of inputs */
     int64_t submitted, collected;                 /* steps */
     struct sampling_needs *sampling_needs;        /* [S] by state_index; of a drafter the target's */
+    /* Of rank 0 of several: the other ranks' models, and a thread for each rank. */
+    struct model *others[COLLECTIVE_MAX_RANKS - 1]; /* [num_others] */
+    int32_t num_others;
+    struct pool *rank_threads;
 };
+
+/* Calls `function` for the model of each rank, of all at the same time, and waits for all of them. The first failure by
+ * rank is reported. */
+typedef enum status rank_function(struct model *m, void *context, struct error *err);
+enum status model_for_ranks(struct model *m, rank_function *function, void *context, struct error *err);
 
 #endif

@@ -6,8 +6,8 @@ static bool uses_history(const struct sampling_state *state)
     return state->repetition_penalty != 1 || state->presence_penalty != 0 || state->frequency_penalty != 0;
 }
 
-void model_set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
-                              const int32_t *tokens, int32_t num_tokens)
+static void set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
+                               const int32_t *tokens, int32_t num_tokens)
 {
     struct backend *b = m->backend;
     m->sampling_needs[state_index] = (struct sampling_needs){
@@ -19,6 +19,14 @@ void model_set_sampling_state(struct model *m, int32_t state_index, const struct
     if (uses_history(state))
         b->copy(b, m->state.history + (int64_t)state_index * m->options.limits.max_model_len, tokens,
                 (int64_t)num_tokens * (int64_t)sizeof *tokens, NULL);
+}
+
+void model_set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
+                              const int32_t *tokens, int32_t num_tokens)
+{
+    set_sampling_state(m, state_index, state, tokens, num_tokens);
+    for (int32_t i = 0; i < m->num_others; i++)
+        set_sampling_state(m->others[i], state_index, state, tokens, num_tokens);
 }
 
 /* Whether the samples are from the first tokens, one from each. */
@@ -113,11 +121,12 @@ static void move_blocks(struct model *m, const struct batch *batch)
 /* The logits, and where the results go. */
 static struct sample_args sample_args_of(const struct model *m, const struct token_results *results, int32_t count)
 {
+    const int32_t vocab_size = model_spec_whole(m->spec)->vocab_size;
     return (struct sample_args){
         .logits = m->decoder.act.logits,
-        .logits_stride = m->spec->vocab_size,
+        .logits_stride = vocab_size,
         .num_samples = count,
-        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : m->spec->vocab_size,
+        .vocab_size = m->options.num_ids > 0 ? m->options.num_ids : vocab_size,
         .token_ids = results->token_ids,
         .logprobs = results->logprobs,
         .ranks = results->ranks,
@@ -151,7 +160,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     if (batch->num_samples == 0) return;
     if (s->kept_logits)
         b->copy(b, s->kept_logits, args.logits,
-                (int64_t)batch->num_samples * m->spec->vocab_size * (int64_t)sizeof *s->kept_logits, NULL);
+                batch->num_samples * args.logits_stride * (int64_t)sizeof *s->kept_logits, NULL);
     b->sample(b, &args);
 }
 
@@ -197,8 +206,9 @@ static void download(struct model *m, const struct step_results *r)
     download_rows(m->backend, &r->targets, &s->targets, r->num_targets, true, r->target_top_stride);
 }
 
-enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
+static enum status submit(struct model *m, void *step_batch, struct error *err)
 {
+    const struct batch *batch = step_batch;
     const int32_t most = m->options.max_in_flight;
     if (m->submitted - m->collected >= most)
         return error_set(err, STATUS_INTERNAL, "%d steps are in flight already; collect one first", most);
@@ -222,6 +232,11 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
     return STATUS_OK;
 }
 
+enum status model_submit(struct model *m, const struct batch *batch, struct error *err)
+{
+    return model_for_ranks(m, submit, (void *)batch, err);
+}
+
 static struct sample_output output_of(const struct token_results *r, int32_t count, int32_t top_stride)
 {
     return (struct sample_output){.num_samples = count,
@@ -233,13 +248,21 @@ static struct sample_output output_of(const struct token_results *r, int32_t cou
                                   .top_logprobs = r->top_logprobs};
 }
 
+static enum status collect(struct model *m, void *context, struct error *err)
+{
+    (void)context;
+    if (m->collected == m->submitted) return error_set(err, STATUS_INTERNAL, "no step is in flight");
+    const struct step_results *results = &m->results[m->collected % m->options.max_in_flight];
+    const enum status status = m->backend->event_synchronize(m->backend, results->done, err);
+    if (status == STATUS_OK) m->collected++;
+    return status;
+}
+
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
-    if (m->collected == m->submitted) return error_set(err, STATUS_INTERNAL, "no step is in flight");
     struct step_results *results = &m->results[m->collected % m->options.max_in_flight];
-    enum status status = m->backend->event_synchronize(m->backend, results->done, err);
+    const enum status status = model_for_ranks(m, collect, NULL, err);
     if (status != STATUS_OK) return status;
-    m->collected++;
     *out = output_of(&results->samples, results->num_samples, results->top_stride);
     if (results->num_targets > 0) {
         results->target_output = output_of(&results->targets, results->num_targets, results->target_top_stride);

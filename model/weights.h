@@ -21,6 +21,7 @@ struct projection {
     struct weight parts[LINEAR_MAX_PARTS];
     int num_parts;
     int64_t starts[LINEAR_MAX_PARTS + 1]; /* [num_parts + 1] of all rows, those of part i begin with starts[i] */
+    int64_t out_stride;                   /* elements from token to token of the output; 0: as many as there are rows */
 };
 
 /* A vector that the layer does not have has data NULL. */

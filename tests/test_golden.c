@@ -17,6 +17,7 @@
 #include "model/config.h"
 #include "model/kv_groups.h"
 #include "model/model_state.h"
+#include "model/shard.h"
 #include "model/state_cache.h"
 #include "model/quantization.h"
 #include "tests/support/fused_backend.h"
@@ -53,6 +54,12 @@ struct grouped_blocks {
     int32_t copied[KV_MAX_GROUPS], num_copied; /* to be given back once the step that copies them is over */
 };
 
+/* What the ranks of a model have; rank 0's backend is the fixture's. */
+struct fixture_ranks {
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS]; /* [count] */
+    int32_t count;
+};
+
 /* A model without engine or scheduler, one batch, and its logits. */
 struct fixture {
     struct backend *backend;
@@ -69,6 +76,7 @@ struct fixture {
     bool grouped;
     struct grouped_blocks blocks;
     float *widened; /* with `mixed`: a matrix and its bias; with `wider`: those of a layer */
+    struct fixture_ranks ranks;
 };
 
 /* Makes a matrix and its bias float32. Returns their memory. */
@@ -200,6 +208,7 @@ struct variant {
     int32_t host_layers;      /* the experts of the first so many layers stay on the host */
     int *host_calls;          /* with host_layers: how often the host computed */
     bool host_embeddings;     /* tables of embeddings are in pinned host memory */
+    int32_t num_ranks;        /* 0: one */
 };
 
 /* The fewest blocks: those that a sequence of 128 tokens holds at a time if its steps have `chunk` tokens at most, and
@@ -227,6 +236,47 @@ static void keep_experts_on_host(struct fixture *f, const struct variant *varian
     f->weights.host_expert_layers = variant->host_layers;
     if (!f->backend->discrete) guarded_device_wrap(f->backend, variant->host_calls);
     must(backend_cpu_open(2, &f->host_backend, &err), &err);
+}
+
+/* The device of a rank: every rank has its own GPU, or some threads of the CPU. */
+static struct backend *open_rank_device(const struct fixture *f, int32_t rank)
+{
+    struct backend *backend;
+    struct error err;
+    char device[32] = "cpu";
+    if (rank == 0) return f->backend;
+    if (f->backend->discrete) snprintf(device, sizeof device, "cuda:%d", rank);
+    must(backend_open(device, 1, &backend, &err), &err);
+    return backend;
+}
+
+static void create_ranks(struct fixture *f, const char *folder, const struct variant *variant,
+                         const struct model_options *options)
+{
+    struct error err;
+    for (int32_t r = 0; r < variant->num_ranks; r++) {
+        struct model_rank *rank = &f->ranks.ranks[r];
+        struct model_spec *spec = malloc(sizeof *spec);
+        rank->weights = malloc(sizeof *rank->weights);
+        assert_true(spec && rank->weights);
+        rank->spec = spec;
+        rank->backend = open_rank_device(f, r);
+        must(model_spec_shard(&f->config.spec, r, variant->num_ranks, spec, &err), &err);
+        must(model_weights_open(folder, spec, NULL, rank->weights, &err), &err);
+        f->ranks.count++;
+    }
+    must(model_create_ranks(f->ranks.ranks, f->ranks.count, options, &f->model, &err), &err);
+}
+
+static void close_ranks(struct fixture *f)
+{
+    for (int32_t r = 0; r < f->ranks.count; r++) {
+        struct model_rank *rank = &f->ranks.ranks[r];
+        model_weights_close(rank->weights);
+        free(rank->weights);
+        free((void *)rank->spec);
+        if (r > 0) rank->backend->destroy(rank->backend);
+    }
 }
 
 static void fixture_open(struct fixture *f, const char *name, const struct variant *variant)
@@ -271,7 +321,10 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
     if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
-    must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
+    if (variant->num_ranks > 1)
+        create_ranks(f, folder, variant, &options);
+    else
+        must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
     must(model_allocate_cache(f->model, variant->grouped ? grouped_pool_size(&options.limits, variant->chunk) : 20,
                               &err),
          &err);
@@ -290,6 +343,7 @@ static void fixture_close(struct fixture *f)
     batch_free(&f->batch);
     model_destroy(f->model);
     model_weights_close(&f->weights);
+    close_ranks(f);
     if (f->host_backend) f->host_backend->destroy(f->host_backend);
     f->backend->destroy(f->backend);
 }
@@ -708,6 +762,40 @@ static void test_logits_float32(void **state)
             if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
         }
     }
+}
+
+/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. */
+static bool can_share(const char *name, int32_t num_ranks)
+{
+    static struct model_spec part;
+    static struct model_config config;
+    struct error err;
+    config = load_config(name);
+    return model_spec_shard(&config.spec, 0, num_ranks, &part, &err) == STATUS_OK;
+}
+
+/* Ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and in runs. */
+static void test_logits_of_ranks(void **state)
+{
+    (void)state;
+    const struct golden_choice chosen = golden_choose();
+    int models[COLLECTIVE_MAX_RANKS + 1] = {0};
+    for (int i = 0; i < chosen.count; i++)
+        for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) {
+            const struct variant variants[] = {
+                {.chunk = 64, .num_ranks = n},
+                {.chunk = 7, .num_ranks = n, .copy_weights = true, .grouped = true, .swaps = true},
+                {.chunk = 4, .num_ranks = n, .runs = true}};
+            if (!can_share(chosen.names[i], n)) continue;
+            models[n]++;
+            for (int j = 0; j < 3; j++) {
+                const double error = largest_error(chosen.names[i], &variants[j]);
+                print_message("%s, %d ranks, variant %d: relative error %.2g\n", chosen.names[i], n, j, error);
+                if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
+            }
+        }
+    for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
+    assert_true(models[2] > 10 && models[4] > 2);
 }
 
 /* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections
@@ -1233,6 +1321,7 @@ int main(void)
         cmocka_unit_test(test_logits_float32),
         cmocka_unit_test(test_logits_of_300_tokens),
         cmocka_unit_test(test_logits_of_the_guide),
+        cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_narrow_types),
@@ -1258,6 +1347,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_groups),
         cmocka_unit_test(test_logits_of_an_fp8_cache),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
+        cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_of_runs),
         cmocka_unit_test(test_tokens_of_runs),

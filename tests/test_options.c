@@ -483,7 +483,7 @@ static void test_engine_flags(void **state)
         assert_int_equal(o.load_format, LOAD_FORMAT_AUTO);
     }
     static const char *const bad[] = {
-        "--tensor-parallel-size 2",
+        "--tensor-parallel-size 0",
         "--pipeline-parallel-size 0",
         "--data-parallel-size 0",
         "--data-parallel-size 65",

@@ -6,13 +6,17 @@
 
 enum { LOGITS_PIECE = 4096 };
 
-/* position: the row of the position table that is added; -1: none. */
-static void embed(const struct cpu_kernels *kernels, const struct embedding_args *args, void *out, int64_t id,
+/* row: of the table; position: the row of the position table that is added. -1: none. */
+static void embed(const struct cpu_kernels *kernels, const struct embedding_args *args, void *out, int64_t row,
                   int64_t position)
 {
     const int64_t size = args->table->in_features;
     const enum dtype from = weight_dtype(args->table), to = args->dtype;
-    const void *in = cpu_element(args->table->data, from, id * size);
+    const void *in = row < 0 ? NULL : cpu_element(args->table->data, from, row * size);
+    if (row < 0 && position < 0) {
+        memset(out, 0, (size_t)(size * dtype_size(to)));
+        return;
+    }
     if (from == to && args->multiplier == 1 && position < 0) {
         if (size > 0) memcpy(out, in, (size_t)(size * dtype_size(to)));
         return;
@@ -20,7 +24,10 @@ static void embed(const struct cpu_kernels *kernels, const struct embedding_args
     float piece[CPU_PIECE], added[CPU_PIECE];
     for (int64_t i = 0; i < size; i += CPU_PIECE) {
         const int64_t n = min_i64(CPU_PIECE, size - i);
-        kernels->to_float(piece, cpu_element(in, from, i), from, n);
+        if (row >= 0)
+            kernels->to_float(piece, cpu_element(in, from, i), from, n);
+        else
+            memset(piece, 0, (size_t)n * sizeof *piece);
         for (int64_t j = 0; j < n; j++) piece[j] *= args->multiplier;
         if (position >= 0) {
             const enum dtype dtype = weight_dtype(args->position_table);
@@ -37,8 +44,11 @@ static void embed_token(const struct cpu_state *s, const void *embedding_args, i
     const struct embedding_args *args = embedding_args;
     int64_t id = args->ids[t] >= 0 ? args->ids[t] : args->last_sampled[-(int64_t)args->ids[t] - 1];
     if (id < 0) id = 0; /* no token could be sampled; the result for token 0 is not used */
+    const int64_t row = id - args->first_id;
+    const bool is_there = !args->is_part || (row >= 0 && row < args->table->out_features);
     const int64_t position = args->position_table ? (int64_t)args->positions[t] + args->position_offset : -1;
-    embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * args->table->in_features), id, position);
+    embed(s->kernels, args, cpu_element_out(args->out, args->dtype, t * args->table->in_features), is_there ? row : -1,
+          position);
 }
 
 void cpu_embedding(struct backend *b, const struct embedding_args *args)

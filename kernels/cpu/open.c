@@ -163,6 +163,7 @@ static void workspace_set(struct backend *b, void *workspace, int64_t bytes)
 static void destroy(struct backend *b)
 {
     pool_close(cpu_state(b)->pool);
+    cpu_group_leave(cpu_state(b));
     free(cpu_state(b));
 }
 

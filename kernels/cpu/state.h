@@ -20,6 +20,11 @@ struct cpu_state {
     const struct cpu_kernels *kernels; /* tables->kernels */
     uint8_t *workspace; /* [workspace_bytes] owned by the caller; each operation divides it up for itself */
     int64_t workspace_bytes;
+
+    /* collective.c */
+    struct cpu_ranks *group; /* NULL: none */
+    int32_t rank;
+    uint32_t group_calls;
 };
 
 static inline struct cpu_state *cpu_state(struct backend *b)
@@ -152,6 +157,9 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
 /* out[o][i] = element [first + o][start + i] of a quantized weight. out [count, depth] */
 void cpu_dequantize(const struct cpu_state *s, float *out, const struct weight *w, int64_t first, int64_t count,
                     int64_t start, int64_t depth);
+
+/* collective.c. The last member of a group frees it. */
+void cpu_group_leave(struct cpu_state *s);
 
 /* sample.c */
 sample_function cpu_sample;

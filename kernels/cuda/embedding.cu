@@ -35,6 +35,11 @@ static __global__ void copy_rows_kernel(U *out, const U *__restrict__ table, row
         out[blockIdx.x * sizes.out_stride + i] = table[from * sizes.table_stride + i];
 }
 
+/* Of a table that has the rows of some ids only: the first id, and how many. */
+struct ids_there {
+    int64_t first, count;
+};
+
 /* Rows of a second table, by position, that are added; table NULL: none. */
 template <class Table> struct added_rows {
     const Table *table;
@@ -43,14 +48,16 @@ template <class Table> struct added_rows {
 };
 
 template <class T, class Table>
-static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ table, row_ids rows, int64_t size,
-                                           float multiplier, const added_rows<Table> added)
+static __global__ void convert_rows_kernel(T *out, const Table *__restrict__ table, row_ids rows, ids_there there,
+                                           int64_t size, float multiplier, const added_rows<Table> added)
 {
     let_next_start();
-    const Table *row = table + row_of(rows) * size;
+    const int64_t at = row_of(rows) - there.first;
+    const bool is_there = at >= 0 && at < there.count;
+    const Table *row = table + at * size;
     const Table *position = added.table ? added.table + (added.positions[blockIdx.x] + added.offset) * size : NULL;
     for (int64_t i = threadIdx.x; i < size; i += blockDim.x) {
-        const float value = multiplier * to_float(row[i]);
+        const float value = is_there ? multiplier * to_float(row[i]) : 0;
         out[blockIdx.x * size + i] = from_float<T>(position ? value + to_float(position[i]) : value);
     }
 }
@@ -77,6 +84,7 @@ static void copy_rows(struct backend *b, void *out, const void *table, const row
 static void convert_rows(struct backend *b, const struct embedding_args *args, const row_ids &rows)
 {
     const int64_t size = args->table->in_features;
+    const ids_there there = {args->first_id, args->table->out_features};
     cudaStream_t stream = cuda_stream(b, NULL);
     cuda_dispatch(b, "embedding", args->dtype, [&](auto zero) {
         using T = decltype(zero);
@@ -85,7 +93,7 @@ static void convert_rows(struct backend *b, const struct embedding_args *args, c
             added_rows<Table> added = {NULL, args->positions, args->position_offset};
             if (args->position_table) added.table = (const Table *)args->position_table->data;
             convert_rows_kernel<<<rows.num_ids, cuda_threads_for(size, MAX_THREADS), 0, stream>>>(
-                (T *)args->out, (const Table *)args->table->data, rows, size, args->multiplier, added);
+                (T *)args->out, (const Table *)args->table->data, rows, there, size, args->multiplier, added);
         });
     });
 }
@@ -94,7 +102,7 @@ void cuda_embedding(struct backend *b, const struct embedding_args *args)
 {
     const row_ids rows = {args->ids, args->last_sampled, args->num_tokens};
     if (args->num_tokens <= 0) return;
-    if (weight_dtype(args->table) == args->dtype && args->multiplier == 1 && !args->position_table) {
+    if (weight_dtype(args->table) == args->dtype && args->multiplier == 1 && !args->position_table && !args->is_part) {
         const int64_t bytes = args->table->in_features * dtype_size(args->dtype);
         copy_rows(b, args->out, args->table->data, rows, {bytes, bytes, bytes});
     } else {

@@ -180,9 +180,10 @@ void experts_inner(struct residual_stream *s, const struct norm_params *norm, in
 }
 
 /* s->hidden = post_shared_norm(s->hidden) + post_norm(x) */
-static void add_normed(const struct residual_stream *s, void *x, const struct expert_weights *w)
+static void add_normed(const struct residual_stream *s, void *x, int32_t layer)
 {
     const struct decoder *d = s->d;
+    const struct expert_weights *w = &d->weights->layers[layer].experts;
     const int32_t size = d->spec->hidden_size;
     const struct fused_add_rms_norm_args args = {.x = x,
                                                  .residual = s->hidden,
@@ -192,6 +193,8 @@ static void add_normed(const struct residual_stream *s, void *x, const struct ex
                                                  .num_tokens = s->num_tokens,
                                                  .size = size,
                                                  .dtype = d->dtype};
+    layer_add_shares(s, x, size, w->down);
+    layer_add_shares(s, s->hidden, size, &d->weights->layers[layer].down);
     layer_norm_in_place(s, s->hidden, size, size, &w->post_shared_norm);
     d->backend->fused_add_rms_norm(d->backend, &args);
 }
@@ -215,6 +218,7 @@ static void output_of_latent(struct residual_stream *s, const struct matmul_inpu
     void *latent = d->act.experts.latent;
     if (l->mlp.intermediate_size > 0) residual_add(s, in, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     add_down(s, layer, latent);
+    layer_add_shares(s, latent, l->experts.latent_size, w->experts.down);
     const struct matmul_input rows = layer_quantize_for(s, latent, &w->experts.out, d->act.quantized);
     residual_add(s, &rows, &w->experts.out, &w->post_mlp_norm, l->residual_multiplier);
 }
@@ -232,6 +236,7 @@ void experts_output(struct residual_stream *s, const struct matmul_input *in, in
     residual_begin(s);
     if (l->mlp.intermediate_size > 0 && !layer_mlp_is_expert(s, layer)) project(s, s->hidden, &w->down, in);
     add_down(s, layer, out);
-    if (l->experts.own_norms) add_normed(s, out, &w->experts);
-    residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1));
+    if (l->experts.own_norms) add_normed(s, out, layer);
+    residual_pend(s, &w->post_mlp_norm, mlp_multiplier(l) * (l->experts.mean ? 0.5f : 1),
+                  w->experts.down->is_share && !l->experts.own_norms);
 }

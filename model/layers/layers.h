@@ -18,6 +18,7 @@ struct residual_stream {
     void *hidden, *residual; /* [num_tokens, hidden_size] */
     int32_t num_tokens;
     bool pending;
+    bool share;           /* the pending output is a share, which the other ranks' are added to */
     float multiplier;     /* of the pending output */
     float sum_multiplier; /* of the residual stream with the pending output, or with the one that is added next */
     struct left_out_scales scales;       /* of the pending output */
@@ -113,7 +114,10 @@ void residual_add(struct residual_stream *s, const struct matmul_input *in, cons
 /* For a sublayer whose last operation is no single matmul: the first makes s->hidden free for its output; the second
  * says that it is there, pending. */
 void residual_begin(struct residual_stream *s);
-void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier);
+void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier, bool is_share);
+
+/* x [num_tokens, size] = the sum of all ranks' x, where `last`, which has computed it, has a share of the columns. */
+void layer_add_shares(const struct residual_stream *s, void *x, int64_t size, const struct weight *last);
 
 /* out = p(in), the parts side by side for each token. If left_out is not NULL, scales of a p of one part may be left
  * out. */

@@ -16,6 +16,13 @@ static struct linear_args linear_of(const struct residual_stream *s, void *out, 
                                 .weight = w};
 }
 
+static int64_t projection_stride(const struct projection *p)
+{
+    int64_t size = 0;
+    for (int i = 0; i < p->num_parts; i++) size += p->parts[i].out_features;
+    return p->out_stride > 0 ? p->out_stride : size;
+}
+
 /* ---- Quantized rows: where the backend wants the input of a matmul in 8 bits, the operation that computes the input
  * writes it so. ---- */
 
@@ -77,6 +84,7 @@ static bool fused_norm_linear(const struct residual_stream *s, void *out, enum d
     const struct matmul_input in = {.x = s->residual};
     struct norm_linear_args args = {.linear = linear_of(s, out, &in, &p->parts[0]), .norm = *norm};
     args.linear.out_dtype = out_dtype;
+    args.linear.out_stride = projection_stride(p);
     return b->norm_linear(b, &args);
 }
 
@@ -85,7 +93,8 @@ static bool fused_linear_residual(const struct residual_stream *s, const struct 
                                   const struct weight *w, const struct norm_params *post_norm, float multiplier)
 {
     struct backend *b = s->d->backend;
-    if (!b->linear_residual || in->rows.data || post_norm->gain || multiplier != 1 || s->sum_multiplier != 1)
+    if (!b->linear_residual || w->is_share || in->rows.data || post_norm->gain || multiplier != 1 ||
+        s->sum_multiplier != 1)
         return false;
     const struct linear_args args = linear_of(s, s->residual, in, w);
     return b->linear_residual(b, &args);
@@ -147,6 +156,18 @@ void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t strid
 
 /* ---- From the residual stream into a sublayer, and back ---- */
 
+static void all_reduce(const struct residual_stream *s, void *x, int64_t size)
+{
+    struct backend *b = s->d->backend;
+    const struct all_reduce_args args = {.x = x, .count = s->num_tokens * size, .dtype = s->d->dtype};
+    b->all_reduce(b, &args);
+}
+
+void layer_add_shares(const struct residual_stream *s, void *x, int64_t size, const struct weight *last)
+{
+    if (last->is_share) all_reduce(s, x, size);
+}
+
 /* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. With `rows` they are written
  * instead of hidden. */
 static void add_pending(struct residual_stream *s, const struct norm_params *norm, const struct quantized_rows *rows)
@@ -164,8 +185,9 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .num_tokens = s->num_tokens,
                                                  .size = d->spec->hidden_size,
                                                  .dtype = d->dtype};
+    if (s->share) all_reduce(s, s->hidden, d->spec->hidden_size);
     d->backend->fused_add_rms_norm(d->backend, &args);
-    s->pending = false;
+    s->pending = s->share = false;
     s->sum_multiplier = 1;
 }
 
@@ -218,9 +240,10 @@ void residual_begin(struct residual_stream *s)
     s->scales = (struct left_out_scales){0};
 }
 
-void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier)
+void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier, bool is_share)
 {
     s->pending = true;
+    s->share = is_share;
     s->multiplier = multiplier;
     s->post_norm = post_norm->gain ? post_norm : NULL;
 }
@@ -233,16 +256,9 @@ void residual_add(struct residual_stream *s, const struct matmul_input *in, cons
     if (fused_linear_residual(s, in, w, post_norm, multiplier)) return;
     residual_begin(s);
     struct linear_args args = linear_of(s, s->hidden, in, w);
-    args.left_out = &s->scales;
+    if (!w->is_share) args.left_out = &s->scales; /* which differ from rank to rank */
     b->linear(b, &args);
-    residual_pend(s, post_norm, multiplier);
-}
-
-static int64_t projection_size(const struct projection *p)
-{
-    int64_t size = 0;
-    for (int i = 0; i < p->num_parts; i++) size += p->parts[i].out_features;
-    return size;
+    residual_pend(s, post_norm, multiplier, w->is_share);
 }
 
 void layer_project(const struct residual_stream *s, void *out, enum dtype out_dtype, const struct projection *p,
@@ -250,7 +266,7 @@ void layer_project(const struct residual_stream *s, void *out, enum dtype out_dt
 {
     struct backend *b = s->d->backend;
     struct linear_args parts[LINEAR_MAX_PARTS];
-    const int64_t stride = projection_size(p);
+    const int64_t stride = projection_stride(p);
     for (int64_t i = 0, column = 0; i < p->num_parts; column += p->parts[i++].out_features) {
         parts[i] = linear_of(s, at_column(out, column, out_dtype), in, &p->parts[i]);
         parts[i].out_stride = stride;

@@ -18,20 +18,22 @@ enum { ENGINE_STATE_INTERVAL = 8192 };
 /* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
  * referred to, and must outlive the engine. */
 struct engine_options {
-    const char *model;          /* checkpoint folder */
-    const char *revision;       /* for who finds the folder of a name: which snapshot; NULL: the usual one */
-    const char *device;         /* "auto", "cpu", "cuda", "cuda:N"; "cuda:N,M,.." for several engines */
-    int32_t data_parallel_size; /* how many engines engine_pool_create opens; engine_create opens one */
-    int32_t host_share; /* on the CPU so many engines, this one included, are to share what memory is free; 0: it is
-                           this one's alone */
-    const char *dtype;  /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
-                           GPU, float32 on the CPU */
-    const char *quantization;      /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
-                                      "none" or NULL: as the checkpoint has them */
+    const char *model;        /* checkpoint folder */
+    const char *revision;     /* for who finds the folder of a name: which snapshot; NULL: the usual one */
+    const char *device;       /* "auto", "cpu", "cuda", "cuda:N"; of several GPUs also "cuda:N,M" */
+    const char *dtype;        /* of activations: "auto", "float32", "float16", "bfloat16". auto: the checkpoint's on a
+                                 GPU, float32 on the CPU */
+    const char *quantization; /* of weights, while they are loaded, or what the checkpoint is (quantization_apply);
+                                 "none" or NULL: as the checkpoint has them */
     const char *generation_config; /* where the defaults of sampling are from: "auto" or NULL, "vllm", or a folder
                                       (model_config_load) */
     const char *kv_cache_dtype;    /* "auto": as dtype; also "fp8" or "fp8_e4m3", and "fp8_e5m2". The scales of fp8_e4m3
                                       are the checkpoint's or, if it has none, measured on the prompts of the first step */
+    int32_t tensor_parallel_size;  /* ranks that share the model (model/shard.h): 1 to COLLECTIVE_MAX_RANKS, each on a
+                                      GPU  of its own, or with its part of the CPU's threads */
+    int32_t data_parallel_size;    /* engines that engine_pool_create opens; engine_create opens one */
+    int32_t host_share;            /* on the CPU so many engines, this one included, are to share what memory is free;
+                                      0: it is this one's alone */
     const char *trace_file;        /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
     enum load_format load_format;
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plural.h"
 #include "kernels/backend.h"
 #include "runtime/engine/piece_copy.h"
 #include "runtime/engine/prefix_routes.h"
@@ -31,7 +32,7 @@ struct worker {
     int number;
     struct engine_options options;
     struct log log;
-    char device[32];
+    char device[128];
     struct engine *engine;
     pthread_t thread;
     bool has_thread;
@@ -177,33 +178,42 @@ static enum status check_several(const struct engine_options *o, struct error *e
     return STATUS_OK;
 }
 
-static enum status check_count(const struct engine_options *o, const char *what, int num_devices, struct error *err)
+/* Each engine needs a GPU for each of its ranks. */
+static enum status check_count(const struct engine_options *o, const char *what, int num_gpus, bool exactly,
+                               struct error *err)
 {
-    if (o->data_parallel_size == num_devices) return STATUS_OK;
-    error_set(err, STATUS_INVALID, "%s %d GPU%s, but %d engine%s asked for", what, num_devices,
-              num_devices == 1 ? "" : "s", o->data_parallel_size, o->data_parallel_size == 1 ? " was" : "s were");
-    error_advise(err, ADVICE_SET, "data_parallel_size", "%d", num_devices);
+    const int per_engine = o->tensor_parallel_size, needed = o->data_parallel_size * per_engine;
+    if (needed == num_gpus || (!exactly && needed < num_gpus)) return STATUS_OK;
+    error_set(err, STATUS_INVALID, "%s %d GPU%s, but %d engines need %d", what, num_gpus, plural(num_gpus),
+              o->data_parallel_size, needed);
+    if (num_gpus % per_engine == 0) error_advise(err, ADVICE_SET, "data_parallel_size", "%d", num_gpus / per_engine);
     return STATUS_INVALID;
 }
 
-/* The devices of a list, "cuda:A,B,..": one for each engine. */
+/* Gives GPU `place` of all, whose number begins at `number`, to its engine. */
+static void add_gpu(const struct engine_options *o, struct worker *workers, int place, const char *number)
+{
+    const int rank = place % o->tensor_parallel_size;
+    struct worker *w = &workers[place / o->tensor_parallel_size];
+    const size_t length = rank == 0 ? 0 : strlen(w->device);
+    snprintf(w->device + length, sizeof w->device - length, "%s%.*s", rank == 0 ? "cuda:" : ",",
+             (int)strspn(number, "0123456789"), number);
+}
+
+/* The devices of a list, "cuda:A,B,..". */
 static enum status name_listed(const struct engine_options *o, struct worker *workers, struct error *err)
 {
-    const char *at = o->device + strlen("cuda:");
-    int count = 1;
-    for (const char *c = at; *c; c++) count += *c == ',';
+    const char *list = o->device + strlen("cuda:"), *at = list;
     char what[64];
+    int count = 1;
+    for (const char *c = list; *c; c++) count += *c == ',';
     snprintf(what, sizeof what, "the device '%.32s' is", o->device);
-    if (check_count(o, what, count, err) != STATUS_OK) return STATUS_INVALID;
-    for (int i = 0; i < count; i++) {
-        const int length = (int)strcspn(at, ",");
-        snprintf(workers[i].device, sizeof workers[i].device, "cuda:%.*s", length, at);
-        for (int j = 0; j < i; j++)
-            if (strcmp(workers[i].device, workers[j].device) == 0)
-                return error_set(err, STATUS_INVALID,
-                                 "the device '%s' names %s twice: each engine needs one of its own", o->device,
-                                 workers[i].device);
-        at += length + 1;
+    if (check_count(o, what, count, true, err) != STATUS_OK) return STATUS_INVALID;
+    for (int i = 0; i < count; i++, at += strcspn(at, ",") + 1) {
+        for (const char *before = list; before < at; before += strcspn(before, ",") + 1)
+            if (atoi(before) == atoi(at))
+                return error_set(err, STATUS_INVALID, "the device '%s' names GPU %d twice", o->device, atoi(at));
+        add_gpu(o, workers, i, at);
     }
     return STATUS_OK;
 }
@@ -211,15 +221,17 @@ static enum status name_listed(const struct engine_options *o, struct worker *wo
 static enum status name_devices(const struct engine_options *o, struct worker *workers, struct error *err)
 {
     const int num_gpus = backend_num_gpus(), n = o->data_parallel_size;
+    char number[16];
     if (strncmp(o->device, "cuda:", 5) == 0) return name_listed(o, workers, err);
-    const bool on_cpu = strcmp(o->device, "cpu") == 0 || (strcmp(o->device, "auto") == 0 && num_gpus == 0);
-    /* Where there are no GPUs, opening "cuda" says why. */
-    if (!on_cpu && num_gpus > 0 && n > num_gpus) return check_count(o, "this process sees", num_gpus, err);
-    for (int i = 0; i < n; i++) {
-        if (num_gpus == 0 || on_cpu)
-            snprintf(workers[i].device, sizeof workers[i].device, "%s", on_cpu ? "cpu" : "cuda");
-        else
-            snprintf(workers[i].device, sizeof workers[i].device, "cuda:%d", i);
+    if (strcmp(o->device, "cpu") == 0 || num_gpus == 0) { /* opening "cuda" says why there is none */
+        const char *device = strcmp(o->device, "auto") == 0 ? "cpu" : o->device;
+        for (int i = 0; i < n; i++) snprintf(workers[i].device, sizeof workers[i].device, "%s", device);
+        return STATUS_OK;
+    }
+    if (check_count(o, "this process sees", num_gpus, false, err) != STATUS_OK) return STATUS_INVALID;
+    for (int i = 0; i < n * o->tensor_parallel_size; i++) {
+        snprintf(number, sizeof number, "%d", i);
+        add_gpu(o, workers, i, number);
     }
     return STATUS_OK;
 }
@@ -246,7 +258,7 @@ static void set_options(struct engine_pool *p, struct worker *w, const struct en
 
 static enum status name_worker(const struct worker *w, enum status status, struct error *err)
 {
-    char prefix[96];
+    char prefix[192];
     snprintf(prefix, sizeof prefix, "engine %d of %d, on %s", w->number + 1, w->pool->size, w->device);
     return error_prefix(err, status, prefix);
 }
@@ -280,8 +292,7 @@ static enum status open_several(struct engine_pool *p, const struct engine_optio
 static enum status open_one(struct engine_pool *p, const struct engine_options *o, struct error *err)
 {
     struct worker *w = &p->workers[0];
-    enum status status = strchr(o->device, ',') ? name_listed(o, w, err) : STATUS_OK;
-    if (status == STATUS_OK) status = engine_create(o, &w->engine, err);
+    const enum status status = engine_create(o, &w->engine, err);
     if (status == STATUS_OK) snprintf(w->device, sizeof w->device, "%s", engine_info(w->engine)->device);
     return status;
 }

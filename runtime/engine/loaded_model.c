@@ -11,6 +11,7 @@
 #include "model/kv_groups.h"
 #include "model/quantization.h"
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_ranks.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 
@@ -98,20 +99,30 @@ static enum status read_config(const struct engine_options *o, struct model_conf
 static enum status make_dummy(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     const bool by_device = l->backend->fill_dummy && o->cpu_offload_experts == 0 && !o->cpu_offload_embeddings;
-    return model_weights_dummy(&l->config.spec, o->seed, by_device, &l->weights, err);
+    return model_weights_dummy(loaded_spec(l), o->seed, by_device, &l->weights, err);
+}
+
+/* The devices: of several ranks all of them. */
+static enum status open_devices(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    char device[32];
+    enum status status = loaded_rank_device(o, NULL, 0, device, sizeof device, err);
+    if (status == STATUS_OK) status = open_device(device, loaded_rank_threads(o), o->cpu_isa, o->log, &l->backend, err);
+    if (status == STATUS_OK) status = loaded_ranks_open(o, l, err);
+    return status == STATUS_OK ? open_host_backend(o, l, err) : status;
 }
 
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
-    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
-    if (status == STATUS_OK) status = open_host_backend(o, l, err);
+    if (status == STATUS_OK) status = open_devices(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     if (o->load_format == LOAD_FORMAT_DUMMY)
         status = make_dummy(o, l, err);
     else
-        status = model_weights_open(o->model, &l->config.spec, o->log, &l->weights, err);
+        status = model_weights_open(o->model, loaded_spec(l), o->log, &l->weights, err);
+    if (status == STATUS_OK) status = loaded_ranks_open_weights(o, l, err);
     if (status == STATUS_OK) tensor_file_check_finite(l->weights.file, o->log);
     if (status == STATUS_OK && !o->skip_tokenizer) status = tokenizer_open(o->model, &l->tokenizer, err);
     if (status == STATUS_OK && l->tokenizer) report_tokenizer(o, l->tokenizer);
@@ -236,9 +247,9 @@ static enum status describe_weights(const struct engine_options *o, struct loade
 {
     *weights_error = (struct error){""};
     const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
-    if (!dummy && model_weights_open(o->model, &l->config.spec, o->log, &l->weights, weights_error) == STATUS_OK)
+    if (!dummy && model_weights_open(o->model, loaded_spec(l), o->log, &l->weights, weights_error) == STATUS_OK)
         return STATUS_OK;
-    enum status status = model_weights_sizes(&l->config.spec, &l->weights, err);
+    enum status status = model_weights_sizes(loaded_spec(l), &l->weights, err);
     l->dummy_to_come = dummy && !l->backend->discrete ? l->weights.bytes : 0;
     return status;
 }
@@ -247,8 +258,7 @@ static enum status describe(const struct engine_options *o, struct loaded_model 
                             struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
-    if (status == STATUS_OK) status = open_device(o->device, o->threads, o->cpu_isa, o->log, &l->backend, err);
-    if (status == STATUS_OK) status = open_host_backend(o, l, err);
+    if (status == STATUS_OK) status = open_devices(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
     status = describe_weights(o, l, weights_error, err);
@@ -271,6 +281,7 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
         l->dummy_to_come = 0;
         status = make_dummy(options, l, err);
     }
+    if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
 
@@ -286,6 +297,7 @@ void loaded_model_close(struct loaded_model *l)
     if (!l) return;
     loaded_draft_close(&l->draft);
     model_destroy(l->model);
+    loaded_ranks_close(l);
     model_weights_close(&l->weights);
     tokenizer_close(l->tokenizer);
     if (l->host_backend) l->host_backend->destroy(l->host_backend);

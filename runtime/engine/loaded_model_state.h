@@ -22,6 +22,8 @@ struct loaded_model {
     struct model_config config;
     struct model_weights weights;
     struct model *model;
+    struct loaded_rank *ranks; /* [num_ranks] with tensor parallelism (loaded_ranks.h); else none */
+    int32_t num_ranks;
     struct loaded_draft draft;
     struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
     struct memory_profile profile;

@@ -1,4 +1,5 @@
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_ranks.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 
@@ -33,7 +34,7 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     struct memory_profile *p = &l->profile;
     int64_t available;
     enum status status = for_both(l, model_warm_up, err);
-    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    if (status == STATUS_OK) status = loaded_ranks_memory(l, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     /* The null block is a part of the cache, which is not allocated yet. */
     const int64_t known = p->others + p->weights + memory_profile_draft(p) + p->activations + p->workspace + p->state +
@@ -54,10 +55,10 @@ static enum status allocate_gpu(const struct engine_options *o, struct loaded_mo
     int64_t before, after;
     enum status status = measure_context(o, l, err);
     if (status == STATUS_OK) status = allocate_cache(o, l, err);
-    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &before, &p->total, err);
+    if (status == STATUS_OK) status = loaded_ranks_memory(l, &before, &p->total, err);
     if (status == STATUS_OK) status = for_both(l, model_capture, err);
     if (status == STATUS_OK) status = for_both(l, model_wait_for_weights, err);
-    if (status == STATUS_OK) status = l->backend->memory_info(l->backend, &after, &p->total, err);
+    if (status == STATUS_OK) status = loaded_ranks_memory(l, &after, &p->total, err);
     if (status != STATUS_OK) return status;
     p->graphs = before > after ? before - after : 0;
     p->in_use = p->total - after;
@@ -83,7 +84,7 @@ enum status memory_allocate(const struct engine_options *o, struct loaded_model 
 {
     if (l->backend->preload) l->backend->preload(l->backend, model_options->dtype);
     struct error cause;
-    enum status status = model_create(l->backend, &l->config.spec, &l->weights, model_options, &l->model, &cause);
+    enum status status = loaded_ranks_create(l, model_options, &cause);
     if (status == STATUS_OK) status = loaded_draft_create(o, l, model_options, &cause);
     if (status == STATUS_OUT_OF_MEMORY) return no_memory(o, l, &cause, err);
     if (status != STATUS_OK) return error_set(err, status, "%s", cause.text);

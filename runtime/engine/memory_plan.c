@@ -7,6 +7,7 @@
 #include "model/kv_cache.h"
 #include "model/state_cache.h"
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_ranks.h"
 #include "scheduler/state_pool.h"
 
 static const double GIB = 1024.0 * 1024.0 * 1024.0;
@@ -44,6 +45,7 @@ static enum status host_facts(struct loaded_model *l, struct error *err)
     if (status != STATUS_OK) return status;
     const int64_t to_come = l->dummy_to_come + model_weights_to_pack(&l->weights);
     p->available = free_bytes - (to_come <= free_bytes ? to_come : 0);
+    if (l->num_ranks > 1) p->available /= l->num_ranks;          /* which share it */
     p->others = p->total - free_bytes - l->weights.memory_bytes; /* those are quire's own, and there already */
     if (p->others < 0) p->others = 0;
     return STATUS_OK;
@@ -55,7 +57,7 @@ static enum status gpu_facts(struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
     int64_t available;
-    enum status status = l->backend->memory_info(l->backend, &available, &p->total, err);
+    enum status status = loaded_ranks_memory(l, &available, &p->total, err);
     if (status != STATUS_OK) return status;
     const int64_t held = p->total - available;
     p->others_unknown = l->backend->others_bytes < 0 || l->backend->others_bytes > held;
@@ -154,9 +156,9 @@ static enum status choose_limits(const struct planner *w, int32_t num_snapshots,
         .block_size = w->now.block_size,
     };
     limits->max_num_drafts = memory_plan_speculation(w->asked, w->l).max_num_drafts;
-    if (state_cache_slot_bytes(&w->l->config.spec) > 0)
+    if (state_cache_slot_bytes(loaded_spec(w->l)) > 0)
         limits->num_state_slots = state_pool_min_slots(limits) + num_snapshots;
-    kv_groups_choose(&w->l->config.spec, limits);
+    kv_groups_choose(loaded_spec(w->l), limits);
     return STATUS_OK;
 }
 
@@ -164,7 +166,7 @@ static enum status choose_limits(const struct planner *w, int32_t num_snapshots,
 static enum status plan_groups(struct loaded_model *l, enum dtype cache_dtype, struct error *err)
 {
     struct memory_profile *p = &l->profile;
-    const struct model_spec *spec = &l->config.spec;
+    const struct model_spec *spec = loaded_spec(l);
     struct kv_groups groups;
     enum status status = kv_groups_assign(spec, &l->limits, &groups, err);
     if (status != STATUS_OK) return status;
@@ -207,10 +209,10 @@ static enum status plan_with_snapshots(const struct planner *w, int32_t num_snap
     w->model_options->num_passes = l->draft.is_open ? w->asked->speculative.num_speculative_tokens : 0;
     w->model_options->drafter_spec = l->draft.is_open ? &l->draft.config.spec : NULL;
     w->model_options->drafter_weights = &l->draft.weights;
-    status = model_plan(l->backend, &l->config.spec, &l->weights, w->model_options, bytes, err);
+    status = model_plan(l->backend, loaded_spec(l), &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
     p->weights = bytes[PURPOSE_WEIGHTS];
-    const struct model_expert_bytes experts = model_expert_bytes(&l->config.spec, &l->weights, w->model_options);
+    const struct model_expert_bytes experts = model_expert_bytes(loaded_spec(l), &l->weights, w->model_options);
     p->experts = experts.counted;
     p->host_expert_layers = l->weights.host_expert_layers;
     p->host_experts = experts.on_host;
@@ -218,7 +220,7 @@ static enum status plan_with_snapshots(const struct planner *w, int32_t num_snap
     p->host_embeddings = bytes[PURPOSE_HOST_WEIGHTS];
     p->num_state_slots = l->limits.num_state_slots;
     p->num_snapshot_slots = num_snapshots;
-    p->slot_bytes = state_cache_slot_bytes(&l->config.spec);
+    p->slot_bytes = state_cache_slot_bytes(loaded_spec(l));
     p->state_slots = bytes[PURPOSE_STATE_SLOTS];
     p->activations = bytes[PURPOSE_ACTIVATIONS];
     p->workspace = bytes[PURPOSE_WORKSPACE];

@@ -1,8 +1,11 @@
 #include "runtime/engine/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/quantization.h"
+#include "model/shard.h"
+#include "runtime/engine/loaded_ranks.h"
 #include "runtime/engine/memory_plan.h"
 
 /* `option` is the name of a field of struct engine_options, for the sentence. */
@@ -93,20 +96,26 @@ enum status plan_again(const struct engine_options *options, const struct loaded
                              .config = base->config,
                              .draft = base->draft,
                              .tokenizer = base->tokenizer,
+                             .num_ranks = base->num_ranks,
                              .before = &base->profile};
     struct model_weights sizes = {0};
     enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;
     l.config.spec.dtype = weights_dtype;
+    struct loaded_rank *first = base->num_ranks > 1 ? malloc(sizeof *first) : NULL;
+    if (base->num_ranks > 1 && !first) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    l.ranks = first;
+    if (first && status == STATUS_OK) status = model_spec_shard(&l.config.spec, 0, base->num_ranks, &first->spec, err);
     const bool same =
         weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
     if (status == STATUS_OK && !same) {
-        status = model_weights_sizes(&l.config.spec, &sizes, err);
+        status = model_weights_sizes(loaded_spec(&l), &sizes, err);
         l.weights = sizes;
     }
     if (status == STATUS_OK) status = plan_make(options, &l, &ignored, err);
     *profile = l.profile;
     *limits = l.limits;
     model_weights_close(&sizes);
+    free(first);
     return status;
 }

@@ -55,15 +55,13 @@ enum status engine_flags_parse_dtype(void *target, const char *text, struct erro
     return error_set(err, STATUS_INVALID, "expected auto|float32|float|float16|half|bfloat16, got '%s'", text);
 }
 
-/* How many GPUs share a model: vLLM's flags, of which quire can do 1. */
+/* vLLM's flag, of whose values quire has one. */
 static enum status parse_one(void *target, const char *text, struct error *err)
 {
     (void)target;
     if (strcmp(text, "1") == 0) return STATUS_OK;
     return error_set(err, STATUS_INVALID,
-                     "expected 1, got '%s': quire runs a model on one GPU; --data-parallel-size N runs a copy of it on "
-                     "each of several",
-                     text);
+                     "expected 1, got '%s': --tensor-parallel-size N shares every layer between N GPUs", text);
 }
 
 void model_flags_add(struct option_table *table, const char **model, const char **revision, const char *heading)
@@ -88,8 +86,8 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
     static const int32_t load_formats[] = {LOAD_FORMAT_AUTO, LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY};
     const struct option_spec specs[] = {
         {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N[,M,..]",
-         .help = "Where to compute; several GPUs for --data-parallel-size. Default: auto, a GPU if there is one.",
-         .common = true, .parse = engine_flags_parse_device},
+         .help = "Where to compute; of several GPUs which ones. Default: auto, a GPU if there is one.", .common = true,
+         .parse = engine_flags_parse_device},
         {"dtype", OPTION_CUSTOM, &o->dtype, "auto|float32|float|float16|half|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU.",
          .parse = engine_flags_parse_dtype},
@@ -209,9 +207,9 @@ static void add_scheduling_flags(struct option_table *table, struct engine_optio
 static void add_parallel_flags(struct option_table *table, struct engine_options *o)
 {
     const struct option_spec specs[] = {
-        {"tensor-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
-         .help = "GPUs that share each layer. Only 1 is possible.", .heading = "Several GPUs:", .letters = "tp",
-         .parse = parse_one},
+        {"tensor-parallel-size", OPTION_INT32, &o->tensor_parallel_size, "N",
+         .help = "Share the model between N GPUs. Default: 1.", .heading = "Several GPUs:", .letters = "tp",
+         .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
         {"pipeline-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
          .help = "GPUs that share the layers. Only 1 is possible.", .letters = "pp", .parse = parse_one},
         {"data-parallel-size", OPTION_INT32, &o->data_parallel_size, "N",
@@ -226,7 +224,6 @@ enum status engine_flags_check_one(const struct engine_options *o, const char *w
 {
     if (o->data_parallel_size != 1)
         return error_set(err, STATUS_INVALID, "--data-parallel-size %d: %s", o->data_parallel_size, why);
-    if (strchr(o->device, ',')) return error_set(err, STATUS_INVALID, "--device %s: %s", o->device, why);
     return STATUS_OK;
 }
 

@@ -8,7 +8,7 @@
 /* The flags set fields of *options and *log, which hold the defaults. Warnings on that log name settings as flags. */
 void engine_flags_add(struct option_table *table, struct engine_options *options, struct log *log);
 
-/* For a command that runs one engine. INVALID: several, or several GPUs, were asked for; `why` ends the sentence. */
+/* For a command that runs one engine. INVALID: several were asked for; `why` ends the sentence. */
 enum status engine_flags_check_one(const struct engine_options *options, const char *why, struct error *err);
 
 /* Adds --trace, for a command that runs requests to their end. */

@@ -1,0 +1,132 @@
+#include "runtime/engine/loaded_ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/plural.h"
+#include "model/shard.h"
+
+const struct model_spec *loaded_spec(const struct loaded_model *l)
+{
+    return l->num_ranks > 1 ? &l->ranks[0].spec : &l->config.spec;
+}
+
+int loaded_rank_threads(const struct engine_options *o)
+{
+    const int threads = engine_options_threads(o) / o->tensor_parallel_size;
+    if (o->tensor_parallel_size == 1) return o->threads;
+    return threads > 0 ? threads : 1;
+}
+
+/* Entry `rank` of the numbers behind "cuda:", of which there are *count. */
+static int entry_of(const char *list, int32_t rank, int32_t *count)
+{
+    int found = -1;
+    *count = 0;
+    for (const char *at = list; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (*count == rank) found = atoi(at);
+        ++*count;
+    }
+    return found;
+}
+
+enum status loaded_rank_device(const struct engine_options *o, const struct backend *first, int32_t rank, char *device,
+                               size_t size, struct error *err)
+{
+    const int32_t num_ranks = o->tensor_parallel_size;
+    const bool is_list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',');
+    int32_t count = 1;
+    if (is_list) {
+        snprintf(device, size, "cuda:%d", entry_of(o->device + 5, rank, &count));
+        if (count == num_ranks) return STATUS_OK;
+        return error_set(err, STATUS_INVALID, "device '%s' names %d GPU%s, but tensor_parallel_size is %d", o->device,
+                         count, plural(count), num_ranks);
+    }
+    if (rank == 0)
+        snprintf(device, size, "%s", o->device);
+    else if (first->discrete)
+        snprintf(device, size, "cuda:%d", atoi(strchr(first->name, ':') + 1) + rank);
+    else
+        snprintf(device, size, "cpu");
+    return STATUS_OK;
+}
+
+/* What ranks do not do yet is refused. */
+static enum status check(const struct engine_options *o, struct error *err)
+{
+    const char *what = o->cpu_offload_experts > 0                      ? "cpu_offload_experts"
+                       : o->cpu_offload_embeddings                     ? "cpu_offload_embeddings"
+                       : o->speculative.model && *o->speculative.model ? "a draft model"
+                                                                       : NULL;
+    if (!what) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED, "tensor_parallel_size is %d, which quire does not combine with %s",
+                     o->tensor_parallel_size, what);
+}
+
+enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    if (o->tensor_parallel_size == 1) return STATUS_OK;
+    enum status status = check(o, err);
+    if (status != STATUS_OK) return status;
+    l->ranks = calloc((size_t)o->tensor_parallel_size, sizeof *l->ranks);
+    if (!l->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    l->num_ranks = o->tensor_parallel_size;
+    for (int32_t r = 0; r < l->num_ranks && status == STATUS_OK; r++) {
+        char device[32];
+        status = model_spec_shard(&l->config.spec, r, l->num_ranks, &l->ranks[r].spec, err);
+        if (r == 0 || status != STATUS_OK) continue;
+        status = loaded_rank_device(o, l->backend, r, device, sizeof device, err);
+        if (status == STATUS_OK)
+            status = open_device(device, loaded_rank_threads(o), o->cpu_isa, o->log, &l->ranks[r].backend, err);
+    }
+    return status;
+}
+
+static enum status open_weights(const struct engine_options *o, const struct loaded_model *l, struct loaded_rank *rank,
+                                struct error *err)
+{
+    if (o->load_format == LOAD_FORMAT_DUMMY)
+        return model_weights_dummy(&rank->spec, o->seed, l->backend->fill_dummy != NULL, &rank->weights, err);
+    return model_weights_open(o->model, &rank->spec, NULL, &rank->weights, err);
+}
+
+enum status loaded_ranks_open_weights(const struct engine_options *o, struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++) status = open_weights(o, l, &l->ranks[r], err);
+    return status;
+}
+
+void loaded_ranks_close(struct loaded_model *l)
+{
+    for (int32_t r = 1; r < l->num_ranks; r++) {
+        struct loaded_rank *rank = &l->ranks[r];
+        model_weights_close(&rank->weights);
+        if (rank->backend) rank->backend->destroy(rank->backend);
+    }
+    free(l->ranks);
+}
+
+enum status loaded_ranks_create(struct loaded_model *l, const struct model_options *options, struct error *err)
+{
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{l->backend, loaded_spec(l), &l->weights}};
+    for (int32_t r = 1; r < l->num_ranks; r++)
+        ranks[r] = (struct model_rank){l->ranks[r].backend, &l->ranks[r].spec, &l->ranks[r].weights};
+    return model_create_ranks(ranks, l->num_ranks > 1 ? l->num_ranks : 1, options, &l->model, err);
+}
+
+enum status loaded_ranks_memory(const struct loaded_model *l, int64_t *available, int64_t *total, struct error *err)
+{
+    enum status status = l->backend->memory_info(l->backend, available, total, err);
+    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++) {
+        struct backend *b = l->ranks[r].backend;
+        int64_t free_bytes, all;
+        status = b->memory_info(b, &free_bytes, &all, err);
+        if (status != STATUS_OK || all - free_bytes <= *total - *available) continue;
+        *available = free_bytes;
+        *total = all;
+    }
+    return status;
+}

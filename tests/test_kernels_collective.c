@@ -1,0 +1,367 @@
+/* Collective operations of CPU ranks and of CUDA devices. Each rank has a thread, which knows what all ranks put in and
+ * so what must come out, to the bit. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "kernels/backend.h"
+#include "tests/support/must.h"
+
+enum { MAX_COUNT = 70000, MAX_GATHERED = 5000, GUARD = 64, COLUMNS = 37, STRIDE = 50, REPLAYS = 3 };
+
+struct rank {
+    struct backend *b;
+    int32_t number, num_ranks;
+    char *device; /* [MAX_COUNT + GUARD] float32, of the device */
+    char *host, *expected;
+    char wrong[160]; /* the first failure; "": none */
+};
+
+struct ranks {
+    int32_t count;
+    struct rank of[COLLECTIVE_MAX_RANKS];
+};
+
+/* ---- ranks and their threads ---- */
+
+static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, struct error *err)
+{
+    struct backend *backends[COLLECTIVE_MAX_RANKS];
+    memset(ranks, 0, sizeof *ranks);
+    for (int32_t i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, strcmp(kind, "cuda") == 0 ? "cuda:%d" : "cpu", i);
+        if (backend_open(name, 1, &backends[i], err) != STATUS_OK) return false;
+        ranks->of[i] = (struct rank){.b = backends[i], .number = i, .num_ranks = count};
+        ranks->count++;
+    }
+    if (backend_group_open(backends, count, MAX_COUNT, MAX_GATHERED, err) != STATUS_OK) return false;
+    for (int32_t i = 0; i < count; i++) {
+        struct rank *r = &ranks->of[i];
+        const int64_t bytes = (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
+        if (r->b->memory_alloc(r->b, MEMORY_DEVICE, bytes, (void **)&r->device, err) != STATUS_OK) return false;
+        r->host = malloc((size_t)bytes);
+        r->expected = malloc((size_t)bytes);
+    }
+    return true;
+}
+
+static void close_ranks(struct ranks *ranks)
+{
+    for (int32_t i = 0; i < ranks->count; i++) {
+        struct rank *r = &ranks->of[i];
+        if (r->device) r->b->memory_free(r->b, MEMORY_DEVICE, r->device, (MAX_COUNT + GUARD) * (int64_t)sizeof(float));
+        free(r->host);
+        free(r->expected);
+    }
+    for (int32_t i = 0; i < ranks->count; i++) ranks->of[i].b->destroy(ranks->of[i].b);
+}
+
+static void run_ranks(struct ranks *ranks, void *(*run)(void *))
+{
+    pthread_t threads[COLLECTIVE_MAX_RANKS];
+    for (int32_t i = 0; i < ranks->count; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run, &ranks->of[i]), 0);
+    for (int32_t i = 0; i < ranks->count; i++) pthread_join(threads[i], NULL);
+    for (int32_t i = 0; i < ranks->count; i++)
+        if (ranks->of[i].wrong[0]) fail_msg("rank %d of %d: %s", i, ranks->count, ranks->of[i].wrong);
+}
+
+/* The test for every number of ranks that there is. */
+static void for_ranks(void *(*run)(void *))
+{
+    static const int32_t counts[] = {2, 3, 4, 8};
+    static const char *const kinds[] = {"cpu", "cuda"};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 4; i++) {
+            struct ranks ranks;
+            struct error err;
+            const bool open = open_ranks(&ranks, kinds[k], counts[i], &err);
+            if (open) run_ranks(&ranks, run);
+            close_ranks(&ranks);
+            if (!open && k == 0) fail_msg("%s", err.text);
+            if (!open && i == 0) print_message("skipped: fewer than two CUDA devices (%s)\n", err.text);
+            if (!open) break;
+        }
+    }
+}
+
+static void upload(struct rank *r, int64_t bytes)
+{
+    r->b->copy(r->b, r->device, r->host, bytes, NULL);
+}
+
+/* Compares what the device has with what is expected. */
+static bool check(struct rank *r, int64_t bytes, const char *what, int64_t size)
+{
+    struct error err;
+    memset(r->host, 0x77, (size_t)bytes);
+    r->b->copy(r->b, r->host, r->device, bytes, NULL);
+    if (r->b->stream_synchronize(r->b, NULL, &err) != STATUS_OK) {
+        snprintf(r->wrong, sizeof r->wrong, "%.150s", err.text);
+        return false;
+    }
+    for (int64_t i = 0; i < bytes; i++) {
+        if (r->host[i] == r->expected[i]) continue;
+        snprintf(r->wrong, sizeof r->wrong, "%s of %lld: byte %lld differs", what, (long long)size, (long long)i);
+        return false;
+    }
+    return true;
+}
+
+/* ---- all_reduce ---- */
+
+/* What a rank puts in: of different magnitudes, so that another order of addition has other bits. */
+static float input(int32_t rank, int64_t call, int64_t i)
+{
+    const uint64_t bits = random_mix((uint64_t)(call * 1000003 + i) * RANDOM_STEP + (uint64_t)rank);
+    return ((float)(bits >> 40) / (float)(1 << 23) - 1) * (float)(1 << (bits & 7));
+}
+
+/* Makes the rank's input on the host, and what the sum is. What follows x must stay. */
+static int64_t prepare(struct rank *r, int64_t call, int64_t count, enum dtype dtype)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (int32_t k = 0; k < r->num_ranks; k++) {
+            dtype_store(r->host, dtype, i, input(k, call, i));
+            const float x = dtype_load(r->host, dtype, i);
+            sum = k == 0 ? x : sum + x;
+        }
+        dtype_store(r->host, dtype, i, input(r->number, call, i));
+        dtype_store(r->expected, dtype, i, sum);
+    }
+    const int64_t bytes = count * dtype_size(dtype);
+    memset(r->host + bytes, 0x5a, GUARD);
+    memset(r->expected + bytes, 0x5a, GUARD);
+    return bytes + GUARD;
+}
+
+static void *reduce(void *rank)
+{
+    static const int64_t counts[] = {0, 1, 3, 7, 8, 511, 513, 2880, 4096, 4097, 32768, 65537, MAX_COUNT};
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    struct rank *r = rank;
+    for (int i = 0; i < 13 * 3; i++) {
+        const struct all_reduce_args args = {.x = r->device, .count = counts[i / 3], .dtype = dtypes[i % 3]};
+        const int64_t bytes = prepare(r, i, args.count, args.dtype);
+        upload(r, bytes);
+        r->b->all_reduce(r->b, &args);
+        if (!check(r, bytes, "all_reduce", args.count)) break;
+    }
+    return NULL;
+}
+
+static void all_reduce_adds_in_the_order_of_ranks(void **state)
+{
+    (void)state;
+    for_ranks(reduce);
+}
+
+/* Nothing waits between the calls. Each has a part of the memory, and they differ in size. */
+static void *reduce_often(void *rank)
+{
+    enum { CALLS = 175, PART = MAX_COUNT / CALLS, ROUNDS = 2 };
+    struct rank *r = rank;
+    for (int round = 0; round < ROUNDS; round++) {
+        const int64_t bytes = prepare(r, round, MAX_COUNT, DTYPE_FLOAT32);
+        for (int64_t i = 0; i < MAX_COUNT; i++)
+            if (i % PART > i / PART % 5 * (PART / 5))
+                dtype_store(r->expected, DTYPE_FLOAT32, i, input(r->number, round, i));
+        upload(r, bytes);
+        for (int64_t call = 0; call < CALLS; call++)
+            r->b->all_reduce(r->b, &(struct all_reduce_args){.x = r->device + call * PART * 4,
+                                                             .count = 1 + call % 5 * (PART / 5),
+                                                             .dtype = DTYPE_FLOAT32});
+        if (!check(r, bytes, "many all_reduces", CALLS)) break;
+    }
+    return NULL;
+}
+
+static void calls_may_follow_each_other(void **state)
+{
+    (void)state;
+    for_ranks(reduce_often);
+}
+
+/* A graph of two all_reduces, whose input is copied there before each replay. */
+static void *replay(void *rank)
+{
+    static const int64_t counts[] = {4096, MAX_COUNT};
+    struct rank *r = rank;
+    for (int i = 0; i < 2 && r->b->capture_begin; i++) {
+        const struct all_reduce_args args = {.x = r->device, .count = counts[i], .dtype = DTYPE_BFLOAT16};
+        struct error err;
+        backend_graph graph = NULL;
+        bool right = r->b->capture_begin(r->b, &err) == STATUS_OK;
+        if (right) r->b->all_reduce(r->b, &args);
+        right = right && r->b->capture_end(r->b, &graph, &err) == STATUS_OK;
+        if (!right) snprintf(r->wrong, sizeof r->wrong, "%.150s", err.text);
+        for (int k = 0; k < REPLAYS && right; k++) {
+            const int64_t bytes = prepare(r, k, args.count, args.dtype);
+            upload(r, bytes);
+            r->b->graph_launch(r->b, graph);
+            right = check(r, bytes, "a graph's all_reduce", args.count);
+        }
+        if (graph) r->b->graph_destroy(r->b, graph);
+        if (!right) break;
+    }
+    return NULL;
+}
+
+static void graphs_can_be_replayed(void **state)
+{
+    (void)state;
+    for_ranks(replay);
+}
+
+/* ---- all_gather ---- */
+
+/* Columns that are not the same for all ranks; the second rank has none of `total` 3. */
+static int64_t first_column(int32_t rank, int32_t num_ranks, int64_t total)
+{
+    return rank == num_ranks ? total : total < num_ranks * 2 ? (rank > 0 ? total : 0) : total * rank / num_ranks;
+}
+
+static void *gather(void *rank)
+{
+    static const int64_t totals[] = {COLUMNS, 3, 16, STRIDE};
+    struct rank *r = rank;
+    for (int call = 0; call < 60; call++) {
+        const int64_t rows = call % 7, total = totals[call % 4];
+        struct all_gather_args args = {.x = (float *)r->device, .rows = rows, .stride = STRIDE, .total = total};
+        args.first = first_column(r->number, r->num_ranks, total);
+        args.columns = first_column(r->number + 1, r->num_ranks, total) - args.first;
+        for (int64_t i = 0; i < rows * STRIDE; i++) {
+            const int64_t column = i % STRIDE;
+            const bool mine = column >= args.first && column < args.first + args.columns;
+            dtype_store(r->expected, DTYPE_FLOAT32, i, column < total ? input(0, call, i) : -1);
+            dtype_store(r->host, DTYPE_FLOAT32, i, mine ? input(0, call, i) : -1);
+        }
+        upload(r, rows * STRIDE * (int64_t)sizeof(float));
+        r->b->all_gather(r->b, &args);
+        if (!check(r, rows * STRIDE * (int64_t)sizeof(float), "all_gather", total)) break;
+    }
+    return NULL;
+}
+
+static void all_gather_takes_uneven_columns(void **state)
+{
+    (void)state;
+    for_ranks(gather);
+}
+
+/* ---- agree ---- */
+
+static void *agree_often(void *rank)
+{
+    struct rank *r = rank;
+    for (int call = 0; call < 500 && r->b->agree; call++) {
+        const bool said = random_mix((uint64_t)call) % 2;
+        if (r->b->agree(r->b, r->number == 0 ? said : !said) == said) continue;
+        snprintf(r->wrong, sizeof r->wrong, "agree number %d is not what rank 0 says", call);
+        break;
+    }
+    return NULL;
+}
+
+static void all_say_what_rank_0_says(void **state)
+{
+    (void)state;
+    for_ranks(agree_often);
+}
+
+/* ---- all_reduce_add_norm ---- */
+
+/* Residual, x and out behind each other in the rank's memory: with one operation, and with the two that it replaces. */
+static void *reduce_and_norm(void *rank)
+{
+    static const int32_t sizes[] = {4096, 2880, 64, 8192, 5120};
+    struct rank *r = rank;
+    for (int call = 0; call < 20 && r->b->all_reduce_add_norm && !r->wrong[0]; call++) {
+        const int32_t size = sizes[call % 5], tokens = 1 + call % 2;
+        const int64_t bytes = 2 * (int64_t)size * tokens;
+        struct fused_add_rms_norm_args args = {.residual = r->device,
+                                               .x = r->device + bytes,
+                                               .out = r->device + 2 * bytes,
+                                               .multiplier = 1,
+                                               .sum_multiplier = 1,
+                                               .num_tokens = tokens,
+                                               .size = size,
+                                               .dtype = DTYPE_BFLOAT16};
+        args.norm = (struct norm_params){.gain = r->device + 3 * bytes, .gain_dtype = DTYPE_BFLOAT16, .eps = 1e-5f};
+        char *put_in = malloc((size_t)(4 * bytes));
+        for (int64_t i = 0; i < 2 * bytes; i++)
+            dtype_store(put_in, DTYPE_BFLOAT16, i,
+                        input(i >= bytes / 2 && i < bytes ? r->number : 0, call, i)); /* only x differs */
+        r->b->copy(r->b, r->device, put_in, 4 * bytes, NULL);
+        r->b->all_reduce(r->b, &(struct all_reduce_args){.x = args.x, .count = bytes / 2, .dtype = args.dtype});
+        r->b->fused_add_rms_norm(r->b, &args);
+        r->b->copy(r->b, r->expected, r->device, 3 * bytes, NULL);
+        r->b->copy(r->b, r->device, put_in, 4 * bytes, NULL);
+        if (!r->b->all_reduce_add_norm(r->b, &args))
+            snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm does not take %d tokens of %d", tokens, size);
+        else if (check(r, bytes, "the residual of all_reduce_add_norm", size)) {
+            r->b->copy(r->b, r->host, r->device, 3 * bytes, NULL);
+            struct error err;
+            must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+            for (int64_t i = bytes; i < 3 * bytes / 2 && !r->wrong[0]; i++) {
+                const float is = dtype_load(r->host, DTYPE_BFLOAT16, i);
+                const float is_expected = dtype_load(r->expected, DTYPE_BFLOAT16, i);
+                const float error = is - is_expected, limit = 1e-2f * (is_expected < 0 ? -is_expected : is_expected);
+                if (!(error <= limit && -error <= limit))
+                    snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm of %d: %g for %g", size, (double)is,
+                             (double)is_expected);
+            }
+        }
+        free(put_in);
+    }
+    return NULL;
+}
+
+static void the_fused_operation_does_the_same(void **state)
+{
+    (void)state;
+    for_ranks(reduce_and_norm);
+}
+
+/* ---- groups ---- */
+
+static void refuses_what_is_no_group(void **state)
+{
+    struct backend *b[COLLECTIVE_MAX_RANKS + 1];
+    struct error err;
+    (void)state;
+    for (int i = 0; i <= COLLECTIVE_MAX_RANKS; i++) must(backend_open("cpu", 1, &b[i], &err), &err);
+    assert_int_equal(backend_group_open(b, 0, 1, 1, &err), STATUS_INVALID);
+    assert_int_equal(backend_group_open(b, COLLECTIVE_MAX_RANKS + 1, 1, 1, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "a group of 9 ranks was asked for: it may have 1 to 8");
+    must(backend_group_open(b, 1, 1, 1, &err), &err);
+    assert_null(b[0]->all_reduce);
+    must(backend_group_open(b, 2, 1, 1, &err), &err);
+    assert_int_equal(backend_group_open(b + 1, 2, 1, 1, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "'cpu' is in a group already");
+    for (int i = 0; i <= COLLECTIVE_MAX_RANKS; i++) b[i]->destroy(b[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_reduce_adds_in_the_order_of_ranks),
+        cmocka_unit_test(calls_may_follow_each_other),
+        cmocka_unit_test(graphs_can_be_replayed),
+        cmocka_unit_test(all_gather_takes_uneven_columns),
+        cmocka_unit_test(all_say_what_rank_0_says),
+        cmocka_unit_test(the_fused_operation_does_the_same),
+        cmocka_unit_test(refuses_what_is_no_group),
+    };
+    return cmocka_run_group_tests_name("kernels_collective", tests, NULL, NULL);
+}
