@@ -16,9 +16,9 @@ static enum status divide(const struct sharding *s, const char *what, int32_t *s
     const int32_t ranks = s->part->num_ranks;
     if (*size % ranks)
         return error_set(s->err, STATUS_UNSUPPORTED,
-                         "layer %d has %d %s, which %d ranks cannot have equal parts of; use a number of ranks that "
-                         "divides it",
-                         s->layer, *size, what, ranks);
+                         "layer %d: the number of %s is %d, which %d ranks cannot share equally; use a number of ranks "
+                         "that divides it",
+                         s->layer, what, *size, ranks);
     *size /= ranks;
     return STATUS_OK;
 }
@@ -238,12 +238,12 @@ static enum status check_quantized(const struct tensor *t, const struct model_sp
     const int64_t rows = s->blocks ? group : words && s->storage != STORED_PACKED ? in_word : 1;
     const bool cut_columns =
         t->in_features < t->file_columns && (t->in_features % columns || t->first_column % columns);
-    const bool cut_rows = rows > 1 && t->file_row % rows != 0;
+    const bool cut_rows = t->file_row % rows || (!s->blocks && t->out_features % rows);
     if (t->kind != TENSOR_MATRIX || !(s->is_quantized || s->dequantize) || (!cut_columns && !cut_rows))
         return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED,
                      "the quantized matrix \"%s\" would have %lld %s features on each of %d ranks, and %lld of them "
-                     "belong together; use fewer ranks, or the model in bfloat16 or float16",
+                     "share a scale or a word; use fewer ranks, or the model in bfloat16 or float16",
                      t->name, (long long)(cut_columns ? t->in_features : t->out_features),
                      cut_columns ? "input" : "output", part->num_ranks, (long long)(cut_columns ? columns : rows));
 }
