@@ -68,7 +68,6 @@ static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
 {
     enum status status = STATUS_OK;
     if (l->mixer == MIXER_CONV) return refuse(s, "a convolution as its mixer");
-    if (l->experts.own_norms) return refuse(s, "norms of its experts and of the MLP beside them");
     if (l->mixer == MIXER_ATTENTION) status = shard_attention(s, &l->attention);
     if (layer_is_recurrent(l) && status == STATUS_OK) status = shard_recurrent(s, &l->recurrent);
     if (l->mixer == MIXER_LATENT && status == STATUS_OK) status = divide(s, "attention heads", &l->latent.num_heads);

@@ -105,7 +105,7 @@ static void test_refusals(void **state)
     char path[512];
     struct engine_options options = run_variant_options("golden/mha", MAX_LENGTH, &plenty, path, sizeof path);
     options.tensor_parallel_size = 3;
-    assert_refused(&options, "layer 0 has 4 attention heads, which 3 ranks cannot have equal parts of");
+    assert_refused(&options, "the number of attention heads is 4, which 3 ranks cannot share equally");
     options.tensor_parallel_size = 2;
     options.device = "cuda:0,1,2";
     assert_refused(&options, "names 3 GPUs, but tensor_parallel_size is 2");

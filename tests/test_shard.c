@@ -301,7 +301,6 @@ static void test_two_ranks(void **state)
         {"bamba", gated_norm},
         {"bloom", three_heads},
         {"flex_olmo", qk_norm},
-        {"gemma4_moe", "has norms of its experts and of the MLP beside them, which"},
         {"granite4_h", gated_norm},
         {"granite4_h_moe", gated_norm},
         {"granitemoe_swa", one_head},
