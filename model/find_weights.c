@@ -49,9 +49,9 @@ static void find_prefix(struct opening *o)
 static bool has_rows(const struct opening *o, const struct tensor *t)
 {
     const struct stored_tensor *found = finder_find(&o->finder, t->name);
-    const int64_t rows = t->num_experts > 0 ? t->merged_rows / t->num_experts : 0;
-    return found && found->num_dims == 3 && rows != t->in_features && found->shape[1] == rows &&
-           found->shape[2] == t->in_features;
+    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->num_experts : 0;
+    return found && found->num_dims == 3 && rows != t->file_columns && found->shape[1] == rows &&
+           found->shape[2] == t->file_columns;
 }
 
 /* transformers 5 saves some experts as rows that are published transposed. */
@@ -85,10 +85,11 @@ static enum status convert(const struct opening *o, const struct tensor *t, stru
     const float multiplier = t->multiplier != 0 ? t->multiplier : 1;
     const int64_t count = s->weight.out_features;
     const enum dtype dtype = weight_dtype(&s->weight);
+    const uint64_t bytes = (uint64_t)(count * dtype_size(dtype));
     float *numbers = take_numbers(o, t, s);
-    void *stored = malloc(s->data->bytes + 1);
+    void *stored = malloc(bytes + 1);
     enum status status = numbers && stored ? STATUS_OK : out_of_memory(&o->finder);
-    if (status == STATUS_OK) status = tensor_file_read(s->file, s->data->data, s->data->bytes, stored, o->finder.err);
+    if (status == STATUS_OK) status = tensor_file_read(s->file, s->weight.data, bytes, stored, o->finder.err);
     for (int64_t i = 0; i < count && status == STATUS_OK; i++)
         numbers[i] = offset + multiplier * dtype_load(stored, dtype, i);
     free(stored);
@@ -355,6 +356,7 @@ static void warn_unused(const struct opening *o, const struct log *log)
     const struct finder *f = &o->finder;
     int64_t unused = 0;
     if (o->spec->head.kind == HEAD_MTP) return; /* the rest is its target's */
+    if (o->spec->rank > 0) return;              /* rank 0 says it */
     for (int64_t i = 0; i < tensor_file_count(f->file); i++) {
         const struct stored_tensor *t = tensor_file_at(f->file, i);
         if (f->used[i]) continue;
@@ -424,7 +426,7 @@ enum status model_weights_open(const char *folder, const struct model_spec *spec
     weights->file = file;
     if (status == STATUS_OK) {
         warn_unused(&o, log);
-        foreign_checkpoint_warn(folder, log);
+        if (spec->rank == 0) foreign_checkpoint_warn(folder, log);
     } else {
         model_weights_close(weights);
     }

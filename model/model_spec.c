@@ -13,15 +13,18 @@ bool weight_scheme_equal(const struct weight_scheme *a, const struct weight_sche
 
 float attention_alibi_slope(const struct attention_spec *a, int32_t head)
 {
+    const int32_t n = a->all_heads > 0 ? a->all_heads : a->num_heads;
     int32_t m = 1;
-    while (m < a->num_heads) m *= 2;
-    const int32_t even = 2 * (head + 1), i = m == a->num_heads ? head + 1 : even <= m ? even : even - m - 1;
+    while (m < n) m *= 2;
+    const int32_t number = a->first_head + head + 1, even = 2 * number;
+    const int32_t i = m == n ? number : even <= m ? even : even - m - 1;
     return a->alibi_multiplier * exp2f(-a->alibi_bias_max * (float)i / (float)m);
 }
 
 float recurrent_slope(const struct recurrent_spec *r, int32_t head)
 {
-    return r->slope_factor * exp2f(-8 * (float)(head + 1) / (float)r->num_v_heads);
+    const int32_t n = r->all_heads > 0 ? r->all_heads : r->num_v_heads;
+    return r->slope_factor * exp2f(-8 * (float)(r->first_head + head + 1) / (float)n);
 }
 
 int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size)

@@ -210,6 +210,8 @@ struct attention_spec {
     /* ALiBi (Press et al., 2022): a score also gets the distance to its key times -attention_alibi_slope.
      * alibi_bias_max 0: there is none. */
     float alibi_bias_max, alibi_multiplier;
+    /* Of a rank (shard.h): its first head, and how many the model has; all_heads 0: it is no rank's */
+    int32_t first_head, all_heads;
 };
 
 static inline int32_t attention_v_head_size(const struct attention_spec *a)
@@ -239,8 +241,9 @@ static inline int64_t attention_out_size(const struct attention_spec *a)
     return (int64_t)a->num_heads * attention_v_head_size(a);
 }
 
-/* The slope of a head, of n: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next power of two. i
- * is the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd ones. */
+/* The slope of a head, of n in the model: alibi_multiplier * 2^(-alibi_bias_max * i / m), where m is n or the next
+ * power of two. i is the head's of 1 .. m: all of them in order or, where m is above n, the even ones and then the odd
+ * ones. */
 float attention_alibi_slope(const struct attention_spec *a, int32_t head);
 
 /* Output gates of a token; 0: there are none. */
@@ -296,6 +299,7 @@ struct recurrent_spec {
     double norm_eps;
     /* What the parts of the input's projection are multiplied by: q, k, v, gates and a; and what o computes. 0: 1 */
     float q_multiplier, k_multiplier, v_multiplier, gate_multiplier, a_multiplier, out_multiplier;
+    int32_t first_head, all_heads; /* of values, as in struct attention_spec */
 };
 
 /* A layer that is a short convolution between two gates (LFM2): of the three parts of its input's projection, of

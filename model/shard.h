@@ -2,11 +2,13 @@
  *
  * A rank has num_heads / num_ranks heads of each mixer, and with them rows of the matrices that make q, k, v, gates and
  * states, and columns of o; intermediate_size / num_ranks features of each MLP and expert, so rows of gate and up, and
- * columns of down; and vocab_size / num_ranks tokens, so rows of embedding and lm_head. A KV head that several ranks
- * need is in each of them. Norms, routers, latents and all else are whole in each rank.
+ * columns of down; and vocab_size / num_ranks tokens, so rows of embedding and lm_head. A KV head, or a key head of a
+ * recurrent layer, that several ranks need is in each of them. Norms, routers, latents and all else are whole in each
+ * rank.
  *
- * What o and down compute of their columns is a share of a sum, which an all-reduce adds (kernels/collective.h). A bias
- * of theirs is rank 0's alone. */
+ * What o and down compute of their columns is a share of a sum, which an all-reduce adds (kernels/collective.h). So is
+ * what a matrix computes of such a share: the one that projects the sum of experts' latents back has all its columns,
+ * and is_share, too. A bias of any of them is rank 0's alone: the table of another rank lacks it. */
 #ifndef QUIRE_MODEL_SHARD_H
 #define QUIRE_MODEL_SHARD_H
 
@@ -18,8 +20,19 @@
 enum status model_spec_shard(const struct model_spec *whole, int32_t rank, int32_t num_ranks, struct model_spec *part,
                              struct error *err);
 
-/* A tensor of a rank's table: *t has the sizes that follow from the rank's spec, `whole` is the same tensor of the
- * whole model. Sets where the rank's rows and columns lie in the file. */
-void tensor_shard(struct tensor *t, const struct tensor *whole, const struct model_spec *part);
+/* The tokens of a vocabulary that a rank has rows for: all ranks have equally many, but the last one fewer if that
+ * does not divide. */
+struct token_range {
+    int32_t first, count;
+};
+struct token_range shard_tokens(int32_t vocab_size, int32_t rank, int32_t num_ranks);
+
+/* *table, which has the sizes that follow from the rank's spec, becomes that of what the rank has; `whole` is the whole
+ * model's, with the same tensors in the same order. Sets where the rows and columns lie in the files, gives the
+ * convolution of a recurrent layer a tensor each for q, k and v, whose channels do not follow each other there, and
+ * takes out biases that rank 0 alone has. UNSUPPORTED: a rank would have parts of what shares a scale, or a word, of a
+ * quantized matrix. */
+enum status tensor_table_shard(struct tensor_table *table, const struct tensor_table *whole,
+                               const struct model_spec *part, struct error *err);
 
 #endif

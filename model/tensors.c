@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/shard.h"
+
 /* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
  * gate and its bias, 2 tensors more; beside attention, 18 tensors of a recurrent mixer; a norm of V; 4 tensors behind
  * the MLP, one with a bias; sinks, and two scales of its cache; and, with experts, a router with two biases, scales, a
@@ -60,6 +62,7 @@ static void add(struct tensor_table *table, const struct tensor *tensor, const c
         t->run = t->out_features;
         t->file_row = t->merged_in_file ? t->first_row : 0;
     }
+    if (t->file_columns == 0) t->file_columns = t->in_features;
     if (t->file_rows == 0) t->file_rows = t->merged_in_file ? t->merged_rows : t->out_features;
     va_list args;
     va_start(args, format);
@@ -714,7 +717,8 @@ static void add_lm_head(struct tensor_table *table, const struct model_spec *spe
     if (spec->lm_head_bias) add(table, &t, "%s.bias", spec->names.lm_head);
 }
 
-enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
+/* As if there was one rank. */
+static enum status make_table(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
 {
     const size_t most = MOST_OF_NO_LAYER + (size_t)spec->num_layers * MOST_OF_A_LAYER +
                         model_spec_num_experts(spec) * MOST_OF_AN_EXPERT;
@@ -731,6 +735,18 @@ enum status tensor_table_make(const struct model_spec *spec, bool tied, struct t
     for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);
     for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);
     return STATUS_OK;
+}
+
+enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err)
+{
+    struct tensor_table whole = {0};
+    enum status status = make_table(spec, tied, table, err);
+    if (status != STATUS_OK || !spec->whole) return status;
+    status = make_table(spec->whole, tied, &whole, err);
+    if (status == STATUS_OK) status = tensor_table_shard(table, &whole, spec, err);
+    tensor_table_free(&whole);
+    if (status != STATUS_OK) tensor_table_free(table);
+    return status;
 }
 
 void tensor_table_free(struct tensor_table *table)

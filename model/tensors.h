@@ -70,7 +70,8 @@ struct tensor_table {
     int32_t count;
 };
 
-/* tied: lm_head is the embedding, and not in the table. Fails for lack of memory only; *table is zeroed then. */
+/* tied: lm_head is the embedding, and not in the table. Fails for lack of memory or, for a rank's spec, if
+ * tensor_table_shard does; *table is zeroed then. */
 enum status tensor_table_make(const struct model_spec *spec, bool tied, struct tensor_table *table, struct error *err);
 void tensor_table_free(struct tensor_table *table); /* safe on a zeroed struct */
 

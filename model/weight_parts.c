@@ -36,7 +36,8 @@ struct weight weight_of_tensor(const struct tensor *t, enum dtype floats)
     const struct weight_scheme *s = &t->scheme;
     struct weight w = {.format = weight_format_of(floats),
                        .out_features = t->out_features,
-                       .in_features = t->kind == TENSOR_MATRIX ? t->in_features : 1};
+                       .in_features = t->kind == TENSOR_MATRIX ? t->in_features : 1,
+                       .is_share = t->is_share};
     if (!s->is_quantized) return w;
     w.format = s->format;
     w.scale_dtype = s->format == WEIGHT_MXFP4 && s->storage != STORED_NVFP4 ? DTYPE_E8M0

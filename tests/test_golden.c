@@ -250,8 +250,7 @@ static struct backend *open_rank_device(const struct fixture *f, int32_t rank)
     return backend;
 }
 
-static void create_ranks(struct fixture *f, const char *folder, const struct variant *variant,
-                         const struct model_options *options)
+static void open_ranks(struct fixture *f, const char *folder, const struct variant *variant)
 {
     struct error err;
     for (int32_t r = 0; r < variant->num_ranks; r++) {
@@ -265,7 +264,6 @@ static void create_ranks(struct fixture *f, const char *folder, const struct var
         must(model_weights_open(folder, spec, NULL, rank->weights, &err), &err);
         f->ranks.count++;
     }
-    must(model_create_ranks(f->ranks.ranks, f->ranks.count, options, &f->model, &err), &err);
 }
 
 static void close_ranks(struct fixture *f)
@@ -308,7 +306,9 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     f->weights.host_embeddings = variant->host_embeddings;
     options.host_backend = f->host_backend;
     f->grouped = variant->grouped;
-    if (variant->grouped) choose_groups(&f->config.spec, &options.limits);
+    if (variant->num_ranks > 1) open_ranks(f, folder, variant);
+    const struct model_spec *spec = f->ranks.count > 0 ? f->ranks.ranks[0].spec : &f->config.spec;
+    if (variant->grouped) choose_groups(spec, &options.limits);
     if (variant->mixed || variant->wider) must(model_weights_pack(&f->weights, &err), &err);
     if (variant->mixed) f->widened = widen(&f->weights.layers[0].qkv.parts[1]);
     if (variant->wider) f->widened = widen_layer(&f->config.spec.layers[0], &f->weights.layers[0]);
@@ -320,9 +320,9 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     for (int32_t i = 0; i < f->config.spec.num_layers; i++)
         memcpy(f->weights.layers[i].kv_scales, variant->kv_scales, sizeof variant->kv_scales);
     f->at_position_0 = variant->at_position_0;
-    if (state_cache_slot_bytes(&f->config.spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
-    if (variant->num_ranks > 1)
-        create_ranks(f, folder, variant, &options);
+    if (state_cache_slot_bytes(spec) > 0) options.limits.num_state_slots = 2 + MAX_DRAFTS;
+    if (f->ranks.count > 0)
+        must(model_create_ranks(f->ranks.ranks, f->ranks.count, &options, &f->model, &err), &err);
     else
         must(model_create(f->backend, &f->config.spec, &f->weights, &options, &f->model, &err), &err);
     must(model_allocate_cache(f->model, variant->grouped ? grouped_pool_size(&options.limits, variant->chunk) : 20,

@@ -127,11 +127,11 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const bool of_experts = t->merged_in_file && t->num_experts > 0;
     const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows;
-    int64_t shape[3] = {t->num_experts, rows, t->in_features};
-    if (t->kind == TENSOR_VECTOR && !t->width && is_line(found, t->out_features)) return STATUS_OK;
-    const int64_t channels[3] = {t->width ? t->out_features / t->width : 0, 1, t->width};
+    int64_t shape[3] = {t->num_experts, rows, t->file_columns};
+    if (t->kind == TENSOR_VECTOR && !t->width && is_line(found, t->file_rows)) return STATUS_OK;
+    const int64_t channels[3] = {t->width ? t->file_rows / t->width : 0, 1, t->width};
     if (t->width) return check_shape(f, found, channels, 3);
-    if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->in_features, shape[2] = rows;
+    if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->file_columns, shape[2] = rows;
     if (t->flat) shape[1] *= t->num_experts;
     return of_experts && !t->flat ? check_shape(f, found, shape, num_dims + 1)
                                   : check_shape(f, found, shape + 1, num_dims);
@@ -157,7 +157,7 @@ static enum status find_floats(const struct finder *f, const struct tensor *t, s
     if (status != STATUS_OK || t->scheme.quantize) return status;
     s->weight = weight_of_tensor(t, found->type->dtype);
     if (s->run < t->out_features && t->kind != TENSOR_MATRIX) return copy_vector(f, s);
-    if (s->run == t->out_features && !s->transposed)
+    if (s->run == t->out_features && t->file_columns == t->in_features && !s->transposed)
         s->weight.data = (const char *)found->data + s->first_row * weight_row_bytes(&s->weight);
     return STATUS_OK;
 }
@@ -230,7 +230,7 @@ static enum status find_data(const struct finder *f, const struct tensor *t, str
     const struct storage *storage = s->storage;
     const int64_t in_word = (storage->in_words ? 32 : 8) / element_bits(t);
     const int64_t rows = t->file_rows / (storage->words_of_rows ? in_word : 1);
-    const int64_t columns = t->in_features / (storage->words_of_rows ? 1 : in_word);
+    const int64_t columns = t->file_columns / (storage->words_of_rows ? 1 : in_word);
     const char *types = storage->data_type               ? storage->data_type
                         : storage->in_words              ? WORDS
                         : t->scheme.format == WEIGHT_FP8 ? FP8
@@ -255,7 +255,7 @@ static enum status find_scales(const struct finder *f, const struct tensor *t, s
 {
     const struct storage *storage = s->storage;
     const int64_t rows = (t->file_rows + s->weight.scale_rows - 1) / s->weight.scale_rows, one = 1;
-    const int64_t groups = weight_groups(&s->weight);
+    const int64_t groups = weight_source_groups(s).count;
     const struct part part = part_of(s, storage->scales, rows, groups, FLOATS);
     const struct stored_tensor *found = find_ending(f, t, storage->scales);
     if (!found && storage->other_scales) found = find_ending(f, t, storage->other_scales);
@@ -312,7 +312,7 @@ static enum status find_zeros(const struct finder *f, const struct tensor *t, st
 {
     const int64_t in_word = 32 / element_bits(t), words = (t->file_rows + in_word - 1) / in_word;
     const char *name = s->storage->zeros;
-    struct part part = part_of(s, name, words, weight_groups(&s->weight), WORDS);
+    struct part part = part_of(s, name, words, weight_source_groups(s).count, WORDS);
     part.optional = !t->scheme.has_zeros;
     if (s->storage->transposed) return find_part(f, t, &part, &s->zeros);
     if (part.optional) return check_no_zero_points(f, t, name);
@@ -346,26 +346,31 @@ static enum status check_groups(const struct finder *f, const struct stored_tens
 }
 
 /* compressed-tensors fills a g_idx that is not used with -1. */
-static bool is_identity(const struct weight *w, const int32_t *group_of)
+static bool is_identity(const int32_t *group_of, int64_t in_features, int64_t group_size)
 {
     bool same = true, unused = true;
-    for (int64_t i = 0; i < w->in_features; i++) {
-        same &= group_of[i] == i / w->group_size;
+    for (int64_t i = 0; i < in_features; i++) {
+        same &= group_of[i] == i / group_size;
         unused &= group_of[i] == -1;
     }
     return same || unused;
 }
 
 /* Sets the order in which the input features of a group follow each other, unless they do so already.
- * work: [in_features + groups] zeros. */
-static enum status sort_by_group(const struct finder *f, const struct stored_tensor *found, int32_t *work,
-                                 struct weight_source *s)
+ * work: [file_columns + groups] zeros. */
+static enum status sort_by_group(const struct finder *f, const struct tensor *t, const struct stored_tensor *found,
+                                 int32_t *work, struct weight_source *s)
 {
     struct weight *w = &s->weight;
-    const int64_t n = w->in_features;
+    const int64_t n = t->file_columns, group_size = t->scheme.group_size > 0 ? t->scheme.group_size : n;
     int32_t *group_of = work, *next = work + n;
     enum status status = tensor_file_read(f->file, found->data, found->bytes, group_of, f->err);
-    if (status != STATUS_OK || is_identity(w, group_of)) return status;
+    if (status != STATUS_OK || is_identity(group_of, n, group_size)) return status;
+    if (w->in_features < n)
+        return error_set(f->err, STATUS_UNSUPPORTED,
+                         "%s: the matrix \"%s\" has an order of input features (GPTQ with desc_act), of which ranks "
+                         "cannot have parts; use one rank, or a model that was quantized without desc_act",
+                         f->folder, t->name);
     status = check_groups(f, found, w, group_of, next);
     if (status != STATUS_OK) return status;
     int32_t *order = malloc((size_t)n * sizeof *order);
@@ -378,13 +383,13 @@ static enum status sort_by_group(const struct finder *f, const struct stored_ten
 
 static enum status find_order(const struct finder *f, const struct tensor *t, struct weight_source *s)
 {
-    const struct part part = {s->storage->input_order, {t->in_features}, WORDS, .optional = !t->scheme.ordered};
+    const struct part part = {s->storage->input_order, {t->file_columns}, WORDS, .optional = !t->scheme.ordered};
     const struct stored_tensor *found;
     enum status status = find_part(f, t, &part, &found);
     if (status != STATUS_OK || !found) return status;
-    int32_t *work = calloc((size_t)(t->in_features + weight_groups(&s->weight)), sizeof *work);
+    int32_t *work = calloc((size_t)(t->file_columns + weight_groups(&s->weight)), sizeof *work);
     if (!work) return out_of_memory(f);
-    status = sort_by_group(f, found, work, s);
+    status = sort_by_group(f, t, found, work, s);
     free(work);
     return status;
 }
@@ -396,10 +401,11 @@ static void use_in_place(struct weight_source *s)
 {
     struct weight *w = &s->weight;
     const struct weight_part_bytes before = weight_part_bytes(w, false, s->first_row);
+    const bool all_columns = s->file_columns == w->in_features;
     if (s->storage->transposed || s->run < w->out_features) return;
-    if ((!s->storage->in_words || weight_is_packed(w->format)) && !w->input_order)
+    if ((!s->storage->in_words || weight_is_packed(w->format)) && !w->input_order && all_columns)
         w->data = (const char *)s->data->data + before.of[WEIGHT_DATA];
-    if (s->one_scale < 0 && s->scale_dtype == w->scale_dtype)
+    if (s->one_scale < 0 && s->scale_dtype == w->scale_dtype && (all_columns || s->scheme->group_size == 0))
         w->scales = (const char *)s->scales->data + before.of[WEIGHT_SCALES];
 }
 
@@ -407,7 +413,7 @@ static void use_in_place(struct weight_source *s)
 static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
                                    int64_t group_bytes, const struct stored_tensor **out)
 {
-    const int64_t shape[4] = {t->num_experts, t->file_rows / t->num_experts, t->in_features / t->scheme.group_size,
+    const int64_t shape[4] = {t->num_experts, t->file_rows / t->num_experts, t->file_columns / t->scheme.group_size,
                               group_bytes};
     const struct stored_tensor *found = *out = find_ending(f, t, name);
     if (!found) return missing_part(f, t, name);
@@ -485,6 +491,8 @@ enum status weight_source_find(const struct finder *f, const struct tensor *t, s
                                 .first_row = t->file_row,
                                 .run = t->run,
                                 .step = t->step,
+                                .first_column = t->first_column,
+                                .file_columns = t->file_columns,
                                 .transposed = t->transposed && t->kind == TENSOR_MATRIX,
                                 .one_scale = -1};
     if (t->scheme.dequantize) return find_dequantized(f, t, s);

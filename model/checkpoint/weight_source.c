@@ -100,11 +100,13 @@ static enum status read_transposed(const struct weight_source *s, int64_t first,
 {
     const int64_t words = weight_row_bytes(&s->weight) / 4, lines = s->storage->words_of_rows ? 8 : 1;
     const int64_t columns = count / lines, at = (s->first_row + first) / lines;
+    const int64_t first_word = s->first_column / (s->weight.format == WEIGHT_INT8 ? 4 : 8);
     uint32_t *tile = malloc((size_t)(TILE_WORDS * count) * sizeof *tile);
     enum status status = tile ? STATUS_OK : out_of_memory(err);
     for (int64_t k = 0; k < words && status == STATUS_OK; k += TILE_WORDS) {
         const int64_t wide = words - k < TILE_WORDS ? words - k : TILE_WORDS;
-        status = tensor_file_read_strips(s->file, s->data, k * lines, wide * lines, at * 4, columns * 4, tile, err);
+        status = tensor_file_read_strips(s->file, s->data, (first_word + k) * lines, wide * lines, at * 4, columns * 4,
+                                         tile, err);
         if (status != STATUS_OK) break;
         for (int64_t j = 0; lines > 1 && j < wide; j++) transpose_words(tile + 8 * j * columns, columns);
         for (int i = 0; i < lines; i++) {
@@ -140,8 +142,9 @@ static enum status permute(const struct weight *w, int64_t count, uint8_t *data,
 static enum status read_data(const struct weight_source *s, int64_t first, int64_t count, void *out, struct error *err)
 {
     const int64_t bytes = weight_row_bytes(&s->weight);
+    const struct row_bytes row = weight_source_columns(s, bytes);
     enum status status = s->storage->transposed ? read_transposed(s, first, count, out, err)
-                                                : weight_source_read_rows(s, s->data, first, count, bytes, out, err);
+                                                : weight_source_read_rows(s, s->data, first, count, &row, out, err);
     if (s->weight.format == WEIGHT_INT8 && s->storage->in_words)
         for (int64_t i = 0; i < count * bytes && status == STATUS_OK; i++) ((uint8_t *)out)[i] ^= 0x80;
     return status == STATUS_OK && s->weight.input_order ? permute(&s->weight, count, out, err) : status;
@@ -170,16 +173,18 @@ static enum status read_one_scale(const struct weight_source *s, int64_t count, 
     return status;
 }
 
-/* Rows of scales, of `bytes` each; runs of rows are whole ones of scales, too. */
-static enum status read_rows_of_scales(const struct weight_source *s, int64_t first, int64_t count, int64_t bytes,
+/* Rows of scales, of `size` bytes each scale; runs of rows are whole ones of scales, too. */
+static enum status read_rows_of_scales(const struct weight_source *s, int64_t first, int64_t count, int64_t size,
                                        void *out, struct error *err)
 {
+    const struct stored_groups stored = weight_source_groups(s);
+    const struct row_bytes row = {stored.count * size, stored.first * size, weight_groups(&s->weight) * size};
     const int64_t unit = s->weight.scale_rows;
     struct weight_source scales = *s;
     scales.first_row /= unit;
     scales.run = (s->run + unit - 1) / unit;
     scales.step /= unit;
-    return weight_source_read_rows(&scales, s->scales, first / unit, count, bytes, out, err);
+    return weight_source_read_rows(&scales, s->scales, first / unit, count, &row, out, err);
 }
 
 /* There is a row of scales for each scale_rows rows of data. */
@@ -194,9 +199,10 @@ static enum status read_scales(const struct weight_source *s, int64_t first, int
     if (s->one_scale >= 0) return read_one_scale(s, rows, out, stored, err);
     char *raw = malloc((size_t)(rows * groups * size));
     if (!raw) return out_of_memory(err);
-    enum status status = transposed ? tensor_file_read_strips(s->file, s->scales, 0, groups,
+    const int64_t first_group = weight_source_groups(s).first;
+    enum status status = transposed ? tensor_file_read_strips(s->file, s->scales, first_group, groups,
                                                               (s->first_row + first) * size, rows * size, raw, err)
-                                    : read_rows_of_scales(s, first, rows, groups * size, raw, err);
+                                    : read_rows_of_scales(s, first, rows, size, raw, err);
     for (int64_t i = 0; i < rows && status == STATUS_OK; i++)
         for (int64_t g = 0; g < groups; g++)
             convert(out, w->scale_dtype, i * groups + g, raw, stored, transposed ? g * rows + i : i * groups + g);
@@ -215,15 +221,15 @@ static enum status read_run_of_zeros(const struct weight_source *s, int64_t at, 
     const int *order = s->storage->word_order;
     const int bits = s->weight.format == WEIGHT_INT8 ? 8 : 4, in_word = 32 / bits;
     const int64_t groups = weight_groups(&s->weight), size = sizeof(uint32_t), word = at / in_word;
-    const int64_t words = (at + count - 1) / in_word + 1 - word;
+    const int64_t words = (at + count - 1) / in_word + 1 - word, first = weight_source_groups(s).first;
     const uint32_t mask = (1u << bits) - 1, more = s->scheme->zeros_less_one;
     uint32_t *raw = malloc((size_t)(words * groups * size));
     int place[8]; /* of an output feature in its word */
     if (!raw) return out_of_memory(err);
     for (int i = 0; i < 8; i++) place[order ? order[i] : i] = i * bits;
     enum status status =
-        transposed ? tensor_file_read_strips(s->file, s->zeros, 0, groups, word * size, words * size, raw, err)
-                   : tensor_file_read_strips(s->file, s->zeros, word, words, 0, groups * size, raw, err);
+        transposed ? tensor_file_read_strips(s->file, s->zeros, first, groups, word * size, words * size, raw, err)
+                   : tensor_file_read_strips(s->file, s->zeros, word, words, first * size, groups * size, raw, err);
     for (int64_t row = 0; row < count && status == STATUS_OK; row++)
         for (int64_t g = 0; g < groups; g++) {
             const int64_t i = (at + row) / in_word - word;

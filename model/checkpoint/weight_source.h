@@ -4,8 +4,8 @@
  * A scheme says how a matrix is stored (enum weight_storage), and a table how that storage lies in a file: names,
  * shapes and words. Each part of a weight (data, scales, zeros) either lies in a file as struct weight wants it, and
  * can be used or copied from there, or is read by rows, which converts it. Floats that are quantized while they are
- * loaded are read by rows, too, and so are floats whose rows the file has in several runs or as columns, and those that
- * the file has quantized.
+ * loaded are read by rows, too, and so are floats whose rows the file has in several runs or as columns, those that the
+ * file has quantized, and those of which a rank has some columns.
  */
 #ifndef QUIRE_MODEL_CHECKPOINT_WEIGHT_SOURCE_H
 #define QUIRE_MODEL_CHECKPOINT_WEIGHT_SOURCE_H
@@ -39,6 +39,7 @@ struct weight_source {
     enum dtype scale_dtype;                            /* of stored scales */
     float global_scale;                                /* by which they are divided */
     int64_t first_row, run, step;                      /* of the stored tensors, as in struct tensor */
+    int64_t first_column, file_columns;                /* the same */
     bool transposed;   /* floats lie as [in_features, rows], of all experts as [num_experts, in_features, rows] */
     int64_t one_scale; /* the scale of the whole matrix is this element of `scales`; -1: rows have their own */
     struct weight_source *stored; /* floats that the file has quantized: the matrix as it has it; NULL: others */
@@ -87,10 +88,22 @@ enum status weight_source_dequantize(const struct weight_source *s, int64_t firs
 /* How many of `count` rows of s from `first` on follow each other in the stored tensors; *at gets where the first is.
  */
 int64_t weight_source_run(const struct weight_source *s, int64_t first, int64_t count, int64_t *at);
-/* Reads rows [first, first + count) of s, of `bytes` each in the stored tensor *t, which is not transposed. Any thread.
- * IO: the file cannot be read. */
+/* What is read of a row: `count` bytes from `offset` on of the `stride` that it has in the stored tensor. */
+struct row_bytes {
+    int64_t stride, offset, count;
+};
+/* The columns of s in a stored tensor that has `bytes` for them. */
+struct row_bytes weight_source_columns(const struct weight_source *s, int64_t bytes);
+/* Reads rows [first, first + count) of s in the stored tensor *t, which is not transposed. Any thread. IO: the file
+ * cannot be read. */
 enum status weight_source_read_rows(const struct weight_source *s, const struct stored_tensor *t, int64_t first,
-                                    int64_t count, int64_t bytes, void *out, struct error *err);
+                                    int64_t count, const struct row_bytes *row, void *out, struct error *err);
+
+/* The groups of a row that share a scale: the first one of s, and how many the file has in all. */
+struct stored_groups {
+    int64_t first, count;
+};
+struct stored_groups weight_source_groups(const struct weight_source *s);
 
 /* How a matrix is quantized while it is loaded, into what `out` points to; the caller sets `rows` and `num_rows`. */
 struct weight_quantize_args weight_source_quantizing(const struct weight_source *s, const struct weight_rows *out);

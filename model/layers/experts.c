@@ -218,7 +218,6 @@ static void output_of_latent(struct residual_stream *s, const struct matmul_inpu
     void *latent = d->act.experts.latent;
     if (l->mlp.intermediate_size > 0) residual_add(s, in, &w->down, &w->post_mlp_norm, l->residual_multiplier);
     add_down(s, layer, latent);
-    layer_add_shares(s, latent, l->experts.latent_size, w->experts.down);
     const struct matmul_input rows = layer_quantize_for(s, latent, &w->experts.out, d->act.quantized);
     residual_add(s, &rows, &w->experts.out, &w->post_mlp_norm, l->residual_multiplier);
 }

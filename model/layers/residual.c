@@ -168,6 +168,13 @@ void layer_add_shares(const struct residual_stream *s, void *x, int64_t size, co
     if (last->is_share) all_reduce(s, x, size);
 }
 
+/* all_reduce of the pending output, and its addition. */
+static bool fused_reduction(const struct decoder *d, const struct fused_add_rms_norm_args *args)
+{
+    struct backend *b = d->backend;
+    return b->all_reduce_add_norm && b->all_reduce_add_norm(b, args);
+}
+
 /* residual += the pending output; hidden = norm(residual), or nothing if norm is NULL. With `rows` they are written
  * instead of hidden. */
 static void add_pending(struct residual_stream *s, const struct norm_params *norm, const struct quantized_rows *rows)
@@ -185,8 +192,10 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .num_tokens = s->num_tokens,
                                                  .size = d->spec->hidden_size,
                                                  .dtype = d->dtype};
-    if (s->share) all_reduce(s, s->hidden, d->spec->hidden_size);
-    d->backend->fused_add_rms_norm(d->backend, &args);
+    if (!s->share || !fused_reduction(d, &args)) {
+        if (s->share) all_reduce(s, s->hidden, d->spec->hidden_size);
+        d->backend->fused_add_rms_norm(d->backend, &args);
+    }
     s->pending = s->share = false;
     s->sum_multiplier = 1;
 }

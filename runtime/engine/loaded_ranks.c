@@ -56,10 +56,10 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
 /* What ranks do not do yet is refused. */
 static enum status check(const struct engine_options *o, struct error *err)
 {
-    const char *what = o->cpu_offload_experts > 0                      ? "cpu_offload_experts"
-                       : o->cpu_offload_embeddings                     ? "cpu_offload_embeddings"
-                       : o->speculative.model && *o->speculative.model ? "a draft model"
-                                                                       : NULL;
+    const char *what = o->cpu_offload_experts > 0  ? "cpu_offload_experts"
+                       : o->cpu_offload_embeddings ? "cpu_offload_embeddings"
+                       : o->speculative.model[0]   ? "a draft model"
+                                                   : NULL;
     if (!what) return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED, "tensor_parallel_size is %d, which quire does not combine with %s",
                      o->tensor_parallel_size, what);

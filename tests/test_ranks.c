@@ -1,0 +1,162 @@
+/* Engines whose model several ranks share (model/shard.h): they answer as one that computes everything. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/must.h"
+#include "tests/support/run.h"
+
+enum { MAX_LENGTH = 160, NUM_PROMPTS = 9 };
+
+/* Prompts of one to some forty tokens; the fourth and the fifth begin alike. */
+static struct run_prompt *some_prompts(int32_t vocab_size)
+{
+    static const int32_t lengths[NUM_PROMPTS] = {1, 7, 33, 40, 44, 2, 17, 16, 31};
+    struct run_prompt *prompts = run_random_prompts(lengths, NUM_PROMPTS, vocab_size, 5);
+    memcpy((int32_t *)prompts[4].ids, prompts[3].ids, (size_t)lengths[3] * sizeof *prompts[3].ids);
+    return prompts;
+}
+
+static const struct run_variant plenty = {
+    "plenty", .block_size = 16, .max_num_seqs = 16, .max_num_batched_tokens = 64, .caching = true, .async = -1};
+/* Two long answers do not fit, so that requests are preempted. */
+static const struct run_variant scarce = {
+    "scarce",         .block_size = 16, .max_num_seqs = 8, .max_num_batched_tokens = 24,
+    .num_blocks = 17, .caching = true,  .async = -1,       .preemption_mode = PREEMPTION_SWAP};
+
+/* Greedy, sampled with several answers, and beams. */
+static void make_params(struct sampling_params params[NUM_PROMPTS])
+{
+    for (int i = 0; i < NUM_PROMPTS; i++) {
+        params[i] = sampling_params_default();
+        params[i].ignore_eos = true;
+        params[i].max_tokens = 24;
+        params[i].temperature = i % 3 == 1 ? 0.8f : 0;
+        params[i].seed = 100 + (uint64_t)i;
+        if (i % 3 == 1) params[i].n = 2;
+        if (i == 5) params[i].repetition_penalty = 1.3f;
+    }
+}
+
+static void run_folder(const char *folder, const struct run_variant *v, int32_t num_ranks, bool drafts, struct run *run)
+{
+    char path[512];
+    struct sampling_params params[NUM_PROMPTS];
+    struct engine_options options = run_variant_options(folder, MAX_LENGTH, v, path, sizeof path);
+    options.tensor_parallel_size = num_ranks;
+    if (drafts) {
+        options.speculative.method = DRAFT_NGRAM;
+        options.speculative.num_speculative_tokens = 3;
+        options.fixed_drafts = true;
+    }
+    struct engine *e = run_engine(&options);
+    struct run_prompt *prompts = some_prompts(engine_info(e)->num_ids);
+    make_params(params);
+    run_requests(e, prompts, NUM_PROMPTS, params, run);
+    run_prompts_free(prompts, NUM_PROMPTS);
+    engine_destroy(e);
+}
+
+static void assert_ranks_answer_alike(const char *folder, const struct run_variant *v, int32_t num_ranks, bool drafts)
+{
+    struct run one, several;
+    char what[128];
+    snprintf(what, sizeof what, "%s, %s, %d ranks%s", folder, v->name, num_ranks, drafts ? ", drafts" : "");
+    run_folder(folder, v, 1, false, &one);
+    run_folder(folder, v, num_ranks, drafts, &several);
+    print_message("%s: %d cut\n", what, run_assert_same(&one, &several, what));
+    run_free(&one);
+    run_free(&several);
+}
+
+#define QUANTIZED(name) QUIRE_TEST_DATA "/quantized/" name
+
+/* The quantized ones are those of which a CPU does not round x to 8 bits: ranks would round other columns together. */
+static void test_answers(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {
+        "golden/mha",       "golden/gqa",     "golden/qwen2",       "golden/gemma3",      "golden/mixtral",
+        "golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/qwen3_5_moe", "golden/qwen3_next"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        assert_ranks_answer_alike(folders[i], &plenty, 2, false);
+        assert_ranks_answer_alike(folders[i], &scarce, 2, false);
+        assert_ranks_answer_alike(folders[i], &plenty, 2, true);
+    }
+    assert_ranks_answer_alike("golden/mha", &scarce, 4, true);
+}
+
+/* What an engine of so many ranks is refused with. */
+static void assert_refused(const struct engine_options *options, const char *sentence)
+{
+    struct engine *e;
+    struct error err;
+    assert_int_not_equal(engine_create(options, &e, &err), STATUS_OK);
+    assert_null(e);
+    if (!strstr(err.text, sentence)) fail_msg("\"%s\" does not say \"%s\"", err.text, sentence);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    char path[512];
+    struct engine_options options = run_variant_options("golden/mha", MAX_LENGTH, &plenty, path, sizeof path);
+    options.tensor_parallel_size = 3;
+    assert_refused(&options, "the number of attention heads is 4, which 3 ranks cannot share equally");
+    options.tensor_parallel_size = 2;
+    options.device = "cuda:0,1,2";
+    assert_refused(&options, "names 3 GPUs, but tensor_parallel_size is 2");
+    options.device = "cpu";
+    options.cpu_offload_embeddings = true;
+    assert_refused(&options, "does not combine with cpu_offload_embeddings");
+}
+
+static void stop_at_once(void *flag, const struct answer_piece *piece)
+{
+    (void)piece;
+    *(volatile sig_atomic_t *)flag = 1;
+}
+
+/* A step that is cancelled ends on all ranks, whichever of them sees it first. */
+static void test_cancel(void **state)
+{
+    (void)state;
+    char path[512];
+    volatile sig_atomic_t cancel = 0;
+    struct engine_options options = run_variant_options("golden/mha", MAX_LENGTH, &plenty, path, sizeof path);
+    options.tensor_parallel_size = 2;
+    options.cancel = &cancel;
+    struct engine *e = run_engine(&options);
+    struct run_prompt *prompts = some_prompts(engine_info(e)->num_ids);
+    struct sampling_params params = sampling_params_default();
+    const struct engine_request request = {.prompt = prompts[3].ids,
+                                           .prompt_len = prompts[3].length,
+                                           .params = &params,
+                                           .deliver = stop_at_once,
+                                           .user = (void *)&cancel};
+    struct error err;
+    params.ignore_eos = true;
+    params.max_tokens = 100;
+    must(engine_add(e, &request, NULL, &err), &err);
+    for (bool worked = true; engine_has_work(e) && worked;) must(engine_step(e, &worked, &err), &err);
+    assert_int_equal(cancel, 1);
+    assert_false(engine_has_work(e));
+    run_prompts_free(prompts, NUM_PROMPTS);
+    engine_destroy(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancel),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
