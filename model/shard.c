@@ -2,6 +2,26 @@
 
 #include <stdlib.h>
 
+/* ---- quantized matrices ---- */
+
+/* How many rows, and how many columns, from a multiple of that on share a scale or a word. */
+struct cuts {
+    int64_t rows, columns;
+};
+
+static struct cuts cuts_of(const struct weight_scheme *s)
+{
+    const bool words = s->storage == STORED_PACKED || s->storage == STORED_GPTQ || s->storage == STORED_AWQ;
+    const bool four_bits = s->format == WEIGHT_INT4 || s->format == WEIGHT_MXFP4;
+    const int64_t in_word = words ? (four_bits ? 8 : 4) : four_bits ? 2 : 1;
+    const int64_t group = s->group_size > 0 ? s->group_size : 1;
+    if (!s->is_quantized && !s->dequantize) return (struct cuts){1, 1};
+    return (struct cuts){.rows = s->blocks                              ? group
+                                 : words && s->storage != STORED_PACKED ? in_word
+                                                                        : 1,
+                         .columns = group % in_word == 0 ? group : in_word};
+}
+
 /* ---- sizes ---- */
 
 struct sharding {
@@ -64,6 +84,37 @@ static enum status shard_recurrent(const struct sharding *s, struct recurrent_sp
     return STATUS_OK;
 }
 
+/* How many features of an MLP, or of an expert, are in one rank together: columns of `down`, and rows of `up` and of
+ * `gate`, which is as `up` is. */
+static int64_t unit_of(const struct model_spec *whole, int32_t layer, enum tensor_role up, enum tensor_role down)
+{
+    const uint8_t *schemes = whole->layers[layer].schemes;
+    const int64_t rows = cuts_of(&whole->schemes[schemes[up]]).rows;
+    const int64_t columns = cuts_of(&whole->schemes[schemes[down]]).columns;
+    int64_t unit = rows;
+    while (unit % columns) unit += rows;
+    return unit;
+}
+
+/* The first feature of a rank; of rank num_ranks: how many there are. Where ranks cannot have equally many without a
+ * cut through a unit, some have one unit more. */
+static int64_t first_feature(int64_t size, int64_t unit, int64_t rank, int64_t num_ranks)
+{
+    const int64_t units = size / unit;
+    if (size % unit || units < num_ranks || size % (unit * num_ranks) == 0) return rank * size / num_ranks;
+    return rank * units / num_ranks * unit;
+}
+
+static enum status shard_features(const struct sharding *s, const char *what, enum tensor_role up,
+                                  enum tensor_role down, int32_t *size)
+{
+    const struct model_spec *part = s->part;
+    const int64_t unit = unit_of(part->whole, s->layer, up, down), rank = part->rank, ranks = part->num_ranks;
+    if (unit == 1 || *size % unit) return divide(s, what, size);
+    *size = (int32_t)(first_feature(*size, unit, rank + 1, ranks) - first_feature(*size, unit, rank, ranks));
+    return STATUS_OK;
+}
+
 static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
 {
     enum status status = STATUS_OK;
@@ -71,9 +122,11 @@ static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
     if (l->mixer == MIXER_ATTENTION) status = shard_attention(s, &l->attention);
     if (layer_is_recurrent(l) && status == STATUS_OK) status = shard_recurrent(s, &l->recurrent);
     if (l->mixer == MIXER_LATENT && status == STATUS_OK) status = divide(s, "attention heads", &l->latent.num_heads);
-    if (status == STATUS_OK) status = divide(s, "features in its MLP", &l->mlp.intermediate_size);
-    if (status == STATUS_OK) status = divide(s, "features in each expert", &l->experts.intermediate_size);
-    return status;
+    if (status == STATUS_OK)
+        status = shard_features(s, "features in its MLP", TENSOR_UP, TENSOR_DOWN, &l->mlp.intermediate_size);
+    if (status != STATUS_OK) return status;
+    return shard_features(s, "features in each expert", TENSOR_EXPERT_UP, TENSOR_EXPERT_DOWN,
+                          &l->experts.intermediate_size);
 }
 
 struct token_range shard_tokens(int32_t vocab_size, int32_t rank, int32_t num_ranks)
@@ -145,7 +198,7 @@ static const struct {
     [TENSOR_LM_HEAD] = {TOKENS},
 };
 
-/* How many of them the whole model has. */
+/* How many heads of that kind the whole model has. */
 static int64_t count_of(const struct layer_spec *l, enum unit unit)
 {
     switch (unit) {
@@ -159,10 +212,6 @@ static int64_t count_of(const struct layer_spec *l, enum unit unit)
         return l->recurrent.num_k_heads;
     case V_HEADS:
         return l->recurrent.num_v_heads;
-    case FEATURES:
-        return l->mlp.intermediate_size;
-    case EXPERT_FEATURES:
-        return l->experts.intermediate_size;
     default:
         return 1;
     }
@@ -174,6 +223,12 @@ static int64_t first_of(const struct model_spec *part, int32_t layer, enum unit 
 {
     if (unit == ALL) return 0;
     if (unit == TOKENS) return shard_tokens((int32_t)size, part->rank, part->num_ranks).first;
+    if (unit == FEATURES || unit == EXPERT_FEATURES) {
+        const bool mlp = unit == FEATURES;
+        const int64_t together =
+            unit_of(part->whole, layer, mlp ? TENSOR_UP : TENSOR_EXPERT_UP, mlp ? TENSOR_DOWN : TENSOR_EXPERT_DOWN);
+        return first_feature(size, together, part->rank, part->num_ranks);
+    }
     const int64_t count = count_of(&part->whole->layers[layer], unit);
     return part->rank * count / part->num_ranks * (size / count);
 }
@@ -225,26 +280,20 @@ static void add_channels(struct tensor_table *table, const struct tensor *t, con
     }
 }
 
-/* Elements that a word holds, or that share a scale, are in one rank. */
+/* What shares a scale, or a word, is in one rank. */
 static enum status check_quantized(const struct tensor *t, const struct model_spec *part, struct error *err)
 {
-    const struct weight_scheme *s = &t->scheme;
-    const bool words = s->storage == STORED_PACKED || s->storage == STORED_GPTQ || s->storage == STORED_AWQ;
-    const bool four_bits = s->format == WEIGHT_INT4 || s->format == WEIGHT_MXFP4;
-    const int64_t in_word = words ? (four_bits ? 8 : 4) : four_bits ? 2 : 1;
-    const int64_t group = s->group_size > 0 ? s->group_size : 1;
-    const int64_t columns = group % in_word == 0 ? group : in_word;
-    const int64_t rows = s->blocks ? group : words && s->storage != STORED_PACKED ? in_word : 1;
+    const struct cuts cuts = cuts_of(&t->scheme);
     const bool cut_columns =
-        t->in_features < t->file_columns && (t->in_features % columns || t->first_column % columns);
-    const bool cut_rows = t->file_row % rows || (!s->blocks && t->out_features % rows);
-    if (t->kind != TENSOR_MATRIX || !(s->is_quantized || s->dequantize) || (!cut_columns && !cut_rows))
-        return STATUS_OK;
+        t->in_features < t->file_columns && (t->in_features % cuts.columns || t->first_column % cuts.columns);
+    const bool cut_rows = t->file_row % cuts.rows || (!t->scheme.blocks && t->out_features % cuts.rows);
+    if (t->kind != TENSOR_MATRIX || (!cut_columns && !cut_rows)) return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED,
-                     "the quantized matrix \"%s\" would have %lld %s features on each of %d ranks, and %lld of them "
+                     "the quantized matrix \"%s\" would have %lld %s features on rank %d of %d, and %lld of them "
                      "share a scale or a word; use fewer ranks, or the model in bfloat16 or float16",
                      t->name, (long long)(cut_columns ? t->in_features : t->out_features),
-                     cut_columns ? "input" : "output", part->num_ranks, (long long)(cut_columns ? columns : rows));
+                     cut_columns ? "input" : "output", part->rank, part->num_ranks,
+                     (long long)(cut_columns ? cuts.columns : cuts.rows));
 }
 
 enum status tensor_table_shard(struct tensor_table *table, const struct tensor_table *whole,

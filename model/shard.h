@@ -3,8 +3,9 @@
  * A rank has num_heads / num_ranks heads of each mixer, and with them rows of the matrices that make q, k, v, gates and
  * states, and columns of o; intermediate_size / num_ranks features of each MLP and expert, so rows of gate and up, and
  * columns of down; and vocab_size / num_ranks tokens, so rows of embedding and lm_head. A KV head, or a key head of a
- * recurrent layer, that several ranks need is in each of them. Norms, routers, latents and all else are whole in each
- * rank.
+ * recurrent layer, that several ranks need is in each of them. Where equal parts of intermediate_size would cut groups
+ * or blocks of a quantized matrix, some ranks have a group more than others. Norms, routers, latents and all else are
+ * whole in each rank.
  *
  * What o and down compute of their columns is a share of a sum, which an all-reduce adds (kernels/collective.h). So is
  * what a matrix computes of such a share: the one that projects the sum of experts' latents back has all its columns,

@@ -345,14 +345,43 @@ static void test_more_ranks(void **state)
 static void test_quantized_checkpoints(void **state)
 {
     (void)state;
-    static const char *const names[] = {"awq",      "ct-fp8-channel", "ct-fp8-kv", "ct-fp8-lm-head",   "ct-fp8-tensor",
-                                        "ct-mixed", "ct-nvfp4",       "ct-phi3",   "ct-w4a16-channel", "ct-w8a8",
-                                        "fp8",      "fp8-block",      "fp8-phi3",  "fp8-static",       "gptq-channel",
-                                        "gptq-v2",  "moe-awq",        "moe-fp8",   "moe-modelopt-fp8"};
+    static const char *const names[] = {"awq",
+                                        "ct-fp8-channel",
+                                        "ct-fp8-kv",
+                                        "ct-fp8-lm-head",
+                                        "ct-fp8-tensor",
+                                        "ct-mixed",
+                                        "ct-mxfp4",
+                                        "ct-nvfp4",
+                                        "ct-phi3",
+                                        "ct-w4a16",
+                                        "ct-w4a16-actorder",
+                                        "ct-w4a16-asym",
+                                        "ct-w4a16-g-idx",
+                                        "ct-w4a16-channel",
+                                        "ct-w8a8",
+                                        "fp8",
+                                        "fp8-block",
+                                        "fp8-phi3",
+                                        "fp8-static",
+                                        "gated-ct-w4a16",
+                                        "gptq-act-order",
+                                        "gptq-channel",
+                                        "gptq-phi3",
+                                        "gptq-qwen2",
+                                        "gptq-v2",
+                                        "moe-awq",
+                                        "moe-fp8",
+                                        "moe-modelopt-fp8"};
     static const struct refusal refusals[] = {
-        {"ct-phi3", "model.layers.0.mlp.down_proj.weight\" would have 48 input features on each of 2 ranks, and 32 of"},
-        {"fp8-block", "o_proj.weight\" would have 64 input features on each of 2 ranks, and 128 of them share a scale"},
-        {"moe-awq", "experts.0.w2.weight\" would have 16 input features on each of 2 ranks, and 32 of them share a"},
+        {"ct-w4a16", "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale"},
+        {"ct-w4a16-g-idx",
+         "o_proj.weight\" has an order of input features (GPTQ with desc_act), of which ranks cannot"},
+        {"fp8-block", "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale"},
+        {"gptq-act-order", "has an order of input features"},
+        {"gptq-phi3", "has an order of input features"},
+        {"gptq-qwen2", "has an order of input features"},
+        {"moe-awq", "experts.0.w2.weight\" would have 16 input features on rank 0 of 2, and 32 of them share a"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char folder[512];
@@ -390,15 +419,15 @@ static const struct {
       .merged = true,
       .by_head = true}},
     {{"fp8, large blocks", {FP8, .group_size = 128, .blocks = true}, DTYPE_FLOAT32},
-     "o_proj.weight\" would have 64 input features on each of 2 ranks, and 128 of them share a scale or a word; use "
+     "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale or a word; use "
      "fewer "
      "ranks",
-     "o_proj.weight\" would have 32 input features on each of 4 ranks, and 128 of them share a scale or a word; use "
+     "o_proj.weight\" would have 32 input features on rank 0 of 4, and 128 of them share a scale or a word; use "
      "fewer "
      "ranks"},
     {{"int8, groups, merged", {INT8, .group_size = 64}, DTYPE_FLOAT16, .merged = true},
      NULL,
-     "o_proj.weight\" would have 32 input features on each of 4 ranks, and 64 of them share a scale or a word; use "
+     "o_proj.weight\" would have 32 input features on rank 0 of 4, and 64 of them share a scale or a word; use "
      "fewer "
      "ranks"},
     {{"packed, lm_head", {PACKED, .group_size = 32}, DTYPE_FLOAT32, .lm_head = true}},
@@ -426,14 +455,12 @@ static const struct {
     {{"awq", {AWQ, .group_size = 32, .has_zeros = true}, DTYPE_FLOAT16}},
     {{"awq, merged", {AWQ, .group_size = 32, .has_zeros = true}, DTYPE_FLOAT16, .merged = true}},
     {{"awq, lm_head", {AWQ, .group_size = 32}, DTYPE_BFLOAT16, .lm_head = true},
-     "lm_head.weight\" would have 12 output features on each of 2 ranks, and 8 of them share a scale or a word",
-     "lm_head.weight\" would have 6 output features on each of 4 ranks, and 8 of them share a scale or a word"},
+     "lm_head.weight\" would have 12 output features on rank 0 of 2, and 8 of them share a scale or a word",
+     "lm_head.weight\" would have 6 output features on rank 0 of 4, and 8 of them share a scale or a word"},
     {{"mxfp4, lm_head", {MXFP4, .group_size = 32}, DTYPE_E8M0, .lm_head = true}},
     {{"mxfp4, merged", {MXFP4, .group_size = 32}, DTYPE_E8M0, .merged = true}},
     {{"nvfp4, merged, lm_head", {NVFP4, .group_size = 16}, DTYPE_FP8_E4M3, .merged = true, .lm_head = true}},
-    {{"mxfp4, experts", {BLOCKS, .group_size = 32}, DTYPE_E8M0, .experts = true},
-     NULL,
-     "would have 48 input features on each of 4 ranks, and 32 of them share a scale or a word"},
+    {{"mxfp4, experts", {BLOCKS, .group_size = 32}, DTYPE_E8M0, .experts = true}}, /* 6 groups */
 };
 
 static void test_forms(void **state)
@@ -558,6 +585,36 @@ static void test_tokens(void **state)
     }
 }
 
+/* 90 groups of 32 features in 4 ranks; 6 blocks of 128 in 8 are refused by the matrix that would be cut. */
+static void test_unequal_parts(void **state)
+{
+    (void)state;
+    static const int32_t sizes[] = {22 * 32, 23 * 32, 22 * 32, 23 * 32};
+    static const struct quantized_form mxfp4 = {"", {BLOCKS, .group_size = 32}, DTYPE_E8M0, .experts = true};
+    static const struct quantized_form fp8 = {"", {FP8, .group_size = 128, .blocks = true}, DTYPE_FLOAT32};
+    struct tensor_table table;
+    struct error err;
+    quantized_spec(&mxfp4, true, &config.spec);
+    config.spec.layers[0].experts.intermediate_size = 2880;
+    for (int32_t i = 0, first = 0; i < 4; i++) {
+        must(model_spec_shard(&config.spec, i, 4, &specs[0], &err), &err);
+        assert_int_equal(specs[0].layers[0].experts.intermediate_size, sizes[i]);
+        must(tensor_table_make(&specs[0], true, &table, &err), &err);
+        assert_int_equal(tensor_table_find(&table, TENSOR_EXPERT_DOWN, 0)->first_column, first);
+        tensor_table_free(&table);
+        first += sizes[i];
+    }
+    quantized_spec(&fp8, true, &config.spec);
+    config.spec.layers[0].attention.num_heads = config.spec.layers[0].attention.num_kv_heads = 32;
+    config.spec.layers[0].mlp.intermediate_size = 768;
+    must(model_spec_shard(&config.spec, 7, 8, &specs[0], &err), &err);
+    assert_int_equal(tensor_table_make(&specs[0], true, &table, &err), STATUS_UNSUPPORTED);
+    assert_null(table.tensors);
+    assert_string_equal(err.text, "the quantized matrix \"model.layers.0.mlp.gate_proj.weight\" would have 96 output "
+                                  "features on rank 7 of 8, and 128 of them share a scale or a word; use fewer ranks, "
+                                  "or the model in bfloat16 or float16");
+}
+
 /* What sizes and kinds of models are refused that no checkpoint above has. */
 static void test_refusals(void **state)
 {
@@ -599,6 +656,7 @@ int main(void)
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_dummy),
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_unequal_parts),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
