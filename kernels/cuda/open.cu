@@ -46,6 +46,7 @@ static void destroy(struct backend *b)
     struct cuda_state *s = cuda_state(b);
     cudaSetDevice(s->device);
     cuda_preload_wait(s);
+    cuda_group_leave(s);
     cublas_close(s->cublas);
     cublas_lt_close(s->cublas_lt);
     if (s->stream) cudaStreamDestroy(s->stream);

@@ -108,6 +108,12 @@ route_experts_function cuda_route_experts;
 experts_gate_up_function cuda_experts_gate_up;
 experts_down_function cuda_experts_down;
 
+/* collective/. The last member of a group that leaves it frees it. */
+all_reduce_function cuda_all_reduce;
+all_gather_function cuda_all_gather;
+all_reduce_add_norm_function cuda_all_reduce_add_norm;
+void cuda_group_leave(struct cuda_state *s);
+
 /* sampling/sample.cu */
 sample_function cuda_sample;
 

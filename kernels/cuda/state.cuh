@@ -73,6 +73,10 @@ struct cuda_state {
     struct matmul_chain *chain;
     bool has_chain;
 
+    /* collective/peers.cuh */
+    struct cuda_group *group; /* NULL: none */
+    int rank;
+
     pthread_mutex_t failure_lock;
     char failure[512];   /* the first operation that failed, as a sentence; "": none */
     int fail_allocation; /* backend_cuda_fail_allocation's countdown */

@@ -1,0 +1,89 @@
+/* Groups of devices of one process, which write each other's memory (CUDA programming guide, "peer-to-peer memory
+ * access"). */
+#include <stdlib.h>
+
+#include "kernels/cuda/collective/peers.cuh"
+#include "kernels/cuda/operations.h"
+
+using namespace collective;
+
+/* Lets kernels on `from` write the memory of `to`. */
+static enum status enable_access(struct backend *from, struct backend *to, struct error *err)
+{
+    int can = 0;
+    const int device = cuda_state(from)->device, other = cuda_state(to)->device;
+    if (device == other)
+        return error_set(err, STATUS_INVALID, "%s was named twice: each rank needs a GPU of its own", from->name);
+    cuda_set_device(from);
+    cudaError_t error = cudaDeviceCanAccessPeer(&can, device, other);
+    if (error == cudaSuccess && !can)
+        return error_set(
+            err, STATUS_UNSUPPORTED,
+            "%s and %s cannot reach each other's memory (see nvidia-smi topo -p2p w), so a model cannot be "
+            "split over them",
+            from->name, to->name);
+    if (error == cudaSuccess) error = cudaDeviceEnablePeerAccess(other, 0);
+    if (error != cudaSuccess) cudaGetLastError(); /* clears it: later checks must not report it again */
+    if (error == cudaSuccess || error == cudaErrorPeerAccessAlreadyEnabled) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED, "%s cannot reach the memory of %s: %s", from->name, to->name,
+                     cudaGetErrorString(error));
+}
+
+static void free_group(struct cuda_group *g)
+{
+    for (int i = 0; i < g->num_ranks; i++)
+        if (g->memories[i]) cudaFree(g->memories[i]);
+    free(g);
+}
+
+/* The rank's memory, which is zero when this returns. */
+static enum status allocate(struct backend *b, struct rank_memory **out, struct error *err)
+{
+    const enum status status =
+        cuda_memory_alloc(b, MEMORY_DEVICE, (int64_t)sizeof(struct rank_memory), (void **)out, err);
+    return status == STATUS_OK ? b->stream_synchronize(b, NULL, err) : status;
+}
+
+static enum status connect(struct backend *const *ranks, struct cuda_group *g, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int i = 0; i < g->num_ranks && status == STATUS_OK; i++)
+        for (int k = 0; k < g->num_ranks && status == STATUS_OK; k++)
+            if (k != i) status = enable_access(ranks[i], ranks[k], err);
+    for (int i = 0; i < g->num_ranks && status == STATUS_OK; i++) status = allocate(ranks[i], &g->memories[i], err);
+    for (int i = 0; i < g->num_ranks && status == STATUS_OK; i++) {
+        cuda_set_device(ranks[i]);
+        if (!cuda_load_all_reduce(ranks[i]) || !cuda_load_all_gather(ranks[i]) ||
+            !cuda_load_all_reduce_add_norm(ranks[i]))
+            status = ranks[i]->stream_synchronize(ranks[i], NULL, err);
+    }
+    return status;
+}
+
+/* Larger counts pass through the same memory, so no limit on them is needed. */
+enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count,
+                                    int64_t max_gathered, struct error *err)
+{
+    (void)max_count, (void)max_gathered;
+    struct cuda_group *g = (struct cuda_group *)calloc(1, sizeof *g);
+    if (!g) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening a group of %d GPUs", num_ranks);
+    g->num_ranks = g->members = num_ranks;
+    const enum status status = connect(ranks, g, err);
+    if (status != STATUS_OK) {
+        free_group(g);
+        return status;
+    }
+    for (int i = 0; i < num_ranks; i++) {
+        cuda_state(ranks[i])->group = g;
+        cuda_state(ranks[i])->rank = i;
+        ranks[i]->all_reduce = cuda_all_reduce;
+        ranks[i]->all_gather = cuda_all_gather;
+        ranks[i]->all_reduce_add_norm = cuda_all_reduce_add_norm;
+    }
+    return STATUS_OK;
+}
+
+void cuda_group_leave(struct cuda_state *s)
+{
+    if (s->group && __atomic_sub_fetch(&s->group->members, 1, __ATOMIC_ACQ_REL) == 0) free_group(s->group);
+}
