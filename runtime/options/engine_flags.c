@@ -85,8 +85,8 @@ static void add_model_flags(struct option_table *table, struct engine_options *o
     model_flags_add(table, &o->model, &o->revision, "Model and device:");
     static const int32_t load_formats[] = {LOAD_FORMAT_AUTO, LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY};
     const struct option_spec specs[] = {
-        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N[,M,..]",
-         .help = "Where to compute; of several GPUs which ones. Default: auto, a GPU if there is one.", .common = true,
+        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N,..",
+         .help = "Where to compute. Default: auto, a GPU if there is one.", .common = true,
          .parse = engine_flags_parse_device},
         {"dtype", OPTION_CUSTOM, &o->dtype, "auto|float32|float|float16|half|bfloat16",
          .help = "Type of weights and activations. Default: auto, the checkpoint's on a GPU, float32 on the CPU.",
