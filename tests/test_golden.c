@@ -795,7 +795,9 @@ static void test_logits_of_ranks(void **state)
             }
         }
     for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
-    assert_true(models[2] > 10 && models[4] > 2);
+    assert_true(models[2] > 0);
+    if (chosen.count == golden_num_checkpoints)
+        assert_true(models[2] > 10 && models[3] > 1 && models[4] > 2 && models[8] > 0);
 }
 
 /* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections

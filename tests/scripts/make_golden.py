@@ -66,6 +66,9 @@ CHECKPOINTS = {
     "mha": ("llama", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
         head_dim=64, tie_word_embeddings=False)),
+    "many_heads": ("llama", "bfloat16", "5", None, dict(
+        hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=24, num_key_value_heads=24,
+        head_dim=16, tie_word_embeddings=False)),
     "gqa": ("llama", "float16", "4", "150KB", dict(
         hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
         head_dim=80, tie_word_embeddings=True)),
