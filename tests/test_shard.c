@@ -475,6 +475,27 @@ static void test_forms(void **state)
     }
 }
 
+/* kv_b_proj of latent attention, whose rows of a rank's heads are dequantized while they are read. */
+static void test_dequantized(void **state)
+{
+    static const struct quantized_form form = {
+        "dequantized", {FP8, .group_size = 32, .blocks = true}, DTYPE_FLOAT32, .inverse = true};
+    const struct temp_folder *folder = *state;
+    struct model_spec *spec = &config.spec;
+    struct layer_spec *l = &spec->layers[0];
+    quantized_spec(&form, false, spec);
+    l->mixer = MIXER_LATENT;
+    l->attention = (struct attention_spec){.num_heads = 0};
+    l->latent = (struct latent_spec){.num_heads = 4, .rank = 64, .rope = 32, .nope = 32, .v_head_size = 32};
+    quantized_write(folder, &form, spec, false, NULL);
+    spec->schemes[2] = form.scheme;
+    spec->schemes[2].is_quantized = false, spec->schemes[2].dequantize = true;
+    spec->num_schemes = 3;
+    l->schemes[TENSOR_LATENT_KV_B] = 2;
+    check_spec(folder->path, form.name, 2, NULL);
+    check_spec(folder->path, form.name, 4, NULL);
+}
+
 /* int8 with a scale of each row; and int4 in groups that ranks do not cut. */
 static void test_quantized_while_loaded(void **state)
 {
@@ -651,6 +672,7 @@ int main(void)
         cmocka_unit_test(test_more_ranks),
         cmocka_unit_test(test_quantized_checkpoints),
         cmocka_unit_test_setup_teardown(test_forms, temp_folder_setup, temp_folder_teardown),
+        cmocka_unit_test_setup_teardown(test_dequantized, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test(test_quantized_while_loaded),
         cmocka_unit_test(test_on_device),
         cmocka_unit_test(test_in_place),
