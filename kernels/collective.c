@@ -3,19 +3,17 @@
 
 #include "kernels/backend.h"
 
-static enum status open_cuda_group(struct backend *const *ranks, int32_t num_ranks, int64_t max_count,
-                                   int64_t max_gathered, struct error *err)
+static enum status open_cuda_group(struct backend *const *ranks, int32_t num_ranks, struct error *err)
 {
 #ifdef QUIRE_HAVE_CUDA
-    return backend_cuda_group_open(ranks, num_ranks, max_count, max_gathered, err);
+    return backend_cuda_group_open(ranks, num_ranks, err);
 #else
-    (void)num_ranks, (void)max_count, (void)max_gathered;
+    (void)num_ranks;
     return error_set(err, STATUS_UNSUPPORTED, "this build of quire has no CUDA, so '%s' has no group", ranks[0]->name);
 #endif
 }
 
-enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count, int64_t max_gathered,
-                               struct error *err)
+enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err)
 {
     if (num_ranks < 1 || num_ranks > COLLECTIVE_MAX_RANKS)
         return error_set(err, STATUS_INVALID, "a group of %d ranks was asked for: it may have 1 to %d", num_ranks,
@@ -28,6 +26,5 @@ enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, 
         if (ranks[i]->all_reduce) return error_set(err, STATUS_INVALID, "'%s' is in a group already", ranks[i]->name);
     }
     if (num_ranks == 1) return STATUS_OK;
-    return ranks[0]->discrete ? open_cuda_group(ranks, num_ranks, max_count, max_gathered, err)
-                              : backend_cpu_group_open(ranks, num_ranks, err);
+    return ranks[0]->discrete ? open_cuda_group(ranks, num_ranks, err) : backend_cpu_group_open(ranks, num_ranks, err);
 }

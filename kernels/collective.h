@@ -48,19 +48,16 @@ typedef bool all_reduce_add_norm_function(struct backend *b, const struct fused_
 /* Whether rank 0 says so. Only a CPU has it. */
 typedef bool agree_function(struct backend *b, bool mine);
 
-/* Makes the backends, all of one kind, ranks 0 .. num_ranks - 1 of a group: from now on they have collective operations
- * for up to max_count elements (all_reduce) and max_gathered floats (all_gather). Call it once, from one thread, before
- * memory is planned: what it allocates on a device counts as the workspace. The group ends with the last of its
- * backends; none of them may begin an operation of the group when another is destroyed. One rank is no group, and gets
- * no operations. UNSUPPORTED: the devices cannot reach each other's memory.
+/* Makes the backends, all of one kind, ranks 0 .. num_ranks - 1 of a group: from now on they have collective
+ * operations. Call it once, from one thread. The group ends with the last of its backends; none of them may begin an
+ * operation of the group when another is destroyed. One rank is no group, and gets no operations. UNSUPPORTED: the
+ * devices cannot reach each other's memory.
  *
  * An operation waits on its device until all ranks have begun it. So no rank's thread may wait for another's device in
  * between, which freeing device memory may do. */
-enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count, int64_t max_gathered,
-                               struct error *err);
+enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
 enum status backend_cpu_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
-enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count,
-                                    int64_t max_gathered, struct error *err);
+enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
 
 #ifdef __cplusplus
 }

@@ -2,20 +2,25 @@
 #include <stdlib.h>
 
 #include "model/layers/layers.h"
+#include "model/shard.h"
+
+/* The first of the ids of which the embedding and lm_head have rows: vocab_size of them. */
+static int32_t first_id(const struct model_spec *spec)
+{
+    return spec->whole ? shard_tokens(spec->whole->vocab_size, spec->rank, spec->num_ranks).first : 0;
+}
 
 void layer_embed(const struct residual_stream *s, void *out)
 {
     const struct decoder *d = s->d;
     const struct weight *positions = &d->weights->position_embedding;
     const bool has_positions = d->spec->names.position_embedding && d->spec->rank == 0;
-    const struct all_reduce_args sum = {
-        .x = out, .count = s->num_tokens * (int64_t)d->spec->hidden_size, .dtype = d->dtype};
     const struct embedding_args args = {.out = out,
                                         .ids = d->inputs->token_ids,
                                         .last_sampled = d->last_sampled,
                                         .num_tokens = s->num_tokens,
                                         .table = d->embedding,
-                                        .first_id = (int32_t)model_spec_first_id(d->spec),
+                                        .first_id = first_id(d->spec),
                                         .is_part = d->spec->whole != NULL,
                                         .multiplier = d->embedding_multiplier,
                                         .position_table = has_positions ? positions : NULL,
@@ -23,7 +28,7 @@ void layer_embed(const struct residual_stream *s, void *out)
                                         .position_offset = d->spec->position_offset,
                                         .dtype = d->dtype};
     d->backend->embedding(d->backend, &args);
-    if (args.is_part) d->backend->all_reduce(d->backend, &sum);
+    if (args.is_part) layer_all_reduce(s, out, d->spec->hidden_size);
     if (d->spec->names.embedding_norm)
         layer_norm_in_place(s, out, d->spec->hidden_size, d->spec->hidden_size, &d->weights->embedding_norm);
 }
@@ -82,7 +87,7 @@ static float *own_logits(const struct decoder *d)
 
 static float *rank_logits(const struct decoder *d)
 {
-    return own_logits(d) + model_spec_first_id(d->spec);
+    return own_logits(d) + first_id(d->spec);
 }
 
 /* Adds the other ranks' logits of all rows. */
@@ -93,7 +98,7 @@ static void gather_logits(const struct decoder *d, int32_t num_rows)
                                          .rows = num_rows,
                                          .stride = all,
                                          .total = all,
-                                         .first = model_spec_first_id(d->spec),
+                                         .first = first_id(d->spec),
                                          .columns = d->spec->vocab_size};
     if (d->spec->whole) d->backend->all_gather(d->backend, &args);
 }

@@ -248,16 +248,11 @@ static enum status allocate(struct model *m, struct model_weights *weights, stru
     return status;
 }
 
-/* Makes the ranks' backends a group, which reduces the residual stream of the largest step and gathers its logits. */
-static enum status open_group(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *o,
-                              struct error *err)
+static enum status open_group(const struct model_rank *ranks, int32_t num_ranks, struct error *err)
 {
-    struct backend *backends[COLLECTIVE_MAX_RANKS];
-    const struct model_spec *whole = model_spec_whole(ranks[0].spec);
+    struct backend *backends[COLLECTIVE_MAX_RANKS] = {NULL};
     for (int32_t r = 0; r < num_ranks; r++) backends[r] = ranks[r].backend;
-    if (num_ranks == 1) return STATUS_OK;
-    return backend_group_open(backends, num_ranks, batch_max_rows(&o->limits) * (int64_t)whole->hidden_size,
-                              batch_max_entries(&o->limits) * (int64_t)whole->vocab_size, err);
+    return backend_group_open(backends, num_ranks, err);
 }
 
 /* The weights are found by the rank. */
@@ -271,7 +266,7 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
                                struct model **out, struct error *err)
 {
     struct model *m = NULL;
-    enum status status = open_group(ranks, num_ranks, options, err);
+    enum status status = open_group(ranks, num_ranks, err);
     *out = NULL;
     for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r++) {
         struct model *one = malloc(sizeof *one);

@@ -597,13 +597,6 @@ static inline const struct model_spec *model_spec_whole(const struct model_spec 
     return spec->whole ? spec->whole : spec;
 }
 
-/* The first of the ids of which a rank has the rows of embedding and lm_head: vocab_size of them. */
-static inline int32_t model_spec_first_id(const struct model_spec *spec)
-{
-    if (!spec->whole) return 0;
-    return spec->rank * ((spec->whole->vocab_size + spec->num_ranks - 1) / spec->num_ranks);
-}
-
 /* The vocabulary of lm_head. */
 static inline int32_t model_spec_num_logits(const struct model_spec *spec)
 {

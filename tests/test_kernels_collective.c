@@ -15,7 +15,7 @@
 #include "kernels/backend.h"
 #include "tests/support/must.h"
 
-enum { MAX_COUNT = 70000, MAX_GATHERED = 5000, GUARD = 64, COLUMNS = 37, STRIDE = 50, REPLAYS = 3 };
+enum { MAX_COUNT = 70000, GUARD = 64, COLUMNS = 37, STRIDE = 50, REPLAYS = 3 };
 
 struct rank {
     struct backend *b;
@@ -43,7 +43,7 @@ static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, str
         ranks->of[i] = (struct rank){.b = backends[i], .number = i, .num_ranks = count};
         ranks->count++;
     }
-    if (backend_group_open(backends, count, MAX_COUNT, MAX_GATHERED, err) != STATUS_OK) return false;
+    if (backend_group_open(backends, count, err) != STATUS_OK) return false;
     for (int32_t i = 0; i < count; i++) {
         struct rank *r = &ranks->of[i];
         const int64_t bytes = (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
@@ -341,13 +341,13 @@ static void refuses_what_is_no_group(void **state)
     struct error err;
     (void)state;
     for (int i = 0; i <= COLLECTIVE_MAX_RANKS; i++) must(backend_open("cpu", 1, &b[i], &err), &err);
-    assert_int_equal(backend_group_open(b, 0, 1, 1, &err), STATUS_INVALID);
-    assert_int_equal(backend_group_open(b, COLLECTIVE_MAX_RANKS + 1, 1, 1, &err), STATUS_INVALID);
+    assert_int_equal(backend_group_open(b, 0, &err), STATUS_INVALID);
+    assert_int_equal(backend_group_open(b, COLLECTIVE_MAX_RANKS + 1, &err), STATUS_INVALID);
     assert_string_equal(err.text, "a group of 9 ranks was asked for: it may have 1 to 8");
-    must(backend_group_open(b, 1, 1, 1, &err), &err);
+    must(backend_group_open(b, 1, &err), &err);
     assert_null(b[0]->all_reduce);
-    must(backend_group_open(b, 2, 1, 1, &err), &err);
-    assert_int_equal(backend_group_open(b + 1, 2, 1, 1, &err), STATUS_INVALID);
+    must(backend_group_open(b, 2, &err), &err);
+    assert_int_equal(backend_group_open(b + 1, 2, &err), STATUS_INVALID);
     assert_string_equal(err.text, "'cpu' is in a group already");
     for (int i = 0; i <= COLLECTIVE_MAX_RANKS; i++) b[i]->destroy(b[i]);
 }

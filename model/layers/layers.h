@@ -116,7 +116,9 @@ void residual_add(struct residual_stream *s, const struct matmul_input *in, cons
 void residual_begin(struct residual_stream *s);
 void residual_pend(struct residual_stream *s, const struct norm_params *post_norm, float multiplier, bool is_share);
 
-/* x [num_tokens, size] = the sum of all ranks' x, where `last`, which has computed it, has a share of the columns. */
+/* x [num_tokens, size] = the sum of all ranks' x; and the same where `last`, which has computed it, has a share of the
+ * columns. */
+void layer_all_reduce(const struct residual_stream *s, void *x, int64_t size);
 void layer_add_shares(const struct residual_stream *s, void *x, int64_t size, const struct weight *last);
 
 /* out = p(in), the parts side by side for each token. If left_out is not NULL, scales of a p of one part may be left

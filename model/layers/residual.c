@@ -156,7 +156,7 @@ void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t strid
 
 /* ---- From the residual stream into a sublayer, and back ---- */
 
-static void all_reduce(const struct residual_stream *s, void *x, int64_t size)
+void layer_all_reduce(const struct residual_stream *s, void *x, int64_t size)
 {
     struct backend *b = s->d->backend;
     const struct all_reduce_args args = {.x = x, .count = s->num_tokens * size, .dtype = s->d->dtype};
@@ -165,7 +165,7 @@ static void all_reduce(const struct residual_stream *s, void *x, int64_t size)
 
 void layer_add_shares(const struct residual_stream *s, void *x, int64_t size, const struct weight *last)
 {
-    if (last->is_share) all_reduce(s, x, size);
+    if (last->is_share) layer_all_reduce(s, x, size);
 }
 
 /* all_reduce of the pending output, and its addition. */
@@ -193,7 +193,7 @@ static void add_pending(struct residual_stream *s, const struct norm_params *nor
                                                  .size = d->spec->hidden_size,
                                                  .dtype = d->dtype};
     if (!s->share || !fused_reduction(d, &args)) {
-        if (s->share) all_reduce(s, s->hidden, d->spec->hidden_size);
+        if (s->share) layer_all_reduce(s, s->hidden, d->spec->hidden_size);
         d->backend->fused_add_rms_norm(d->backend, &args);
     }
     s->pending = s->share = false;

@@ -61,10 +61,8 @@ static enum status connect(struct backend *const *ranks, struct cuda_group *g, s
 }
 
 /* Larger counts pass through the same memory, so no limit on them is needed. */
-enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, int64_t max_count,
-                                    int64_t max_gathered, struct error *err)
+enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err)
 {
-    (void)max_count, (void)max_gathered;
     struct cuda_group *g = (struct cuda_group *)calloc(1, sizeof *g);
     if (!g) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening a group of %d GPUs", num_ranks);
     g->num_ranks = g->members = num_ranks;
