@@ -41,7 +41,7 @@ static enum status host_facts(struct loaded_model *l, struct error *err)
 {
     struct memory_profile *p = &l->profile;
     int64_t free_bytes;
-    enum status status = l->backend->memory_info(l->backend, &free_bytes, &p->total, err);
+    enum status status = loaded_ranks_memory(l, &free_bytes, &p->total, err);
     if (status != STATUS_OK) return status;
     const int64_t to_come = l->dummy_to_come + model_weights_to_pack(&l->weights);
     p->available = free_bytes - (to_come <= free_bytes ? to_come : 0);

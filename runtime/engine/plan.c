@@ -76,7 +76,8 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
                                             .enforce_eager = options->enforce_eager,
                                             .cancel = l->backend->discrete ? NULL : options->cancel,
                                             .copy_weights = l->backend->discrete,
-                                            .host_backend = l->host_backend};
+                                            .host_backend = l->host_backend,
+                                            .nodes = l->nodes};
     l->weights.host_expert_layers = plan_host_expert_layers(options, l);
     l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
     enum status status = memory_plan_device(l, err);
@@ -97,15 +98,17 @@ enum status plan_again(const struct engine_options *options, const struct loaded
                              .draft = base->draft,
                              .tokenizer = base->tokenizer,
                              .num_ranks = base->num_ranks,
+                             .total_ranks = base->total_ranks,
                              .before = &base->profile};
     struct model_weights sizes = {0};
     enum status status = quantization_apply(&l.config.spec, options->quantization, err);
     l.weights = base->weights;
     l.config.spec.dtype = weights_dtype;
-    struct loaded_rank *first = base->num_ranks > 1 ? malloc(sizeof *first) : NULL;
-    if (base->num_ranks > 1 && !first) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    struct loaded_rank *first = base->ranks ? malloc(sizeof *first) : NULL;
+    if (base->ranks && !first) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     l.ranks = first;
-    if (first && status == STATUS_OK) status = model_spec_shard(&l.config.spec, 0, base->num_ranks, &first->spec, err);
+    if (first && status == STATUS_OK)
+        status = model_spec_shard(&l.config.spec, 0, base->total_ranks, &first->spec, err);
     const bool same =
         weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
     if (status == STATUS_OK && !same) {
