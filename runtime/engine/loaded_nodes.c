@@ -14,12 +14,9 @@ static enum status check(const struct engine_options *o, struct error *err)
     if (o->node_rank >= o->nnodes)
         return error_set(err, STATUS_INVALID, "node_rank is %d, but there are %d nodes: 0 to %d", o->node_rank,
                          o->nnodes, o->nnodes - 1);
-    if (o->tensor_parallel_size % o->nnodes != 0 || o->tensor_parallel_size < o->nnodes) {
-        error_set(err, STATUS_INVALID, "tensor_parallel_size is %d, which %d nodes cannot share equally",
-                  o->tensor_parallel_size, o->nnodes);
-        error_advise(err, ADVICE_SET, "tensor_parallel_size", NULL);
-        return STATUS_INVALID;
-    }
+    if (o->tensor_parallel_size % o->nnodes != 0)
+        return error_set(err, STATUS_INVALID, "tensor_parallel_size is %d, which %d nodes cannot share equally",
+                         o->tensor_parallel_size, o->nnodes);
     if (o->data_parallel_size > 1)
         return error_set(err, STATUS_UNSUPPORTED, "nnodes is %d, which quire does not combine with data_parallel_size",
                          o->nnodes);
