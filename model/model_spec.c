@@ -98,7 +98,7 @@ struct layer_sizes model_spec_largest(const struct model_spec *spec)
 size_t model_spec_num_experts(const struct model_spec *spec)
 {
     size_t count = 0;
-    for (int32_t i = 0; i < spec->num_layers; i++) count += (size_t)spec->layers[i].experts.router.num_experts;
+    for (int32_t i = 0; i < spec->num_layers; i++) count += (size_t)router_num_own(&spec->layers[i].experts.router);
     return count;
 }
 

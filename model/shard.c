@@ -115,6 +115,21 @@ static enum status shard_features(const struct sharding *s, const char *what, en
     return STATUS_OK;
 }
 
+/* Rank 0 has as many as any. */
+static enum status share_out_experts(const struct sharding *s, struct router_params *router)
+{
+    const int32_t ranks = s->part->num_ranks, rank = s->part->rank, all = router->num_experts;
+    const int32_t each = all / ranks, more = all % ranks;
+    if (all > 0 && each == 0)
+        return error_set(s->err, STATUS_UNSUPPORTED,
+                         "layer %d has %d experts, too few for %d ranks that each have some of them; use fewer ranks, "
+                         "or no expert parallelism",
+                         s->layer, all, ranks);
+    router->first_own = rank * each + (rank < more ? rank : more);
+    router->num_own = each + (rank < more);
+    return STATUS_OK;
+}
+
 static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
 {
     enum status status = STATUS_OK;
@@ -125,6 +140,7 @@ static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
     if (status == STATUS_OK)
         status = shard_features(s, "features in its MLP", TENSOR_UP, TENSOR_DOWN, &l->mlp.intermediate_size);
     if (status != STATUS_OK) return status;
+    if (s->part->expert_parallel) return share_out_experts(s, &l->experts.router);
     return shard_features(s, "features in each expert", TENSOR_EXPERT_UP, TENSOR_EXPERT_DOWN,
                           &l->experts.intermediate_size);
 }
@@ -148,6 +164,9 @@ enum status model_spec_shard(const struct model_spec *whole, int32_t rank, int32
     if (whole->head.kind != HEAD_NONE)
         return error_set(err, STATUS_UNSUPPORTED,
                          "a head that drafts from the states of its target is not computed on several ranks; use one");
+    if (whole->expert_parallel && model_spec_num_experts(whole) == 0)
+        return error_set(err, STATUS_INVALID,
+                         "the model has no experts, which expert parallelism shares out; leave that out");
     if (shard_tokens(whole->vocab_size, num_ranks - 1, num_ranks).count == 0)
         return error_set(err, STATUS_UNSUPPORTED, "a vocabulary of %d tokens is too small for %d ranks; use fewer",
                          whole->vocab_size, num_ranks);
@@ -246,9 +265,10 @@ static void place_rows(struct tensor *t, const struct tensor *whole, int64_t fir
 static void place_shard(struct tensor *t, const struct tensor *whole, const struct model_spec *part)
 {
     enum unit rows = units[t->role].rows;
-    const enum unit columns = t->kind == TENSOR_MATRIX ? units[t->role].columns : ALL;
+    enum unit columns = t->kind == TENSOR_MATRIX ? units[t->role].columns : ALL;
     if (t->role == TENSOR_CONV) rows = t->part < 2 ? K_HEADS : V_HEADS; /* one for each of q, k and v */
     if (t->out_features == whole->out_features) rows = ALL;
+    if (t->in_features == whole->in_features) columns = ALL;
     place_rows(t, whole, first_of(part, t->layer, rows, whole->out_features));
     t->first_column = first_of(part, t->layer, columns, whole->in_features);
     t->file_columns = whole->file_columns;
@@ -296,6 +316,20 @@ static enum status check_quantized(const struct tensor *t, const struct model_sp
                      (long long)(cut_columns ? cuts.columns : cuts.rows));
 }
 
+/* Whether *t is a tensor of another rank's expert. */
+static bool is_elsewhere(const struct tensor *t, const struct model_spec *part)
+{
+    if (t->num_experts == 0) return false;
+    const struct router_params *router = &part->layers[t->layer].experts.router;
+    return t->expert < router->first_own || t->expert >= router->first_own + router_num_own(router);
+}
+
+/* Whether it is a bias that rank 0 alone adds. */
+static bool is_of_first_rank(const struct tensor *t, const struct model_spec *part)
+{
+    return t->kind == TENSOR_BIAS && t->is_share && !(part->expert_parallel && t->num_experts > 0);
+}
+
 enum status tensor_table_shard(struct tensor_table *table, const struct tensor_table *whole,
                                const struct model_spec *part, struct error *err)
 {
@@ -304,16 +338,18 @@ enum status tensor_table_shard(struct tensor_table *table, const struct tensor_t
     struct tensor_table shards = {.tensors = malloc(most * sizeof *shards.tensors)};
     enum status status = STATUS_OK;
     if (!shards.tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
-    for (int32_t i = 0; i < table->count && status == STATUS_OK; i++) {
+    const struct tensor *of_whole = whole->tensors;
+    for (int32_t i = 0; i < table->count && status == STATUS_OK; i++, of_whole++) {
         struct tensor *t = &table->tensors[i];
+        while (is_elsewhere(of_whole, part)) of_whole++;
         const bool conv = t->role == TENSOR_CONV || t->role == TENSOR_CONV_BIAS;
         if (conv && t->kind == TENSOR_VECTOR && t->num_parts == 1) {
-            add_channels(&shards, t, &whole->tensors[i], part);
+            add_channels(&shards, t, of_whole, part);
             continue;
         }
-        place_shard(t, &whole->tensors[i], part);
+        place_shard(t, of_whole, part);
         status = check_quantized(t, part, err);
-        if (t->kind == TENSOR_BIAS && t->is_share && part->rank > 0) continue;
+        if (is_of_first_rank(t, part) && part->rank > 0) continue;
         shards.tensors[shards.count++] = *t;
     }
     tensor_table_free(table);

@@ -519,7 +519,8 @@ static void add_expert_matrix(struct tensor_table *table, const struct model_spe
     char module[sizeof matrix->name];
     struct tensor bias = *matrix;
     if (!matrix->merged_in_file) {
-        snprintf(module, sizeof module, "%s.%d.%s", spec->names.experts, matrix->expert, name);
+        const int32_t expert = spec->layers[matrix->layer].experts.router.first_own + matrix->expert;
+        snprintf(module, sizeof module, "%s.%d.%s", spec->names.experts, expert, name);
         add_matrix(table, spec, matrix, module, has_bias);
         return;
     }
@@ -534,7 +535,8 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
 {
     const struct experts_spec *e = &spec->layers[layer].experts;
     const struct tensor_names *names = &spec->names;
-    const int64_t width = experts_width(e, spec->hidden_size), inner = e->intermediate_size, n = e->router.num_experts;
+    const int64_t width = experts_width(e, spec->hidden_size), inner = e->intermediate_size;
+    const int64_t n = router_num_own(&e->router);
     const bool merged = names->experts == NULL, apart = merged && !names->expert_gate_up;
     const int num_parts = gate_operands(&e->gate);
     const char *gate = merged && !apart ? names->expert_gate_up : names->expert_gate;
@@ -550,6 +552,7 @@ static void add_expert(struct tensor_table *table, const struct model_spec *spec
                        .merged_rows = num_parts * n * inner,
                        .merged_in_file = merged,
                        .num_experts = (int32_t)n,
+                       .file_experts = e->router.num_experts,
                        .transposed = merged && names->experts_transposed,
                        .flat = merged && names->experts_flat};
     const bool interleaved = merged && names->experts_interleaved;
@@ -602,7 +605,7 @@ static void add_experts(struct tensor_table *table, const struct model_spec *spe
     if (e->own_norms) add_own_norms(table, spec, layer);
     t.role = TENSOR_EXPERTS_IN, t.out_features = e->latent_size;
     if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_in, e->latent_bias);
-    for (int32_t i = 0; i < n; i++) add_expert(table, spec, layer, i);
+    for (int32_t i = 0; i < router_num_own(&e->router); i++) add_expert(table, spec, layer, i);
     t.role = TENSOR_EXPERTS_OUT, t.out_features = spec->hidden_size, t.in_features = e->latent_size;
     if (e->latent_size > 0) add_matrix(table, spec, &t, spec->names.experts_out, e->latent_bias);
     router.role = TENSOR_SHARED_GATE, router.part = 1, router.first_row = n, router.out_features = 1;
