@@ -14,6 +14,7 @@
 
 #include "base/random.h"
 #include "kernels/backend.h"
+#include "kernels/ranks.h"
 #include "tests/support/must.h"
 
 enum { MAX_COUNT = 70000, GUARD = 64, COLUMNS = 37, STRIDE = 50, REPLAYS = 3 };
@@ -222,6 +223,38 @@ static void graphs_can_be_replayed(void **state)
 {
     (void)state;
     for_ranks(replay);
+}
+
+/* ---- NCCL ---- */
+
+/* Of two ranks there is one order of addition, so NCCL's bits are those of the group's kernels. */
+static void nccl_adds_two_ranks_alike(void **state)
+{
+    struct ranks ranks;
+    struct backend *backends[2];
+    struct error err;
+    (void)state;
+    const bool open = open_ranks(&ranks, "cuda", 2, &err);
+    for (int i = 0; i < 2 && open; i++) backends[i] = ranks.of[i].b;
+    const bool has_nccl = open && backend_group_set_nccl_from(backends, 1, &err) == STATUS_OK;
+    if (has_nccl) {
+        run_ranks(&ranks, reduce);
+        run_ranks(&ranks, reduce_often);
+        run_ranks(&ranks, replay);
+    }
+    close_ranks(&ranks);
+    if (!has_nccl) print_message("skipped: %s (%s)\n", open ? "no NCCL" : "fewer than two CUDA devices", err.text);
+}
+
+static void a_cpu_has_no_nccl(void **state)
+{
+    struct backend *b;
+    struct error err;
+    (void)state;
+    must(backend_open("cpu", 1, &b, &err), &err);
+    assert_int_equal(backend_group_set_nccl_from(&b, 0, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "'cpu' does nothing through NCCL");
+    b->destroy(b);
 }
 
 /* ---- all_gather ---- */
@@ -496,11 +529,14 @@ int main(void)
         cmocka_unit_test(all_reduce_adds_in_the_order_of_ranks),
         cmocka_unit_test(calls_may_follow_each_other),
         cmocka_unit_test(graphs_can_be_replayed),
+        cmocka_unit_test(nccl_adds_two_ranks_alike),
+        cmocka_unit_test(a_cpu_has_no_nccl),
         cmocka_unit_test(all_gather_takes_uneven_columns),
         cmocka_unit_test(all_say_what_rank_0_says),
         cmocka_unit_test(the_fused_operation_does_the_same),
         cmocka_unit_test(all_norm_is_that_of_all_ranks_elements),
         cmocka_unit_test(refuses_what_is_no_group),
     };
+    backend_expect_ranks();
     return cmocka_run_group_tests_name("kernels_collective", tests, NULL, NULL);
 }
