@@ -49,7 +49,7 @@ static void find_prefix(struct opening *o)
 static bool has_rows(const struct opening *o, const struct tensor *t)
 {
     const struct stored_tensor *found = finder_find(&o->finder, t->name);
-    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->num_experts : 0;
+    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->file_experts : 0;
     return found && found->num_dims == 3 && rows != t->file_columns && found->shape[1] == rows &&
            found->shape[2] == t->file_columns;
 }
@@ -263,20 +263,37 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
     return ends_with(t->name, ".bias") && tensor_file_is_zero(f->file, t, &zero, f->err) == STATUS_OK && zero;
 }
 
+/* The layer that a tensor is of, and what follows its number in the name; NULL: it is of none. */
+static const struct layer_spec *layer_of(const struct opening *o, const struct stored_tensor *t, const char **rest)
+{
+    const struct tensor_name layers = tensor_name_with(o->spec->names.layers, &o->prefix);
+    const size_t n = strlen(layers.text);
+    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return NULL;
+    const long layer = strtol(t->name + n + 1, (char **)rest, 10);
+    return layer >= 0 && layer < o->spec->num_layers ? &o->spec->layers[layer] : NULL;
+}
+
 /* k and v of a layer that reads another's. */
 static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
-    const struct model_spec *spec = o->spec;
-    const struct tensor_name layers = tensor_name_with(spec->names.layers, &o->prefix);
-    const size_t n = strlen(layers.text);
-    char *rest;
-    if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return false;
-    const long layer = strtol(t->name + n + 1, &rest, 10);
-    if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
-    for (int i = 0; i < 4; i++)
+    const char *rest;
+    const struct layer_spec *layer = layer_of(o, t, &rest);
+    for (int i = 0; i < 4 && layer && layer->attention.shares_kv; i++)
         if (strstr(rest, names[i])) return true;
     return false;
+}
+
+/* An expert that another rank has. */
+static bool is_of_other_rank(const struct opening *o, const struct stored_tensor *t)
+{
+    const char *rest, *experts = o->spec->names.experts;
+    const struct layer_spec *layer = layer_of(o, t, &rest);
+    const size_t n = experts ? strlen(experts) : 0;
+    if (!layer || !experts || rest[0] != '.' || strncmp(rest + 1, experts, n) != 0 || rest[n + 1] != '.') return false;
+    const struct router_params *r = &layer->experts.router;
+    const long expert = strtol(rest + n + 2, NULL, 10);
+    return expert < r->num_experts && (expert < r->first_own || expert >= r->first_own + router_num_own(r));
 }
 
 /* Of a layer that predicts further tokens. */
@@ -322,7 +339,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o, t)) return true;
+    if (is_shared(o, t) || is_of_other_rank(o, t)) return true;
     if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }

@@ -209,6 +209,7 @@ struct variant {
     int *host_calls;          /* with host_layers: how often the host computed */
     bool host_embeddings;     /* tables of embeddings are in pinned host memory */
     int32_t num_ranks;        /* 0: one */
+    bool expert_parallel;     /* of which each has some of the experts */
 };
 
 /* The fewest blocks: those that a sequence of 128 tokens holds at a time if its steps have `chunk` tokens at most, and
@@ -306,6 +307,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     f->weights.host_embeddings = variant->host_embeddings;
     options.host_backend = f->host_backend;
     f->grouped = variant->grouped;
+    f->config.spec.expert_parallel = variant->expert_parallel;
     if (variant->num_ranks > 1) open_ranks(f, folder, variant);
     const struct model_spec *spec = f->ranks.count > 0 ? f->ranks.ranks[0].spec : &f->config.spec;
     if (variant->grouped) choose_groups(spec, &options.limits);
@@ -764,40 +766,61 @@ static void test_logits_float32(void **state)
     }
 }
 
-/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. */
-static bool can_share(const char *name, int32_t num_ranks)
+/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. With expert_parallel it
+ * has experts, and enough of them. */
+static bool can_share(const char *name, int32_t num_ranks, bool expert_parallel)
 {
     static struct model_spec part;
     static struct model_config config;
     struct error err;
     config = load_config(name);
+    config.spec.expert_parallel = expert_parallel;
     return model_spec_shard(&config.spec, 0, num_ranks, &part, &err) == STATUS_OK;
 }
 
-/* Ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and in runs. */
+/* Ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and in runs. How
+ * many checkpoints so many ranks can share is added to models [COLLECTIVE_MAX_RANKS + 1]. */
+static void check_ranks(const struct golden_choice *chosen, bool expert_parallel, int *models)
+{
+    const int32_t most = run_max_ranks();
+    for (int i = 0; i < chosen->count; i++)
+        for (int32_t n = 2; n <= most; n++) {
+            struct variant variants[] = {{.chunk = 64},
+                                         {.chunk = 7, .copy_weights = true, .grouped = true, .swaps = true},
+                                         {.chunk = 4, .runs = true}};
+            const char *name = chosen->names[i];
+            if (!can_share(name, n, expert_parallel)) continue;
+            models[n]++;
+            for (int j = 0; j < 3; j++) {
+                variants[j].num_ranks = n, variants[j].expert_parallel = expert_parallel;
+                const double error = largest_error(name, &variants[j]);
+                print_message("%s, %d ranks, variant %d: relative error %.2g\n", name, n, j, error);
+                if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
+            }
+        }
+    for (int32_t n = 2; n <= most; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
+}
+
 static void test_logits_of_ranks(void **state)
 {
     (void)state;
     const struct golden_choice chosen = golden_choose();
+    const int32_t most = run_max_ranks();
     int models[COLLECTIVE_MAX_RANKS + 1] = {0};
-    for (int i = 0; i < chosen.count; i++)
-        for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) {
-            const struct variant variants[] = {
-                {.chunk = 64, .num_ranks = n},
-                {.chunk = 7, .num_ranks = n, .copy_weights = true, .grouped = true, .swaps = true},
-                {.chunk = 4, .num_ranks = n, .runs = true}};
-            if (!can_share(chosen.names[i], n)) continue;
-            models[n]++;
-            for (int j = 0; j < 3; j++) {
-                const double error = largest_error(chosen.names[i], &variants[j]);
-                print_message("%s, %d ranks, variant %d: relative error %.2g\n", chosen.names[i], n, j, error);
-                if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
-            }
-        }
-    for (int32_t n = 2; n <= COLLECTIVE_MAX_RANKS; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
+    check_ranks(&chosen, false, models);
     assert_true(models[2] > 0);
-    if (chosen.count == golden_num_checkpoints)
+    if (chosen.count == golden_num_checkpoints && most == COLLECTIVE_MAX_RANKS)
         assert_true(models[2] > 10 && models[3] > 1 && models[4] > 2 && models[8] > 0);
+}
+
+/* The same where ranks have whole experts, some of them more than others. */
+static void test_logits_of_expert_parallel(void **state)
+{
+    (void)state;
+    const struct golden_choice chosen = golden_choose();
+    int models[COLLECTIVE_MAX_RANKS + 1] = {0};
+    check_ranks(&chosen, true, models);
+    if (chosen.count == golden_num_checkpoints) assert_true(models[2] > 20);
 }
 
 /* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections
@@ -1324,6 +1347,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_300_tokens),
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_of_ranks),
+        cmocka_unit_test(test_logits_of_expert_parallel),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_narrow_types),
@@ -1350,6 +1374,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_an_fp8_cache),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_of_ranks),
+        cmocka_unit_test(test_logits_of_expert_parallel),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_of_runs),
         cmocka_unit_test(test_tokens_of_runs),

@@ -31,6 +31,7 @@ struct engine_options {
                                       are the checkpoint's or, if it has none, measured on the prompts of the first step */
     int32_t tensor_parallel_size;  /* ranks that share the model (model/shard.h): 1 to COLLECTIVE_MAX_RANKS, each on a
                                       GPU  of its own, or with its part of the CPU's threads */
+    bool enable_expert_parallel;   /* each rank has some of a layer's experts, and not a part of each */
     /* Processes that have tensor_parallel_size / nnodes ranks each: this one is node_rank, and node 0 has the engine
      * (model/nodes/nodes.h). They meet at an address and a port of node 0, and wait for one another for so many
      * seconds at most. Of node_rank -1, master_addr NULL and master_port 0: who reads flags finds it out. */

@@ -20,6 +20,31 @@ static int32_t num_ranks_here(const struct engine_options *o)
     return o->tensor_parallel_size / o->nnodes;
 }
 
+int32_t loaded_num_ranks(const struct loaded_model *l)
+{
+    return l->num_ranks > 1 ? l->num_ranks : 1;
+}
+
+struct backend *loaded_rank_backend(const struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? l->ranks[rank].backend : l->backend;
+}
+
+const struct model_spec *loaded_rank_spec(const struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->ranks[rank].spec : loaded_spec(l);
+}
+
+struct model_weights *loaded_rank_weights(struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->ranks[rank].weights : &l->weights;
+}
+
+struct memory_profile *loaded_rank_profile(struct loaded_model *l, int32_t rank)
+{
+    return l->rank_profiles ? &l->rank_profiles[rank] : &l->profile;
+}
+
 int loaded_rank_threads(const struct engine_options *o)
 {
     const int threads = engine_options_threads(o) / num_ranks_here(o);
@@ -74,14 +99,19 @@ static enum status check(const struct engine_options *o, struct error *err)
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
+    if (o->tensor_parallel_size == 1 && o->enable_expert_parallel)
+        return error_set(err, STATUS_INVALID,
+                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
     if (o->tensor_parallel_size == 1) return STATUS_OK;
     enum status status = check(o, err);
     if (status != STATUS_OK) return status;
+    l->config.spec.expert_parallel = o->enable_expert_parallel;
     l->num_ranks = num_ranks_here(o);
-    l->ranks = calloc((size_t)l->num_ranks, sizeof *l->ranks);
-    if (!l->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     l->first_rank = o->node_rank > 0 ? o->node_rank * l->num_ranks : 0;
     l->total_ranks = o->tensor_parallel_size;
+    l->ranks = calloc((size_t)l->num_ranks, sizeof *l->ranks);
+    l->rank_profiles = calloc((size_t)l->num_ranks, sizeof *l->rank_profiles);
+    if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
     for (int32_t r = 0; r < l->num_ranks && status == STATUS_OK; r++) {
         char device[32];
         status = model_spec_shard(&l->config.spec, l->first_rank + r, l->total_ranks, &l->ranks[r].spec, err);
@@ -108,6 +138,14 @@ enum status loaded_ranks_open_weights(const struct engine_options *o, struct loa
     return status;
 }
 
+enum status loaded_ranks_size_weights(struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++)
+        status = model_weights_sizes(&l->ranks[r].spec, &l->ranks[r].weights, err);
+    return status;
+}
+
 void loaded_ranks_close(struct loaded_model *l)
 {
     for (int32_t r = 1; r < l->num_ranks; r++) {
@@ -116,16 +154,15 @@ void loaded_ranks_close(struct loaded_model *l)
         if (rank->backend) rank->backend->destroy(rank->backend);
     }
     free(l->ranks);
+    free(l->rank_profiles);
 }
 
 void loaded_ranks_list(struct loaded_model *l, struct model_rank *ranks, struct model_rank *drafter_ranks)
 {
-    const int32_t count = l->num_ranks > 1 ? l->num_ranks : 1;
-    for (int32_t r = 0; r < count; r++) {
-        struct backend *b = r == 0 ? l->backend : l->ranks[r].backend;
-        ranks[r] = (struct model_rank){.backend = b,
-                                       .spec = r == 0 ? loaded_spec(l) : &l->ranks[r].spec,
-                                       .weights = r == 0 ? &l->weights : &l->ranks[r].weights};
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++) {
+        struct backend *b = loaded_rank_backend(l, r);
+        ranks[r] =
+            (struct model_rank){.backend = b, .spec = loaded_rank_spec(l, r), .weights = loaded_rank_weights(l, r)};
         if (!l->draft.is_open) continue;
         ranks[r].drafter_spec = loaded_draft_spec(l, r), ranks[r].drafter_weights = loaded_draft_weights(l, r);
         drafter_ranks[r] =
@@ -137,19 +174,13 @@ enum status loaded_ranks_create(struct loaded_model *l, const struct model_optio
 {
     struct model_rank ranks[COLLECTIVE_MAX_RANKS], ignored[COLLECTIVE_MAX_RANKS];
     loaded_ranks_list(l, ranks, ignored);
-    return model_create_ranks(ranks, l->num_ranks > 1 ? l->num_ranks : 1, options, &l->model, err);
+    return model_create_ranks(ranks, loaded_num_ranks(l), options, &l->model, err);
 }
 
-enum status loaded_ranks_memory(const struct loaded_model *l, int64_t *available, int64_t *total, struct error *err)
+enum status loaded_rank_memory(const struct loaded_model *l, int32_t rank, int64_t *available, int64_t *total,
+                               struct error *err)
 {
-    enum status status = l->backend->memory_info(l->backend, available, total, err);
-    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++) {
-        struct backend *b = l->ranks[r].backend;
-        int64_t free_bytes, all;
-        status = b->memory_info(b, &free_bytes, &all, err);
-        if (status != STATUS_OK || all - free_bytes <= *total - *available) continue;
-        *available = free_bytes;
-        *total = all;
-    }
-    return status == STATUS_OK && l->nodes ? nodes_memory(l->nodes, available, total, err) : status;
+    struct backend *b = loaded_rank_backend(l, rank);
+    const enum status status = b->memory_info(b, available, total, err);
+    return status == STATUS_OK && rank == 0 && l->nodes ? nodes_memory(l->nodes, available, total, err) : status;
 }
