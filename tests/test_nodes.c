@@ -21,7 +21,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
 
-enum { MAX_NODES = 4, MAX_ARGS = 64, NUM_PROMPTS = 40 };
+enum { MAX_NODES = 4, MAX_ARGS = 64, NUM_PROMPTS = 60 };
 
 struct fixture {
     struct temp_folder files, toy;
@@ -96,6 +96,7 @@ static void start(struct nodes *n, int node, const char *const *flags, const cha
     const char *argv[MAX_ARGS];
     file_of(n, node, "jsonl", out, sizeof out);
     file_of(n, node, "txt", said, sizeof said);
+    unlink(out); /* an earlier run's */
     snprintf(input, sizeof input, "%s/prompts.txt", n->f->files.path);
     snprintf(count, sizeof count, "%d", n->count);
     snprintf(rank, sizeof rank, "%d", node);
@@ -194,17 +195,19 @@ static void test_lines_are_those_of_one_process(void **state)
                                          "swap",
                                          "--max-model-len",
                                          "96",
-                                         "-n",
+                                         "--n",
                                          "2",
                                          "--temperature",
                                          "0.8",
                                          "--logprobs",
                                          "2",
                                          NULL};
-    static const char *const drafts[] = {"-tp",   "2", "--max-tokens", "24", "--ordered", "--speculative-method",
+    static const char *const drafts[] = {"-tp",   "2", "--max-tokens", "24", "--ordered", "--speculative-model",
                                          "ngram", NULL};
-    static const char *const *const flags[] = {plain, scarce, drafts, four};
-    for (int i = 0; i < 4; i++) {
+    static const char *const draft_model[] = {
+        "-tp", "2", "--max-tokens", "12", "--ordered", "--speculative-model", QUIRE_GUIDE, NULL};
+    static const char *const *const flags[] = {plain, scarce, drafts, draft_model, four};
+    for (int i = 0; i < 5; i++) {
         char *one = run(*state, 1, flags[i]);
         assert_int_equal(count_lines(one), NUM_PROMPTS);
         for (int nodes = 2; nodes <= (flags[i] == four ? 4 : 2); nodes += 2) {
@@ -218,8 +221,8 @@ static void test_lines_are_those_of_one_process(void **state)
 
 /* ---- nodes that end ---- */
 
-static const char *const long_two[] = {"-tp", "2", "--max-tokens", "200", "--max-num-seqs", "2", NULL};
-static const char *const long_four[] = {"-tp", "4", "--max-tokens", "200", "--max-num-seqs", "2", NULL};
+static const char *const long_two[] = {"-tp", "2", "--max-tokens", "40", "--max-num-seqs", "2", NULL};
+static const char *const long_four[] = {"-tp", "4", "--max-tokens", "40", "--max-num-seqs", "2", NULL};
 
 /* Ends a node of `count` by a signal when an answer is there. Returns the lines there were. */
 static int end_node(struct nodes *n, const char *const *flags, int victim, int signal)
@@ -283,7 +286,7 @@ static void test_interrupted(void **state)
 static void test_stopped(void **state)
 {
     static const char *const flags[] = {
-        "-tp", "2", "--max-tokens", "200", "--max-num-seqs", "2", "--distributed-timeout-seconds", "3", NULL};
+        "-tp", "2", "--max-tokens", "40", "--max-num-seqs", "2", "--distributed-timeout-seconds", "3", NULL};
     struct nodes n = begin(*state, 2);
     end_node(&n, flags, 1, SIGSTOP);
     assert_end(&n, 0, 1, "node 1 (rank 1) has sent nothing for 3 seconds");
