@@ -587,7 +587,7 @@ struct model_spec {
     /* What one of several ranks computes (shard.h): the sizes above and of the layers are the rank's. NULL: all of the
      * model. */
     const struct model_spec *whole;
-    int32_t rank, num_ranks;                    /* num_ranks 0 or 1: there is one */
+    int32_t rank, num_ranks; /* num_ranks 0 or 1: there is one */
     /* What one of several stages computes (stage.h): num_layers layers of the model, from first_layer on. all_stages:
      * the whole model; NULL: there is one stage */
     const struct model_spec *all_stages;

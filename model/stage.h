@@ -29,4 +29,15 @@ static inline bool stage_is_last(const struct model_spec *spec)
     return spec->stage == spec->num_stages - 1 || spec->num_stages <= 1;
 }
 
+/* Ranks of a stage; and the number of a rank among those of all stages: first come those of the first one. */
+static inline int32_t stage_num_ranks(const struct model_spec *spec)
+{
+    return spec->num_ranks > 1 ? spec->num_ranks : 1;
+}
+
+static inline int32_t stage_rank(const struct model_spec *spec)
+{
+    return spec->stage * stage_num_ranks(spec) + spec->rank;
+}
+
 #endif
