@@ -988,6 +988,10 @@ struct backend {
     all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
     all_norm_function *all_norm; /* calls all_reduce; there, too, where that is not */
+    /* Of a rank that sends to others; else NULL. */
+    send_function *send;
+    receive_function *receive;
+    struct transfer_end *transfer_end; /* kernels/transfer.c */
 
     destroy_function *destroy;
 };

@@ -68,6 +68,15 @@ struct all_norm_args {
     enum dtype dtype;
 };
 
+/* Bytes that go from one rank to another. The n-th send to a peer is its n-th receive, of as many bytes. */
+struct transfer_args {
+    void *x; /* of the device. Of a send, it must not change until it is received; NULL: nothing comes, because what
+                was to make it has ended early */
+    int64_t bytes;
+    int32_t peer;
+};
+#define TRANSFER_MAX_AHEAD 8 /* sends of a rank that are not received yet */
+
 typedef void all_reduce_function(struct backend *b, const struct all_reduce_args *args);
 typedef void all_gather_function(struct backend *b, const struct all_gather_args *args);
 typedef void all_norm_function(struct backend *b, const struct all_norm_args *args);
@@ -77,6 +86,12 @@ typedef void all_norm_function(struct backend *b, const struct all_norm_args *ar
 typedef bool all_reduce_add_norm_function(struct backend *b, const struct fused_add_rms_norm_args *args);
 /* Whether rank 0 says so. Only a CPU has it. */
 typedef bool agree_function(struct backend *b, bool mine);
+
+/* Neither waits for the device. A send returns at once. A receive waits until the peer's thread has called send; then
+ * what follows on the main stream finds x, after the peer's device has made it. False: nothing came. They cannot be
+ * captured in a graph. */
+typedef void send_function(struct backend *b, const struct transfer_args *args);
+typedef bool receive_function(struct backend *b, const struct transfer_args *args);
 
 /* Makes the backends, all of one kind, ranks 0 .. num_ranks - 1 of a group: from now on they have collective
  * operations. Call it once, from one thread. The group ends with the last of its backends; none of them may begin an
@@ -88,6 +103,12 @@ typedef bool agree_function(struct backend *b, bool mine);
 enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
 enum status backend_cpu_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
 enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
+
+/* Makes the backends, all of one kind, ranks 0 .. num_ranks - 1 that send to each other, beside the groups that they
+ * may be in. Their devices need not reach each other's memory. Call it once, from one thread. One rank gets no
+ * operations.
+ */
+enum status backend_transfers_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
 
 #ifdef __cplusplus
 }

@@ -183,6 +183,15 @@ static void finish(struct residual_stream *s, const struct step_shape *shape)
         compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
 }
 
+/* What the next stage goes on from, in act.residual: nothing is pending. */
+static void finish_stage(struct residual_stream *s)
+{
+    const struct decoder *d = s->d;
+    residual_begin(s);
+    if (s->residual != d->act.residual)
+        layer_gather(d, d->act.residual, s->residual, NULL, s->num_tokens, d->spec->hidden_size);
+}
+
 /* What the layer's mixer computes, in act.attention. */
 static void mixer_inner(struct residual_stream *s, const struct step_shape *shape, int32_t layer)
 {
@@ -233,7 +242,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
                                 .sum_multiplier = 1};
     if (d->spec->head.kind != HEAD_NONE)
         head_begin(&s, shape);
-    else
+    else if (stage_is_first(d->spec))
         layer_embed(&s, s.residual);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
@@ -246,7 +255,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (stream) residual_norm_stream(&s, &w->stream_norm);
         mixer_inner(&s, shape, layer);
         if (!layer_is_read(d, shape, layer)) return true;
-        if (layer == d->spec->num_layers - 1) attention = keep_sampled(&s, shape);
+        if (layer_is_last(d, layer)) attention = keep_sampled(&s, shape);
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (parallel) mlp = mlp_inner(&s, layer);
         if (stream) s.sum_multiplier = l->mixer_scaling.sum;
@@ -257,7 +266,10 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (d->spec->layer_scalars) s.sum_multiplier = w->scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
-    finish(&s, shape);
+    if (stage_is_last(d->spec))
+        finish(&s, shape);
+    else
+        finish_stage(&s);
     return true;
 }
 
@@ -414,7 +426,7 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
-        {PURPOSE_ACTIVATIONS, E * model_spec_whole(c)->vocab_size, sizeof(float), &a->logits},
+        {PURPOSE_ACTIVATIONS, stage_is_last(c) ? E * model_spec_whole(c)->vocab_size : 0, sizeof(float), &a->logits},
     };
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
     if (status == STATUS_OK) status = allocate_head(d, arena, T, E, err);

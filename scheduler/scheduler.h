@@ -90,6 +90,9 @@ struct scheduler_config {
     int32_t namespace_position_shift; /* what is added to the positions of a sequence in cache namespace 1 */
     int32_t state_interval; /* with states and caching: snapshots of a prompt are at most so many tokens apart, and the
                                rest of a block; 0: there are none within it for that alone */
+    /* Batches that the running sequences are dealt to, 1 .. SCHEDULER_MAX_STEPS: as many steps as that can be in flight,
+     * and none of them names a token of another, so a sequence waits for its token. 0 or 1: see above */
+    int32_t num_batches;
     bool enable_prefix_caching;
     bool enable_chunked_prefill; /* false: a prompt is computed in one step, or with states in those that snapshots cut
                                     it into; needs max_num_tokens >= max_model_len */
