@@ -479,23 +479,41 @@ void model_attach(struct model *drafter, const struct model *target)
 
 /* ---- facts ---- */
 
-int64_t model_decode_weight_bytes(const struct model *m)
+static int64_t decode_weight_bytes(const struct model *m)
 {
     const struct model_weights *w = m->decoder.weights;
     const bool counted = w->lm_head.data != w->embedding.data && !w->host_embeddings;
     return w->bytes - (counted ? weight_bytes(&w->embedding) : 0);
 }
 
-void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
+int64_t model_decode_weight_bytes(const struct model *m)
 {
-    struct model_residence *weights = &out[PURPOSE_WEIGHTS];
-    memset(out, 0, NUM_PURPOSES * sizeof *out);
-    model_weights_resident(m->decoder.weights, &weights->reserved, &weights->resident);
+    int64_t bytes = decode_weight_bytes(m);
+    for (int32_t i = 0; i < m->num_others; i++) bytes += decode_weight_bytes(m->others[i]);
+    return bytes;
+}
+
+static void add_residence(struct model_residence *r, int64_t reserved, int64_t resident)
+{
+    r->reserved += reserved;
+    r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+}
+
+static void residence_of_rank(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    int64_t reserved, resident;
+    model_weights_resident(m->decoder.weights, &reserved, &resident);
+    add_residence(&out[PURPOSE_WEIGHTS], reserved, resident);
     for (size_t i = 0; i < m->arena.count; i++) {
         const struct arena_piece *piece = &m->arena.pieces[i];
-        const int64_t resident = host_memory_resident(piece->data, piece->bytes);
-        struct model_residence *r = &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
-        r->reserved += piece->bytes;
-        r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+        add_residence(&out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose], piece->bytes,
+                      host_memory_resident(piece->data, piece->bytes));
     }
+}
+
+void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    memset(out, 0, NUM_PURPOSES * sizeof *out);
+    residence_of_rank(m, out);
+    for (int32_t i = 0; i < m->num_others; i++) residence_of_rank(m->others[i], out);
 }
