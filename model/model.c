@@ -513,32 +513,41 @@ void model_attach(struct model *drafter, const struct model *target)
 
 /* ---- facts ---- */
 
-static int64_t decode_bytes(const struct model *m)
+static int64_t decode_weight_bytes(const struct model *m)
 {
     const struct model_weights *w = m->decoder.weights;
     const bool is_lm_head = stage_is_last(m->spec) && w->lm_head.data == w->embedding.data;
     return w->bytes - (is_lm_head || w->host_embeddings ? 0 : weight_bytes(&w->embedding));
 }
 
-/* Stages compute a step one after the other, and the ranks of one all at the same time. */
 int64_t model_decode_weight_bytes(const struct model *m)
 {
-    int64_t bytes = decode_bytes(m);
-    for (int32_t i = 0; i < m->num_others; i++)
-        if (m->others[i]->spec->rank == 0) bytes += decode_bytes(m->others[i]);
+    int64_t bytes = decode_weight_bytes(m);
+    for (int32_t i = 0; i < m->num_others; i++) bytes += decode_weight_bytes(m->others[i]);
     return bytes;
+}
+
+static void add_residence(struct model_residence *r, int64_t reserved, int64_t resident)
+{
+    r->reserved += reserved;
+    r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+}
+
+static void residence_of_rank(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    int64_t reserved, resident;
+    model_weights_resident(m->decoder.weights, &reserved, &resident);
+    add_residence(&out[PURPOSE_WEIGHTS], reserved, resident);
+    for (size_t i = 0; i < m->arena.count; i++) {
+        const struct arena_piece *piece = &m->arena.pieces[i];
+        add_residence(&out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose], piece->bytes,
+                      host_memory_resident(piece->data, piece->bytes));
+    }
 }
 
 void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
 {
-    struct model_residence *weights = &out[PURPOSE_WEIGHTS];
     memset(out, 0, NUM_PURPOSES * sizeof *out);
-    model_weights_resident(m->decoder.weights, &weights->reserved, &weights->resident);
-    for (size_t i = 0; i < m->arena.count; i++) {
-        const struct arena_piece *piece = &m->arena.pieces[i];
-        const int64_t resident = host_memory_resident(piece->data, piece->bytes);
-        struct model_residence *r = &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
-        r->reserved += piece->bytes;
-        r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
-    }
+    residence_of_rank(m, out);
+    for (int32_t i = 0; i < m->num_others; i++) residence_of_rank(m->others[i], out);
 }

@@ -343,6 +343,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,
+        .rank_memory = l->rank_profiles ? l->rank_profiles : &l->profile,
+        .num_ranks = loaded_num_ranks(l),
         .limits = &l->limits,
         .loaded = l,
     };
