@@ -44,13 +44,20 @@ static void make_params(struct sampling_params params[NUM_PROMPTS])
     }
 }
 
-static void run_folder(const char *folder, const struct run_variant *v, int32_t num_ranks, bool drafts, struct run *run)
+/* How ranks share a model, and whether sequences have drafts. */
+struct sharing {
+    int32_t num_ranks;
+    bool expert_parallel, drafts;
+};
+
+static void run_folder(const char *folder, const struct run_variant *v, struct sharing sharing, struct run *run)
 {
     char path[512];
     struct sampling_params params[NUM_PROMPTS];
     struct engine_options options = run_variant_options(folder, MAX_LENGTH, v, path, sizeof path);
-    options.tensor_parallel_size = num_ranks;
-    if (drafts) {
+    options.tensor_parallel_size = sharing.num_ranks;
+    options.enable_expert_parallel = sharing.expert_parallel;
+    if (sharing.drafts) {
         options.speculative.method = DRAFT_NGRAM;
         options.speculative.num_speculative_tokens = 3;
         options.fixed_drafts = true;
@@ -63,13 +70,14 @@ static void run_folder(const char *folder, const struct run_variant *v, int32_t 
     engine_destroy(e);
 }
 
-static void assert_ranks_answer_alike(const char *folder, const struct run_variant *v, int32_t num_ranks, bool drafts)
+static void assert_ranks_answer_alike(const char *folder, const struct run_variant *v, struct sharing sharing)
 {
     struct run one, several;
     char what[128];
-    snprintf(what, sizeof what, "%s, %s, %d ranks%s", folder, v->name, num_ranks, drafts ? ", drafts" : "");
-    run_folder(folder, v, 1, false, &one);
-    run_folder(folder, v, num_ranks, drafts, &several);
+    snprintf(what, sizeof what, "%s, %s, %d ranks%s%s", folder, v->name, sharing.num_ranks,
+             sharing.expert_parallel ? ", whole experts" : "", sharing.drafts ? ", drafts" : "");
+    run_folder(folder, v, (struct sharing){.num_ranks = 1}, &one);
+    run_folder(folder, v, sharing, &several);
     print_message("%s: %d cut\n", what, run_assert_same(&one, &several, what));
     run_free(&one);
     run_free(&several);
@@ -85,11 +93,24 @@ static void test_answers(void **state)
         "golden/mha",       "golden/gqa",     "golden/qwen2",       "golden/gemma3",      "golden/mixtral",
         "golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/qwen3_5_moe", "golden/qwen3_next"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        assert_ranks_answer_alike(folders[i], &plenty, 2, false);
-        assert_ranks_answer_alike(folders[i], &scarce, 2, false);
-        assert_ranks_answer_alike(folders[i], &plenty, 2, true);
+        assert_ranks_answer_alike(folders[i], &plenty, (struct sharing){.num_ranks = 2});
+        assert_ranks_answer_alike(folders[i], &scarce, (struct sharing){.num_ranks = 2});
+        assert_ranks_answer_alike(folders[i], &plenty, (struct sharing){.num_ranks = 2, .drafts = true});
     }
-    assert_ranks_answer_alike("golden/mha", &scarce, 4, true);
+    assert_ranks_answer_alike("golden/mha", &scarce, (struct sharing){.num_ranks = 4, .drafts = true});
+}
+
+static void test_answers_of_expert_parallel(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/dbrx",
+                                          "golden/nemotron_h_latent"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const struct sharing sharing = {.num_ranks = 2, .expert_parallel = true, .drafts = i % 2};
+        assert_ranks_answer_alike(folders[i], i % 3 ? &plenty : &scarce, sharing);
+    }
+    assert_ranks_answer_alike("golden/many_experts", &scarce, (struct sharing){3, true, false});
+    assert_ranks_answer_alike("golden/many_experts", &plenty, (struct sharing){8, true, true});
 }
 
 /* What an engine of so many ranks is refused with. */
@@ -110,6 +131,12 @@ static void test_refusals(void **state)
     options.tensor_parallel_size = 3;
     assert_refused(&options, "the number of attention heads is 4, which 3 ranks cannot share equally");
     options.tensor_parallel_size = 2;
+    options.enable_expert_parallel = true;
+    assert_refused(&options, "the model has no experts, which expert parallelism shares out");
+    options.tensor_parallel_size = 1;
+    assert_refused(&options, "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
+    options.tensor_parallel_size = 2;
+    options.enable_expert_parallel = false;
     options.device = "cuda:0,1,2";
     assert_refused(&options, "names 3 GPUs, but tensor_parallel_size is 2");
     options.device = "cpu";
@@ -155,6 +182,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_answers_of_expert_parallel),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_cancel),
     };
