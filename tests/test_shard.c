@@ -191,6 +191,29 @@ static void check_tensor(const struct ranks *r, const struct tensor *whole)
     }
 }
 
+/* One rank has an expert, all of it; the ranks have them in order, and none has two more than another. */
+static void check_whole_expert(const struct ranks *r, const struct tensor *whole)
+{
+    int32_t before = 0;
+    for (int32_t i = 0; i < r->count; i++) {
+        const struct router_params *router = &specs[i].layers[whole->layer].experts.router;
+        struct tensor wanted = *whole;
+        wanted.expert -= before;
+        const struct tensor *part = find(&r->ranks[i], &wanted);
+        assert_int_equal(router->first_own, before);
+        assert_in_range(router->num_own, router->num_experts / r->count,
+                        (router->num_experts + r->count - 1) / r->count);
+        assert_int_equal(part != NULL, wanted.expert >= 0 && wanted.expert < router->num_own);
+        before += router->num_own;
+        if (!part) continue;
+        assert_int_equal(part->out_features, whole->out_features);
+        assert_int_equal(part->in_features, whole->in_features);
+        assert_int_equal(part->is_share, whole->role == TENSOR_EXPERT_DOWN);
+        same(r, i, part, whole, 0, 0);
+    }
+    assert_int_equal(before, r->spec->layers[whole->layer].experts.router.num_experts);
+}
+
 static void check_layers(const struct ranks *r)
 {
     for (int32_t layer = 0; layer < r->spec->num_layers; layer++)
@@ -212,7 +235,9 @@ static void check_all(const struct ranks *r)
         const struct tensor *t = &r->whole.table.tensors[k];
         if (!tensor_is_weight(t)) continue;
         const bool of_conv = t->layer >= 0 && r->spec->layers[t->layer].mixer == MIXER_CONV;
-        if (t->kind == TENSOR_BIAS && (has_part_of_columns(t) || t->role == TENSOR_EXPERTS_OUT))
+        if (r->spec->expert_parallel && t->num_experts > 0)
+            check_whole_expert(r, t);
+        else if (t->kind == TENSOR_BIAS && (has_part_of_columns(t) || t->role == TENSOR_EXPERTS_OUT))
             check_bias_of_share(r, t);
         else if (t->role == TENSOR_MIX_Q && of_conv)
             check_conv_inputs(r, t);
@@ -522,6 +547,54 @@ static void test_quantized_while_loaded(void **state)
     check_spec(folder, "int4", 4, NULL);
 }
 
+/* Ranks that have whole experts: of every kind of names and matrices, stacked on a device, too. */
+static void test_expert_parallel(void **state)
+{
+    (void)state;
+    int checked = 0;
+    for (int i = 0; i < golden_num_checkpoints; i++) {
+        struct error err;
+        char folder[512];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", golden_checkpoints[i]);
+        must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+        halve_heads(&config.spec);
+        config.spec.expert_parallel = true;
+        for (int32_t count = 2; count <= 4; count++)
+            for (int on_device = 0; on_device < 2; on_device++) {
+                struct ranks r = {
+                    .name = golden_checkpoints[i], .spec = &config.spec, .count = count, .on_device = on_device};
+                if (model_spec_shard(r.spec, 0, count, &specs[0], &err) != STATUS_OK) continue;
+                must(open_ranks(&r, folder, &err), &err);
+                check_all(&r);
+                close_ranks(&r);
+                checked++;
+            }
+    }
+    assert_true(checked > 40);
+}
+
+/* Where experts are whole, nothing of them is cut through what shares a scale or a word. */
+static void test_quantized_expert_parallel(void **state)
+{
+    static const char *const names[] = {"moe-awq", "moe-fp8", "moe-modelopt-fp8"};
+    static const struct quantized_form mxfp4 = {"", {BLOCKS, .group_size = 32}, DTYPE_E8M0, .experts = true};
+    const struct temp_folder *temp = *state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct error err;
+        char folder[512];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/quantized/%s", names[i]);
+        must(model_config_load(folder, NULL, NULL, &config, &err), &err);
+        halve_heads(&config.spec);
+        config.spec.expert_parallel = true;
+        check_spec(folder, names[i], 2, NULL);
+    }
+    quantized_spec(&mxfp4, false, &config.spec); /* 5 experts of 160 features */
+    quantized_write(temp, &mxfp4, &config.spec, false, NULL);
+    config.spec.expert_parallel = true;
+    check_spec(temp->path, "mxfp4", 2, NULL);
+    check_spec(temp->path, "mxfp4", 4, NULL);
+}
+
 static void test_on_device(void **state)
 {
     (void)state;
@@ -661,6 +734,15 @@ static void test_refusals(void **state)
     assert_string_equal(err.text, "layer 1: the number of features in its MLP is 97, which 2 ranks cannot share "
                                   "equally; use a number of ranks that divides it");
     spec->layers[1].mlp.intermediate_size = 96;
+    spec->expert_parallel = true;
+    assert_int_equal(model_spec_shard(spec, 1, 2, part, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "the model has no experts, which expert parallelism shares out; leave that out");
+    spec->layers[1].experts.router.num_experts = 3;
+    assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "layer 1 has 3 experts, too few for 4 ranks that each have some of them; use fewer "
+                                  "ranks, or no expert parallelism");
+    spec->layers[1].experts.router.num_experts = 0;
+    spec->expert_parallel = false;
     spec->vocab_size = 5;
     assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.text, "a vocabulary of 5 tokens is too small for 4 ranks; use fewer");
@@ -679,6 +761,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_forms, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test_setup_teardown(test_dequantized, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test(test_quantized_while_loaded),
+        cmocka_unit_test(test_expert_parallel),
+        cmocka_unit_test_setup_teardown(test_quantized_expert_parallel, temp_folder_setup, temp_folder_teardown),
         cmocka_unit_test(test_on_device),
         cmocka_unit_test(test_in_place),
         cmocka_unit_test(test_dummy),
