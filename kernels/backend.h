@@ -85,7 +85,8 @@ struct weight {
     int64_t scale_rows, group_size;
     const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
     /* [in_features] a permutation: column i of data, and of the groups, is for input feature input_order[i] (GPTQ with
-     * desc_act). NULL: column i is for input feature i. */
+     * desc_act). NULL: column i is for input feature i. Where ranks have the columns between them, it has a part of the
+     * permutation of all, and operations do not take it: gather_columns makes the input that has that order. */
     const int32_t *input_order;
     bool quantize_x; /* x may be rounded to 8 bits, with a scale of each token and, if there are groups, each group: the
                         checkpoint was made for that (W8A8). A backend need not do it. */
@@ -987,7 +988,9 @@ struct backend {
     all_gather_function *all_gather;
     all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
-    all_norm_function *all_norm; /* calls all_reduce; there, too, where that is not */
+    /* These call all_reduce and all_gather; they are there, too, where those are not. */
+    all_norm_function *all_norm;
+    gather_columns_function *gather_columns;
     /* Of a rank that sends to others; else NULL. */
     send_function *send;
     receive_function *receive;

@@ -68,6 +68,18 @@ struct all_norm_args {
     enum dtype dtype;
 };
 
+/* out[t][i] = x[t][order[i]], where ranks have x [num_tokens, total] between them: each the columns first .. first +
+ * columns - 1, rank by rank. */
+struct gather_columns_args {
+    void *out;            /* [num_tokens, size] dtype; not x */
+    const void *x;        /* [num_tokens, columns] dtype */
+    const int32_t *order; /* [size] on the device */
+    float *all;           /* [num_tokens, total]: room for all columns */
+    int64_t first, columns, total, size;
+    int32_t num_tokens;
+    enum dtype dtype;
+};
+
 /* Bytes that go from one rank to another. The n-th send to a peer is its n-th receive, of as many bytes. */
 struct transfer_args {
     void *x; /* of the device. Of a send, it must not change until it is received; NULL: nothing comes, because what
@@ -80,6 +92,7 @@ struct transfer_args {
 typedef void all_reduce_function(struct backend *b, const struct all_reduce_args *args);
 typedef void all_gather_function(struct backend *b, const struct all_gather_args *args);
 typedef void all_norm_function(struct backend *b, const struct all_norm_args *args);
+typedef void gather_columns_function(struct backend *b, const struct gather_columns_args *args);
 /* all_reduce of x [num_tokens, size], and then fused_add_rms_norm, in one kernel; x's contents are lost. One of the
  * optional operations: false, nothing was done, for many tokens, a post norm, left-out scales, quantized rows and what
  * is not a plain RMSNorm. All ranks get the same answer. */

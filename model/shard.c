@@ -255,6 +255,16 @@ static int64_t first_of(const struct model_spec *part, int32_t layer, enum unit 
     return part->rank * count / part->num_ranks * (size / count);
 }
 
+struct column_range shard_columns(const struct model_spec *part, int32_t layer, enum tensor_role role)
+{
+    const struct layer_spec *l = &part->whole->layers[layer];
+    int64_t total = layer_mixer_out_size(l);
+    if (role == TENSOR_DOWN) total = l->mlp.intermediate_size;
+    if (role == TENSOR_O && l->recurrent_beside) total = attention_out_size(&l->attention);
+    if (role == TENSOR_MIX_O) total = recurrent_v_size(&l->recurrent);
+    return (struct column_range){first_of(part, layer, units[role].columns, total), total};
+}
+
 /* Rows first .. first + t->out_features - 1 of *whole, which are whole runs of it or lie in one. */
 static void place_rows(struct tensor *t, const struct tensor *whole, int64_t first)
 {

@@ -504,6 +504,50 @@ static void all_norm_is_that_of_all_ranks_elements(void **state)
     for_ranks(norm_over_ranks);
 }
 
+/* ---- gather_columns ---- */
+
+/* In a rank's memory: what it puts in, and in the second half what it gets; behind them an order, and room for floats.
+ */
+enum { GATHER_HALF = 8192, GATHER_ORDER = 16384, GATHER_ALL = 16640 };
+
+static void *gather_in_order(void *rank)
+{
+    static const int64_t totals[] = {COLUMNS, 64, 211};
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    struct rank *r = rank;
+    for (int call = 0; call < 36 && !r->wrong[0]; call++) {
+        const enum dtype dtype = dtypes[call % 3];
+        const int64_t element = dtype_size(dtype), total = totals[call / 3 % 3], size = total - call % 5;
+        const int32_t tokens = call % 4 * 11;
+        struct gather_columns_args args = {.out = r->device + GATHER_HALF * 4,
+                                           .x = r->device,
+                                           .order = (const int32_t *)(r->device + GATHER_ORDER * 4),
+                                           .all = (float *)(r->device + GATHER_ALL * 4),
+                                           .total = total,
+                                           .size = size,
+                                           .num_tokens = tokens,
+                                           .dtype = dtype};
+        args.first = first_column(r->number, r->num_ranks, total);
+        args.columns = first_column(r->number + 1, r->num_ranks, total) - args.first;
+        for (int64_t i = 0; i < tokens * args.columns; i++)
+            dtype_store(r->host, dtype, i, input(0, call, i / args.columns * total + args.first + i % args.columns));
+        for (int64_t i = 0; i < size; i++) ((int32_t *)r->host)[GATHER_ORDER + i] = (int32_t)((i * 17 + 5) % total);
+        upload(r, GATHER_ALL * 4);
+        for (int64_t i = 0; i < tokens * size; i++)
+            dtype_store(r->expected, dtype, i, input(0, call, i / size * total + (i % size * 17 + 5) % total));
+        r->b->gather_columns(r->b, &args);
+        r->b->copy(r->b, r->device, args.out, tokens * size * element, NULL);
+        check(r, tokens * size * element, "gather_columns", total);
+    }
+    return NULL;
+}
+
+static void columns_are_gathered_in_an_order(void **state)
+{
+    (void)state;
+    for_ranks(gather_in_order);
+}
+
 /* ---- groups ---- */
 
 static void refuses_what_is_no_group(void **state)
@@ -534,6 +578,7 @@ int main(void)
         cmocka_unit_test(all_gather_takes_uneven_columns),
         cmocka_unit_test(all_say_what_rank_0_says),
         cmocka_unit_test(the_fused_operation_does_the_same),
+        cmocka_unit_test(columns_are_gathered_in_an_order),
         cmocka_unit_test(all_norm_is_that_of_all_ranks_elements),
         cmocka_unit_test(refuses_what_is_no_group),
     };

@@ -97,7 +97,8 @@ static void same(const struct ranks *r, int32_t rank, const struct tensor *part,
     if (!r->on_device) assert_int_equal(a->format, b->format);
     assert_int_equal(a->is_share, part->is_share);
     assert_int_equal(a->input_order != NULL, b->input_order != NULL);
-    if (a->input_order) assert_memory_equal(a->input_order, b->input_order, (size_t)a->in_features * sizeof(int32_t));
+    if (a->input_order)
+        assert_memory_equal(a->input_order, b->input_order + first_column, (size_t)a->in_features * sizeof(int32_t));
 }
 
 /* Whether ranks have equal parts of it, by the model's arithmetic; a KV head may be in several of them. */
@@ -186,6 +187,10 @@ static void check_tensor(const struct ranks *r, const struct tensor *whole)
         const struct tensor *part = find(&r->ranks[i], whole);
         assert_int_equal(part->is_share, has_part_of_columns(whole) || whole->role == TENSOR_EXPERTS_OUT);
         same(r, i, part, whole, first_row, first_column);
+        if (has_part_of_columns(whole) && whole->role != TENSOR_EXPERT_DOWN) {
+            const struct column_range range = shard_columns(&specs[i], whole->layer, whole->role);
+            assert_true(range.first == first_column && range.total == whole->in_features);
+        }
         if ((i + 1) % repeated == 0 && repeated < r->count) first_row += part->out_features;
         if (!all_columns) first_column += part->in_features;
     }
@@ -404,12 +409,7 @@ static void test_quantized_checkpoints(void **state)
                                         "moe-modelopt-fp8"};
     static const struct refusal refusals[] = {
         {"ct-w4a16", "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale"},
-        {"ct-w4a16-g-idx",
-         "o_proj.weight\" has an order of input features (GPTQ with desc_act), of which ranks cannot"},
         {"fp8-block", "o_proj.weight\" would have 64 input features on rank 0 of 2, and 128 of them share a scale"},
-        {"gptq-act-order", "has an order of input features"},
-        {"gptq-phi3", "has an order of input features"},
-        {"gptq-qwen2", "has an order of input features"},
         {"moe-awq", "experts.0.w2.weight\" would have 16 input features on rank 0 of 2, and 32 of them share a"},
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -469,16 +469,13 @@ static const struct {
       DTYPE_BFLOAT16,
       .merged = true,
       .by_head = true}},
-    {{"packed, ordered", {PACKED, .group_size = 32, .ordered = true}, DTYPE_FLOAT16},
-     "o_proj.weight\" has an order of input features (GPTQ with desc_act), of which ranks cannot have parts",
-     "has an order of input features"},
+    {{"packed, ordered", {PACKED, .group_size = 32, .ordered = true}, DTYPE_FLOAT16}},
     {{"packed, 8 bits", {PACKED8, .group_size = 32}, DTYPE_BFLOAT16}},
     {{"gptq", {GPTQ, .group_size = 32, .zeros_less_one = true}, DTYPE_FLOAT16}},
     {{"gptq, one group", {GPTQ, .zeros_less_one = true}, DTYPE_FLOAT16}},
     {{"gptq, zeros, merged", {GPTQ, .group_size = 32, .has_zeros = true}, DTYPE_BFLOAT16, .merged = true}},
-    {{"gptq, ordered", {GPTQ, .group_size = 32, .ordered = true}, DTYPE_FLOAT16},
-     "has an order of input features",
-     "has an order of input features"},
+    {{"gptq, ordered", {GPTQ, .group_size = 32, .ordered = true}, DTYPE_FLOAT16}},
+    {{"gptq of 8 bits, ordered", {GPTQ8, .group_size = 16, .ordered = true}, DTYPE_FLOAT16}},
     {{"gptq, in the usual order", {GPTQ, .group_size = 32, .ordered = true}, DTYPE_FLOAT16, .no_sorting = true}},
     {{"gptq, 8 bits", {GPTQ8, .group_size = 32, .zeros_less_one = true}, DTYPE_FLOAT16}},
     {{"awq", {AWQ, .group_size = 32, .has_zeros = true}, DTYPE_FLOAT16}},
@@ -718,6 +715,12 @@ static void test_refusals(void **state)
 {
     (void)state;
     struct error err;
+    must(model_config_load(QUIRE_TEST_DATA "/golden/bamba", NULL, NULL, &config, &err), &err);
+    struct recurrent_spec *net = &config.spec.layers[0].recurrent; /* of 4 heads */
+    net->norm_group_size = 3 * net->v_head_size;
+    assert_int_equal(model_spec_shard(&config.spec, 0, 2, &specs[0], &err), STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "layer 0 has a norm of its recurrent mixer over some of the heads of several ranks, "
+                                  "which quire does not compute on several ranks; use one");
     struct model_spec *spec = &config.spec, *part = &specs[0];
     const char *folder = QUIRE_TEST_DATA "/golden/gqa"; /* 4 heads, 2 KV heads, 96 features */
     must(model_config_load(folder, NULL, NULL, &config, &err), &err);

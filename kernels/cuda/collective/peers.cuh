@@ -186,5 +186,6 @@ bool cuda_load_all_reduce(struct backend *b);
 bool cuda_load_all_gather(struct backend *b);
 bool cuda_load_all_reduce_add_norm(struct backend *b);
 bool cuda_load_all_norm(struct backend *b);
+bool cuda_load_gather_columns(struct backend *b);
 
 #endif
