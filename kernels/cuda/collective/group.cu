@@ -89,7 +89,8 @@ enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ra
         ranks[i]->all_gather = cuda_all_gather;
         ranks[i]->all_reduce_add_norm = cuda_all_reduce_add_norm;
     }
-    begin_communicators(ranks, g, &no_nccl); /* the group's kernels do for all counts */
+    if (g->communicators.from_bytes < INT64_MAX)
+        begin_communicators(ranks, g, &no_nccl); /* without NCCL the group's kernels do for all counts */
     return STATUS_OK;
 }
 
