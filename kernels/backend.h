@@ -973,6 +973,7 @@ struct backend {
     all_gather_function *all_gather;
     all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
+    struct group_failure *failure; /* the caller's (group_failure.h); set before the group is made. NULL: none */
 
     destroy_function *destroy;
 };

@@ -1,5 +1,5 @@
-/* The draft model of a loaded_model: a second checkpoint, planned and allocated beside the first. Private to
- * runtime/engine/ and tests. Functions do nothing where there is no draft model. */
+/* The draft model of a loaded_model: a second checkpoint, planned and allocated beside the first, and shared between
+ * the same ranks. Private to runtime/engine/ and tests. Functions do nothing where there is no draft model. */
 #ifndef QUIRE_RUNTIME_ENGINE_LOADED_DRAFT_H
 #define QUIRE_RUNTIME_ENGINE_LOADED_DRAFT_H
 
@@ -21,6 +21,10 @@ enum status loaded_draft_drafter(const struct engine_options *o, struct loaded_m
                                  struct error *err);
 /* The target's swap space has so many more blocks: makes room for as many of the draft model's. */
 enum status loaded_draft_grow_swap_space(struct loaded_model *l, int32_t added, struct error *err);
-void loaded_draft_close(struct loaded_draft *d); /* before the target is destroyed */
+void loaded_draft_close(struct loaded_model *l); /* before the target is destroyed */
+
+/* What a rank of the target computes of the draft model: all of it where there is one rank. */
+const struct model_spec *loaded_draft_spec(const struct loaded_model *l, int32_t rank);
+struct model_weights *loaded_draft_weights(struct loaded_model *l, int32_t rank);
 
 #endif

@@ -297,7 +297,7 @@ enum status loaded_model_check_files(const struct loaded_model *l, struct error 
 void loaded_model_close(struct loaded_model *l)
 {
     if (!l) return;
-    loaded_draft_close(&l->draft);
+    loaded_draft_close(l);
     model_destroy(l->model);
     loaded_ranks_close(l);
     model_weights_close(&l->weights);

@@ -6,13 +6,14 @@
 #include "model/model.h"
 #include "runtime/engine/loaded_model.h"
 
-/* A draft model, if is_open (loaded_draft.h). */
+/* A draft model, if is_open (loaded_draft.h), on as many ranks as its target. */
 struct loaded_draft {
     bool is_open;
     struct model_config config;
-    struct model_weights weights;
-    struct model *model;    /* NULL before it is created */
-    int64_t missing_blocks; /* host blocks that the target has and this has not; below 0: it has more */
+    struct model_weights weights; /* of several ranks, the first's */
+    struct draft_rank *ranks;     /* [num_ranks] of the target; NULL: it has one */
+    struct model *model;          /* NULL before it is created */
+    int64_t missing_blocks;       /* host blocks that the target has and this has not; below 0: it has more */
 };
 
 /* A device with a model on it. The struct owns what it points to, but for `before`. */

@@ -6,6 +6,7 @@
 
 #include "base/plural.h"
 #include "model/shard.h"
+#include "runtime/engine/loaded_draft.h"
 
 const struct model_spec *loaded_spec(const struct loaded_model *l)
 {
@@ -58,7 +59,6 @@ static enum status check(const struct engine_options *o, struct error *err)
 {
     const char *what = o->cpu_offload_experts > 0  ? "cpu_offload_experts"
                        : o->cpu_offload_embeddings ? "cpu_offload_embeddings"
-                       : o->speculative.model[0]   ? "a draft model"
                                                    : NULL;
     if (!what) return STATUS_OK;
     return error_set(err, STATUS_UNSUPPORTED, "tensor_parallel_size is %d, which quire does not combine with %s",
@@ -111,10 +111,15 @@ void loaded_ranks_close(struct loaded_model *l)
 
 enum status loaded_ranks_create(struct loaded_model *l, const struct model_options *options, struct error *err)
 {
-    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{l->backend, loaded_spec(l), &l->weights}};
-    for (int32_t r = 1; r < l->num_ranks; r++)
-        ranks[r] = (struct model_rank){l->ranks[r].backend, &l->ranks[r].spec, &l->ranks[r].weights};
-    return model_create_ranks(ranks, l->num_ranks > 1 ? l->num_ranks : 1, options, &l->model, err);
+    const int32_t count = l->num_ranks > 1 ? l->num_ranks : 1;
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {
+        {.backend = l->backend, .spec = loaded_spec(l), .weights = &l->weights}};
+    for (int32_t r = 1; r < count; r++)
+        ranks[r] = (struct model_rank){
+            .backend = l->ranks[r].backend, .spec = &l->ranks[r].spec, .weights = &l->ranks[r].weights};
+    for (int32_t r = 0; r < count && l->draft.is_open; r++)
+        ranks[r].drafter_spec = loaded_draft_spec(l, r), ranks[r].drafter_weights = loaded_draft_weights(l, r);
+    return model_create_ranks(ranks, count, options, &l->model, err);
 }
 
 enum status loaded_ranks_memory(const struct loaded_model *l, int64_t *available, int64_t *total, struct error *err)

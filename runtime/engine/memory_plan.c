@@ -207,7 +207,7 @@ static enum status plan_with_snapshots(const struct planner *w, int32_t num_snap
     if (status != STATUS_OK) return status;
     w->model_options->limits = l->limits;
     w->model_options->num_passes = l->draft.is_open ? w->asked->speculative.num_speculative_tokens : 0;
-    w->model_options->drafter_spec = l->draft.is_open ? &l->draft.config.spec : NULL;
+    w->model_options->drafter_spec = l->draft.is_open ? loaded_draft_spec(l, 0) : NULL;
     w->model_options->drafter_weights = &l->draft.weights;
     status = model_plan(l->backend, loaded_spec(l), &l->weights, w->model_options, bytes, err);
     if (status != STATUS_OK) return status;
