@@ -24,7 +24,8 @@ struct backend;
 struct fused_add_rms_norm_args;
 
 /* x [count] of all ranks becomes their sum, which is added in float32, in the order of the ranks, and rounded once: all
- * ranks have the same bits, and an element's do not depend on count. */
+ * ranks have the same bits, and an element's do not depend on count. Where NCCL adds (GPUs of several processes, and
+ * very many elements) this is true of two ranks; of more, all ranks have the same bits. */
 struct all_reduce_args {
     void *x;
     int64_t count;
@@ -77,8 +78,11 @@ enum status backend_group_join(struct backend *const *ranks, int32_t count, cons
                                struct error *err);
 enum status backend_cpu_group_join(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
                                    struct error *err);
+enum status backend_cuda_group_join(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
+                                    struct error *err);
 /* Fills id, for a group of devices like b. */
 enum status backend_group_make_id(const struct backend *b, uint8_t id[COLLECTIVE_ID_BYTES], struct error *err);
+enum status backend_cuda_group_make_id(uint8_t id[COLLECTIVE_ID_BYTES], struct error *err);
 
 #ifdef __cplusplus
 }
