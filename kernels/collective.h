@@ -24,7 +24,8 @@ struct backend;
 struct fused_add_rms_norm_args;
 
 /* x [count] of all ranks becomes their sum, which is added in float32, in the order of the ranks, and rounded once: all
- * ranks have the same bits, and an element's do not depend on count. */
+ * ranks have the same bits, and an element's do not depend on count. Where NCCL adds (GPUs of several processes, and
+ * very many elements) this is true of two ranks; of more, all ranks have the same bits. */
 struct all_reduce_args {
     void *x;
     int64_t count;
@@ -122,6 +123,30 @@ enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ra
  * operations.
  */
 enum status backend_transfers_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
+
+/* A group whose ranks are in several processes, the nodes: as many in each, node by node. */
+enum { COLLECTIVE_ID_BYTES = 128 };
+struct group_nodes {
+    int32_t node, num_nodes, num_ranks; /* of all nodes */
+    const int *sockets;                 /* [num_nodes] of CPUs, connected to the other nodes; the caller's */
+    double timeout;                     /* seconds that a node may wait for another */
+    uint8_t id[COLLECTIVE_ID_BYTES];    /* of GPUs: the same in all nodes (backend_group_make_id) */
+};
+/* "node 1 (rank 1)", "node 2 (ranks 4 and 5)", "node 1 (ranks 4 to 7)". */
+enum { GROUP_NODE_NAME = 64 };
+void group_node_name(int32_t node, const struct group_nodes *nodes, char out[GROUP_NODE_NAME]);
+
+/* Makes the backends, all of one kind, this node's ranks of such a group, as backend_group_open does in one process.
+ * All nodes call it, and it waits for them. The backends' `failure` is set (group_failure.h). */
+enum status backend_group_join(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
+                               struct error *err);
+enum status backend_cpu_group_join(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
+                                   struct error *err);
+enum status backend_cuda_group_join(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
+                                    struct error *err);
+/* Fills id, for a group of devices like b. */
+enum status backend_group_make_id(const struct backend *b, uint8_t id[COLLECTIVE_ID_BYTES], struct error *err);
+enum status backend_cuda_group_make_id(uint8_t id[COLLECTIVE_ID_BYTES], struct error *err);
 
 #ifdef __cplusplus
 }

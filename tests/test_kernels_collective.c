@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <math.h>
 
 #include "base/random.h"
 #include "kernels/backend.h"
+#include "kernels/group_failure.h"
 #include "kernels/ranks.h"
 #include "tests/support/must.h"
 
@@ -34,7 +36,16 @@ struct ranks {
 
 /* ---- ranks and their threads ---- */
 
-static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, struct error *err)
+static bool prepare_memory(struct rank *r, struct error *err)
+{
+    const int64_t bytes = (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
+    r->host = malloc((size_t)bytes);
+    r->expected = malloc((size_t)bytes);
+    return r->b->memory_alloc(r->b, MEMORY_DEVICE, bytes, (void **)&r->device, err) == STATUS_OK;
+}
+
+static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, struct group_failure *failure,
+                       struct error *err)
 {
     struct backend *backends[COLLECTIVE_MAX_RANKS];
     memset(ranks, 0, sizeof *ranks);
@@ -42,17 +53,13 @@ static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, str
         char name[32];
         snprintf(name, sizeof name, strcmp(kind, "cuda") == 0 ? "cuda:%d" : "cpu", i);
         if (backend_open(name, 1, &backends[i], err) != STATUS_OK) return false;
+        backends[i]->failure = failure;
         ranks->of[i] = (struct rank){.b = backends[i], .number = i, .num_ranks = count};
         ranks->count++;
     }
     if (backend_group_open(backends, count, err) != STATUS_OK) return false;
-    for (int32_t i = 0; i < count; i++) {
-        struct rank *r = &ranks->of[i];
-        const int64_t bytes = (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
-        if (r->b->memory_alloc(r->b, MEMORY_DEVICE, bytes, (void **)&r->device, err) != STATUS_OK) return false;
-        r->host = malloc((size_t)bytes);
-        r->expected = malloc((size_t)bytes);
-    }
+    for (int32_t i = 0; i < count; i++)
+        if (!prepare_memory(&ranks->of[i], err)) return false;
     return true;
 }
 
@@ -86,7 +93,7 @@ static void for_ranks(void *(*run)(void *))
         for (int i = 0; i < 4; i++) {
             struct ranks ranks;
             struct error err;
-            const bool open = open_ranks(&ranks, kinds[k], counts[i], &err);
+            const bool open = open_ranks(&ranks, kinds[k], counts[i], NULL, &err);
             if (open) run_ranks(&ranks, run);
             close_ranks(&ranks);
             if (!open && k == 0) fail_msg("%s", err.text);
@@ -234,7 +241,7 @@ static void nccl_adds_two_ranks_alike(void **state)
     struct backend *backends[2];
     struct error err;
     (void)state;
-    const bool open = open_ranks(&ranks, "cuda", 2, &err);
+    const bool open = open_ranks(&ranks, "cuda", 2, NULL, &err);
     for (int i = 0; i < 2 && open; i++) backends[i] = ranks.of[i].b;
     const bool has_nccl = open && backend_group_set_nccl_from(backends, 1, &err) == STATUS_OK;
     if (has_nccl) {
@@ -548,6 +555,110 @@ static void columns_are_gathered_in_an_order(void **state)
     for_ranks(gather_in_order);
 }
 
+/* ---- failures ---- */
+
+/* Rank 0 waits for rank 1, which fails instead of calling the operation. */
+static void *wait_or_fail(void *rank)
+{
+    struct rank *r = rank;
+    struct error err;
+    if (r->number == 1) {
+        usleep(20000);
+        group_fail(r->b->failure, STATUS_IO, "rank 1 has left");
+        return NULL;
+    }
+    for (int i = 0; i < 3; i++) /* in words, in passes, and after the failure */
+        r->b->all_reduce(
+            r->b, &(struct all_reduce_args){.x = r->device, .count = i == 0 ? 8 : MAX_COUNT, .dtype = DTYPE_FLOAT32});
+    if (r->b->stream_synchronize(r->b, NULL, &err) != STATUS_IO || strcmp(err.text, "rank 1 has left") != 0)
+        snprintf(r->wrong, sizeof r->wrong, "the failure of rank 1 is not reported");
+    return NULL;
+}
+
+/* Closing the ranks waits for what their devices do. */
+static void a_rank_that_fails_holds_nobody_up(void **state)
+{
+    static const char *const kinds[] = {"cpu", "cuda", "cuda, NCCL"};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct group_failure *failure = group_failure_create();
+        struct ranks ranks;
+        struct error err;
+        assert_non_null(failure);
+        bool open = open_ranks(&ranks, k == 0 ? "cpu" : "cuda", 2, failure, &err);
+        struct backend *const backends[] = {ranks.of[0].b, ranks.of[1].b};
+        if (k == 2 && open) open = backend_group_set_nccl_from(backends, 1, &err) == STATUS_OK;
+        if (open) run_ranks(&ranks, wait_or_fail);
+        close_ranks(&ranks);
+        group_failure_free(failure);
+        if (!open && k == 0) fail_msg("%s", err.text);
+        if (!open) print_message("skipped: %s: %s\n", kinds[k], err.text);
+    }
+}
+
+/* ---- several nodes ---- */
+
+/* Two nodes, each with a thread of this process: all of their operations are NCCL's. */
+struct joining {
+    struct rank *rank;
+    const struct group_nodes *nodes;
+};
+
+static void *join_group(void *joining)
+{
+    struct joining *j = joining;
+    struct rank *r = j->rank;
+    struct error err;
+    if (backend_group_join(&r->b, 1, j->nodes, &err) != STATUS_OK)
+        snprintf(r->wrong, sizeof r->wrong, "%.150s", err.text);
+    return NULL;
+}
+
+/* Opens two ranks, each of which is a node of its own, that share the failure. */
+static bool open_nodes(struct ranks *ranks, struct group_failure *failure, struct error *err)
+{
+    struct group_nodes nodes[2];
+    struct joining joining[2];
+    pthread_t threads[2];
+    memset(ranks, 0, sizeof *ranks);
+    for (int32_t i = 0; i < 2; i++) {
+        char name[32];
+        struct rank *r = &ranks->of[i];
+        snprintf(name, sizeof name, "cuda:%d", i);
+        *r = (struct rank){.number = i, .num_ranks = 2};
+        if (backend_open(name, 1, &r->b, err) != STATUS_OK) return false;
+        ranks->count++;
+        r->b->failure = failure;
+        if (!prepare_memory(r, err)) return false;
+    }
+    if (backend_group_make_id(ranks->of[0].b, nodes[0].id, err) != STATUS_OK) return false;
+    for (int32_t i = 0; i < 2; i++) {
+        memcpy(nodes[i].id, nodes[0].id, sizeof nodes[i].id);
+        nodes[i].node = i, nodes[i].num_nodes = 2, nodes[i].num_ranks = 2, nodes[i].timeout = 60;
+        joining[i] = (struct joining){&ranks->of[i], &nodes[i]};
+        assert_int_equal(pthread_create(&threads[i], NULL, join_group, &joining[i]), 0);
+    }
+    for (int32_t i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int32_t i = 0; i < 2; i++)
+        if (ranks->of[i].wrong[0]) fail_msg("%s", ranks->of[i].wrong);
+    return true;
+}
+
+static void nodes_with_gpus(void **state)
+{
+    void *(*const tests[])(void *) = {reduce, reduce_often, replay, gather, wait_or_fail};
+    struct group_failure *failure = group_failure_create();
+    struct ranks ranks;
+    struct error err;
+    (void)state;
+    assert_non_null(failure);
+    const bool open = open_nodes(&ranks, failure, &err);
+    for (int i = 0; i < 5 && open; i++) run_ranks(&ranks, tests[i]);
+    close_ranks(&ranks);
+    group_failure_free(failure);
+    if (!open) print_message("skipped: %s\n", err.text);
+}
+
 /* ---- groups ---- */
 
 static void refuses_what_is_no_group(void **state)
@@ -580,6 +691,8 @@ int main(void)
         cmocka_unit_test(the_fused_operation_does_the_same),
         cmocka_unit_test(columns_are_gathered_in_an_order),
         cmocka_unit_test(all_norm_is_that_of_all_ranks_elements),
+        cmocka_unit_test(a_rank_that_fails_holds_nobody_up),
+        cmocka_unit_test(nodes_with_gpus),
         cmocka_unit_test(refuses_what_is_no_group),
     };
     backend_expect_ranks();
