@@ -995,7 +995,7 @@ struct backend {
     send_function *send;
     receive_function *receive;
     struct transfer_end *transfer_end; /* kernels/transfer.c */
-    struct group_failure *failure; /* the caller's (group_failure.h); set before the group is made. NULL: none */
+    struct group_failure *failure;     /* the caller's (group_failure.h); set before the group is made. NULL: none */
 
     destroy_function *destroy;
 };
