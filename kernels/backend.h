@@ -987,6 +987,7 @@ struct backend {
     all_gather_function *all_gather;
     all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
+    all_norm_function *all_norm; /* calls all_reduce; there, too, where that is not */
 
     destroy_function *destroy;
 };

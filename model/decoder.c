@@ -60,7 +60,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
 {
     const struct decoder *d = s->d;
     const struct layer_spec *last = &d->spec->layers[d->spec->num_layers - 1];
-    const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
+    const int64_t size = layer_mixer_out_size(last);
     const int64_t beside = last->recurrent_beside ? recurrent_v_size(&last->recurrent) : 0;
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
@@ -283,7 +283,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
         const struct recurrent_spec *r = &l->recurrent;
-        const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
+        const int64_t out = layer_mixer_out_size(l), qkv = layer_mixer_in_size(l);
         const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(r) : 0;
         if (r->rank > 0) cover(&s.mixed_gates, recurrent_v_size(r) + recurrent_a_size(r));
         if (qkv > s.qkv) s.qkv = qkv;

@@ -303,8 +303,9 @@ struct recurrent_spec {
 };
 
 /* A layer that is a short convolution between two gates (LFM2): of the three parts of its input's projection, of
- * hidden_size elements each, the first is the input gate, the second the output gate and the third x. */
+ * `channels` elements each, the first is the input gate, the second the output gate and the third x. */
 struct conv_spec {
+    int32_t channels; /* hidden_size, or a rank's part of it */
     int32_t width;
     bool bias; /* of the projections and of the convolution */
 };
@@ -466,8 +467,8 @@ static inline bool layer_is_recurrent(const struct layer_spec *layer)
 
 /* Elements of a token of what the mixer projects its input to, and of what it computes, which o reads. Of two mixers,
  * those of attention come first. */
-int64_t layer_mixer_in_size(const struct layer_spec *layer, int32_t hidden_size);
-int64_t layer_mixer_out_size(const struct layer_spec *layer, int32_t hidden_size);
+int64_t layer_mixer_in_size(const struct layer_spec *layer);
+int64_t layer_mixer_out_size(const struct layer_spec *layer);
 
 /* Whether it has an MLP or experts; otherwise it is a mixer alone. */
 static inline bool layer_has_mlp(const struct layer_spec *layer)

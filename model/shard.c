@@ -61,7 +61,6 @@ static enum status refuse(const struct sharding *s, const char *what)
 static enum status shard_attention(const struct sharding *s, struct attention_spec *a)
 {
     const int32_t all = a->num_heads;
-    if (a->qk_norm == QK_NORM_PROJECTION) return refuse(s, "norms of q and k over all heads at once");
     enum status status = divide(s, "attention heads", &a->num_heads);
     if (status == STATUS_OK) status = divide_or_repeat(s, "KV heads", &a->num_kv_heads);
     a->all_heads = all;
@@ -76,9 +75,11 @@ static enum status shard_recurrent(const struct sharding *s, struct recurrent_sp
     enum status status = divide(s, "value heads in its recurrent mixer", &r->num_v_heads);
     if (status == STATUS_OK) status = divide_or_repeat(s, "key heads in its recurrent mixer", &r->num_k_heads);
     if (status != STATUS_OK) return status;
-    if (!r->no_norm && recurrent_v_size(r) % r->norm_group_size)
-        return refuse(s, "a norm of its recurrent mixer over the heads of several ranks");
-    if (r->norm_size == all) r->norm_size = (int32_t)recurrent_v_size(r);
+    const int64_t mine = recurrent_v_size(r);
+    const bool whole_groups = r->no_norm || mine % r->norm_group_size == 0;
+    if (!whole_groups && (r->norm_size != all || r->norm_group_size % mine))
+        return refuse(s, "a norm of its recurrent mixer over some of the heads of several ranks");
+    if (r->norm_size == all) r->norm_size = (int32_t)mine;
     r->all_heads = all_heads;
     r->first_head = s->part->rank * r->num_v_heads;
     return STATUS_OK;
@@ -133,7 +134,7 @@ static enum status share_out_experts(const struct sharding *s, struct router_par
 static enum status shard_layer(const struct sharding *s, struct layer_spec *l)
 {
     enum status status = STATUS_OK;
-    if (l->mixer == MIXER_CONV) return refuse(s, "a convolution as its mixer");
+    if (l->mixer == MIXER_CONV) status = divide(s, "channels of its convolution", &l->conv.channels);
     if (l->mixer == MIXER_ATTENTION) status = shard_attention(s, &l->attention);
     if (layer_is_recurrent(l) && status == STATUS_OK) status = shard_recurrent(s, &l->recurrent);
     if (l->mixer == MIXER_LATENT && status == STATUS_OK) status = divide(s, "attention heads", &l->latent.num_heads);
@@ -189,6 +190,8 @@ static const struct {
     [TENSOR_K] = {KV_HEADS},
     [TENSOR_V] = {KV_HEADS},
     [TENSOR_OUTPUT_GATE] = {HEADS},
+    [TENSOR_Q_NORM] = {HEADS}, /* over all heads; that of one is the same in all ranks */
+    [TENSOR_K_NORM] = {KV_HEADS},
     [TENSOR_SINKS] = {HEADS},
     [TENSOR_MIX_Q] = {K_HEADS},
     [TENSOR_MIX_K] = {K_HEADS},
@@ -198,6 +201,7 @@ static const struct {
     [TENSOR_MIX_B] = {V_HEADS},
     [TENSOR_MIX_GATE_B] = {V_HEADS},
     [TENSOR_MIX_A_B] = {V_HEADS},
+    [TENSOR_CONV_BIAS] = {K_HEADS}, /* of a short convolution alone, as TENSOR_CONV */
     [TENSOR_A_LOG] = {V_HEADS},
     [TENSOR_DT_BIAS] = {V_HEADS},
     [TENSOR_SKIP] = {V_HEADS},
@@ -217,9 +221,10 @@ static const struct {
     [TENSOR_LM_HEAD] = {TOKENS},
 };
 
-/* How many heads of that kind the whole model has. */
+/* How many heads of that kind the whole model has. Those of a short convolution are its channels. */
 static int64_t count_of(const struct layer_spec *l, enum unit unit)
 {
+    if (l->mixer == MIXER_CONV) return l->conv.channels;
     switch (unit) {
     case HEADS:
         return l->mixer == MIXER_ATTENTION ? l->attention.num_heads
@@ -262,6 +267,16 @@ static void place_rows(struct tensor *t, const struct tensor *whole, int64_t fir
     t->file_rows = whole->file_rows;
 }
 
+/* The rank's rows of each of the three parts of what reads the input of a short convolution. */
+static void place_conv_rows(struct tensor *t, const struct tensor *whole, const struct model_spec *part)
+{
+    const int64_t channels = whole->out_features / 3;
+    t->file_row = whole->file_row + first_of(part, t->layer, K_HEADS, channels);
+    t->run = t->out_features / 3;
+    t->step = channels;
+    t->file_rows = whole->file_rows;
+}
+
 static void place_shard(struct tensor *t, const struct tensor *whole, const struct model_spec *part)
 {
     enum unit rows = units[t->role].rows;
@@ -269,7 +284,10 @@ static void place_shard(struct tensor *t, const struct tensor *whole, const stru
     if (t->role == TENSOR_CONV) rows = t->part < 2 ? K_HEADS : V_HEADS; /* one for each of q, k and v */
     if (t->out_features == whole->out_features) rows = ALL;
     if (t->in_features == whole->in_features) columns = ALL;
-    place_rows(t, whole, first_of(part, t->layer, rows, whole->out_features));
+    if (t->role == TENSOR_MIX_Q && part->layers[t->layer].mixer == MIXER_CONV)
+        place_conv_rows(t, whole, part);
+    else
+        place_rows(t, whole, first_of(part, t->layer, rows, whole->out_features));
     t->first_column = first_of(part, t->layer, columns, whole->in_features);
     t->file_columns = whole->file_columns;
     t->is_share = units[t->role].columns != ALL || units[t->role].is_share;
@@ -343,7 +361,7 @@ enum status tensor_table_shard(struct tensor_table *table, const struct tensor_t
         struct tensor *t = &table->tensors[i];
         while (is_elsewhere(of_whole, part)) of_whole++;
         const bool conv = t->role == TENSOR_CONV || t->role == TENSOR_CONV_BIAS;
-        if (conv && t->kind == TENSOR_VECTOR && t->num_parts == 1) {
+        if (conv && part->layers[t->layer].mixer != MIXER_CONV && t->kind == TENSOR_VECTOR && t->num_parts == 1) {
             add_channels(&shards, t, of_whole, part);
             continue;
         }

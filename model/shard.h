@@ -4,8 +4,9 @@
  * states, and columns of o; intermediate_size / num_ranks features of each MLP and expert, so rows of gate and up, and
  * columns of down; and vocab_size / num_ranks tokens, so rows of embedding and lm_head. A KV head, or a key head of a
  * recurrent layer, that several ranks need is in each of them. Where equal parts of intermediate_size would cut groups
- * or blocks of a quantized matrix, some ranks have a group more than others. Norms, routers, latents and all else are
- * whole in each rank.
+ * or blocks of a quantized matrix, some ranks have a group more than others. Of a short convolution a rank has
+ * hidden_size / num_ranks channels. Norms of what ranks have between them, all heads of q and k or a recurrent mixer's,
+ * are shared as that is (all_norm of kernels/collective.h). Routers, latents and all else are whole in each rank.
  *
  * With spec->expert_parallel experts are not cut: a rank has num_experts / num_ranks of them, the first ranks one more
  * where that does not divide. It routes each token as the others do, computes those of its experts that it has, and the

@@ -203,7 +203,7 @@ static void add_qkv(struct tensor_table *table, const struct model_spec *spec, i
                          .in_features = spec->hidden_size * (layer_reads_embedding(spec, layer) ? 2 : 1),
                          .merged = MERGED_QKV,
                          .num_parts = (a->output_gate ? 4 : 3) + (l->recurrent_beside ? mix_parts(&l->recurrent) : 0),
-                         .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
+                         .merged_rows = layer_mixer_in_size(l)};
     const char *merged = spec->names.qkv;
     const int64_t shared = a->num_heads / a->num_kv_heads;
     qkv.merged_in_file = merged != NULL;
@@ -302,7 +302,7 @@ static void add_mix(struct tensor_table *table, const struct model_spec *spec, i
                        .merged = MERGED_QKV,
                        .num_parts = before + mix_parts(r),
                        .first_row = l->recurrent_beside ? attention_qkv_size(&l->attention) : 0,
-                       .merged_rows = layer_mixer_in_size(l, spec->hidden_size)};
+                       .merged_rows = layer_mixer_in_size(l)};
     for (t.part = before; t.part < t.num_parts; t.part++) {
         const enum mix_part part = orders[r->value_first][t.part - before];
         t.role = (enum tensor_role)(TENSOR_MIX_Q + part);
@@ -387,19 +387,20 @@ static void add_recurrent(struct tensor_table *table, const struct model_spec *s
 static void add_conv(struct tensor_table *table, const struct model_spec *spec, int32_t layer)
 {
     const struct conv_spec *c = &spec->layers[layer].conv;
-    const int64_t hidden = spec->hidden_size;
-    const struct tensor in = {.role = TENSOR_MIX_Q, .layer = layer, .out_features = 3 * hidden, .in_features = hidden};
+    const int64_t hidden = spec->hidden_size, channels = c->channels;
+    const struct tensor in = {
+        .role = TENSOR_MIX_Q, .layer = layer, .out_features = 3 * channels, .in_features = hidden};
     add_matrix(table, spec, &in, in_mixer(spec, layer, "in_proj").text, c->bias);
     const struct tensor conv = {.role = TENSOR_CONV,
                                 .kind = TENSOR_VECTOR,
                                 .layer = layer,
                                 .width = c->width,
-                                .out_features = hidden * c->width};
+                                .out_features = channels * c->width};
     add(table, &conv, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, "conv.weight").text);
     const struct tensor bias = {
-        .role = TENSOR_CONV_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = hidden};
+        .role = TENSOR_CONV_BIAS, .kind = TENSOR_VECTOR, .layer = layer, .out_features = channels};
     if (c->bias) add(table, &bias, "%s.%s", layer_name(spec, layer).text, in_mixer(spec, layer, "conv.bias").text);
-    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = hidden};
+    const struct tensor o = {.role = TENSOR_O, .layer = layer, .out_features = hidden, .in_features = channels};
     add_matrix(table, spec, &o, in_mixer(spec, layer, spec->names.conv_o).text, c->bias);
 }
 
