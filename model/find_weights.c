@@ -150,11 +150,12 @@ static enum status make_numbers(const struct opening *o, const struct tensor *t,
 static enum status read_ids(const struct opening *o, const struct tensor *t, const struct stored_tensor *found,
                             const int64_t *stored, int32_t *ids)
 {
+    const int32_t vocab_size = model_spec_whole(o->spec)->vocab_size;
     for (int64_t i = 0; i < t->out_features; i++) {
-        if (stored[i] < -i || stored[i] >= o->spec->vocab_size - i)
+        if (stored[i] < -i || stored[i] >= vocab_size - i)
             return error_set(o->finder.err, STATUS_INVALID,
                              "%s: tensor \"%s\" maps id %lld to %lld, but the vocabulary has %d tokens", found->path,
-                             found->name, (long long)i, (long long)(i + stored[i]), o->spec->vocab_size);
+                             found->name, (long long)i, (long long)(i + stored[i]), vocab_size);
         ids[i] = (int32_t)(i + stored[i]);
     }
     return STATUS_OK;

@@ -266,7 +266,7 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
                                struct model **out, struct error *err)
 {
     struct model *m = NULL;
-    enum status status = open_group(ranks, num_ranks, err);
+    enum status status = options->is_drafter ? STATUS_OK : open_group(ranks, num_ranks, err);
     *out = NULL;
     for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r++) {
         struct model *one = malloc(sizeof *one);
@@ -274,7 +274,9 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
             status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
             break;
         }
-        init(one, ranks[r].backend, ranks[r].spec, ranks[r].weights, options);
+        struct model_options own = *options;
+        own.drafter_spec = ranks[r].drafter_spec, own.drafter_weights = ranks[r].drafter_weights;
+        init(one, ranks[r].backend, ranks[r].spec, ranks[r].weights, &own);
         if (r == 0)
             m = one;
         else
@@ -292,7 +294,7 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
 enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err)
 {
-    const struct model_rank rank = {backend, spec, weights};
+    const struct model_rank rank = {backend, spec, weights, options->drafter_spec, options->drafter_weights};
     return model_create_ranks(&rank, 1, options, out, err);
 }
 
@@ -454,7 +456,7 @@ void model_destroy(struct model *m)
     destroy(m);
 }
 
-void model_attach(struct model *drafter, const struct model *target)
+static void attach(struct model *drafter, const struct model *target)
 {
     struct device_state *s = &drafter->state;
     const struct head_spec *head = &drafter->spec->head;
@@ -469,25 +471,49 @@ void model_attach(struct model *drafter, const struct model *target)
     if (!head->own_lm_head) drafter->decoder.lm_head = target->decoder.lm_head;
 }
 
+void model_attach(struct model *drafter, const struct model *target)
+{
+    attach(drafter, target);
+    for (int32_t i = 0; i < drafter->num_others; i++) attach(drafter->others[i], target->others[i]);
+}
+
 /* ---- facts ---- */
 
-int64_t model_decode_weight_bytes(const struct model *m)
+static int64_t decode_weight_bytes(const struct model *m)
 {
     const struct model_weights *w = m->decoder.weights;
     const bool counted = w->lm_head.data != w->embedding.data && !w->host_embeddings;
     return w->bytes - (counted ? weight_bytes(&w->embedding) : 0);
 }
 
-void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
+int64_t model_decode_weight_bytes(const struct model *m)
 {
-    struct model_residence *weights = &out[PURPOSE_WEIGHTS];
-    memset(out, 0, NUM_PURPOSES * sizeof *out);
-    model_weights_resident(m->decoder.weights, &weights->reserved, &weights->resident);
+    int64_t bytes = decode_weight_bytes(m);
+    for (int32_t i = 0; i < m->num_others; i++) bytes += decode_weight_bytes(m->others[i]);
+    return bytes;
+}
+
+static void add_residence(struct model_residence *r, int64_t reserved, int64_t resident)
+{
+    r->reserved += reserved;
+    r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+}
+
+static void residence_of_rank(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    int64_t reserved, resident;
+    model_weights_resident(m->decoder.weights, &reserved, &resident);
+    add_residence(&out[PURPOSE_WEIGHTS], reserved, resident);
     for (size_t i = 0; i < m->arena.count; i++) {
         const struct arena_piece *piece = &m->arena.pieces[i];
-        const int64_t resident = host_memory_resident(piece->data, piece->bytes);
-        struct model_residence *r = &out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose];
-        r->reserved += piece->bytes;
-        r->resident = resident < 0 || r->resident < 0 ? -1 : r->resident + resident;
+        add_residence(&out[piece->purpose == PURPOSE_HOST_STAGING ? PURPOSE_STATE : piece->purpose], piece->bytes,
+                      host_memory_resident(piece->data, piece->bytes));
     }
+}
+
+void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES])
+{
+    memset(out, 0, NUM_PURPOSES * sizeof *out);
+    residence_of_rank(m, out);
+    for (int32_t i = 0; i < m->num_others; i++) residence_of_rank(m->others[i], out);
 }

@@ -162,16 +162,11 @@ enum status model_spec_shard(const struct model_spec *whole, int32_t rank, int32
     *part = *whole;
     if (num_ranks <= 1) return STATUS_OK;
     part->whole = whole, part->rank = rank, part->num_ranks = num_ranks;
-    if (whole->head.kind != HEAD_NONE)
-        return error_set(err, STATUS_UNSUPPORTED,
-                         "a head that drafts from the states of its target is not computed on several ranks; use one");
-    if (whole->expert_parallel && model_spec_num_experts(whole) == 0)
-        return error_set(err, STATUS_INVALID,
-                         "the model has no experts, which expert parallelism shares out; leave that out");
-    if (shard_tokens(whole->vocab_size, num_ranks - 1, num_ranks).count == 0)
+    if (shard_tokens(model_spec_num_logits(whole), num_ranks - 1, num_ranks).count == 0)
         return error_set(err, STATUS_UNSUPPORTED, "a vocabulary of %d tokens is too small for %d ranks; use fewer",
-                         whole->vocab_size, num_ranks);
+                         model_spec_num_logits(whole), num_ranks);
     part->vocab_size = shard_tokens(whole->vocab_size, rank, num_ranks).count;
+    part->head.num_ids = shard_tokens(whole->head.num_ids, rank, num_ranks).count;
     for (; s.layer < part->num_layers && status == STATUS_OK; s.layer++)
         status = shard_layer(&s, &part->layers[s.layer]);
     return status;

@@ -733,8 +733,10 @@ static enum status make_table(const struct model_spec *spec, bool tied, struct t
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
     add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
     if (!tied && (spec->head.kind == HEAD_NONE || spec->head.own_lm_head)) add_lm_head(table, spec);
-    const struct tensor ids = {
-        .role = TENSOR_TARGET_IDS, .kind = TENSOR_IDS, .layer = -1, .out_features = spec->head.num_ids};
+    const struct tensor ids = {.role = TENSOR_TARGET_IDS,
+                               .kind = TENSOR_IDS,
+                               .layer = -1,
+                               .out_features = model_spec_whole(spec)->head.num_ids};
     if (spec->head.maps_ids) add(table, &ids, "%s", spec->names.target_ids);
     for (int32_t i = 0; i < spec->num_layers; i++) add_cache_scales(table, spec, i);
     for (int32_t i = 0; i < table->count; i++) set_scheme(&table->tensors[i], spec);

@@ -559,6 +559,7 @@ static void test_expert_parallel(void **state)
         must(model_config_load(folder, NULL, NULL, &config, &err), &err);
         halve_heads(&config.spec);
         config.spec.expert_parallel = true;
+        if (model_spec_num_experts(&config.spec) == 0) continue;
         for (int32_t count = 2; count <= 4; count++)
             for (int on_device = 0; on_device < 2; on_device++) {
                 struct ranks r = {
@@ -735,8 +736,6 @@ static void test_refusals(void **state)
                                   "equally; use a number of ranks that divides it");
     spec->layers[1].mlp.intermediate_size = 96;
     spec->expert_parallel = true;
-    assert_int_equal(model_spec_shard(spec, 1, 2, part, &err), STATUS_INVALID);
-    assert_string_equal(err.text, "the model has no experts, which expert parallelism shares out; leave that out");
     spec->layers[1].experts.router.num_experts = 3;
     assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.text, "layer 1 has 3 experts, too few for 4 ranks that each have some of them; use fewer "
@@ -746,9 +745,10 @@ static void test_refusals(void **state)
     spec->vocab_size = 5;
     assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.text, "a vocabulary of 5 tokens is too small for 4 ranks; use fewer");
-    spec->head.kind = HEAD_MTP;
+    spec->vocab_size = 160;
+    spec->head = (struct head_spec){.kind = HEAD_EAGLE3, .maps_ids = true, .num_ids = 6};
     assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "a head that drafts from the states of its target"));
+    assert_string_equal(err.text, "a vocabulary of 6 tokens is too small for 4 ranks; use fewer");
 }
 
 int main(void)

@@ -248,9 +248,11 @@ static enum status describe_weights(const struct engine_options *o, struct loade
     *weights_error = (struct error){""};
     const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
     if (!dummy && model_weights_open(o->model, loaded_spec(l), o->log, &l->weights, weights_error) == STATUS_OK)
-        return STATUS_OK;
+        return loaded_ranks_open_weights(o, l, err);
     enum status status = model_weights_sizes(loaded_spec(l), &l->weights, err);
-    l->dummy_to_come = dummy && !l->backend->discrete ? l->weights.bytes : 0;
+    if (status == STATUS_OK) status = loaded_ranks_size_weights(l, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && dummy && !l->backend->discrete; r++)
+        l->dummy_to_come += loaded_rank_weights(l, r)->bytes;
     return status;
 }
 
@@ -277,11 +279,11 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
 {
     enum status status = STATUS_OK;
     if (options->load_format == LOAD_FORMAT_DUMMY) {
-        model_weights_close(&l->weights);
+        for (int32_t r = 0; r < loaded_num_ranks(l); r++) model_weights_close(loaded_rank_weights(l, r));
         l->dummy_to_come = 0;
         status = make_dummy(options, l, err);
+        if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     }
-    if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
 
@@ -295,7 +297,7 @@ enum status loaded_model_check_files(const struct loaded_model *l, struct error 
 void loaded_model_close(struct loaded_model *l)
 {
     if (!l) return;
-    loaded_draft_close(&l->draft);
+    loaded_draft_close(l);
     model_destroy(l->model);
     loaded_ranks_close(l);
     model_weights_close(&l->weights);
@@ -339,6 +341,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,
+        .rank_memory = l->rank_profiles ? l->rank_profiles : &l->profile,
+        .num_ranks = loaded_num_ranks(l),
         .limits = &l->limits,
         .loaded = l,
     };
