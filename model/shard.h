@@ -11,7 +11,8 @@
  * What o and down compute of their columns is a share of a sum, which an all-reduce adds (kernels/collective.h). So is
  * what a matrix computes of such a share: the one that projects the sum of experts' latents back has all its columns,
  * and is_share, too. Where the columns of o or down are sorted by group (weight.input_order), a rank has a part of the
- * sorted ones; the ranks gather what these multiply (layer_last_matmul). A bias of any of them is rank 0's alone: the table of another rank lacks it. */
+ * sorted ones; the ranks gather what these multiply (layer_last_matmul). A bias of any of them is rank 0's alone: the
+ * table of another rank lacks it. */
 #ifndef QUIRE_MODEL_SHARD_H
 #define QUIRE_MODEL_SHARD_H
 
