@@ -365,8 +365,9 @@ static void test_more_ranks(void **state)
     static const struct {
         const char *name;
         int32_t ranks;
-    } cases[] = {{"bloom", 3}, {"mpt", 3},     {"gqa", 4},          {"mha", 4},
-                 {"mqa", 4},   {"sliding", 4}, {"falcon_alibi", 4}, {"falcon_two_norms", 4}};
+    } cases[] = {{"bloom", 3},      {"mpt", 3},         {"gqa", 4},          {"mha", 4},
+                 {"mqa", 4},        {"sliding", 4},     {"falcon_alibi", 4}, {"falcon_two_norms", 4},
+                 {"many_norms", 4}, {"many_groups", 4}, {"many_channels", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", cases[i].name);
