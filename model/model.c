@@ -404,11 +404,19 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     return status == STATUS_OK ? model_collect(m, &out, err) : status;
 }
 
-/* The host's experts compute nothing. */
+/* Steps compute nothing but what the device does itself: the host's experts are left out, and ranks do nothing
+ * together. */
 static void set_idle(struct model *m, bool idle)
 {
-    m->decoder.host_experts.idle = idle;
-    for (int32_t i = 0; i < m->num_others; i++) m->others[i]->decoder.host_experts.idle = idle;
+    for (int32_t r = 0; r <= m->num_others; r++) {
+        struct model *one = r == 0 ? m : m->others[r - 1];
+        one->decoder.host_experts.idle = idle;
+        if (m->num_others == 0) continue;
+        if (idle)
+            backend_group_pause(one->backend, &one->paused);
+        else
+            backend_group_resume(one->backend, &one->paused);
+    }
 }
 
 enum status model_warm_up(struct model *m, struct error *err)

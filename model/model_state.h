@@ -2,6 +2,7 @@
 #ifndef QUIRE_MODEL_MODEL_STATE_H
 #define QUIRE_MODEL_MODEL_STATE_H
 
+#include "kernels/ranks.h"
 #include "model/decoder.h"
 #include "model/graphs.h"
 #include "model/inputs.h"
@@ -70,6 +71,7 @@ struct model {
     struct model *others[COLLECTIVE_MAX_RANKS - 1]; /* [num_others] */
     int32_t num_others;
     struct pool *rank_threads;
+    struct group_operations paused; /* of this rank, while model_warm_up runs */
 };
 
 /* Calls `function` for the model of each rank, of all at the same time, and waits for all of them. The first failure by
