@@ -3,6 +3,7 @@
 #include "kernels/cuda/collective/peers.cuh"
 #include "kernels/cuda/gains.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/quantize.cuh"
 #include "kernels/cuda/warp.cuh"
 
 using namespace collective;
@@ -13,6 +14,7 @@ template <class T> struct reduce_call {
     const T *x;
     T *residual;
     struct norm_params norm;
+    quantize_call quantized; /* what is written instead of out */
     float multiplier;
     int pieces; /* of a token */
     int tokens;
@@ -80,8 +82,9 @@ static __device__ __forceinline__ void finish_token(const reduce_call<T> &c, int
         const int i = threadIdx.x + k * blockDim.x;
         if (i >= c.pieces) continue;
         apply_gains(kept[k], factor, gains[k], c.norm.gain_dtype);
-        ((piece<T, N> *)c.out)[row + i] = kept[k];
+        if (!c.quantized.data) ((piece<T, N> *)c.out)[row + i] = kept[k];
     }
+    if (c.quantized.data) quantize_token(c.quantized, token, kept, c.pieces, [](int) { return piece<T, N>(); });
 }
 
 template <int PIECES, class T, int N>
@@ -192,8 +195,8 @@ static bool takes(const struct cuda_state *s, const struct fused_add_rms_norm_ar
     const int64_t row = (int64_t)args->size * dtype_size(args->dtype);
     const bool aligned =
         row % 16 == 0 && cuda_is_aligned(args->x) && cuda_is_aligned(args->out) && cuda_is_aligned(args->residual);
-    const bool plain = args->out && !args->quantized && !args->post_norm && !args->x_scales.of_tokens &&
-                       args->sum_multiplier == 1 && args->norm.type == NORM_RMS;
+    const bool plain = args->out && !args->post_norm && !args->x_scales.of_tokens && args->sum_multiplier == 1 &&
+                       args->norm.type == NORM_RMS;
     return plain && aligned && row <= (int64_t)MOST_PIECES * THREADS * 16 &&
            row <= ROWS_BYTES / (s->group->num_ranks - 1) && args->num_tokens * row <= most_in_passes(s);
 }
@@ -217,13 +220,17 @@ bool cuda_all_reduce_add_norm(struct backend *b, const struct fused_add_rms_norm
     if (!takes(cuda_state(b), args)) return false;
     bool launched = false;
     const struct cuda_state *s = cuda_use(b);
+    const struct quantized_rows *rows = args->quantized;
     if (args->num_tokens <= 0 || args->size <= 0) return true;
+    if (rows && !quantize_check(b, "all_reduce_add_norm", rows, args->size)) return true;
     cuda_dispatch(b, "all_reduce_add_norm", args->dtype, [&](auto zero) {
         using T = decltype(zero);
         constexpr int N = 16 / sizeof(T);
         if (!gains_are_aligned<N>(&args->norm)) return;
-        reduce_call<T> call = {cuda_peers(s), (T *)args->out,   (const T *)args->x, (T *)args->residual,
-                               args->norm,    args->multiplier, args->size / N,     args->num_tokens};
+        reduce_call<T> call = {
+            cuda_peers(s),       (T *)args->out, (const T *)args->x,
+            (T *)args->residual, args->norm,     quantize_call_of(rows, args->num_tokens, args->size),
+            args->multiplier,    args->size / N, args->num_tokens};
         if (call.pieces <= THREADS)
             launch<T, 1>(s, &call);
         else if (call.pieces <= 2 * THREADS)
