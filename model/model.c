@@ -479,11 +479,19 @@ static enum status run_empty_step(struct model *m, int32_t tokens, struct batch 
     return status == STATUS_OK ? model_collect(m, &out, err) : status;
 }
 
-/* The host's experts compute nothing. */
-static void set_idle(struct model *m, bool idle)
+void model_set_idle(struct model *m, bool idle)
 {
-    m->decoder.host_experts.idle = idle;
-    for (int32_t i = 0; i < m->num_others; i++) m->others[i]->decoder.host_experts.idle = idle;
+    const int32_t number = idle;
+    nodes_call(m->options.nodes, NODE_SET_IDLE, m->options.is_drafter, &number, sizeof number);
+    for (int32_t r = 0; r <= m->num_others; r++) {
+        struct model *one = r == 0 ? m : m->others[r - 1];
+        one->decoder.host_experts.idle = idle;
+        if (m->num_others == 0 && !m->options.nodes) continue;
+        if (idle)
+            backend_group_pause(one->backend, &one->paused);
+        else
+            backend_group_resume(one->backend, &one->paused);
+    }
 }
 
 enum status model_warm_up(struct model *m, struct error *err)
@@ -494,7 +502,7 @@ enum status model_warm_up(struct model *m, struct error *err)
     if (longest > 256) longest = 256;
     struct batch batch;
     enum status status = batch_init(&batch, limits, err);
-    set_idle(m, true);
+    model_set_idle(m, true);
     if (status == STATUS_OK) status = model_allocate_cache(m, 0, err);
     if (status == STATUS_OK) {
         model_set_sampling_state(m, 0, &greedy, NULL, 0);
@@ -502,7 +510,7 @@ enum status model_warm_up(struct model *m, struct error *err)
         status = run_empty_step(m, 1, &batch, err);
     }
     if (status == STATUS_OK) status = run_empty_step(m, longest, &batch, err);
-    set_idle(m, false);
+    model_set_idle(m, false);
     model_release_cache(m);
     batch_free(&batch);
     return status;

@@ -89,6 +89,9 @@ enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added
 /* Runs a decode and a prefill that store nothing, so that the device loads now what it loads on first use. Call it
  * before model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);
+/* Until it is called with false, steps compute nothing but what the device does itself: the host's experts are left
+ * out, and ranks do nothing together. model_warm_up calls it. */
+void model_set_idle(struct model *m, bool idle);
 /* Frees the cache tensors. */
 void model_release_cache(struct model *m);
 /* Captures the graphs of decode steps, if the backend has graphs. Call it after model_allocate_cache. */

@@ -138,6 +138,17 @@ static struct sample_args sample_args_of(const struct model *m, const struct tok
     };
 }
 
+/* Whether a rank can sample from its own logits, so that they need not be gathered in all ranks. */
+static bool takes_own_logits(const struct model *m, struct sample_args *args)
+{
+    struct sample_share *share = &args->share;
+    const bool greedy = !args->any_processing && !args->any_random && !args->any_logprobs;
+    if (!greedy || m->state.kept_logits || !decoder_own_logits(&m->decoder, share)) return false;
+    const int32_t left = args->vocab_size - share->first; /* padding of the vocabulary is not sampled */
+    if (share->count > left) share->count = left > 0 ? left : 0;
+    return true;
+}
+
 static void sample(struct model *m, const struct batch *batch, struct step_results *results)
 {
     struct backend *b = m->backend;
@@ -161,6 +172,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     results->any_logprobs = args.any_logprobs;
     results->top_stride = args.top_stride;
     if (batch->num_samples == 0) return;
+    if (m->spec->whole && !takes_own_logits(m, &args)) decoder_finish_logits(&m->decoder, batch->num_samples);
     if (s->kept_logits)
         b->copy(b, s->kept_logits, args.logits,
                 batch->num_samples * args.logits_stride * (int64_t)sizeof *s->kept_logits, NULL);

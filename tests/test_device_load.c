@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "model/model_state.h"
+#include "runtime/engine/engine_pool.h"
 #include "runtime/engine/loaded_model_state.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
@@ -23,8 +24,6 @@ static const int64_t MIB = 1 << 20, CONTEXT = 300 << 20, OTHERS = 50 << 20;
 
 enum { DEVICES = 2 };
 static struct {
-    struct backend cpu; /* what it is made of */
-    pthread_t main;     /* the thread that opened it */
     int64_t total, loaded_on_use;
     atomic_llong held;      /* memory of all devices that is allocated now */
     int64_t more_of_others; /* on the second device */
@@ -33,6 +32,8 @@ static struct {
     const char *shrinking; /* a file, opened by then, that is cut when pinned memory is asked for */
     struct {
         struct backend *backend;
+        struct backend cpu; /* what it is made of */
+        pthread_t main;     /* the thread that opened it */
         int64_t held;
         bool used; /* a matmul was computed */
     } of[DEVICES];
@@ -70,7 +71,7 @@ static enum status memory_alloc(struct backend *b, enum memory_kind kind, int64_
     if (++device.allocations == device.failing) return error_set(err, STATUS_OUT_OF_MEMORY, "no memory, on purpose");
     if (kind == MEMORY_HOST_PINNED && device.shrinking && truncate(device.shrinking, 4096) == 0)
         device.shrinking = NULL;
-    enum status status = device.cpu.memory_alloc(b, kind, bytes, out, err);
+    enum status status = device.of[number_of(b)].cpu.memory_alloc(b, kind, bytes, out, err);
     if (status == STATUS_OK && kind == MEMORY_DEVICE) hold(b, bytes);
     return status;
 }
@@ -78,19 +79,21 @@ static enum status memory_alloc(struct backend *b, enum memory_kind kind, int64_
 static void memory_free(struct backend *b, enum memory_kind kind, void *data, int64_t bytes)
 {
     if (data && kind == MEMORY_DEVICE) hold(b, -bytes);
-    device.cpu.memory_free(b, kind, data, bytes);
+    device.of[number_of(b)].cpu.memory_free(b, kind, data, bytes);
 }
 
 /* Weights come in threads while a step warms the device up with whatever is there: so they stay zeros here. */
 static void copy(struct backend *b, void *destination, const void *source, int64_t bytes, backend_stream stream)
 {
-    if (pthread_equal(pthread_self(), device.main)) device.cpu.copy(b, destination, source, bytes, stream);
+    const int number = number_of(b);
+    if (pthread_equal(pthread_self(), device.of[number].main))
+        device.of[number].cpu.copy(b, destination, source, bytes, stream);
 }
 
 static void linear(struct backend *b, const struct linear_args *args)
 {
     device.of[number_of(b)].used = true;
-    device.cpu.linear(b, args);
+    device.of[number_of(b)].cpu.linear(b, args);
 }
 
 /* Is linked in place of the one of kernels/backend.c. */
@@ -100,10 +103,10 @@ enum status backend_open(const char *name, int threads, struct backend **out, st
     enum status status = backend_cpu_open(threads, out, err);
     if (status != STATUS_OK) return status;
     struct backend *b = *out;
-    device.cpu = *b;
-    device.main = pthread_self();
     device.allocations = 0;
     device.of[number].backend = b;
+    device.of[number].cpu = *b;
+    device.of[number].main = pthread_self();
     device.of[number].used = false;
     b->name = number == 0 ? "cuda:0" : "cuda:1";
     b->discrete = true;
@@ -116,8 +119,14 @@ enum status backend_open(const char *name, int threads, struct backend **out, st
     return status;
 }
 
-/* Is linked in place of the one of kernels/collective.c. */
-enum status backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err)
+int backend_num_gpus(void)
+{
+    return DEVICES;
+}
+
+/* The linker calls this instead of backend_group_open. */
+enum status __wrap_backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err);
+enum status __wrap_backend_group_open(struct backend *const *ranks, int32_t num_ranks, struct error *err)
 {
     return num_ranks > 1 ? backend_cpu_group_open(ranks, num_ranks, err) : STATUS_OK;
 }
@@ -221,6 +230,61 @@ static void test_a_rank_that_is_too_small(void **state)
     assert_int_equal(load(&o, 700 * MIB, MIB, &l, &err), STATUS_OUT_OF_MEMORY);
     if (!strstr(err.text, "1.00 of cuda:1's 0.68 GiB are not enough")) fail_msg("%s", err.text);
     device.more_of_others = 0;
+}
+
+/* Two engines that open at the same time have the lengths and the sequences for which the smaller device has room. */
+static void test_engines_agree(void **state)
+{
+    const struct temp_folder *toy = *state;
+    struct engine_options o = options(toy->path);
+    struct error err;
+    struct loaded_model *l;
+    struct engine_pool *p;
+    o.threads = 1; /* of an engine */
+    if (load(&o, 375 * MIB, MIB, &l, &err) != STATUS_OK) fail_msg("%s", err.text);
+    const struct batch_limits alone = l->limits;
+    loaded_model_close(l);
+    assert_true(alone.max_model_len < TOY_MODEL_LENGTH);
+    o.data_parallel_size = o.threads = 2;
+    o.device = "cuda";
+    for (int i = 0; i < 2; i++) {
+        device.total = (i == 0 ? 375 : 475) * MIB;
+        device.more_of_others = (i == 0 ? -100 : 100) * MIB; /* the second, or the first, is as the one above */
+        if (engine_pool_create(&o, &p, &err) != STATUS_OK) fail_msg("%s", err.text);
+        const struct batch_limits *limits = engine_pool_info(p)->limits;
+        assert_int_equal(limits->max_model_len, alone.max_model_len);
+        assert_int_equal(limits->max_num_seqs, alone.max_num_seqs);
+        engine_pool_destroy(p);
+        assert_int_equal(device.held, 0);
+    }
+    device.more_of_others = 0;
+}
+
+/* One that fails ends the other, which waits for it, and is named. */
+static void test_an_engine_that_fails(void **state)
+{
+    const struct temp_folder *toy = *state;
+    struct engine_options o = options(toy->path);
+    struct error err;
+    struct engine_pool *p;
+    o.data_parallel_size = 2;
+    o.device = "cuda";
+    device.total = 600 * MIB;
+    device.more_of_others = 248 * MIB;
+    assert_int_equal(engine_pool_create(&o, &p, &err), STATUS_OUT_OF_MEMORY);
+    if (strncmp(err.text, "engine 2 of 2, on cuda:1: ", 26) != 0 || !strstr(err.text, "are not enough"))
+        fail_msg("%s", err.text);
+    assert_null(p);
+    assert_int_equal(device.held, 0);
+    device.more_of_others = 0;
+    for (int n = 1; n < 40; n += 3) {
+        device.failing = n; /* of both together */
+        const enum status status = engine_pool_create(&o, &p, &err);
+        device.failing = 0;
+        engine_pool_destroy(p);
+        assert_int_equal(device.held, 0);
+        if (status != STATUS_OK && !strstr(err.text, "no memory, on purpose")) fail_msg("%s", err.text);
+    }
 }
 
 /* Memory of others that the device cannot tell apart is a part of the context, and the report says that. */
@@ -438,6 +502,8 @@ int main(void)
         cmocka_unit_test(test_others_may_be_unknown),
         cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_a_rank_that_is_too_small),
+        cmocka_unit_test(test_engines_agree),
+        cmocka_unit_test(test_an_engine_that_fails),
         cmocka_unit_test(test_every_size_of_device),
         cmocka_unit_test(test_quantized),
         cmocka_unit_test(test_experts_on_the_host),

@@ -15,6 +15,14 @@ enum load_format { LOAD_FORMAT_AUTO, LOAD_FORMAT_DUMMY }; /* dummy: random weigh
 
 enum { ENGINE_STATE_INTERVAL = 8192 };
 
+/* What engines that open at the same time have in common: max_model_len and max_num_seqs. */
+struct common_limits {
+    int32_t max_model_len, max_num_seqs;
+};
+/* Takes the limits that an engine has planned, and puts the least of all engines' in their place, once all have come.
+ * Other than OK: another engine failed. */
+typedef enum status agree_limits_function(void *context, struct common_limits *limits, struct error *err);
+
 /* vLLM's names and meanings. Where an error carries advice (base/status.h), it names these fields. The strings are
  * referred to, and must outlive the engine. */
 struct engine_options {
@@ -85,6 +93,10 @@ struct engine_options {
     /* May be NULL. Set to 1 by a signal handler, say: while it is not 0, a step that the CPU computes ends between two
      * operations, and the requests in it end with FINISH_ABORT. A GPU's steps are short, and run to their end. */
     const volatile sig_atomic_t *cancel;
+    /* NULL: the engine stands alone. Else it calls this once on the CPU, when its memory is planned, and once more on a
+     * GPU, when it is measured. */
+    agree_limits_function *agree;
+    void *agree_context;
 };
 struct engine_options engine_options_default(void);
 int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */

@@ -186,10 +186,26 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     log_warn(o->log, &warning);
 }
 
+/* Plans again if another engine that is to have the same limits has lower ones. */
+static enum status plan_in_common(const struct engine_options *options, struct loaded_model *l,
+                                  struct model_options *model_options, struct error *err)
+{
+    enum status status = plan_or_advise(options, l, model_options, err);
+    struct common_limits common = {l->limits.max_model_len, l->limits.max_num_seqs};
+    struct engine_options lower = *options;
+    if (status != STATUS_OK || !options->agree) return status;
+    status = options->agree(options->agree_context, &common, err);
+    const bool same = common.max_model_len == l->limits.max_model_len && common.max_num_seqs == l->limits.max_num_seqs;
+    if (status != STATUS_OK || same) return status;
+    lower.max_model_len = common.max_model_len;
+    lower.max_num_seqs = common.max_num_seqs;
+    return plan_or_advise(&lower, l, model_options, err);
+}
+
 static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
     struct model_options model_options;
-    enum status status = plan_or_advise(options, l, &model_options, err);
+    enum status status = plan_in_common(options, l, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, l, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(l, err);
     if (status == STATUS_OK) warn_of_states(options, l);

@@ -86,6 +86,17 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
     return STATUS_OK;
 }
 
+static enum status check_expert_parallel(const struct engine_options *o, const struct loaded_model *l,
+                                         struct error *err)
+{
+    if (!o->enable_expert_parallel) return STATUS_OK;
+    if (o->tensor_parallel_size == 1)
+        return error_set(err, STATUS_INVALID,
+                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
+    if (model_spec_num_experts(&l->config.spec) > 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "the model has no experts, which enable_expert_parallel shares out to ranks");
+}
+
 /* What ranks do not do yet is refused. */
 static enum status check(const struct engine_options *o, struct error *err)
 {
@@ -99,11 +110,9 @@ static enum status check(const struct engine_options *o, struct error *err)
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    if (o->tensor_parallel_size == 1 && o->enable_expert_parallel)
-        return error_set(err, STATUS_INVALID,
-                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
-    if (o->tensor_parallel_size == 1) return STATUS_OK;
-    enum status status = check(o, err);
+    enum status status = check_expert_parallel(o, l, err);
+    if (status != STATUS_OK || o->tensor_parallel_size == 1) return status;
+    status = check(o, err);
     if (status != STATUS_OK) return status;
     l->config.spec.expert_parallel = o->enable_expert_parallel;
     l->num_ranks = num_ranks_here(o);
