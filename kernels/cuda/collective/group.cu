@@ -44,6 +44,7 @@ void cuda_group_free(struct cuda_group *g)
     for (int i = 0; i < g->num_ranks; i++)
         if (g->memories[i]) cudaFree(g->memories[i]);
     communicators_free(&g->communicators);
+    group_failure_free(g->failure);
     free(g);
 }
 
@@ -61,6 +62,7 @@ static enum status prepare_failure(struct backend *const *ranks, struct cuda_gro
     }
     *g->has_failed = 0;
     g->failure = ranks[0]->failure;
+    group_failure_keep(g->failure);
     if (g->failure) group_failure_tell(g->failure, end_waiting, g);
     return STATUS_OK;
 }
