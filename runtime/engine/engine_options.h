@@ -99,7 +99,8 @@ struct engine_options {
     void *agree_context;
 };
 struct engine_options engine_options_default(void);
-int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
+int engine_options_threads(const struct engine_options *o);   /* `threads`, or the number that 0 stands for */
+int32_t engine_options_ranks(const struct engine_options *o); /* that share the model, of all stages */
 /* The seed of a request that has none, from its place in the order of arrival, from 1. */
 uint64_t engine_request_seed(uint64_t options_seed, uint64_t place);
 /* Drafts that a sequence may have in a step: speculative.num_speculative_tokens, or 0 where nothing drafts. */

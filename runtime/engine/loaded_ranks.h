@@ -1,5 +1,6 @@
-/* This process's ranks of a loaded model with tensor parallelism (model/shard.h). The first one's device and weights
- * are those of the loaded_model. Private to runtime/engine/ and tests. */
+/* This process's ranks of a loaded model with tensor parallelism (model/shard.h), those of each stage of pipeline
+ * parallelism (model/stage.h) after those of the stage before. The first one's device and weights are those of the
+ * loaded_model. Private to runtime/engine/ and tests. */
 #ifndef QUIRE_RUNTIME_LOADED_RANKS_H
 #define QUIRE_RUNTIME_LOADED_RANKS_H
 
@@ -20,6 +21,11 @@ struct backend *loaded_rank_backend(const struct loaded_model *l, int32_t rank);
 const struct model_spec *loaded_rank_spec(const struct loaded_model *l, int32_t rank);
 struct model_weights *loaded_rank_weights(struct loaded_model *l, int32_t rank);
 struct memory_profile *loaded_rank_profile(struct loaded_model *l, int32_t rank);
+
+/* What a rank of this process computes of the model, by l->config.spec and l->stages. */
+enum status loaded_rank_share(const struct loaded_model *l, int32_t rank, struct model_spec *out, struct error *err);
+/* Makes l->stages, if there are several. */
+enum status loaded_stages_make(struct loaded_model *l, struct error *err);
 
 /* The device of a rank of this node, counted from 0: "cuda:0,2" names each; "auto", "cuda" and "cuda:N" the first,
  * which the others follow; ranks on the CPU share its processors. INVALID: a list of another length. */
