@@ -58,9 +58,12 @@ void group_node_name(int32_t node, const struct group_nodes *nodes, char out[GRO
 static enum status join_cuda_group(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
                                    struct error *err)
 {
+#ifdef QUIRE_HAVE_CUDA
+    return backend_cuda_group_join(ranks, count, nodes, err);
+#else
     (void)count, (void)nodes;
-    return error_set(err, STATUS_UNSUPPORTED, "'%s' cannot join a group of several nodes in this build of quire",
-                     ranks[0]->name);
+    return error_set(err, STATUS_UNSUPPORTED, "this build of quire has no CUDA, so '%s' has no group", ranks[0]->name);
+#endif
 }
 
 enum status backend_group_join(struct backend *const *ranks, int32_t count, const struct group_nodes *nodes,
@@ -77,6 +80,9 @@ enum status backend_group_make_id(const struct backend *b, uint8_t id[COLLECTIVE
 {
     memset(id, 0, COLLECTIVE_ID_BYTES);
     if (!b->discrete) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED, "'%s' cannot join a group of several nodes in this build of quire",
-                     b->name);
+#ifdef QUIRE_HAVE_CUDA
+    return backend_cuda_group_make_id(id, err);
+#else
+    return error_set(err, STATUS_UNSUPPORTED, "this build of quire has no CUDA, so '%s' has no group", b->name);
+#endif
 }

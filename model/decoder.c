@@ -109,8 +109,7 @@ static void gather_logits(const struct decoder *d, int32_t num_rows)
     if (d->spec->whole) d->backend->all_gather(d->backend, &args);
 }
 
-/* What becomes of lm_head's output. */
-static void finish_logits(const struct decoder *d, int32_t num_rows)
+void decoder_finish_logits(const struct decoder *d, int32_t num_rows)
 {
     const int32_t num_logits = model_spec_num_logits(model_spec_whole(d->spec));
     const struct scale_logits_args scale = {.logits = own_logits(d),
@@ -139,7 +138,6 @@ static void compute_logits(struct residual_stream *s)
 {
     const struct projection head = lm_head(s->d);
     residual_project(s, rank_logits(s->d), DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
-    finish_logits(s->d, s->num_tokens);
 }
 
 /* The logits of `count` tokens whose final norm is x. */
@@ -149,7 +147,6 @@ static void compute_normed_logits(const struct decoder *d, const void *x, int32_
     const struct residual_stream rows = {.d = d, .num_tokens = count};
     const struct matmul_input in = {.x = x};
     layer_project(&rows, rank_logits(d), DTYPE_FLOAT32, &head, &in, NULL);
-    finish_logits(d, count);
 }
 
 /* The logits of the tokens indices[count] of a pass that kept all. The final norm's output is in act.hidden, unless
@@ -165,10 +162,19 @@ static void compute_gathered_logits(const struct decoder *d, const int32_t *indi
 void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count)
 {
     compute_gathered_logits(d, d->inputs->target_indices + first, count);
+    decoder_finish_logits(d, count);
 }
 
-/* The final norm and the logits. */
-static void finish(struct residual_stream *s, const struct step_shape *shape)
+bool decoder_own_logits(const struct decoder *d, struct sample_share *share)
+{
+    const struct model_spec *spec = d->spec;
+    if (spec->logits_multiplier != 1 || spec->logits_soft_cap != 0 || spec->head.maps_ids) return false;
+    *share = (struct sample_share){spec->rank, spec->num_ranks, first_logit(spec), model_spec_num_logits(spec)};
+    return true;
+}
+
+/* The final norm and the rank's logits. */
+static void compute_own_logits(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
     if (!keeps_all(d, shape)) {
@@ -181,6 +187,21 @@ static void finish(struct residual_stream *s, const struct step_shape *shape)
         compute_normed_logits(d, in.x, shape->num_samples);
     else if (shape->num_samples > 0)
         compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
+}
+
+static void finish(struct residual_stream *s, const struct step_shape *shape)
+{
+    compute_own_logits(s, shape);
+    if (!s->d->spec->whole && shape->num_samples > 0) decoder_finish_logits(s->d, shape->num_samples);
+}
+
+/* What the next stage goes on from, in act.residual: nothing is pending. */
+static void finish_stage(struct residual_stream *s)
+{
+    const struct decoder *d = s->d;
+    residual_begin(s);
+    if (s->residual != d->act.residual)
+        layer_gather(d, d->act.residual, s->residual, NULL, s->num_tokens, d->spec->hidden_size);
 }
 
 /* What the layer's mixer computes, in act.attention. */
@@ -233,7 +254,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
                                 .sum_multiplier = 1};
     if (d->spec->head.kind != HEAD_NONE)
         head_begin(&s, shape);
-    else
+    else if (stage_is_first(d->spec))
         layer_embed(&s, s.residual);
     if (d->spec->per_layer_size) per_layer_inputs(&s);
     for (int32_t layer = 0; layer < d->spec->num_layers; layer++) {
@@ -246,7 +267,7 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (stream) residual_norm_stream(&s, &w->stream_norm);
         mixer_inner(&s, shape, layer);
         if (!layer_is_read(d, shape, layer)) return true;
-        if (layer == d->spec->num_layers - 1) attention = keep_sampled(&s, shape);
+        if (layer_is_last(d, layer)) attention = keep_sampled(&s, shape);
         /* A parallel block's MLP reads the residual stream without the attention's output. */
         if (parallel) mlp = mlp_inner(&s, layer);
         if (stream) s.sum_multiplier = l->mixer_scaling.sum;
@@ -257,7 +278,10 @@ bool decoder_forward(const struct decoder *d, const struct step_shape *shape)
         if (d->spec->layer_scalars) s.sum_multiplier = w->scalar;
         assert(s.pending || s.sum_multiplier == 1); /* the addition multiplies */
     }
-    finish(&s, shape);
+    if (stage_is_last(d->spec))
+        finish(&s, shape);
+    else
+        finish_stage(&s);
     return true;
 }
 
@@ -391,6 +415,31 @@ static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }
 
+/* A plan has no weights, of which a file may have an order that its scheme does not speak of. */
+static bool is_ordered(const struct decoder *d, int32_t layer, enum tensor_role role)
+{
+    const struct model_spec *c = d->spec;
+    if (c->schemes[c->layers[layer].schemes[role]].ordered) return true;
+    if (!d->weights->layers) return false;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    return (role == TENSOR_O ? &w->o : role == TENSOR_MIX_O ? &w->recurrent.o : &w->down)->input_order;
+}
+
+/* What gather_columns needs (layers/residual.c). */
+static enum status allocate_ordered(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
+{
+    static const enum tensor_role shares[] = {TENSOR_O, TENSOR_MIX_O, TENSOR_DOWN};
+    int64_t total = 0;
+    for (int32_t i = 0; i < d->spec->num_layers && d->spec->whole; i++)
+        for (int k = 0; k < 3; k++)
+            if (is_ordered(d, i, shares[k])) cover(&total, shard_columns(d->spec, i, shares[k]).total);
+    const struct arena_request requests[] = {
+        {PURPOSE_ACTIVATIONS, num_tokens * total, dtype_size(d->dtype), &d->act.ordered},
+        {PURPOSE_ACTIVATIONS, num_tokens * total, sizeof(float), &d->act.all_inputs},
+    };
+    return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
+}
+
 static enum status allocate_activations(struct decoder *d, struct arena *arena, const struct batch_limits *limits,
                                         struct error *err)
 {
@@ -414,10 +463,11 @@ static enum status allocate_activations(struct decoder *d, struct arena *arena, 
         {PURPOSE_ACTIVATIONS, T * sizes.inner, e, &a->gated},
         {PURPOSE_ACTIVATIONS, T * c->num_layers * c->per_layer_size, e, &a->per_layer},
         {PURPOSE_ACTIVATIONS, quantized_bytes(c, T, quantized), 1, &a->quantized},
-        {PURPOSE_ACTIVATIONS, E * model_spec_whole(c)->vocab_size, sizeof(float), &a->logits},
+        {PURPOSE_ACTIVATIONS, stage_is_last(c) ? E * model_spec_whole(c)->vocab_size : 0, sizeof(float), &a->logits},
     };
     enum status status = arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
     if (status == STATUS_OK) status = allocate_head(d, arena, T, E, err);
+    if (status == STATUS_OK) status = allocate_ordered(d, arena, T, err);
     return status == STATUS_OK ? allocate_experts(d, arena, T, err) : status;
 }
 

@@ -89,6 +89,9 @@ enum status model_grow_host_slots(struct model *m, int32_t limit, int32_t *added
 /* Runs a decode and a prefill that store nothing, so that the device loads now what it loads on first use. Call it
  * before model_allocate_cache. */
 enum status model_warm_up(struct model *m, struct error *err);
+/* Until it is called with false, steps compute nothing but what the device does itself: the host's experts are left
+ * out, and ranks do nothing together. model_warm_up calls it. */
+void model_set_idle(struct model *m, bool idle);
 /* Frees the cache tensors. */
 void model_release_cache(struct model *m);
 /* Captures the graphs of decode steps, if the backend has graphs. Call it after model_allocate_cache. */
@@ -118,8 +121,8 @@ enum status model_collect(struct model *m, struct sample_output *out, struct err
 /* With keep_logits: the raw logits of the last collected step, [num_samples, vocab_size] on the device. */
 const float *model_logits(const struct model *m);
 
-/* Bytes of weights that a decode step reads: all of them, but of the embedding only a few rows, which are not counted,
- * unless it is the output matrix, too. */
+/* Bytes of weights that a decode step reads in all ranks: all of them, but of the embedding only a few rows, which are
+ * not counted, unless it is the output matrix, too. */
 int64_t model_decode_weight_bytes(const struct model *m);
 
 /* Host memory of one purpose. */
@@ -127,7 +130,7 @@ struct model_residence {
     int64_t reserved; /* bytes */
     int64_t resident; /* bytes of those that are in memory now; -1: the system does not tell */
 };
-/* Fills what a model on the CPU holds, where staging is a part of the state. Call it between steps. */
+/* Fills what a model on the CPU holds in all ranks, where staging is a part of the state. Call it between steps. */
 void model_residence(const struct model *m, struct model_residence out[NUM_PURPOSES]);
 
 #endif

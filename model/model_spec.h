@@ -588,8 +588,12 @@ struct model_spec {
     /* What one of several ranks computes (shard.h): the sizes above and of the layers are the rank's. NULL: all of the
      * model. */
     const struct model_spec *whole;
-    int32_t rank, num_ranks;                    /* num_ranks 0 or 1: there is one */
-    bool expert_parallel;                       /* of several ranks each has some of the experts, whole */
+    int32_t rank, num_ranks; /* num_ranks 0 or 1: there is one */
+    bool expert_parallel;    /* of several ranks each has some of the experts, whole */
+    /* What one of several stages computes (stage.h): num_layers layers of the model, from first_layer on. all_stages:
+     * the whole model; NULL: there is one stage */
+    const struct model_spec *all_stages;
+    int32_t stage, num_stages, first_layer;
     struct head_spec head;                      /* HEAD_NONE: the model stands alone */
     struct layer_spec layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };

@@ -2,6 +2,7 @@
 #ifndef QUIRE_MODEL_MODEL_STATE_H
 #define QUIRE_MODEL_MODEL_STATE_H
 
+#include "kernels/ranks.h"
 #include "model/decoder.h"
 #include "model/graphs.h"
 #include "model/inputs.h"
@@ -64,12 +65,14 @@ struct model {
     struct swap_space swap;
     struct step_results results[MODEL_MAX_STEPS]; /* [options.max_in_flight] a ring, as the staging memory of inputs */
     int64_t submitted, collected;                 /* steps */
-    struct sampling_needs *sampling_needs;        /* [S] by state_index; of a drafter the target's */
+    void *outbox[MODEL_MAX_STEPS];         /* [options.max_in_flight] of a stage that is not the last: what it sends */
+    struct sampling_needs *sampling_needs; /* [S] by state_index; of a drafter the target's */
     /* Of rank 0 of several: the other ranks' models, and a thread for each rank. */
     struct model *others[COLLECTIVE_MAX_RANKS - 1]; /* [num_others] */
     int32_t num_others;
     struct pool *rank_threads;
-    struct group_failure *failure; /* of the ranks' backends, where it is the model's own */
+    struct group_failure *failure;  /* of the ranks' backends, where it is the model's own */
+    struct group_operations paused; /* of this rank, while the model is idle */
 };
 
 /* Calls `function` for the model of each rank of this process, of all at the same time, and waits for all of them. A

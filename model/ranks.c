@@ -3,6 +3,7 @@
 #include "base/pool.h"
 #include "kernels/group_failure.h"
 #include "model/model_state.h"
+#include "model/stage.h"
 
 struct rank_calls {
     struct model *first;
@@ -20,7 +21,7 @@ static struct model *model_of(struct model *first, int64_t rank)
 /* "rank 1 (cuda:1): the sentence" */
 static enum status name_rank(const struct model *m, enum status status, const struct error *why, struct error *err)
 {
-    return error_set(err, status, "rank %d (%s): %s", m->spec->rank, m->backend->name, why->text);
+    return error_set(err, status, "rank %d (%s): %s", stage_rank(m->spec), m->backend->name, why->text);
 }
 
 /* Whether other ranks may be waiting for one whose call ended so. A step that is cancelled is so on all. */

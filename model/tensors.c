@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/shard.h"
+#include "model/stage.h"
 
 /* A layer has 14 matrices and gains, each with a bias (of a recurrent one, no more); or, with 4 scalars in place of a
  * gate and its bias, 2 tensors more; beside attention, 18 tensors of a recurrent mixer; a norm of V; 4 tensors behind
@@ -682,12 +683,16 @@ static void add_per_layer_inputs(struct tensor_table *table, const struct model_
     add_gain(table, spec, &t, "model.per_layer_projection_norm", false);
 }
 
-static void add_embeddings(struct tensor_table *table, const struct model_spec *spec)
+/* Of the stage that begins, and of the one whose lm_head is the embedding. */
+static void add_embeddings(struct tensor_table *table, const struct model_spec *spec, bool tied)
 {
     const struct tensor_names *names = &spec->names;
     struct tensor t = {
         .role = TENSOR_EMBEDDING, .layer = -1, .out_features = spec->vocab_size, .in_features = spec->hidden_size};
-    if (spec->head.kind == HEAD_NONE || spec->head.own_embedding) add(table, &t, "%s.weight", names->embedding);
+    const bool has_embedding = stage_is_first(spec) || (stage_is_last(spec) && tied);
+    if (has_embedding && (spec->head.kind == HEAD_NONE || spec->head.own_embedding))
+        add(table, &t, "%s.weight", names->embedding);
+    if (!stage_is_first(spec)) return;
     t.role = TENSOR_POSITION_EMBEDDING;
     t.out_features = spec->max_position_embeddings + spec->position_offset;
     if (names->position_embedding) add(table, &t, "%s.weight", names->position_embedding);
@@ -728,11 +733,12 @@ static enum status make_table(const struct model_spec *spec, bool tied, struct t
                         model_spec_num_experts(spec) * MOST_OF_AN_EXPERT;
     *table = (struct tensor_table){.tensors = malloc(most * sizeof *table->tensors)};
     if (!table->tensors) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the table of tensors");
-    add_embeddings(table, spec);
+    add_embeddings(table, spec, tied);
     add_head_input(table, spec);
     for (int32_t i = 0; i < spec->num_layers; i++) add_layer(table, spec, i);
-    add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
-    if (!tied && (spec->head.kind == HEAD_NONE || spec->head.own_lm_head)) add_lm_head(table, spec);
+    if (stage_is_last(spec)) add_norm(table, spec, -1, TENSOR_FINAL_NORM, spec->names.final_norm);
+    if (stage_is_last(spec) && !tied && (spec->head.kind == HEAD_NONE || spec->head.own_lm_head))
+        add_lm_head(table, spec);
     const struct tensor ids = {.role = TENSOR_TARGET_IDS,
                                .kind = TENSOR_IDS,
                                .layer = -1,

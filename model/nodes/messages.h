@@ -13,6 +13,7 @@ enum node_message {
     NODE_RELEASE_CACHE,
     NODE_GROW_BLOCKS, /* int32_t limit */
     NODE_GROW_SLOTS,  /* int32_t limit */
+    NODE_SET_IDLE,    /* int32_t idle */
     NODE_CAPTURE,
     NODE_WAIT_FOR_WEIGHTS,
     NODE_SAMPLING_STATE, /* int32_t state_index, num_tokens; struct sampling_state; tokens [num_tokens] */

@@ -104,6 +104,10 @@ static enum status with_number(struct server *s, struct task *t, struct error *e
     struct model *m = s->models[t->header.model];
     int32_t number;
     if (!read_numbers(t, &number, 1)) return not_understood(t, err);
+    if (t->header.message == NODE_SET_IDLE) {
+        model_set_idle(m, number != 0);
+        return STATUS_OK;
+    }
     if (t->header.message == NODE_ALLOCATE_CACHE) return model_allocate_cache(m, number, err);
     if (t->header.message == NODE_GROW_BLOCKS) return model_grow_swap_space(m, number, &t->answer.added, err);
     return model_grow_host_slots(m, number, &t->answer.added, err);
@@ -126,6 +130,7 @@ static enum status call_model(struct server *s, struct task *t, struct error *er
     case NODE_ALLOCATE_CACHE:
     case NODE_GROW_BLOCKS:
     case NODE_GROW_SLOTS:
+    case NODE_SET_IDLE:
         return with_number(s, t, err);
     case NODE_RELEASE_CACHE:
         model_release_cache(m);

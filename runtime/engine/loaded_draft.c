@@ -118,6 +118,7 @@ static enum status share(struct loaded_model *l, struct error *err)
     if (!l->ranks) return STATUS_OK;
     d->ranks = calloc((size_t)l->num_ranks, sizeof *d->ranks);
     if (!d->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
+    d->config.spec.expert_parallel = l->config.spec.expert_parallel;
     for (int32_t r = 0; r < l->num_ranks; r++) {
         const enum status status =
             model_spec_shard(&d->config.spec, l->first_rank + r, l->total_ranks, &d->ranks[r].spec, &why);

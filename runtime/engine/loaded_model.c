@@ -108,7 +108,7 @@ static enum status make_dummy(const struct engine_options *o, struct loaded_mode
 static enum status open_devices(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     char device[32];
-    if (o->tensor_parallel_size > 1) backend_expect_ranks();
+    if (engine_options_ranks(o) > 1) backend_expect_ranks();
     enum status status = loaded_rank_device(o, NULL, 0, device, sizeof device, err);
     if (status == STATUS_OK) status = open_device(device, loaded_rank_threads(o), o->cpu_isa, o->log, &l->backend, err);
     if (status == STATUS_OK) status = loaded_ranks_open(o, l, err);
@@ -186,10 +186,26 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     log_warn(o->log, &warning);
 }
 
+/* Plans again if another engine that is to have the same limits has lower ones. */
+static enum status plan_in_common(const struct engine_options *options, struct loaded_model *l,
+                                  struct model_options *model_options, struct error *err)
+{
+    enum status status = plan_or_advise(options, l, model_options, err);
+    struct common_limits common = {l->limits.max_model_len, l->limits.max_num_seqs};
+    struct engine_options lower = *options;
+    if (status != STATUS_OK || !options->agree) return status;
+    status = options->agree(options->agree_context, &common, err);
+    const bool same = common.max_model_len == l->limits.max_model_len && common.max_num_seqs == l->limits.max_num_seqs;
+    if (status != STATUS_OK || same) return status;
+    lower.max_model_len = common.max_model_len;
+    lower.max_num_seqs = common.max_num_seqs;
+    return plan_or_advise(&lower, l, model_options, err);
+}
+
 static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
     struct model_options model_options;
-    enum status status = plan_or_advise(options, l, &model_options, err);
+    enum status status = plan_in_common(options, l, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, l, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(l, err);
     if (status == STATUS_OK) warn_of_states(options, l);
@@ -361,6 +377,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,
+        .rank_memory = l->rank_profiles ? l->rank_profiles : &l->profile,
+        .num_ranks = loaded_num_ranks(l),
         .limits = &l->limits,
         .loaded = l,
     };
