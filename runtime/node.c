@@ -98,3 +98,9 @@ int node_run(const struct engine_options *o, const char *command)
     if (loaded_model_serve(&own, &err) == STATUS_OK) return EXIT_STATUS_OK;
     return command_fail(command, &err, EXIT_STATUS_FAILURE);
 }
+
+void node_dismiss_others(const struct engine_options *o)
+{
+    struct error ignored; /* whoever does not come gives up without being told */
+    if (o->nnodes > 1) loaded_model_dismiss_nodes(o, &ignored);
+}

@@ -13,5 +13,7 @@ enum status node_prepare(struct engine_options *o, struct error *err);
 bool node_serves(const struct engine_options *o);
 /* Does what this node is for, and returns the exit status. `command` begins the sentence of a failure. */
 int node_run(const struct engine_options *o, const char *command);
+/* Of node 0, where the command turns out to need no engine: tells the other nodes. For one node nothing. */
+void node_dismiss_others(const struct engine_options *o);
 
 #endif

@@ -90,13 +90,12 @@ static int append(const char **argv, int argc, const char *const *words)
 }
 
 /* Starts a node. `flags` are those of all nodes, `own` its own; both end with NULL. */
-static void start(struct nodes *n, int node, const char *const *flags, const char *const *own)
+static void start_again(struct nodes *n, int node, const char *const *flags, const char *const *own)
 {
     char out[512], said[512], input[512], count[16], rank[16], port[16];
     const char *argv[MAX_ARGS];
     file_of(n, node, "jsonl", out, sizeof out);
     file_of(n, node, "txt", said, sizeof said);
-    unlink(out); /* an earlier run's */
     snprintf(input, sizeof input, "%s/prompts.txt", n->f->files.path);
     snprintf(count, sizeof count, "%d", n->count);
     snprintf(rank, sizeof rank, "%d", node);
@@ -116,6 +115,15 @@ static void start(struct nodes *n, int node, const char *const *flags, const cha
         execv(argv[0], (char *const *)argv);
         _exit(127);
     }
+}
+
+/* The same without what an earlier run has written. */
+static void start(struct nodes *n, int node, const char *const *flags, const char *const *own)
+{
+    char path[512];
+    file_of(n, node, "jsonl", path, sizeof path);
+    unlink(path);
+    start_again(n, node, flags, own);
 }
 
 /* Waits for the end of a node. */
@@ -273,13 +281,31 @@ static void test_killed(void **state)
         if (i != 2) assert_end(&n, i, 1, "node 2 (rank 2) has ended: its connection was closed");
 }
 
-/* The same command goes on where it ended. */
+/* Ctrl-C is node 0's. */
 static void test_interrupted(void **state)
 {
     struct nodes n = begin(*state, 2);
     assert_answers_kept(&n, end_node(&n, long_two, 0, SIGINT));
     assert_int_equal(n.ends[0].status, 128 + SIGINT);
     assert_end(&n, 1, 0, "");
+}
+
+/* The same command, started again, goes on; and where nothing is left to do, all nodes end. */
+static void test_resumed(void **state)
+{
+    static const char *const flags[] = {"-tp", "2", "--max-tokens", "20", "--max-num-seqs", "2", "--no-overwrite",
+                                        NULL};
+    struct nodes n = begin(*state, 2);
+    const int lines = end_node(&n, flags, 1, SIGKILL);
+    for (int again = 0; again < 2; again++) {
+        for (int i = 0; i < 2; i++) start_again(&n, i, flags, none);
+        for (int i = 0; i < 2; i++) wait_for(&n, i);
+        for (int i = 0; i < 2; i++) assert_int_equal(n.ends[i].status, 0);
+        char *text = answers(&n);
+        assert_int_equal(count_lines(text), NUM_PROMPTS);
+        free(text);
+    }
+    assert_true(lines < NUM_PROMPTS);
 }
 
 /* A node that does not go on, and has not ended either. */
@@ -375,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_lines_are_those_of_one_process),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_resumed),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_not_there),
         cmocka_unit_test(test_do_not_fit),

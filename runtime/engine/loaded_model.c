@@ -260,6 +260,15 @@ enum status loaded_model_serve(const struct engine_options *options, struct erro
     return status;
 }
 
+enum status loaded_model_dismiss_nodes(const struct engine_options *options, struct error *err)
+{
+    struct loaded_model *l;
+    enum status status = create(&l, err);
+    if (status == STATUS_OK) status = loaded_nodes_open(options, l, err);
+    loaded_model_close(l);
+    return status;
+}
+
 enum status loaded_model_open_tokenizer(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
     return tokenizer_open(options->model, &l->tokenizer, err);
