@@ -104,8 +104,8 @@ static const struct row rows[] = {
     {"generate --data-parallel-size 2 --device cuda:0,1,2 a", FAILED,
      "the device 'cuda:0,1,2' is 3 GPUs, but 2 engines need 2: set --data-parallel-size to 3"},
     {"generate --nnodes 2 -tp 2 --model GUIDE a", FAILED,
-     "nnodes is 2, and neither mpirun, srun nor torchrun has started this process, so it is not known which of them "
-     "it is: set --node-rank"},
+     "nnodes is 2, and neither mpirun nor srun has started this process, so it is not known which of them it is: set "
+     "--node-rank"},
     {"generate --nnodes 2 -tp 2 --node-rank 2 --model GUIDE a", FAILED,
      "node_rank is 2, but there are 2 nodes: 0 to 1"},
     {"generate --nnodes 2 -tp 2 --node-rank 0 --model GUIDE --master-addr 192.0.2.1 a", FAILED,

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/socket.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu.h"
 #include "tests/support/must.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
@@ -370,12 +371,16 @@ static void test_do_not_fit(void **state)
     static const char *const ranks[] = {"-tp", "4", NULL};
     static const char *const count[] = {"--nnodes", "4", "-tp", "4", NULL};
     static const char *const device[] = {"--device", "cuda:99", NULL};
+    static const char *const isa[] = {"--cpu-isa", "scalar", NULL};
     assert_do_not_fit(f, model, "all nodes need the same model, but node 0 has");
     assert_do_not_fit(f, quantized,
                       "all nodes need the same quantization, but node 0 has \"none\", and node 1 \"int8\"");
     assert_do_not_fit(f, ranks, "all nodes need the same tensor_parallel_size, but node 0 has 2, and node 1 4");
     assert_do_not_fit(f, count, "node 0 was told of 2 nodes, but node 1 of 4");
-    assert_do_not_fit(f, device, "cuda:99"); /* found out when they have met */
+    /* found out when they have met */
+    assert_do_not_fit(f, device, "cuda:99");
+    if (cpu_isa_supported(CPU_AVX2))
+        assert_do_not_fit(f, isa, "node 1: the CPU computes with scalar, but that of node 0");
 }
 
 /* mpirun tells a process which of them it is. */
