@@ -47,9 +47,38 @@ struct transfer_args {
     int32_t peer;
 };
 #define TRANSFER_MAX_AHEAD 8 /* sends of a rank that are not received yet */
+/* RMSNorms of elements that ranks have between them, in place: of each token, x is divided by
+ * sqrt(mean(x^2) + eps) and multiplied by the gains, where the mean is that over the ranks of a group. Ranks are in
+ * num_groups groups of equal size, the first ones in group 0. Elements that several ranks of a group have count as
+ * often.
+ *
+ * With a gate it is the gated norm of kernels/recurrence.h: norm(x) * f(gate) or, with gate_first, norm(x * f(gate)).
+ */
+struct all_norm {
+    void *x; /* [num_tokens, size] dtype */
+    int64_t stride;
+    int32_t size; /* of each rank */
+    int32_t num_groups;
+    const void *gain; /* [size] gain_dtype */
+    enum dtype gain_dtype;
+    float eps;
+    const void *gate; /* [num_tokens, size] dtype, of which tokens are gate_stride elements apart; NULL: none */
+    int64_t gate_stride;
+    bool gate_first, sigmoid, round_norm;
+};
+
+enum { ALL_NORM_MAX = 2 };
+struct all_norm_args {
+    struct all_norm norms[ALL_NORM_MAX]; /* [num_norms] */
+    int32_t num_norms, num_tokens;
+    int32_t rank, num_ranks;
+    float *squares; /* [num_tokens, the sum of num_groups]: room for sums that all_reduce adds */
+    enum dtype dtype;
+};
 
 typedef void all_reduce_function(struct backend *b, const struct all_reduce_args *args);
 typedef void all_gather_function(struct backend *b, const struct all_gather_args *args);
+typedef void all_norm_function(struct backend *b, const struct all_norm_args *args);
 /* all_reduce of x [num_tokens, size], and then fused_add_rms_norm, in one kernel; x's contents are lost. One of the
  * optional operations: false, nothing was done, for many tokens, a post norm, left-out scales, quantized rows and what
  * is not a plain RMSNorm. All ranks get the same answer. */

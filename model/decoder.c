@@ -4,7 +4,7 @@
 #include "model/layers/layers.h"
 #include "model/shard.h"
 
-/* The first of the ids of which the embedding and lm_head have rows: vocab_size of them. */
+/* The first of the ids of which the embedding has rows: vocab_size of them. */
 static int32_t first_id(const struct model_spec *spec)
 {
     return spec->whole ? shard_tokens(spec->whole->vocab_size, spec->rank, spec->num_ranks).first : 0;
@@ -60,7 +60,7 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
 {
     const struct decoder *d = s->d;
     const struct layer_spec *last = &d->spec->layers[d->spec->num_layers - 1];
-    const int64_t size = layer_mixer_out_size(last, d->spec->hidden_size);
+    const int64_t size = layer_mixer_out_size(last);
     const int64_t beside = last->recurrent_beside ? recurrent_v_size(&last->recurrent) : 0;
     if (shape->all_sampled || keeps_all(d, shape)) return d->act.attention;
     const int32_t *indices = d->inputs->logits_indices;
@@ -79,27 +79,33 @@ static const void *keep_sampled(struct residual_stream *s, const struct step_sha
     return d->act.qkv;
 }
 
-/* Where the logits of lm_head are, of all ranks, and where the rank's own begin. */
+/* Where the logits of lm_head are, of all ranks; the first of those of which the rank has rows; and where its own
+ * begin. */
 static float *own_logits(const struct decoder *d)
 {
     return d->spec->head.maps_ids ? d->act.head_logits : d->act.logits;
 }
 
+static int32_t first_logit(const struct model_spec *spec)
+{
+    return spec->whole ? shard_tokens(model_spec_num_logits(spec->whole), spec->rank, spec->num_ranks).first : 0;
+}
+
 static float *rank_logits(const struct decoder *d)
 {
-    return own_logits(d) + first_id(d->spec);
+    return own_logits(d) + first_logit(d->spec);
 }
 
 /* Adds the other ranks' logits of all rows. */
 static void gather_logits(const struct decoder *d, int32_t num_rows)
 {
-    const int64_t all = model_spec_whole(d->spec)->vocab_size;
-    const struct all_gather_args args = {.x = d->act.logits,
+    const int64_t all = model_spec_num_logits(model_spec_whole(d->spec));
+    const struct all_gather_args args = {.x = own_logits(d),
                                          .rows = num_rows,
                                          .stride = all,
                                          .total = all,
-                                         .first = first_id(d->spec),
-                                         .columns = d->spec->vocab_size};
+                                         .first = first_logit(d->spec),
+                                         .columns = model_spec_num_logits(d->spec)};
     if (d->spec->whole) d->backend->all_gather(d->backend, &args);
 }
 
@@ -117,7 +123,7 @@ static void finish_logits(const struct decoder *d, int32_t num_rows)
                                                 .ids = d->weights->target_ids.data,
                                                 .num_samples = num_rows,
                                                 .num_ids = num_logits,
-                                                .vocab_size = d->spec->vocab_size};
+                                                .vocab_size = model_spec_whole(d->spec)->vocab_size};
     gather_logits(d, num_rows);
     if (scale.multiplier != 1 || scale.soft_cap != 0) d->backend->scale_logits(d->backend, &scale);
     if (d->spec->head.maps_ids) d->backend->scatter_logits(d->backend, &scatter);
@@ -295,7 +301,7 @@ static struct activation_sizes largest_sizes(const struct model_spec *c)
     for (int32_t i = 0; i < c->num_layers; i++) {
         const struct layer_spec *l = &c->layers[i];
         const struct recurrent_spec *r = &l->recurrent;
-        const int64_t out = layer_mixer_out_size(l, c->hidden_size), qkv = layer_mixer_in_size(l, c->hidden_size);
+        const int64_t out = layer_mixer_out_size(l), qkv = layer_mixer_in_size(l);
         const int64_t mixed = layer_is_recurrent(l) ? recurrent_channels(r) : 0;
         if (r->rank > 0) cover(&s.mixed_gates, recurrent_v_size(r) + recurrent_a_size(r));
         if (qkv > s.qkv) s.qkv = qkv;
@@ -391,7 +397,8 @@ static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t
         {PURPOSE_ACTIVATIONS, num_tokens * kept, e, &d->states},
         {PURPOSE_ACTIVATIONS, is_head ? num_tokens * (states > 2 * hidden ? states : 2 * hidden) : 0, e,
          &d->act.head_input},
-        {PURPOSE_ACTIVATIONS, own->maps_ids ? num_entries * own->num_ids : 0, sizeof(float), &d->act.head_logits},
+        {PURPOSE_ACTIVATIONS, own->maps_ids ? num_entries * model_spec_num_logits(model_spec_whole(d->spec)) : 0,
+         sizeof(float), &d->act.head_logits},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }

@@ -50,7 +50,7 @@ static void find_prefix(struct opening *o)
 static bool has_rows(const struct opening *o, const struct tensor *t)
 {
     const struct stored_tensor *found = finder_find(&o->finder, t->name);
-    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->num_experts : 0;
+    const int64_t rows = t->num_experts > 0 ? t->file_rows / t->file_experts : 0;
     return found && found->num_dims == 3 && rows != t->file_columns && found->shape[1] == rows &&
            found->shape[2] == t->file_columns;
 }
@@ -151,11 +151,12 @@ static enum status make_numbers(const struct opening *o, const struct tensor *t,
 static enum status read_ids(const struct opening *o, const struct tensor *t, const struct stored_tensor *found,
                             const int64_t *stored, int32_t *ids)
 {
+    const int32_t vocab_size = model_spec_whole(o->spec)->vocab_size;
     for (int64_t i = 0; i < t->out_features; i++) {
-        if (stored[i] < -i || stored[i] >= o->spec->vocab_size - i)
+        if (stored[i] < -i || stored[i] >= vocab_size - i)
             return error_set(o->finder.err, STATUS_INVALID,
                              "%s: tensor \"%s\" maps id %lld to %lld, but the vocabulary has %d tokens", found->path,
-                             found->name, (long long)i, (long long)(i + stored[i]), o->spec->vocab_size);
+                             found->name, (long long)i, (long long)(i + stored[i]), vocab_size);
         ids[i] = (int32_t)(i + stored[i]);
     }
     return STATUS_OK;
@@ -264,21 +265,28 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
     return ends_with(t->name, ".bias") && tensor_file_is_zero(f->file, t, &zero, f->err) == STATUS_OK && zero;
 }
 
-/* The number of the layer that a stored tensor belongs to, and *rest of its name; -1: to none. */
-static long layer_of(const struct opening *o, const struct stored_tensor *t, char **rest)
+/* The number of the layer that a stored tensor belongs to, and what follows it in the name; -1: it is of none. */
+static long layer_number(const struct opening *o, const struct stored_tensor *t, const char **rest)
 {
     const struct tensor_name layers = tensor_name_with(o->spec->names.layers, &o->prefix);
     const size_t n = strlen(layers.text);
     if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return -1;
-    return strtol(t->name + n + 1, rest, 10);
+    return strtol(t->name + n + 1, (char **)rest, 10);
+}
+
+/* The layer, of those of the spec, and what follows its number in the name; NULL: it is of none. */
+static const struct layer_spec *layer_of(const struct opening *o, const struct stored_tensor *t, const char **rest)
+{
+    const long layer = layer_number(o, t, rest) - o->spec->first_layer;
+    return layer >= 0 && layer < o->spec->num_layers ? &o->spec->layers[layer] : NULL;
 }
 
 /* Of another stage, which says what is not used; the first says it of tensors of no layer. */
 static bool is_of_other_stage(const struct opening *o, const struct stored_tensor *t)
 {
     const struct model_spec *spec = o->spec;
-    char *rest;
-    const long layer = layer_of(o, t, &rest);
+    const char *rest;
+    const long layer = layer_number(o, t, &rest);
     if (!spec->all_stages) return false;
     if (layer >= spec->all_stages->num_layers) return !stage_is_first(spec); /* that predicts further tokens */
     if (layer >= 0) return layer < spec->first_layer || layer >= (long)spec->first_layer + spec->num_layers;
@@ -291,13 +299,23 @@ static bool is_of_other_stage(const struct opening *o, const struct stored_tenso
 static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
-    const struct model_spec *spec = o->spec;
-    char *rest;
-    const long layer = layer_of(o, t, &rest) - spec->first_layer;
-    if (layer < 0 || layer >= spec->num_layers || !spec->layers[layer].attention.shares_kv) return false;
-    for (int i = 0; i < 4; i++)
+    const char *rest;
+    const struct layer_spec *layer = layer_of(o, t, &rest);
+    for (int i = 0; i < 4 && layer && layer->attention.shares_kv; i++)
         if (strstr(rest, names[i])) return true;
     return false;
+}
+
+/* An expert that another rank has. */
+static bool is_of_other_rank(const struct opening *o, const struct stored_tensor *t)
+{
+    const char *rest, *experts = o->spec->names.experts;
+    const struct layer_spec *layer = layer_of(o, t, &rest);
+    const size_t n = experts ? strlen(experts) : 0;
+    if (!layer || !experts || rest[0] != '.' || strncmp(rest + 1, experts, n) != 0 || rest[n + 1] != '.') return false;
+    const struct router_params *r = &layer->experts.router;
+    const long expert = strtol(rest + n + 2, NULL, 10);
+    return expert < r->num_experts && (expert < r->first_own || expert >= r->first_own + router_num_own(r));
 }
 
 /* Of a layer that predicts further tokens. */
@@ -343,7 +361,7 @@ static bool harmless(const struct opening *o, const struct stored_tensor *t)
                                        ".v_zero_point"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_with(t->name, ends[i])) return true;
-    if (is_shared(o, t)) return true;
+    if (is_shared(o, t) || is_of_other_rank(o, t)) return true;
     if (o->spec->head.kind == HEAD_EAGLE3 && strcmp(t->name, "t2d") == 0) return true; /* which ids d2t maps to */
     return (o->spec->tie_word_embeddings && strcmp(t->name, head_name(o).text) == 0) || is_zero_bias(&o->finder, t);
 }

@@ -285,7 +285,7 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
                                struct model **out, struct error *err)
 {
     struct model *m = NULL;
-    enum status status = open_groups(ranks, num_ranks, err);
+    enum status status = options->is_drafter ? STATUS_OK : open_groups(ranks, num_ranks, err);
     *out = NULL;
     for (int32_t r = 0; r < num_ranks && status == STATUS_OK; r++) {
         struct model *one = malloc(sizeof *one);
@@ -293,7 +293,9 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
             status = error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
             break;
         }
-        init(one, ranks[r].backend, ranks[r].spec, ranks[r].weights, options);
+        struct model_options own = *options;
+        own.drafter_spec = ranks[r].drafter_spec, own.drafter_weights = ranks[r].drafter_weights;
+        init(one, ranks[r].backend, ranks[r].spec, ranks[r].weights, &own);
         if (r == 0)
             m = one;
         else
@@ -311,7 +313,7 @@ enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks
 enum status model_create(struct backend *backend, const struct model_spec *spec, struct model_weights *weights,
                          const struct model_options *options, struct model **out, struct error *err)
 {
-    const struct model_rank rank = {backend, spec, weights};
+    const struct model_rank rank = {backend, spec, weights, options->drafter_spec, options->drafter_weights};
     return model_create_ranks(&rank, 1, options, out, err);
 }
 
@@ -488,7 +490,7 @@ void model_destroy(struct model *m)
     destroy(m);
 }
 
-void model_attach(struct model *drafter, const struct model *target)
+static void attach(struct model *drafter, const struct model *target)
 {
     struct device_state *s = &drafter->state;
     const struct head_spec *head = &drafter->spec->head;
@@ -501,6 +503,12 @@ void model_attach(struct model *drafter, const struct model *target)
     drafter->decoder.target_states = target->decoder.states;
     if (!head->own_embedding) drafter->decoder.embedding = target->decoder.embedding;
     if (!head->own_lm_head) drafter->decoder.lm_head = target->decoder.lm_head;
+}
+
+void model_attach(struct model *drafter, const struct model *target)
+{
+    attach(drafter, target);
+    for (int32_t i = 0; i < drafter->num_others; i++) attach(drafter->others[i], target->others[i]);
 }
 
 /* ---- facts ---- */

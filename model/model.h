@@ -5,8 +5,9 @@
  * model_grow_swap_space; a step allocates nothing.
  *
  * A drafter is a second, smaller model that guesses what its target draws next (Leviathan et al., 2023). Both are on
- * one backend, and the drafter uses the target's block tables and sampling state: the same block numbers, in cache
- * tensors of its own, and the same random numbers, so that it draws what the target draws wherever their logits agree.
+ * one backend, or on those of the same ranks, and the drafter uses the target's block tables and sampling state: the
+ * same block numbers, in cache tensors of its own, and the same random numbers, so that it draws what the target draws
+ * wherever their logits agree.
  *
  * A head is a drafter that reads hidden states of its target (struct head_spec). Of each step the target keeps them for
  * all tokens of the batch, until its next step; batch.state_rows says which of them a token of the head reads.
@@ -69,9 +70,13 @@ struct model_rank {
     struct backend *backend;
     const struct model_spec *spec; /* model_spec_shard */
     struct model_weights *weights;
+    /* What the rank has of the model's drafter, in place of model_options'; NULL: the model has none. */
+    const struct model_spec *drafter_spec;
+    const struct model_weights *drafter_weights;
 };
-/* model_create of ranks [num_ranks], whose backends become a group. All other functions take such a model as any other:
- * what they allocate and compute, they do on all ranks, and samples are rank 0's. */
+/* model_create of ranks [num_ranks], whose backends become a group; a drafter's are those of its target, which was
+ * created before. All other functions take such a model as any other: what they allocate and compute, they do on all
+ * ranks, and samples are rank 0's. */
 enum status model_create_ranks(const struct model_rank *ranks, int32_t num_ranks, const struct model_options *options,
                                struct model **out, struct error *err);
 /* Allocates the cache tensors for blocks 0 (the null block) .. num_blocks. */

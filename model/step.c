@@ -335,11 +335,18 @@ enum status model_collect(struct model *m, struct sample_output *out, struct err
     return STATUS_OK;
 }
 
-void model_take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples)
+static void take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples)
 {
     int32_t *ids = target->state.samples.token_ids + (int64_t)(pass + 1) * batch_max_entries(&target->options.limits);
     target->backend->copy(target->backend, ids, drafter->state.samples.token_ids, num_samples * (int64_t)sizeof *ids,
                           NULL);
+}
+
+void model_take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples)
+{
+    take_drafts(target, pass, drafter, num_samples);
+    for (int32_t i = 0; i < target->num_others; i++)
+        take_drafts(target->others[i], pass, drafter->others[i], num_samples);
 }
 
 const float *model_logits(const struct model *m)

@@ -211,6 +211,7 @@ struct variant {
     int *host_calls;          /* with host_layers: how often the host computed */
     bool host_embeddings;     /* tables of embeddings are in pinned host memory */
     int32_t num_ranks;        /* of each stage; 0: one */
+    bool expert_parallel;     /* of which each has some of the experts */
     int32_t num_stages;       /* 0: one */
 };
 
@@ -320,6 +321,7 @@ static void fixture_open(struct fixture *f, const char *name, const struct varia
     f->weights.host_embeddings = variant->host_embeddings;
     options.host_backend = f->host_backend;
     f->grouped = variant->grouped;
+    f->config.spec.expert_parallel = variant->expert_parallel;
     if (variant->num_ranks > 1 || variant->num_stages > 1) open_ranks(f, folder, variant);
     const struct model_spec *spec = f->ranks.count > 0 ? f->ranks.ranks[0].spec : &f->config.spec;
     if (variant->grouped) choose_groups(spec, &options.limits);
@@ -784,47 +786,61 @@ static void test_logits_float32(void **state)
     }
 }
 
-/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. */
-static bool can_share(const char *name, int32_t num_ranks)
+/* Whether so many ranks can share the model: its sizes divide, and nothing in it is not shared. With expert_parallel it
+ * has experts, and enough of them. */
+static bool can_share(const char *name, int32_t num_ranks, bool expert_parallel)
 {
     static struct model_spec part;
     static struct model_config config;
     struct error err;
     config = load_config(name);
+    config.spec.expert_parallel = expert_parallel;
     return model_spec_shard(&config.spec, 0, num_ranks, &part, &err) == STATUS_OK;
 }
 
-/* Ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and in runs. */
+/* Ranks compute shares of every layer: in chunks; with weights copied, blocks in groups and swapped; and in runs. How
+ * many checkpoints so many ranks can share is added to models [COLLECTIVE_MAX_RANKS + 1]. */
+static void check_ranks(const struct golden_choice *chosen, bool expert_parallel, int *models)
+{
+    const int32_t most = run_max_ranks();
+    for (int i = 0; i < chosen->count; i++)
+        for (int32_t n = 2; n <= most; n++) {
+            struct variant variants[] = {{.chunk = 64},
+                                         {.chunk = 7, .copy_weights = true, .grouped = true, .swaps = true},
+                                         {.chunk = 4, .runs = true}};
+            const char *name = chosen->names[i];
+            if (!can_share(name, n, expert_parallel)) continue;
+            models[n]++;
+            for (int j = 0; j < 3; j++) {
+                variants[j].num_ranks = n, variants[j].expert_parallel = expert_parallel;
+                const double error = largest_error(name, &variants[j]);
+                print_message("%s, %d ranks, variant %d: relative error %.2g\n", name, n, j, error);
+                if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", name, error);
+            }
+        }
+    for (int32_t n = 2; n <= most; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
+}
+
 static void test_logits_of_ranks(void **state)
 {
     (void)state;
     const struct golden_choice chosen = golden_choose();
     const int32_t most = run_max_ranks();
     int models[COLLECTIVE_MAX_RANKS + 1] = {0};
-    for (int i = 0; i < chosen.count; i++)
-        for (int32_t n = 2; n <= most; n++) {
-            const struct variant variants[] = {
-                {.chunk = 64, .num_ranks = n},
-                {.chunk = 7, .num_ranks = n, .copy_weights = true, .grouped = true, .swaps = true},
-                {.chunk = 4, .num_ranks = n, .runs = true}};
-            if (!can_share(chosen.names[i], n)) continue;
-            models[n]++;
-            for (int j = 0; j < 3; j++) {
-                const double error = largest_error(chosen.names[i], &variants[j]);
-                print_message("%s, %d ranks, variant %d: relative error %.2g\n", chosen.names[i], n, j, error);
-                if (!(error < float32_bound())) fail_msg("%s: the logits are off by %g", chosen.names[i], error);
-            }
-        }
-    for (int32_t n = 2; n <= most; n++) print_message("%d ranks: %d checkpoints\n", n, models[n]);
+    check_ranks(&chosen, false, models);
     assert_true(models[2] > 0);
     if (chosen.count == golden_num_checkpoints && most == COLLECTIVE_MAX_RANKS)
         assert_true(models[2] > 10 && models[3] > 1 && models[4] > 2 && models[8] > 0);
 }
 
-/* Each rank needs a GPU of its own. */
-static bool has_devices(int32_t num_ranks)
+/* The same where ranks have whole experts, some of them more than others. */
+static void test_logits_of_expert_parallel(void **state)
 {
-    return strcmp(run_need_device(), "cpu") == 0 || backend_num_gpus() >= num_ranks;
+    (void)state;
+    const struct golden_choice chosen = golden_choose();
+    int models[COLLECTIVE_MAX_RANKS + 1] = {0};
+    check_ranks(&chosen, true, models);
+    if (chosen.count == golden_num_checkpoints) assert_true(models[2] > 20);
 }
 
 /* The same for stages of the model, and ranks in each. */
@@ -835,7 +851,7 @@ static bool can_cut(const char *name, int32_t num_stages, int32_t num_ranks)
     struct error err;
     config = load_config(name);
     return model_spec_stage(&config.spec, 0, num_stages, &stage, &err) == STATUS_OK &&
-           (num_ranks == 1 || can_share(name, num_ranks));
+           (num_ranks == 1 || can_share(name, num_ranks, false));
 }
 
 static void test_logits_of_stages(void **state)
@@ -843,11 +859,8 @@ static void test_logits_of_stages(void **state)
     (void)state;
     const struct golden_choice chosen = golden_choose();
     const int32_t counts[][2] = {{2, 1}, {3, 1}, {2, 2}};
+    const int32_t most = run_max_ranks();
     int models[3] = {0};
-    if (!has_devices(2)) {
-        print_message("skipped: fewer than two CUDA devices\n");
-        skip();
-    }
     for (int i = 0; i < chosen.count; i++)
         for (int n = 0; n < 3; n++) {
             const int32_t stages = counts[n][0], ranks = counts[n][1];
@@ -859,7 +872,7 @@ static void test_logits_of_stages(void **state)
                                                 .grouped = true,
                                                 .swaps = true},
                                                {.chunk = 4, .num_stages = stages, .num_ranks = ranks, .runs = true}};
-            if (!has_devices(stages * ranks) || !can_cut(chosen.names[i], stages, ranks)) continue;
+            if (stages * ranks > most || !can_cut(chosen.names[i], stages, ranks)) continue;
             models[n]++;
             for (int j = 0; j < 3; j++) {
                 const double error = largest_error(chosen.names[i], &variants[j]);
@@ -871,7 +884,7 @@ static void test_logits_of_stages(void **state)
     for (int n = 0; n < 3; n++)
         print_message("%d stages of %d: %d checkpoints\n", counts[n][0], counts[n][1], models[n]);
     assert_true(models[0] > 0);
-    if (chosen.count == golden_num_checkpoints && has_devices(4))
+    if (chosen.count == golden_num_checkpoints && most >= 4)
         assert_true(models[0] > 10 && models[1] > 3 && models[2] > 3);
 }
 
@@ -1400,6 +1413,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_logits_of_stages),
+        cmocka_unit_test(test_logits_of_expert_parallel),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_narrow_types),
@@ -1427,6 +1441,7 @@ int main(void)
         cmocka_unit_test(test_logits_with_experts_on_the_host),
         cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_logits_of_stages),
+        cmocka_unit_test(test_logits_of_expert_parallel),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_of_runs),
         cmocka_unit_test(test_tokens_of_runs),

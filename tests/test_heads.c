@@ -14,6 +14,7 @@
 #include "model/config.h"
 #include "model/head.h"
 #include "model/model.h"
+#include "model/shard.h"
 #include "model/state_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/must.h"
@@ -28,10 +29,18 @@ static const char *const heads[] = {"eagle3",          "eagle3_layers",     "mtp
                                     "mtp_qwen3_5_moe", "mtp_qwen3_next"};
 enum { NUM_HEADS = sizeof heads / sizeof *heads };
 
-struct fixture {
+/* What target and head have of a model: all of it, or of each rank its share. */
+struct part {
     struct backend *backend;
-    struct model_config target_config, head_config;
+    struct model_spec target_spec, head_spec;
     struct model_weights target_weights, head_weights;
+};
+
+struct fixture {
+    struct backend *backend; /* the first part's */
+    struct model_config target_config, head_config;
+    struct part *parts; /* [num_ranks] */
+    int32_t num_ranks;
     struct model *target, *head;
     struct batch batch;
     struct golden golden;
@@ -65,15 +74,22 @@ static struct model *create(struct fixture *f, bool is_head, const struct model_
 {
     struct model_options options = *usual;
     struct model *model;
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
     struct error err;
-    const struct model_spec *spec = is_head ? &f->head_config.spec : &f->target_config.spec;
     options.is_drafter = is_head;
     if (is_head)
         options.max_in_flight = PASSES;
     else
-        options.drafter_spec = &f->head_config.spec, options.drafter_weights = &f->head_weights,
         options.num_passes = PASSES;
-    must(model_create(f->backend, spec, is_head ? &f->head_weights : &f->target_weights, &options, &model, &err), &err);
+    for (int32_t r = 0; r < f->num_ranks; r++) {
+        struct part *p = &f->parts[r];
+        if (is_head)
+            ranks[r] = (struct model_rank){.backend = p->backend, .spec = &p->head_spec, .weights = &p->head_weights};
+        else
+            ranks[r] =
+                (struct model_rank){p->backend, &p->target_spec, &p->target_weights, &p->head_spec, &p->head_weights};
+    }
+    must(model_create_ranks(ranks, f->num_ranks, &options, &model, &err), &err);
     if (is_head) model_attach(model, f->target);
     must(model_warm_up(model, &err), &err);
     must(model_allocate_cache(model, SEQUENCES * BLOCKS, &err), &err);
@@ -82,7 +98,24 @@ static struct model *create(struct fixture *f, bool is_head, const struct model_
     return model;
 }
 
-static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
+static void open_part(struct fixture *f, int32_t rank, const char *folder, const char *target_folder)
+{
+    struct part *p = &f->parts[rank];
+    struct error err;
+    char device[32];
+    if (rank == 0)
+        snprintf(device, sizeof device, "%s", run_need_device());
+    else
+        snprintf(device, sizeof device, f->backend->discrete ? "cuda:%d" : "cpu", rank);
+    must(backend_open(device, f->num_ranks > 1 ? 1 : 0, &p->backend, &err), &err);
+    f->backend = f->parts[0].backend;
+    must(model_spec_shard(&f->target_config.spec, rank, f->num_ranks, &p->target_spec, &err), &err);
+    must(model_spec_shard(&f->head_config.spec, rank, f->num_ranks, &p->head_spec, &err), &err);
+    must(model_weights_open(target_folder, &p->target_spec, NULL, &p->target_weights, &err), &err);
+    must(model_weights_open(folder, &p->head_spec, NULL, &p->head_weights, &err), &err);
+}
+
+static void fixture_open(struct fixture *f, const char *name, bool copy_weights, int32_t num_ranks)
 {
     char folder[512], target_folder[512];
     struct error err;
@@ -96,16 +129,15 @@ static void fixture_open(struct fixture *f, const char *name, bool copy_weights)
                                     .dtype = DTYPE_FLOAT32,
                                     .cache_dtype = DTYPE_FLOAT32,
                                     .keep_logits = true};
-    *f = (struct fixture){0};
-    must(backend_open(run_need_device(), 0, &f->backend, &err), &err);
-    options.copy_weights = copy_weights || f->backend->discrete;
+    *f = (struct fixture){.num_ranks = num_ranks, .parts = calloc((size_t)num_ranks, sizeof *f->parts)};
+    assert_non_null(f->parts);
     load_configs(name, &f->target_config, &f->head_config);
     if (state_cache_slot_bytes(&f->target_config.spec) > 0) options.limits.num_state_slots = SEQUENCES;
     folder_of(name, folder, sizeof folder);
     folder_of(target_of(name), target_folder, sizeof target_folder);
     must(head_fit(&f->head_config.spec, &f->target_config.spec, &err), &err);
-    must(model_weights_open(target_folder, &f->target_config.spec, NULL, &f->target_weights, &err), &err);
-    must(model_weights_open(folder, &f->head_config.spec, NULL, &f->head_weights, &err), &err);
+    for (int32_t r = 0; r < num_ranks; r++) open_part(f, r, folder, target_folder);
+    options.copy_weights = copy_weights || f->backend->discrete;
     must(golden_load(folder, &f->golden, &err), &err);
     f->target = create(f, false, &options);
     f->head = create(f, true, &options);
@@ -122,9 +154,13 @@ static void fixture_close(struct fixture *f)
     batch_free(&f->batch);
     model_destroy(f->head);
     model_destroy(f->target);
-    model_weights_close(&f->head_weights);
-    model_weights_close(&f->target_weights);
-    f->backend->destroy(f->backend);
+    for (int32_t r = 0; r < f->num_ranks; r++) {
+        struct part *p = &f->parts[r];
+        model_weights_close(&p->head_weights);
+        model_weights_close(&p->target_weights);
+        p->backend->destroy(p->backend);
+    }
+    free(f->parts);
 }
 
 /* ---- batches ---- */
@@ -273,19 +309,19 @@ static void run_drafts(struct fixture *f, const struct golden_case *c, int32_t n
     }
 }
 
-static void check_head(const char *name, bool copy_weights)
+static void check_head(const char *name, bool copy_weights, int32_t num_ranks)
 {
     static const int32_t chunks[] = {MOST_TOKENS, 7, 1};
     struct fixture f;
     char what[128];
-    fixture_open(&f, name, copy_weights);
+    fixture_open(&f, name, copy_weights, num_ranks);
     for (int i = 0; i < 3; i++) {
         struct squares s = {0};
         for (int32_t j = 0; j < f.golden.num_cases; j++) {
             const struct golden_case *c = &f.golden.cases[j];
             run_drafts(&f, c, run_prompt(&f, c, chunks[i], &s), &s);
         }
-        snprintf(what, sizeof what, "%s, chunks of %d", name, chunks[i]);
+        snprintf(what, sizeof what, "%s, chunks of %d, ranks: %d", name, chunks[i], num_ranks);
         check(what, &s);
     }
     fixture_close(&f);
@@ -294,13 +330,46 @@ static void check_head(const char *name, bool copy_weights)
 static void test_logits(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_HEADS; i++) check_head(heads[i], false);
+    for (int i = 0; i < NUM_HEADS; i++) check_head(heads[i], false, 1);
 }
 
 static void test_logits_of_copied_weights(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_HEADS; i++) check_head(heads[i], true);
+    for (int i = 0; i < NUM_HEADS; i++) check_head(heads[i], true, 1);
+}
+
+/* Whether target and head can be shared between so many. */
+static bool can_share(const char *name, int32_t num_ranks)
+{
+    static struct model_config target, head;
+    static struct model_spec part;
+    struct error err;
+    load_configs(name, &target, &head);
+    return model_spec_shard(&target.spec, 0, num_ranks, &part, &err) == STATUS_OK &&
+           model_spec_shard(&head.spec, 0, num_ranks, &part, &err) == STATUS_OK;
+}
+
+static bool has_gpus(int32_t count)
+{
+    return strcmp(run_need_device(), "cpu") == 0 || backend_num_gpus() >= count;
+}
+
+/* A head is shared as its target is: heads, features, and the ids that it maps. */
+static void test_logits_of_ranks(void **state)
+{
+    (void)state;
+    for (int32_t n = 2; n <= 4; n++) {
+        int shared = 0;
+        if (!has_gpus(n)) print_message("skipped: fewer than %d CUDA devices\n", n);
+        for (int i = 0; i < NUM_HEADS && has_gpus(n); i++) {
+            if (!can_share(heads[i], n)) continue;
+            check_head(heads[i], false, n);
+            check_head(heads[i], true, n);
+            shared++;
+        }
+        if (n == 2 && has_gpus(n)) assert_int_equal(shared, NUM_HEADS);
+    }
 }
 
 /* A pass in which one token reads the head's own states, and others the target's. */
@@ -310,7 +379,7 @@ static void test_mixed_states(void **state)
     for (int i = 0; i < NUM_HEADS; i++) {
         struct fixture f;
         struct squares s = {0};
-        fixture_open(&f, heads[i], false);
+        fixture_open(&f, heads[i], false, 1);
         const struct golden_case *a = &f.golden.cases[1], *b = &f.golden.cases[2];
         int32_t *next_a = next_tokens(a), *next_b = next_tokens(b);
         begin(&f.batch);
@@ -561,6 +630,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_logits_of_copied_weights),
+        cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_mixed_states),
         cmocka_unit_test(test_head_is_no_model),
         cmocka_unit_test(test_fit),
@@ -574,6 +644,7 @@ int main(void)
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_logits),
+        cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_mixed_states),
         cmocka_unit_test(test_workspace),
     };

@@ -44,35 +44,51 @@ static void make_params(struct sampling_params params[NUM_PROMPTS])
     }
 }
 
-static void run_folder(const char *folder, const struct run_variant *v, int32_t num_ranks, bool drafts, struct run *run)
+/* How an engine drafts. */
+struct drafting {
+    enum draft_method method;
+    const char *model; /* of DRAFT_MODEL, in the test data; else NULL */
+};
+static const struct drafting no_drafts = {DRAFT_NONE, NULL}, ngram = {DRAFT_NGRAM, NULL}, mtp = {DRAFT_MTP, NULL};
+
+static void run_folder(const char *folder, const struct run_variant *v, int32_t num_ranks,
+                       const struct drafting *drafting, struct run *run, struct scheduler_stats *stats)
 {
     char path[512];
     struct sampling_params params[NUM_PROMPTS];
     struct engine_options options = run_variant_options(folder, MAX_LENGTH, v, path, sizeof path);
     options.tensor_parallel_size = num_ranks;
-    if (drafts) {
-        options.speculative.method = DRAFT_NGRAM;
-        options.speculative.num_speculative_tokens = 3;
-        options.fixed_drafts = true;
-    }
+    options.speculative.method = drafting->method;
+    options.speculative.num_speculative_tokens = 3;
+    options.fixed_drafts = true;
+    if (drafting->model)
+        snprintf(options.speculative.model, sizeof options.speculative.model, "%s/%s", QUIRE_TEST_DATA,
+                 drafting->model);
     struct engine *e = run_engine(&options);
     struct run_prompt *prompts = some_prompts(engine_info(e)->num_ids);
     make_params(params);
     run_requests(e, prompts, NUM_PROMPTS, params, run);
+    engine_stats(e, stats);
     run_prompts_free(prompts, NUM_PROMPTS);
     engine_destroy(e);
 }
 
-static void assert_ranks_answer_alike(const char *folder, const struct run_variant *v, int32_t num_ranks, bool drafts)
+/* As one rank without drafts. Returns what became of the drafts. */
+static struct scheduler_stats assert_ranks_answer_alike(const char *folder, const struct run_variant *v,
+                                                        int32_t num_ranks, const struct drafting *drafting)
 {
     struct run one, several;
-    char what[128];
-    snprintf(what, sizeof what, "%s, %s, %d ranks%s", folder, v->name, num_ranks, drafts ? ", drafts" : "");
-    run_folder(folder, v, 1, false, &one);
-    run_folder(folder, v, num_ranks, drafts, &several);
-    print_message("%s: %d cut\n", what, run_assert_same(&one, &several, what));
+    struct scheduler_stats stats;
+    char what[512];
+    snprintf(what, sizeof what, "%s, %s, %d ranks, drafts: %s %s", folder, v->name, num_ranks,
+             draft_method_name(drafting->method), drafting->model ? drafting->model : "");
+    run_folder(folder, v, 1, &no_drafts, &one, &stats);
+    run_folder(folder, v, num_ranks, drafting, &several, &stats);
+    print_message("%s: %d cut, %d of %d drafts accepted\n", what, run_assert_same(&one, &several, what),
+                  (int)stats.drafts_accepted, (int)stats.drafts);
     run_free(&one);
     run_free(&several);
+    return stats;
 }
 
 static void test_answers(void **state)
@@ -83,11 +99,46 @@ static void test_answers(void **state)
         "golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/qwen3_5_moe", "golden/qwen3_next"};
     const int32_t most = run_max_ranks();
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        assert_ranks_answer_alike(folders[i], &plenty, 2, false);
-        assert_ranks_answer_alike(folders[i], &scarce, 2, false);
-        assert_ranks_answer_alike(folders[i], &plenty, 2, true);
+        assert_ranks_answer_alike(folders[i], &plenty, 2, &no_drafts);
+        assert_ranks_answer_alike(folders[i], &scarce, 2, &no_drafts);
+        assert_ranks_answer_alike(folders[i], &plenty, 2, &ngram);
     }
-    if (most >= 4) assert_ranks_answer_alike("golden/mha", &scarce, 4, true);
+    if (most >= 4) assert_ranks_answer_alike("golden/mha", &scarce, 4, &ngram);
+}
+
+/* A model as its own draft model guesses what it draws, on as many ranks as it, whatever is in their caches. */
+static void test_draft_models(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"golden/mha", "golden/qwen3_moe", "golden/deepseek_v3"};
+    const int32_t most = run_max_ranks();
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const struct drafting itself = {DRAFT_MODEL, models[i]};
+        const struct scheduler_stats stats = assert_ranks_answer_alike(models[i], &plenty, 2, &itself);
+        assert_true(stats.drafts > 100 && stats.drafts_accepted * 10 > stats.drafts * 9);
+        assert_ranks_answer_alike(models[i], &scarce, 2, &itself);
+    }
+    if (most >= 4) assert_ranks_answer_alike("golden/mha", &scarce, 4, &(struct drafting){DRAFT_MODEL, "golden/mha"});
+}
+
+/* Heads of random weights. */
+static void test_heads(void **state)
+{
+    (void)state;
+    static const char *const with_mtp[] = {"mtp_deepseek_v3", "mtp_glm4_moe", "mtp_mimo", "mtp_qwen3_next"};
+    static const char *const heads[] = {"heads/eagle3", "heads/eagle3_layers"};
+    run_max_ranks();
+    for (size_t i = 0; i < sizeof with_mtp / sizeof *with_mtp; i++) {
+        char folder[512];
+        snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/heads/%s", with_mtp[i]);
+        assert_true(assert_ranks_answer_alike(folder, &plenty, 2, &mtp).drafts > 100);
+        assert_ranks_answer_alike(folder, &scarce, 2, &mtp);
+    }
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        const struct drafting head = {DRAFT_MODEL, heads[i]};
+        assert_true(assert_ranks_answer_alike(QUIRE_TEST_DATA "/heads/target", &plenty, 2, &head).drafts > 100);
+        assert_ranks_answer_alike(QUIRE_TEST_DATA "/heads/target", &scarce, 2, &head);
+    }
 }
 
 #define QUANTIZED(name) QUIRE_TEST_DATA "/quantized/" name
@@ -102,7 +153,7 @@ static void test_quantized_answers(void **state)
         QUANTIZED("awq"),      QUANTIZED("gptq-v2"),    QUANTIZED("gated-ct-w4a16"), QUANTIZED("moe-modelopt-fp8")};
     run_max_ranks();
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        assert_ranks_answer_alike(folders[i], &plenty, 2, false);
+        assert_ranks_answer_alike(folders[i], &plenty, 2, &no_drafts);
 }
 
 /* What an engine of so many ranks is refused with. */
@@ -122,6 +173,11 @@ static void test_refusals(void **state)
     struct engine_options options = run_variant_options("golden/mha", MAX_LENGTH, &plenty, path, sizeof path);
     options.tensor_parallel_size = 3;
     assert_refused(&options, "the number of attention heads is 4, which 3 ranks cannot share equally");
+    options.tensor_parallel_size = 4;
+    options.speculative.method = DRAFT_MODEL;
+    snprintf(options.speculative.model, sizeof options.speculative.model, QUIRE_TEST_DATA "/golden/qwen2");
+    assert_refused(&options, "the draft model: layer 0: the number of attention heads is 2, which 4 ranks");
+    options.speculative.method = DRAFT_NONE;
     options.tensor_parallel_size = 2;
     options.device = "cuda:0,1,2";
     assert_refused(&options, "names 3 GPUs, but tensor_parallel_size is 2");
@@ -167,13 +223,13 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_quantized_answers),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_answers),           cmocka_unit_test(test_draft_models), cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_quantized_answers), cmocka_unit_test(test_refusals),     cmocka_unit_test(test_cancel),
     };
     const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_draft_models),
+        cmocka_unit_test(test_heads),
         cmocka_unit_test(test_quantized_answers),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -192,6 +192,7 @@ static const struct backend operations = {
     .short_conv = cpu_short_conv,
     .recurrence = cpu_recurrence,
     .gated_norm = cpu_gated_norm,
+    .all_norm = cpu_all_norm,
     .latent_cache = cpu_latent_cache,
     .latent_attention = cpu_latent_attention,
     .heads_linear = cpu_heads_linear,

@@ -87,6 +87,7 @@ static void fill_table(struct backend *b)
     b->short_conv = cuda_short_conv;
     b->recurrence = cuda_recurrence;
     b->gated_norm = cuda_gated_norm;
+    b->all_norm = cuda_all_norm;
     b->act_and_mul = cuda_act_and_mul;
     b->activate = cuda_activate;
     b->clip = cuda_clip;

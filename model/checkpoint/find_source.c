@@ -126,13 +126,13 @@ static enum status check_float_shape(const struct finder *f, const struct tensor
 {
     const int num_dims = t->kind == TENSOR_MATRIX ? 2 : t->kind == TENSOR_SCALAR && found->num_dims == 0 ? 0 : 1;
     const bool of_experts = t->merged_in_file && t->num_experts > 0;
-    const int64_t rows = of_experts ? t->file_rows / t->num_experts : t->file_rows;
-    int64_t shape[3] = {t->num_experts, rows, t->file_columns};
+    const int64_t rows = of_experts ? t->file_rows / t->file_experts : t->file_rows;
+    int64_t shape[3] = {t->file_experts, rows, t->file_columns};
     if (t->kind == TENSOR_VECTOR && !t->width && is_line(found, t->file_rows)) return STATUS_OK;
     const int64_t channels[3] = {t->width ? t->file_rows / t->width : 0, 1, t->width};
     if (t->width) return check_shape(f, found, channels, 3);
     if (t->kind == TENSOR_MATRIX && t->transposed) shape[1] = t->file_columns, shape[2] = rows;
-    if (t->flat) shape[1] *= t->num_experts;
+    if (t->flat) shape[1] *= t->file_experts;
     return of_experts && !t->flat ? check_shape(f, found, shape, num_dims + 1)
                                   : check_shape(f, found, shape + 1, num_dims);
 }
@@ -413,7 +413,7 @@ static void use_in_place(struct weight_source *s)
 static enum status find_of_experts(const struct finder *f, const struct tensor *t, const char *name, const char *type,
                                    int64_t group_bytes, const struct stored_tensor **out)
 {
-    const int64_t shape[4] = {t->num_experts, t->file_rows / t->num_experts, t->file_columns / t->scheme.group_size,
+    const int64_t shape[4] = {t->file_experts, t->file_rows / t->file_experts, t->file_columns / t->scheme.group_size,
                               group_bytes};
     const struct stored_tensor *found = *out = find_ending(f, t, name);
     if (!found) return missing_part(f, t, name);

@@ -54,8 +54,9 @@ static void compute_gate_up(const struct place *p, const struct decoder *d, int3
                                               .weights_first = e->weights_first,
                                               .scratch = p->act->scratch,
                                               .num_tokens = p->num_tokens,
-                                              .num_experts = e->router.num_experts + p->has_shared,
+                                              .num_experts = router_num_own(&e->router) + p->has_shared,
                                               .top_k = e->router.top_k + p->has_shared,
+                                              .all_experts = e->router.num_experts + p->has_shared,
                                               .size = e->intermediate_size,
                                               .dtype = d->dtype};
     p->backend->experts_gate_up(p->backend, &args);
@@ -82,8 +83,9 @@ static void compute_down(const struct place *p, const struct decoder *d, int32_t
                                            .base_gate = e->shared_gate && !p->has_shared ? p->act->base_gate : NULL,
                                            .scratch = p->act->scratch,
                                            .num_tokens = p->num_tokens,
-                                           .num_experts = e->router.num_experts + p->has_shared,
+                                           .num_experts = router_num_own(&e->router) + p->has_shared,
                                            .top_k = e->router.top_k + p->has_shared,
+                                           .all_experts = e->router.num_experts + p->has_shared,
                                            .size = e->intermediate_size,
                                            .dtype = d->dtype};
     p->backend->experts_down(p->backend, &args);
@@ -91,7 +93,8 @@ static void compute_down(const struct place *p, const struct decoder *d, int32_t
 
 /* ---- on the host ---- */
 
-/* A graph calls this for steps of any number of tokens up to its own: the plan says how many there are. */
+/* A graph calls this for steps of any number of tokens up to its own: the plan says how many there are, because all
+ * experts are here. */
 static void compute_on_host(void *host_layer)
 {
     const struct host_layer *l = host_layer;

@@ -146,6 +146,9 @@ struct matmul_input layer_quantize_for(const struct residual_stream *s, const vo
 void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t stride, int64_t size,
                          const struct norm_params *norm);
 
+/* The norms of args, whose tokens, ranks and dtype this sets. */
+void layer_norm_over_ranks(const struct residual_stream *s, struct all_norm_args *args);
+
 /* Multiplies q, whose tokens are `stride` elements apart, by what follows from their positions (scale_queries). */
 void layer_scale_queries(const struct residual_stream *s, void *q, int64_t stride, int64_t size,
                          const struct query_scaling *scaling);

@@ -154,6 +154,15 @@ void layer_norm_in_place(const struct residual_stream *s, void *x, int64_t strid
     b->rms_norm(b, &args);
 }
 
+void layer_norm_over_ranks(const struct residual_stream *s, struct all_norm_args *args)
+{
+    struct backend *b = s->d->backend;
+    args->num_tokens = s->num_tokens;
+    args->rank = s->d->spec->rank, args->num_ranks = s->d->spec->num_ranks;
+    args->dtype = s->d->dtype;
+    b->all_norm(b, args);
+}
+
 /* ---- From the residual stream into a sublayer, and back ---- */
 
 void layer_all_reduce(const struct residual_stream *s, void *x, int64_t size)

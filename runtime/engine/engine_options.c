@@ -31,6 +31,11 @@ int engine_options_threads(const struct engine_options *o)
     return o->threads > 0 ? o->threads : processors_allowed();
 }
 
+int32_t engine_options_ranks(const struct engine_options *o)
+{
+    return o->tensor_parallel_size * o->pipeline_parallel_size;
+}
+
 uint64_t engine_request_seed(uint64_t options_seed, uint64_t place)
 {
     return random_mix(options_seed * RANDOM_STEP + place);

@@ -33,10 +33,11 @@ struct engine_options {
                                       GPU  of its own, or with its part of the CPU's threads */
     int32_t pipeline_parallel_size; /* stages that share the layers (model/stage.h), each of tensor_parallel_size ranks;
                                        COLLECTIVE_MAX_RANKS ranks in all */
-    int32_t data_parallel_size;    /* engines that engine_pool_create opens; engine_create opens one */
-    int32_t host_share;            /* on the CPU so many engines, this one included, are to share what memory is free;
-                                      0: it is this one's alone */
-    const char *trace_file;        /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
+    bool enable_expert_parallel;    /* each rank has some of a layer's experts, and not a part of each */
+    int32_t data_parallel_size;     /* engines that engine_pool_create opens; engine_create opens one */
+    int32_t host_share;             /* on the CPU so many engines, this one included, are to share what memory is free;
+                                       0: it is this one's alone */
+    const char *trace_file;         /* gets a Chrome trace of steps, requests and queues (trace.h); NULL: none */
     enum load_format load_format;
     int32_t block_size;              /* 8, 16, 32, 64 or 128 */
     int32_t max_model_len;           /* 0: the model's, or the largest that fits */
@@ -77,7 +78,8 @@ struct engine_options {
     const volatile sig_atomic_t *cancel;
 };
 struct engine_options engine_options_default(void);
-int engine_options_threads(const struct engine_options *o); /* `threads`, or the number that 0 stands for */
+int engine_options_threads(const struct engine_options *o);   /* `threads`, or the number that 0 stands for */
+int32_t engine_options_ranks(const struct engine_options *o); /* that share the model, of all stages */
 /* The seed of a request that has none, from its place in the order of arrival, from 1. */
 uint64_t engine_request_seed(uint64_t options_seed, uint64_t place);
 /* Drafts that a sequence may have in a step: speculative.num_speculative_tokens, or 0 where nothing drafts. */

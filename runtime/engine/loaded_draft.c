@@ -1,12 +1,15 @@
-#include "model/state_cache.h"
 #include "runtime/engine/loaded_draft.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/head.h"
-#include "model/kv_groups.h"
 #include "model/kv_cache.h"
+#include "model/kv_groups.h"
+#include "model/shard.h"
+#include "model/state_cache.h"
 #include "runtime/engine/draft_model.h"
+#include "runtime/engine/loaded_ranks.h"
 #include "runtime/engine/plan.h"
 
 /* ---- the checkpoint ---- */
@@ -91,6 +94,46 @@ static enum status check_length(const struct engine_options *o, const struct loa
     return STATUS_INVALID;
 }
 
+/* ---- ranks ---- */
+
+struct draft_rank {
+    struct model_spec spec;
+    struct model_weights weights; /* of the first none: they are the loaded_draft's */
+};
+
+const struct model_spec *loaded_draft_spec(const struct loaded_model *l, int32_t rank)
+{
+    return l->draft.ranks ? &l->draft.ranks[rank].spec : &l->draft.config.spec;
+}
+
+struct model_weights *loaded_draft_weights(struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->draft.ranks[rank].weights : &l->draft.weights;
+}
+
+static enum status share(struct loaded_model *l, struct error *err)
+{
+    struct loaded_draft *d = &l->draft;
+    struct error why;
+    if (l->num_ranks <= 1) return STATUS_OK;
+    d->ranks = calloc((size_t)l->num_ranks, sizeof *d->ranks);
+    if (!d->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for a draft model");
+    for (int32_t r = 0; r < l->num_ranks; r++) {
+        const enum status status = model_spec_shard(&d->config.spec, r, l->num_ranks, &d->ranks[r].spec, &why);
+        if (status != STATUS_OK) return error_set(err, status, "the draft model: %s", why.text);
+    }
+    return STATUS_OK;
+}
+
+static enum status open_weights(const struct engine_options *o, struct loaded_model *l, int32_t rank, struct error *err)
+{
+    const struct model_spec *spec = loaded_draft_spec(l, rank);
+    struct model_weights *weights = loaded_draft_weights(l, rank);
+    if (o->load_format == LOAD_FORMAT_DUMMY)
+        return model_weights_dummy(spec, o->seed, l->backend->fill_dummy != NULL, weights, err);
+    return model_weights_open(folder_of(o), spec, rank == 0 ? o->log : NULL, weights, err);
+}
+
 enum status loaded_draft_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     struct loaded_draft *d = &l->draft;
@@ -102,10 +145,9 @@ enum status loaded_draft_open(const struct engine_options *o, struct loaded_mode
     if (status == STATUS_OK)
         status = is_head(d) ? head_fit(&d->config.spec, &l->config.spec, err) : check_vocabulary(o, l, err);
     if (status == STATUS_OK) status = check_length(o, l, err);
-    if (status != STATUS_OK) return status;
-    if (o->load_format == LOAD_FORMAT_DUMMY)
-        return model_weights_dummy(&d->config.spec, o->seed, l->backend->fill_dummy != NULL, &d->weights, err);
-    return model_weights_open(folder_of(o), &d->config.spec, o->log, &d->weights, err);
+    if (status == STATUS_OK) status = share(l, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && status == STATUS_OK; r++) status = open_weights(o, l, r, err);
+    return status;
 }
 
 /* ---- memory ---- */
@@ -126,26 +168,27 @@ static struct model_options options_of(const struct engine_options *o, const str
     return options;
 }
 
-enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l,
+enum status loaded_draft_plan(const struct engine_options *o, struct loaded_model *l, int32_t rank,
                               const struct model_options *target, struct error *err)
 {
     struct loaded_draft *d = &l->draft;
-    struct memory_profile *p = &l->profile;
+    struct memory_profile *p = loaded_rank_profile(l, rank);
     struct kv_groups groups;
     struct error why;
     int64_t bytes[NUM_PURPOSES];
+    const struct model_spec *spec = loaded_draft_spec(l, rank);
     if (!d->is_open) return STATUS_OK;
-    enum status status = plan_check_head_sizes(&d->config.spec, target->cache_dtype, err);
+    enum status status = plan_check_head_sizes(spec, target->cache_dtype, err);
     if (status != STATUS_OK) return status;
-    if (kv_groups_assign(&d->config.spec, &l->limits, &groups, &why) != STATUS_OK)
+    if (kv_groups_assign(spec, &l->limits, &groups, &why) != STATUS_OK)
         return error_set(err, STATUS_UNSUPPORTED,
                          "the draft model %s cannot keep its K and V in the blocks of %s: no layer there reads all "
                          "tokens, or as many as a layer of the draft model",
                          o->speculative.model, o->model);
     const struct model_options options = options_of(o, l, target);
-    status = model_plan(l->backend, &d->config.spec, &d->weights, &options, bytes, err);
+    status = model_plan(loaded_rank_backend(l, rank), spec, loaded_draft_weights(l, rank), &options, bytes, err);
     if (status != STATUS_OK) return status;
-    p->draft_block_bytes = kv_cache_block_bytes(&d->config.spec, &groups, &l->limits, target->cache_dtype);
+    p->draft_block_bytes = kv_cache_block_bytes(spec, &groups, &l->limits, target->cache_dtype);
     p->block_bytes += p->draft_block_bytes;
     p->draft_weights = bytes[PURPOSE_WEIGHTS];
     p->draft_step = bytes[PURPOSE_ACTIVATIONS] + bytes[PURPOSE_STATE] +
@@ -159,7 +202,12 @@ enum status loaded_draft_create(const struct engine_options *o, struct loaded_mo
     struct loaded_draft *d = &l->draft;
     if (!d->is_open) return STATUS_OK;
     const struct model_options options = options_of(o, l, target);
-    const enum status status = model_create(l->backend, &d->config.spec, &d->weights, &options, &d->model, err);
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++)
+        ranks[r] = (struct model_rank){.backend = loaded_rank_backend(l, r),
+                                       .spec = loaded_draft_spec(l, r),
+                                       .weights = loaded_draft_weights(l, r)};
+    const enum status status = model_create_ranks(ranks, loaded_num_ranks(l), &options, &d->model, err);
     if (status == STATUS_OK) model_attach(d->model, l->model);
     return status;
 }
@@ -196,9 +244,12 @@ enum status loaded_draft_grow_swap_space(struct loaded_model *l, int32_t added, 
     return status;
 }
 
-void loaded_draft_close(struct loaded_draft *d)
+void loaded_draft_close(struct loaded_model *l)
 {
+    struct loaded_draft *d = &l->draft;
     model_destroy(d->model);
     model_weights_close(&d->weights);
+    for (int32_t r = 1; d->ranks && r < l->num_ranks; r++) model_weights_close(&d->ranks[r].weights);
+    free(d->ranks);
     *d = (struct loaded_draft){0};
 }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/plural.h"
+#include "kernels/ranks.h"
 #include "model/checkpoint/check_finite.h"
 #include "model/kv_groups.h"
 #include "model/quantization.h"
@@ -106,6 +107,7 @@ static enum status make_dummy(const struct engine_options *o, struct loaded_mode
 static enum status open_devices(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     char device[32];
+    if (engine_options_ranks(o) > 1) backend_expect_ranks();
     enum status status = loaded_rank_device(o, NULL, 0, device, sizeof device, err);
     if (status == STATUS_OK) status = open_device(device, loaded_rank_threads(o), o->cpu_isa, o->log, &l->backend, err);
     if (status == STATUS_OK) status = loaded_ranks_open(o, l, err);
@@ -248,9 +250,11 @@ static enum status describe_weights(const struct engine_options *o, struct loade
     *weights_error = (struct error){""};
     const bool dummy = o->load_format == LOAD_FORMAT_DUMMY;
     if (!dummy && model_weights_open(o->model, loaded_spec(l), o->log, &l->weights, weights_error) == STATUS_OK)
-        return STATUS_OK;
+        return loaded_ranks_open_weights(o, l, err);
     enum status status = model_weights_sizes(loaded_spec(l), &l->weights, err);
-    l->dummy_to_come = dummy && !l->backend->discrete ? l->weights.bytes : 0;
+    if (status == STATUS_OK) status = loaded_ranks_size_weights(l, err);
+    for (int32_t r = 0; r < loaded_num_ranks(l) && dummy && !l->backend->discrete; r++)
+        l->dummy_to_come += loaded_rank_weights(l, r)->bytes;
     return status;
 }
 
@@ -277,11 +281,11 @@ enum status loaded_model_load(const struct engine_options *options, struct loade
 {
     enum status status = STATUS_OK;
     if (options->load_format == LOAD_FORMAT_DUMMY) {
-        model_weights_close(&l->weights);
+        for (int32_t r = 0; r < loaded_num_ranks(l); r++) model_weights_close(loaded_rank_weights(l, r));
         l->dummy_to_come = 0;
         status = make_dummy(options, l, err);
+        if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     }
-    if (status == STATUS_OK) status = loaded_ranks_open_weights(options, l, err);
     return status == STATUS_OK ? plan_and_allocate(options, l, err) : status;
 }
 
@@ -295,7 +299,7 @@ enum status loaded_model_check_files(const struct loaded_model *l, struct error 
 void loaded_model_close(struct loaded_model *l)
 {
     if (!l) return;
-    loaded_draft_close(&l->draft);
+    loaded_draft_close(l);
     model_destroy(l->model);
     loaded_ranks_close(l);
     model_weights_close(&l->weights);

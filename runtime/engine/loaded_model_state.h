@@ -6,13 +6,14 @@
 #include "model/model.h"
 #include "runtime/engine/loaded_model.h"
 
-/* A draft model, if is_open (loaded_draft.h). */
+/* A draft model, if is_open (loaded_draft.h), on as many ranks as its target. */
 struct loaded_draft {
     bool is_open;
     struct model_config config;
-    struct model_weights weights;
-    struct model *model;    /* NULL before it is created */
-    int64_t missing_blocks; /* host blocks that the target has and this has not; below 0: it has more */
+    struct model_weights weights; /* of several ranks, the first's */
+    struct draft_rank *ranks;     /* [num_ranks] of the target; NULL: it has one */
+    struct model *model;          /* NULL before it is created */
+    int64_t missing_blocks;       /* host blocks that the target has and this has not; below 0: it has more */
 };
 
 /* A device with a model on it. The struct owns what it points to, but for `before`. */
@@ -22,18 +23,22 @@ struct loaded_model {
     struct model_config config;
     struct model_weights weights;
     struct model *model;
-    struct loaded_rank *ranks; /* [num_ranks] with tensor parallelism (loaded_ranks.h); else none */
+    struct loaded_rank *ranks; /* [num_ranks] where several share the model (loaded_ranks.h); else none */
     int32_t num_ranks;
+    struct model_spec *stages; /* [num_stages] of the whole model (model/stage.h); NULL: there is one */
+    int32_t num_stages;        /* 0: one */
     struct loaded_draft draft;
-    struct tokenizer *tokenizer; /* NULL with skip_tokenizer */
-    struct memory_profile profile;
+    struct tokenizer *tokenizer;          /* NULL with skip_tokenizer */
+    struct memory_profile profile;        /* of several ranks, that of the one with room for the fewest blocks */
+    struct memory_profile *rank_profiles; /* [num_ranks]; NULL: there is one rank */
+    int32_t shortest_rank;                /* whose profile that is */
     struct batch_limits limits;
     bool lowered_for_states;           /* max_num_seqs, by the plan, because slots of states would take too much */
     bool lowered_tokens, lowered_seqs; /* by the plan, because memory is short: limits has fewer than usual */
     /* For plans of what is not loaded. */
     int64_t dummy_to_come; /* bytes of dummy weights that the plan must leave room for on the CPU; 0: none */
-    const struct memory_profile *before; /* an earlier plan on this device: what it found out about the device is taken
-                                            from there; NULL: the device is asked */
+    const struct loaded_model *before; /* an earlier plan on these devices: what it found out about them is taken from
+                                          there; NULL: the devices are asked */
 };
 
 /* Opens the device, the checkpoint and the tokenizer, plans the memory and allocates it. On failure *out is NULL. */

@@ -6,10 +6,37 @@
 
 #include "base/plural.h"
 #include "model/shard.h"
+#include "model/stage.h"
+#include "runtime/engine/loaded_draft.h"
 
 const struct model_spec *loaded_spec(const struct loaded_model *l)
 {
     return l->num_ranks > 1 ? &l->ranks[0].spec : &l->config.spec;
+}
+
+int32_t loaded_num_ranks(const struct loaded_model *l)
+{
+    return l->num_ranks > 1 ? l->num_ranks : 1;
+}
+
+struct backend *loaded_rank_backend(const struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? l->ranks[rank].backend : l->backend;
+}
+
+const struct model_spec *loaded_rank_spec(const struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->ranks[rank].spec : loaded_spec(l);
+}
+
+struct model_weights *loaded_rank_weights(struct loaded_model *l, int32_t rank)
+{
+    return rank > 0 ? &l->ranks[rank].weights : &l->weights;
+}
+
+struct memory_profile *loaded_rank_profile(struct loaded_model *l, int32_t rank)
+{
+    return l->rank_profiles ? &l->rank_profiles[rank] : &l->profile;
 }
 
 int loaded_rank_threads(const struct engine_options *o)
@@ -35,12 +62,18 @@ static int entry_of(const char *list, int32_t rank, int32_t *count)
 enum status loaded_rank_device(const struct engine_options *o, const struct backend *first, int32_t rank, char *device,
                                size_t size, struct error *err)
 {
-    const int32_t num_ranks = o->tensor_parallel_size;
+    const int32_t num_ranks = engine_options_ranks(o);
     const bool is_list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',');
     int32_t count = 1;
     if (is_list) {
         snprintf(device, size, "cuda:%d", entry_of(o->device + 5, rank, &count));
         if (count == num_ranks) return STATUS_OK;
+        if (o->pipeline_parallel_size > 1)
+            return error_set(err, STATUS_INVALID,
+                             "device '%s' names %d GPU%s, but tensor_parallel_size %d and pipeline_parallel_size %d "
+                             "need %d",
+                             o->device, count, plural(count), o->tensor_parallel_size, o->pipeline_parallel_size,
+                             num_ranks);
         return error_set(err, STATUS_INVALID, "device '%s' names %d GPU%s, but tensor_parallel_size is %d", o->device,
                          count, plural(count), num_ranks);
     }
@@ -53,29 +86,63 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
     return STATUS_OK;
 }
 
-/* What ranks do not do yet is refused. */
+/* What ranks, or stages, do not do yet is refused. */
 static enum status check(const struct engine_options *o, struct error *err)
 {
-    const char *what = o->cpu_offload_experts > 0  ? "cpu_offload_experts"
-                       : o->cpu_offload_embeddings ? "cpu_offload_embeddings"
-                       : o->speculative.model[0]   ? "a draft model"
-                                                   : NULL;
+    const bool stages = o->pipeline_parallel_size > 1;
+    const enum draft_method method = o->speculative.method;
+    const char *what = o->cpu_offload_experts > 0        ? "cpu_offload_experts"
+                       : o->cpu_offload_embeddings       ? "cpu_offload_embeddings"
+                       : stages && method == DRAFT_MODEL ? "a draft model"
+                       : stages && method == DRAFT_MTP   ? "the model's own layers for multi-token prediction"
+                                                         : NULL;
+    if (engine_options_ranks(o) > COLLECTIVE_MAX_RANKS)
+        return error_set(err, STATUS_INVALID,
+                         "tensor_parallel_size %d and pipeline_parallel_size %d make %d ranks; there may be %d at most",
+                         o->tensor_parallel_size, o->pipeline_parallel_size, engine_options_ranks(o),
+                         COLLECTIVE_MAX_RANKS);
     if (!what) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED, "tensor_parallel_size is %d, which quire does not combine with %s",
-                     o->tensor_parallel_size, what);
+    return error_set(err, STATUS_UNSUPPORTED, "%s_parallel_size is %d, which quire does not combine with %s",
+                     stages ? "pipeline" : "tensor", stages ? o->pipeline_parallel_size : o->tensor_parallel_size,
+                     what);
+}
+
+enum status loaded_stages_make(struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    if (l->num_stages <= 1) return STATUS_OK;
+    l->stages = malloc((size_t)l->num_stages * sizeof *l->stages);
+    if (!l->stages) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    for (int32_t s = 0; s < l->num_stages && status == STATUS_OK; s++)
+        status = model_spec_stage(&l->config.spec, s, l->num_stages, &l->stages[s], err);
+    return status;
+}
+
+enum status loaded_rank_share(const struct loaded_model *l, int32_t rank, struct model_spec *out, struct error *err)
+{
+    const int32_t of_stage = l->stages ? l->num_ranks / l->num_stages : l->num_ranks;
+    const struct model_spec *whole = l->stages ? &l->stages[rank / of_stage] : &l->config.spec;
+    return model_spec_shard(whole, rank % of_stage, of_stage, out, err);
 }
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    if (o->tensor_parallel_size == 1) return STATUS_OK;
+    if (o->tensor_parallel_size == 1 && o->enable_expert_parallel)
+        return error_set(err, STATUS_INVALID,
+                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
+    if (engine_options_ranks(o) == 1) return STATUS_OK;
     enum status status = check(o, err);
     if (status != STATUS_OK) return status;
-    l->ranks = calloc((size_t)o->tensor_parallel_size, sizeof *l->ranks);
-    if (!l->ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    l->num_ranks = o->tensor_parallel_size;
+    l->config.spec.expert_parallel = o->enable_expert_parallel;
+    l->ranks = calloc((size_t)engine_options_ranks(o), sizeof *l->ranks);
+    l->rank_profiles = calloc((size_t)engine_options_ranks(o), sizeof *l->rank_profiles);
+    if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+    l->num_ranks = engine_options_ranks(o);
+    l->num_stages = o->pipeline_parallel_size;
+    status = loaded_stages_make(l, err);
     for (int32_t r = 0; r < l->num_ranks && status == STATUS_OK; r++) {
         char device[32];
-        status = model_spec_shard(&l->config.spec, r, l->num_ranks, &l->ranks[r].spec, err);
+        status = loaded_rank_share(l, r, &l->ranks[r].spec, err);
         if (r == 0 || status != STATUS_OK) continue;
         status = loaded_rank_device(o, l->backend, r, device, sizeof device, err);
         if (status == STATUS_OK)
@@ -99,6 +166,14 @@ enum status loaded_ranks_open_weights(const struct engine_options *o, struct loa
     return status;
 }
 
+enum status loaded_ranks_size_weights(struct loaded_model *l, struct error *err)
+{
+    enum status status = STATUS_OK;
+    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++)
+        status = model_weights_sizes(&l->ranks[r].spec, &l->ranks[r].weights, err);
+    return status;
+}
+
 void loaded_ranks_close(struct loaded_model *l)
 {
     for (int32_t r = 1; r < l->num_ranks; r++) {
@@ -107,26 +182,25 @@ void loaded_ranks_close(struct loaded_model *l)
         if (rank->backend) rank->backend->destroy(rank->backend);
     }
     free(l->ranks);
+    free(l->rank_profiles);
+    free(l->stages);
 }
 
 enum status loaded_ranks_create(struct loaded_model *l, const struct model_options *options, struct error *err)
 {
-    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{l->backend, loaded_spec(l), &l->weights}};
-    for (int32_t r = 1; r < l->num_ranks; r++)
-        ranks[r] = (struct model_rank){l->ranks[r].backend, &l->ranks[r].spec, &l->ranks[r].weights};
-    return model_create_ranks(ranks, l->num_ranks > 1 ? l->num_ranks : 1, options, &l->model, err);
+    const int32_t count = loaded_num_ranks(l);
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
+    for (int32_t r = 0; r < count; r++)
+        ranks[r] = (struct model_rank){
+            .backend = loaded_rank_backend(l, r), .spec = loaded_rank_spec(l, r), .weights = loaded_rank_weights(l, r)};
+    for (int32_t r = 0; r < count && l->draft.is_open; r++)
+        ranks[r].drafter_spec = loaded_draft_spec(l, r), ranks[r].drafter_weights = loaded_draft_weights(l, r);
+    return model_create_ranks(ranks, count, options, &l->model, err);
 }
 
-enum status loaded_ranks_memory(const struct loaded_model *l, int64_t *available, int64_t *total, struct error *err)
+enum status loaded_rank_memory(const struct loaded_model *l, int32_t rank, int64_t *available, int64_t *total,
+                               struct error *err)
 {
-    enum status status = l->backend->memory_info(l->backend, available, total, err);
-    for (int32_t r = 1; r < l->num_ranks && status == STATUS_OK; r++) {
-        struct backend *b = l->ranks[r].backend;
-        int64_t free_bytes, all;
-        status = b->memory_info(b, &free_bytes, &all, err);
-        if (status != STATUS_OK || all - free_bytes <= *total - *available) continue;
-        *available = free_bytes;
-        *total = all;
-    }
-    return status;
+    struct backend *b = loaded_rank_backend(l, rank);
+    return b->memory_info(b, available, total, err);
 }

@@ -55,15 +55,6 @@ enum status engine_flags_parse_dtype(void *target, const char *text, struct erro
     return error_set(err, STATUS_INVALID, "expected auto|float32|float|float16|half|bfloat16, got '%s'", text);
 }
 
-/* vLLM's flag, of whose values quire has one. */
-static enum status parse_one(void *target, const char *text, struct error *err)
-{
-    (void)target;
-    if (strcmp(text, "1") == 0) return STATUS_OK;
-    return error_set(err, STATUS_INVALID,
-                     "expected 1, got '%s': --tensor-parallel-size N shares every layer between N GPUs", text);
-}
-
 void model_flags_add(struct option_table *table, const char **model, const char **revision, const char *heading)
 {
     const struct option_spec specs[] = {
@@ -210,8 +201,15 @@ static void add_parallel_flags(struct option_table *table, struct engine_options
         {"tensor-parallel-size", OPTION_INT32, &o->tensor_parallel_size, "N",
          .help = "Share the model between N GPUs. Default: 1.", .heading = "Several GPUs:", .letters = "tp",
          .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
-        {"pipeline-parallel-size", OPTION_CUSTOM, &table->ignored, "1",
-         .help = "GPUs that share the layers. Only 1 is possible.", .letters = "pp", .parse = parse_one},
+        {"pipeline-parallel-size", OPTION_INT32, &o->pipeline_parallel_size, "N",
+         .help = "Cut the model's layers into N stages, on a GPU each, or on as many as --tensor-parallel-size says. "
+                 "Steps go from stage to stage, and N of them are computed at the same time. Default: 1.",
+         .letters = "pp", .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
+        {"enable-expert-parallel", OPTION_SWITCH, &o->enable_expert_parallel,
+         .help =
+             "With --tensor-parallel-size N, give each GPU some of the experts of a mixture, whole, instead of a part "
+             "of each. Default: off.",
+         .letters = "ep"},
         {"data-parallel-size", OPTION_INT32, &o->data_parallel_size, "N",
          .help = "Of quire generate and quire bench throughput: engines that share the requests, each with a copy of "
                  "the model, on the GPUs of --device or the first N; on the CPU they share its threads. Default: 1.",

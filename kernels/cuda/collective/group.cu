@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/collective/peers.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/ranks.h"
 
 using namespace collective;
 
@@ -33,6 +34,7 @@ static void free_group(struct cuda_group *g)
 {
     for (int i = 0; i < g->num_ranks; i++)
         if (g->memories[i]) cudaFree(g->memories[i]);
+    communicators_free(&g->communicators);
     free(g);
 }
 
@@ -54,10 +56,17 @@ static enum status connect(struct backend *const *ranks, struct cuda_group *g, s
     for (int i = 0; i < g->num_ranks && status == STATUS_OK; i++) {
         cuda_set_device(ranks[i]);
         if (!cuda_load_all_reduce(ranks[i]) || !cuda_load_all_gather(ranks[i]) ||
-            !cuda_load_all_reduce_add_norm(ranks[i]))
+            !cuda_load_all_reduce_add_norm(ranks[i]) || !cuda_load_all_norm(ranks[i]))
             status = ranks[i]->stream_synchronize(ranks[i], NULL, err);
     }
     return status;
+}
+
+static enum status begin_communicators(struct backend *const *ranks, struct cuda_group *g, struct error *err)
+{
+    int devices[MAX_RANKS];
+    for (int i = 0; i < g->num_ranks; i++) devices[i] = cuda_state(ranks[i])->device;
+    return communicators_begin(&g->communicators, devices, g->num_ranks, err);
 }
 
 /* Larger counts pass through the same memory, so no limit on them is needed. */
@@ -65,7 +74,9 @@ enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ra
 {
     struct cuda_group *g = (struct cuda_group *)calloc(1, sizeof *g);
     if (!g) return error_set(err, STATUS_OUT_OF_MEMORY, "out of memory opening a group of %d GPUs", num_ranks);
+    struct error no_nccl;
     g->num_ranks = g->members = num_ranks;
+    communicators_init(&g->communicators);
     const enum status status = connect(ranks, g, err);
     if (status != STATUS_OK) {
         free_group(g);
@@ -78,6 +89,19 @@ enum status backend_cuda_group_open(struct backend *const *ranks, int32_t num_ra
         ranks[i]->all_gather = cuda_all_gather;
         ranks[i]->all_reduce_add_norm = cuda_all_reduce_add_norm;
     }
+    begin_communicators(ranks, g, &no_nccl); /* the group's kernels do for all counts */
+    return STATUS_OK;
+}
+
+enum status backend_cuda_group_set_nccl_from(struct backend *const *ranks, int64_t bytes, struct error *err)
+{
+    struct cuda_group *g = cuda_state(ranks[0])->group;
+    enum status status = begin_communicators(ranks, g, err);
+    if (status != STATUS_OK) return status;
+    communicators_wait(&g->communicators);
+    if (g->communicators.num_ranks == 0)
+        return error_set(err, STATUS_UNSUPPORTED, "NCCL cannot connect the ranks (NCCL_DEBUG=INFO says why)");
+    g->communicators.from_bytes = bytes;
     return STATUS_OK;
 }
 

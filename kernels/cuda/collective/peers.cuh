@@ -17,6 +17,7 @@
 #ifndef QUIRE_KERNELS_CUDA_COLLECTIVE_PEERS_CUH
 #define QUIRE_KERNELS_CUDA_COLLECTIVE_PEERS_CUH
 
+#include "kernels/cuda/collective/communicators.h"
 #include "kernels/cuda/dependent.cuh"
 
 namespace collective
@@ -147,15 +148,19 @@ static __device__ __forceinline__ void exchange(const peers &p, enum signal_kind
 
 } // namespace collective
 
-/* The memories of a group. Its last member frees them. */
+/* The memories and communicators of a group of one process. Its last member frees them. */
 struct cuda_group {
     int32_t num_ranks, members;
     struct collective::rank_memory *memories[collective::MAX_RANKS];
+    struct communicators communicators;
 };
 
+/* What a kernel of the group needs. The kernel may wait for other ranks, which may not wait for it to make their
+ * communicators, so these are made by then. */
 static inline collective::peers cuda_peers(const struct cuda_state *s)
 {
     collective::peers p = {};
+    communicators_wait(&s->group->communicators);
     for (int i = 0; i < s->group->num_ranks; i++) p.of[i] = s->group->memories[i];
     p.rank = s->rank;
     p.count = s->group->num_ranks;
@@ -180,5 +185,6 @@ static inline int64_t cuda_most_in_words(const struct cuda_state *s)
 bool cuda_load_all_reduce(struct backend *b);
 bool cuda_load_all_gather(struct backend *b);
 bool cuda_load_all_reduce_add_norm(struct backend *b);
+bool cuda_load_all_norm(struct backend *b);
 
 #endif
