@@ -85,7 +85,8 @@ struct weight {
     int64_t scale_rows, group_size;
     const uint8_t *zeros; /* [out_features, groups], INT4 only; NULL: the zero of INT4 is 8, of FP8 and INT8 0 */
     /* [in_features] a permutation: column i of data, and of the groups, is for input feature input_order[i] (GPTQ with
-     * desc_act). NULL: column i is for input feature i. */
+     * desc_act). NULL: column i is for input feature i. Where ranks have the columns between them, it has a part of the
+     * permutation of all, and operations do not take it: gather_columns makes the input that has that order. */
     const int32_t *input_order;
     bool quantize_x; /* x may be rounded to 8 bits, with a scale of each token and, if there are groups, each group: the
                         checkpoint was made for that (W8A8). A backend need not do it. */
@@ -734,6 +735,12 @@ struct sampling_state {
     int32_t stop_ids[SAMPLING_MAX_STOP_IDS];
 };
 
+/* Which logits a rank of a group has: those of ids first .. first + count - 1; count may be 0. */
+struct sample_share {
+    int32_t rank, num_ranks; /* num_ranks 0: all logits are there */
+    int32_t first, count;
+};
+
 struct sample_args {
     float *logits; /* [num_samples, logits_stride]; overwritten. The first vocab_size of a row are sampled from; the
                       others belong to padding of the lm_head and are not read */
@@ -764,6 +771,10 @@ struct sample_args {
     int32_t top_stride;  /* at most SAMPLING_MAX_TOP, and at least num_logprobs of every sample */
     int32_t *top_ids;    /* [num_samples, top_stride] out */
     float *top_logprobs; /* [num_samples, top_stride] out */
+    /* Of a group (kernels/collective.h), whose ranks call this together: each finds the best of its ids, all get the
+     * best of all ranks, and other logits are not read. For greedy batches: no pass that any_* ask for, and no targets.
+     */
+    struct sample_share share;
 };
 
 /* ---- memory ---- */
@@ -987,11 +998,14 @@ struct backend {
     all_gather_function *all_gather;
     all_reduce_add_norm_function *all_reduce_add_norm; /* optional: NULL, too, where ranks are CPUs */
     agree_function *agree;
+    /* These call all_reduce and all_gather; they are there, too, where those are not. */
+    all_norm_function *all_norm;
+    gather_columns_function *gather_columns;
     /* Of a rank that sends to others; else NULL. */
     send_function *send;
     receive_function *receive;
     struct transfer_end *transfer_end; /* kernels/transfer.c */
-    all_norm_function *all_norm; /* calls all_reduce; there, too, where that is not */
+    struct group_failure *failure;     /* the caller's (group_failure.h); set before the group is made. NULL: none */
 
     destroy_function *destroy;
 };

@@ -265,8 +265,8 @@ static bool is_zero_bias(const struct finder *f, const struct stored_tensor *t)
     return ends_with(t->name, ".bias") && tensor_file_is_zero(f->file, t, &zero, f->err) == STATUS_OK && zero;
 }
 
-/* The number of the layer that a stored tensor belongs to, and what follows it in the name; -1: it is of none. */
-static long layer_number(const struct opening *o, const struct stored_tensor *t, const char **rest)
+/* The number of the layer that a stored tensor belongs to, and *rest of its name; -1: to none. */
+static long layer_number(const struct opening *o, const struct stored_tensor *t, char **rest)
 {
     const struct tensor_name layers = tensor_name_with(o->spec->names.layers, &o->prefix);
     const size_t n = strlen(layers.text);
@@ -285,7 +285,7 @@ static const struct layer_spec *layer_of(const struct opening *o, const struct s
 static bool is_of_other_stage(const struct opening *o, const struct stored_tensor *t)
 {
     const struct model_spec *spec = o->spec;
-    const char *rest;
+    char *rest;
     const long layer = layer_number(o, t, &rest);
     if (!spec->all_stages) return false;
     if (layer >= spec->all_stages->num_layers) return !stage_is_first(spec); /* that predicts further tokens */
@@ -295,11 +295,18 @@ static bool is_of_other_stage(const struct opening *o, const struct stored_tenso
            strncmp(t->name, norm.text, strlen(norm.text)) == 0;
 }
 
+/* The layer of this stage that a stored tensor belongs to, and *rest of its name; NULL: to none. */
+static const struct layer_spec *layer_of(const struct opening *o, const struct stored_tensor *t, char **rest)
+{
+    const long layer = layer_number(o, t, rest) - o->spec->first_layer;
+    return layer >= 0 && layer < o->spec->num_layers ? &o->spec->layers[layer] : NULL;
+}
+
 /* k and v of a layer that reads another's. */
 static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 {
     static const char *const names[] = {"k_proj", "v_proj", "k_norm", "v_norm"};
-    const char *rest;
+    char *rest;
     const struct layer_spec *layer = layer_of(o, t, &rest);
     for (int i = 0; i < 4 && layer && layer->attention.shares_kv; i++)
         if (strstr(rest, names[i])) return true;
@@ -309,7 +316,8 @@ static bool is_shared(const struct opening *o, const struct stored_tensor *t)
 /* An expert that another rank has. */
 static bool is_of_other_rank(const struct opening *o, const struct stored_tensor *t)
 {
-    const char *rest, *experts = o->spec->names.experts;
+    const char *experts = o->spec->names.experts;
+    char *rest;
     const struct layer_spec *layer = layer_of(o, t, &rest);
     const size_t n = experts ? strlen(experts) : 0;
     if (!layer || !experts || rest[0] != '.' || strncmp(rest + 1, experts, n) != 0 || rest[n + 1] != '.') return false;

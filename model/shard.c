@@ -162,9 +162,6 @@ enum status model_spec_shard(const struct model_spec *whole, int32_t rank, int32
     *part = *whole;
     if (num_ranks <= 1) return STATUS_OK;
     part->whole = whole, part->rank = rank, part->num_ranks = num_ranks;
-    if (whole->expert_parallel && model_spec_num_experts(whole) == 0)
-        return error_set(err, STATUS_INVALID,
-                         "the model has no experts, which expert parallelism shares out; leave that out");
     if (shard_tokens(model_spec_num_logits(whole), num_ranks - 1, num_ranks).count == 0)
         return error_set(err, STATUS_UNSUPPORTED, "a vocabulary of %d tokens is too small for %d ranks; use fewer",
                          model_spec_num_logits(whole), num_ranks);
@@ -253,6 +250,16 @@ static int64_t first_of(const struct model_spec *part, int32_t layer, enum unit 
     }
     const int64_t count = count_of(&part->whole->layers[layer], unit);
     return part->rank * count / part->num_ranks * (size / count);
+}
+
+struct column_range shard_columns(const struct model_spec *part, int32_t layer, enum tensor_role role)
+{
+    const struct layer_spec *l = &part->whole->layers[layer];
+    int64_t total = layer_mixer_out_size(l);
+    if (role == TENSOR_DOWN) total = l->mlp.intermediate_size;
+    if (role == TENSOR_O && l->recurrent_beside) total = attention_out_size(&l->attention);
+    if (role == TENSOR_MIX_O) total = recurrent_v_size(&l->recurrent);
+    return (struct column_range){first_of(part, layer, units[role].columns, total), total};
 }
 
 /* Rows first .. first + t->out_features - 1 of *whole, which are whole runs of it or lie in one. */

@@ -15,8 +15,9 @@
  *
  * What o and down compute of their columns is a share of a sum, which an all-reduce adds (kernels/collective.h). So is
  * what a matrix computes of such a share: the one that projects the sum of experts' latents back has all its columns,
- * and is_share, too. A bias of any of them is rank 0's alone: the table of another rank lacks it. But whole experts
- * have theirs. */
+ * and is_share, too. Where the columns of o or down are sorted by group (weight.input_order), a rank has a part of the
+ * sorted ones; the ranks gather what these multiply (layer_last_matmul). A bias of any of them is rank 0's alone: the
+ * table of another rank lacks it. But whole experts have theirs. */
 #ifndef QUIRE_MODEL_SHARD_H
 #define QUIRE_MODEL_SHARD_H
 
@@ -34,6 +35,13 @@ struct token_range {
     int32_t first, count;
 };
 struct token_range shard_tokens(int32_t vocab_size, int32_t rank, int32_t num_ranks);
+
+/* The input features of o, of a recurrent mixer's o beside attention, or of down: the first of the rank, and how many
+ * all ranks have. */
+struct column_range {
+    int64_t first, total;
+};
+struct column_range shard_columns(const struct model_spec *part, int32_t layer, enum tensor_role role);
 
 /* *table, which has the sizes that follow from the rank's spec, becomes that of what the rank has; `whole` is the whole
  * model's, with the same tensors in the same order, and those of other experts between them. Sets where the rows and

@@ -1,5 +1,6 @@
 /* Collective operations of CPU ranks and of CUDA devices. Each rank has a thread, which knows what all ranks put in and
  * so what must come out, to the bit. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,24 +9,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <math.h>
 
 #include "base/random.h"
 #include "kernels/backend.h"
+#include "kernels/group_failure.h"
 #include "kernels/ranks.h"
 #include "tests/support/must.h"
 
-enum { MAX_COUNT = 70000, GUARD = 64, COLUMNS = 37, STRIDE = 50, REPLAYS = 3 };
+enum {
+    MAX_COUNT = 70000,
+    MANY_TOKENS = 2100,
+    MANY_SIZE = 4096,
+    GUARD = 64,
+    COLUMNS = 37,
+    STRIDE = 50,
+    REPLAYS = 3,
+    VOCAB = 991,
+    LOGITS = 997,
+    SAMPLES = 70
+};
+
+/* Of the device: what sampling needs beside logits. */
+struct sampling {
+    struct sampling_state states[SAMPLES]; /* zeros: greedy */
+    int32_t numbers[4 * SAMPLES];          /* [4, SAMPLES] state indices, output positions, tokens, history */
+};
 
 struct rank {
     struct backend *b;
     int32_t number, num_ranks;
-    char *device; /* [MAX_COUNT + GUARD] float32, of the device */
+    char *device; /* [room_of] bytes of the device, and of the host */
     char *host, *expected;
+    struct sampling *sampling;
+    void *workspace;
+    int64_t workspace_bytes;
     char wrong[160]; /* the first failure; "": none */
 };
+
+/* Of GPUs, whose fused operation has another way for many tokens, also for four matrices of these. */
+static int64_t room_of(const struct backend *b)
+{
+    return b->discrete ? (int64_t)4 * MANY_TOKENS * MANY_SIZE * 2 : (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
+}
 
 struct ranks {
     int32_t count;
@@ -34,7 +63,31 @@ struct ranks {
 
 /* ---- ranks and their threads ---- */
 
-static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, struct error *err)
+static bool prepare_memory(struct rank *r, struct error *err)
+{
+    const int64_t bytes = room_of(r->b);
+    r->host = malloc((size_t)bytes);
+    r->expected = malloc((size_t)bytes);
+    if (r->b->memory_alloc(r->b, MEMORY_DEVICE, bytes, (void **)&r->device, err) != STATUS_OK) return false;
+    const struct workspace_query query = {.max_num_tokens = SAMPLES,
+                                          .max_num_seqs = SAMPLES,
+                                          .max_model_len = 64,
+                                          .num_heads = 1,
+                                          .head_size = 64,
+                                          .block_size = 16,
+                                          .max_in_features = 64,
+                                          .vocab_size = VOCAB};
+    void *sampling = NULL;
+    enum status status = r->b->memory_alloc(r->b, MEMORY_DEVICE, sizeof *r->sampling, &sampling, err);
+    r->sampling = sampling;
+    r->workspace_bytes = r->b->workspace_bytes(r->b, &query);
+    if (status == STATUS_OK) status = r->b->memory_alloc(r->b, MEMORY_DEVICE, r->workspace_bytes, &r->workspace, err);
+    if (status == STATUS_OK) r->b->workspace_set(r->b, r->workspace, r->workspace_bytes);
+    return status == STATUS_OK;
+}
+
+static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, struct group_failure *failure,
+                       struct error *err)
 {
     struct backend *backends[COLLECTIVE_MAX_RANKS];
     memset(ranks, 0, sizeof *ranks);
@@ -42,17 +95,13 @@ static bool open_ranks(struct ranks *ranks, const char *kind, int32_t count, str
         char name[32];
         snprintf(name, sizeof name, strcmp(kind, "cuda") == 0 ? "cuda:%d" : "cpu", i);
         if (backend_open(name, 1, &backends[i], err) != STATUS_OK) return false;
+        backends[i]->failure = failure;
         ranks->of[i] = (struct rank){.b = backends[i], .number = i, .num_ranks = count};
         ranks->count++;
     }
     if (backend_group_open(backends, count, err) != STATUS_OK) return false;
-    for (int32_t i = 0; i < count; i++) {
-        struct rank *r = &ranks->of[i];
-        const int64_t bytes = (MAX_COUNT + GUARD) * (int64_t)sizeof(float);
-        if (r->b->memory_alloc(r->b, MEMORY_DEVICE, bytes, (void **)&r->device, err) != STATUS_OK) return false;
-        r->host = malloc((size_t)bytes);
-        r->expected = malloc((size_t)bytes);
-    }
+    for (int32_t i = 0; i < count; i++)
+        if (!prepare_memory(&ranks->of[i], err)) return false;
     return true;
 }
 
@@ -60,7 +109,10 @@ static void close_ranks(struct ranks *ranks)
 {
     for (int32_t i = 0; i < ranks->count; i++) {
         struct rank *r = &ranks->of[i];
-        if (r->device) r->b->memory_free(r->b, MEMORY_DEVICE, r->device, (MAX_COUNT + GUARD) * (int64_t)sizeof(float));
+        if (r->device) r->b->memory_free(r->b, MEMORY_DEVICE, r->device, room_of(r->b));
+        if (r->workspace) r->b->workspace_set(r->b, NULL, 0);
+        if (r->workspace) r->b->memory_free(r->b, MEMORY_DEVICE, r->workspace, r->workspace_bytes);
+        if (r->sampling) r->b->memory_free(r->b, MEMORY_DEVICE, r->sampling, sizeof *r->sampling);
         free(r->host);
         free(r->expected);
     }
@@ -86,7 +138,7 @@ static void for_ranks(void *(*run)(void *))
         for (int i = 0; i < 4; i++) {
             struct ranks ranks;
             struct error err;
-            const bool open = open_ranks(&ranks, kinds[k], counts[i], &err);
+            const bool open = open_ranks(&ranks, kinds[k], counts[i], NULL, &err);
             if (open) run_ranks(&ranks, run);
             close_ranks(&ranks);
             if (!open && k == 0) fail_msg("%s", err.text);
@@ -234,7 +286,7 @@ static void nccl_adds_two_ranks_alike(void **state)
     struct backend *backends[2];
     struct error err;
     (void)state;
-    const bool open = open_ranks(&ranks, "cuda", 2, &err);
+    const bool open = open_ranks(&ranks, "cuda", 2, NULL, &err);
     for (int i = 0; i < 2 && open; i++) backends[i] = ranks.of[i].b;
     const bool has_nccl = open && backend_group_set_nccl_from(backends, 1, &err) == STATUS_OK;
     if (has_nccl) {
@@ -293,6 +345,80 @@ static void all_gather_takes_uneven_columns(void **state)
     for_ranks(gather);
 }
 
+/* ---- sampling ---- */
+
+/* Logits of which only the rank's own ids are there; other ranks' are so large that they would win. In some samples the
+ * best one is there twice, and in some there is no best. */
+static void prepare_samples(struct rank *r, int call, const struct sample_share *share, int32_t *expected)
+{
+    float *logits = (float *)r->host;
+    for (int32_t i = 0; i < SAMPLES; i++) {
+        float *row = logits + i * LOGITS, best = -INFINITY;
+        for (int32_t j = 0; j < VOCAB; j++) {
+            row[j] = (float)(int)(random_mix((uint64_t)(call * 1000003 + i * VOCAB + j)) % 200);
+            if (i % 7 == 1 && j == VOCAB - 1 - i) row[j] = call % 2 ? NAN : INFINITY;
+            if (i % 7 == 2) row[j] = -INFINITY;
+        }
+        expected[i] = i % 7 == 1 || i % 7 == 2 ? -1 : 0;
+        for (int32_t j = 0; j < VOCAB && expected[i] >= 0; j++)
+            if (row[j] > best) best = row[j], expected[i] = j;
+        for (int32_t j = 0; j < LOGITS; j++)
+            if (j < share->first || j >= share->first + share->count) row[j] = 1e9f;
+    }
+}
+
+static bool check_samples(struct rank *r, const int32_t *tokens, const int32_t *history, const int32_t *expected)
+{
+    int32_t got[2][SAMPLES];
+    struct error err;
+    r->b->copy(r->b, got[0], tokens, sizeof got[0], NULL);
+    r->b->copy(r->b, got[1], history, sizeof got[1], NULL);
+    must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+    for (int32_t i = 0; i < SAMPLES; i++) {
+        const int32_t written = expected[i] < 0 ? -7 : expected[i];
+        if (got[0][i] == expected[i] && got[1][i] == written) continue;
+        snprintf(r->wrong, sizeof r->wrong, "sample %d: token %d, and %d in the history, for %d", i, got[0][i],
+                 got[1][i], expected[i]);
+        return false;
+    }
+    return true;
+}
+
+static void *sample_shares(void *rank)
+{
+    struct rank *r = rank;
+    int32_t *numbers = r->sampling->numbers, expected[SAMPLES], host[4 * SAMPLES];
+    for (int call = 0; call < 6; call++) {
+        const bool alone = call % 3 == 2; /* the first rank has all ids */
+        const int64_t first = alone ? (r->number > 0) * VOCAB : first_column(r->number, r->num_ranks, VOCAB);
+        const int64_t end = alone ? VOCAB : first_column(r->number + 1, r->num_ranks, VOCAB);
+        const struct sample_args args = {.logits = (float *)r->device,
+                                         .logits_stride = LOGITS,
+                                         .num_samples = SAMPLES,
+                                         .vocab_size = VOCAB,
+                                         .states = r->sampling->states,
+                                         .state_indices = numbers,
+                                         .output_positions = numbers + SAMPLES,
+                                         .token_ids = numbers + 2 * SAMPLES,
+                                         .history = numbers + 3 * SAMPLES,
+                                         .history_stride = 1,
+                                         .share = {r->number, r->num_ranks, (int32_t)first, (int32_t)(end - first)}};
+        prepare_samples(r, call, &args.share, expected);
+        upload(r, SAMPLES * LOGITS * (int64_t)sizeof(float));
+        for (int32_t i = 0; i < 4 * SAMPLES; i++) host[i] = i < SAMPLES ? i : i < 2 * SAMPLES ? 0 : -7;
+        r->b->copy(r->b, numbers, host, sizeof host, NULL);
+        r->b->sample(r->b, &args);
+        if (!check_samples(r, args.token_ids, args.history, expected)) break;
+    }
+    return NULL;
+}
+
+static void ranks_sample_from_their_own_logits(void **state)
+{
+    (void)state;
+    for_ranks(sample_shares);
+}
+
 /* ---- agree ---- */
 
 static void *agree_often(void *rank)
@@ -315,49 +441,90 @@ static void all_say_what_rank_0_says(void **state)
 
 /* ---- all_reduce_add_norm ---- */
 
-/* Residual, x and out behind each other in the rank's memory: with one operation, and with the two that it replaces. */
+/* Residual, x, out and gains behind each other in the rank's memory: with one operation, and with the two that it
+ * replaces. group_size 0: the norm is written as it is; else in 8 bits, with scales behind all else. */
+struct fused_case {
+    int32_t size, tokens, group_size;
+};
+
+static void put_fused_inputs(struct rank *r, const struct fused_case *c, int call)
+{
+    const int64_t elements = (int64_t)c->size * c->tokens;
+    char *put_in = malloc((size_t)(8 * elements));
+    struct error err;
+    assert_non_null(put_in);
+    for (int64_t i = 0; i < 4 * elements; i++) /* only x differs */
+        dtype_store(put_in, DTYPE_BFLOAT16, i, input(i / elements == 1 ? r->number : 0, call, i));
+    r->b->copy(r->b, r->device, put_in, 8 * elements, NULL);
+    must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+    free(put_in);
+}
+
+/* Element i of what the norm has written. */
+static float normed(const struct fused_case *c, const char *memory, int64_t i)
+{
+    const int64_t bytes = 2 * (int64_t)c->size * c->tokens, token = i / c->size, column = i % c->size;
+    if (c->group_size == 0) return dtype_load(memory + 2 * bytes, DTYPE_BFLOAT16, i);
+    const float *scales = (const float *)(memory + 4 * bytes);
+    return dtype_load(memory + 2 * bytes, DTYPE_FP8_E4M3, i) *
+           scales[column / c->group_size * quantized_rows_padded(c->tokens) + token];
+}
+
+static void check_normed(struct rank *r, const struct fused_case *c)
+{
+    const float tolerance = c->group_size > 0 ? 0.07f : 1e-2f; /* one step of rounding */
+    for (int64_t i = 0; i < (int64_t)c->size * c->tokens && !r->wrong[0]; i++) {
+        const float is = normed(c, r->host, i), expected = normed(c, r->expected, i);
+        const float error = is - expected, limit = tolerance * (expected < 0 ? -expected : expected) + 1e-3f;
+        if (!(error <= limit && -error <= limit))
+            snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm of %d tokens of %d, groups of %d: %g for %g",
+                     c->tokens, c->size, c->group_size, (double)is, (double)expected);
+    }
+}
+
+static void fuse_and_compare(struct rank *r, const struct fused_case *c, int call)
+{
+    const int64_t bytes = 2 * (int64_t)c->size * c->tokens;
+    const int64_t groups = c->group_size > 0 ? c->size / c->group_size : 0;
+    const int64_t all = 4 * bytes + groups * quantized_rows_padded(c->tokens) * (int64_t)sizeof(float);
+    const struct quantized_rows rows = {r->device + 2 * bytes, (float *)(r->device + 4 * bytes), c->group_size};
+    const struct fused_add_rms_norm_args args = {
+        .residual = r->device,
+        .x = r->device + bytes,
+        .out = r->device + 2 * bytes,
+        .quantized = groups > 0 ? &rows : NULL,
+        .norm = {.gain = r->device + 3 * bytes, .gain_dtype = DTYPE_BFLOAT16, .eps = 1e-5f},
+        .multiplier = 1,
+        .sum_multiplier = 1,
+        .num_tokens = c->tokens,
+        .size = c->size,
+        .dtype = DTYPE_BFLOAT16};
+    put_fused_inputs(r, c, call);
+    r->b->all_reduce(r->b, &(struct all_reduce_args){.x = r->device + bytes, .count = bytes / 2, .dtype = args.dtype});
+    r->b->fused_add_rms_norm(r->b, &args);
+    r->b->copy(r->b, r->expected, r->device, all, NULL);
+    put_fused_inputs(r, c, call);
+    if (!r->b->all_reduce_add_norm(r->b, &args))
+        snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm does not take %d tokens of %d", c->tokens, c->size);
+    else if (check(r, bytes, "the residual of all_reduce_add_norm", c->size)) {
+        struct error err;
+        r->b->copy(r->b, r->host, r->device, all, NULL);
+        must(r->b->stream_synchronize(r->b, NULL, &err), &err);
+        check_normed(r, c);
+    }
+}
+
 static void *reduce_and_norm(void *rank)
 {
-    static const int32_t sizes[] = {4096, 2880, 64, 8192, 5120};
+    static const int32_t sizes[] = {MANY_SIZE, 2880, 64, 8192, 5120}, counts[] = {1, 2, 33, 300};
     struct rank *r = rank;
-    for (int call = 0; call < 20 && r->b->all_reduce_add_norm && !r->wrong[0]; call++) {
-        const int32_t size = sizes[call % 5], tokens = 1 + call % 2;
-        const int64_t bytes = 2 * (int64_t)size * tokens;
-        struct fused_add_rms_norm_args args = {.residual = r->device,
-                                               .x = r->device + bytes,
-                                               .out = r->device + 2 * bytes,
-                                               .multiplier = 1,
-                                               .sum_multiplier = 1,
-                                               .num_tokens = tokens,
-                                               .size = size,
-                                               .dtype = DTYPE_BFLOAT16};
-        args.norm = (struct norm_params){.gain = r->device + 3 * bytes, .gain_dtype = DTYPE_BFLOAT16, .eps = 1e-5f};
-        char *put_in = malloc((size_t)(4 * bytes));
-        for (int64_t i = 0; i < 2 * bytes; i++)
-            dtype_store(put_in, DTYPE_BFLOAT16, i,
-                        input(i >= bytes / 2 && i < bytes ? r->number : 0, call, i)); /* only x differs */
-        r->b->copy(r->b, r->device, put_in, 4 * bytes, NULL);
-        r->b->all_reduce(r->b, &(struct all_reduce_args){.x = args.x, .count = bytes / 2, .dtype = args.dtype});
-        r->b->fused_add_rms_norm(r->b, &args);
-        r->b->copy(r->b, r->expected, r->device, 3 * bytes, NULL);
-        r->b->copy(r->b, r->device, put_in, 4 * bytes, NULL);
-        if (!r->b->all_reduce_add_norm(r->b, &args))
-            snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm does not take %d tokens of %d", tokens, size);
-        else if (check(r, bytes, "the residual of all_reduce_add_norm", size)) {
-            r->b->copy(r->b, r->host, r->device, 3 * bytes, NULL);
-            struct error err;
-            must(r->b->stream_synchronize(r->b, NULL, &err), &err);
-            for (int64_t i = bytes; i < 3 * bytes / 2 && !r->wrong[0]; i++) {
-                const float is = dtype_load(r->host, DTYPE_BFLOAT16, i);
-                const float is_expected = dtype_load(r->expected, DTYPE_BFLOAT16, i);
-                const float error = is - is_expected, limit = 1e-2f * (is_expected < 0 ? -is_expected : is_expected);
-                if (!(error <= limit && -error <= limit))
-                    snprintf(r->wrong, sizeof r->wrong, "all_reduce_add_norm of %d: %g for %g", size, (double)is,
-                             (double)is_expected);
-            }
-        }
-        free(put_in);
+    for (int call = 0; call < 40 && r->b->all_reduce_add_norm && !r->wrong[0]; call++) {
+        const int32_t size = sizes[call % 5];
+        const int32_t group_size = call < 20 || size % 128 ? 0 : call % 8 < 4 ? size : 128;
+        fuse_and_compare(r, &(struct fused_case){size, counts[call % 4], group_size}, call);
     }
+    if (r->b->all_reduce_add_norm && !r->wrong[0])
+        fuse_and_compare(r, &(struct fused_case){MANY_SIZE, MANY_TOKENS, 0}, 40);
     return NULL;
 }
 
@@ -504,6 +671,154 @@ static void all_norm_is_that_of_all_ranks_elements(void **state)
     for_ranks(norm_over_ranks);
 }
 
+/* ---- gather_columns ---- */
+
+/* In a rank's memory: what it puts in, and in the second half what it gets; behind them an order, and room for floats.
+ */
+enum { GATHER_HALF = 8192, GATHER_ORDER = 16384, GATHER_ALL = 16640 };
+
+static void *gather_in_order(void *rank)
+{
+    static const int64_t totals[] = {COLUMNS, 64, 211};
+    static const enum dtype dtypes[] = {DTYPE_FLOAT32, DTYPE_BFLOAT16, DTYPE_FLOAT16};
+    struct rank *r = rank;
+    for (int call = 0; call < 36 && !r->wrong[0]; call++) {
+        const enum dtype dtype = dtypes[call % 3];
+        const int64_t element = dtype_size(dtype), total = totals[call / 3 % 3], size = total - call % 5;
+        const int32_t tokens = call % 4 * 11;
+        struct gather_columns_args args = {.out = r->device + GATHER_HALF * 4,
+                                           .x = r->device,
+                                           .order = (const int32_t *)(r->device + GATHER_ORDER * 4),
+                                           .all = (float *)(r->device + GATHER_ALL * 4),
+                                           .total = total,
+                                           .size = size,
+                                           .num_tokens = tokens,
+                                           .dtype = dtype};
+        args.first = first_column(r->number, r->num_ranks, total);
+        args.columns = first_column(r->number + 1, r->num_ranks, total) - args.first;
+        for (int64_t i = 0; i < tokens * args.columns; i++)
+            dtype_store(r->host, dtype, i, input(0, call, i / args.columns * total + args.first + i % args.columns));
+        for (int64_t i = 0; i < size; i++) ((int32_t *)r->host)[GATHER_ORDER + i] = (int32_t)((i * 17 + 5) % total);
+        upload(r, GATHER_ALL * 4);
+        for (int64_t i = 0; i < tokens * size; i++)
+            dtype_store(r->expected, dtype, i, input(0, call, i / size * total + (i % size * 17 + 5) % total));
+        r->b->gather_columns(r->b, &args);
+        r->b->copy(r->b, r->device, args.out, tokens * size * element, NULL);
+        check(r, tokens * size * element, "gather_columns", total);
+    }
+    return NULL;
+}
+
+static void columns_are_gathered_in_an_order(void **state)
+{
+    (void)state;
+    for_ranks(gather_in_order);
+}
+
+/* ---- failures ---- */
+
+/* Rank 0 waits for rank 1, which fails instead of calling the operation. */
+static void *wait_or_fail(void *rank)
+{
+    struct rank *r = rank;
+    struct error err;
+    if (r->number == 1) {
+        usleep(20000);
+        group_fail(r->b->failure, STATUS_IO, "rank 1 has left");
+        return NULL;
+    }
+    for (int i = 0; i < 3; i++) /* in words, in passes, and after the failure */
+        r->b->all_reduce(
+            r->b, &(struct all_reduce_args){.x = r->device, .count = i == 0 ? 8 : MAX_COUNT, .dtype = DTYPE_FLOAT32});
+    if (r->b->stream_synchronize(r->b, NULL, &err) != STATUS_IO || strcmp(err.text, "rank 1 has left") != 0)
+        snprintf(r->wrong, sizeof r->wrong, "the failure of rank 1 is not reported");
+    return NULL;
+}
+
+/* Closing the ranks waits for what their devices do. */
+static void a_rank_that_fails_holds_nobody_up(void **state)
+{
+    static const char *const kinds[] = {"cpu", "cuda", "cuda, NCCL"};
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct group_failure *failure = group_failure_create();
+        struct ranks ranks;
+        struct error err;
+        assert_non_null(failure);
+        bool open = open_ranks(&ranks, k == 0 ? "cpu" : "cuda", 2, failure, &err);
+        struct backend *const backends[] = {ranks.of[0].b, ranks.of[1].b};
+        if (k == 2 && open) open = backend_group_set_nccl_from(backends, 1, &err) == STATUS_OK;
+        if (open) run_ranks(&ranks, wait_or_fail);
+        close_ranks(&ranks);
+        group_failure_free(failure);
+        if (!open && k == 0) fail_msg("%s", err.text);
+        if (!open) print_message("skipped: %s: %s\n", kinds[k], err.text);
+    }
+}
+
+/* ---- several nodes ---- */
+
+/* Two nodes, each with a thread of this process: all of their operations are NCCL's. */
+struct joining {
+    struct rank *rank;
+    const struct group_nodes *nodes;
+};
+
+static void *join_group(void *joining)
+{
+    struct joining *j = joining;
+    struct rank *r = j->rank;
+    struct error err;
+    if (backend_group_join(&r->b, 1, j->nodes, &err) != STATUS_OK)
+        snprintf(r->wrong, sizeof r->wrong, "%.150s", err.text);
+    return NULL;
+}
+
+/* Opens two ranks, each of which is a node of its own, that share the failure. */
+static bool open_nodes(struct ranks *ranks, struct group_failure *failure, struct error *err)
+{
+    struct group_nodes nodes[2];
+    struct joining joining[2];
+    pthread_t threads[2];
+    memset(ranks, 0, sizeof *ranks);
+    for (int32_t i = 0; i < 2; i++) {
+        char name[32];
+        struct rank *r = &ranks->of[i];
+        snprintf(name, sizeof name, "cuda:%d", i);
+        *r = (struct rank){.number = i, .num_ranks = 2};
+        if (backend_open(name, 1, &r->b, err) != STATUS_OK) return false;
+        ranks->count++;
+        r->b->failure = failure;
+        if (!prepare_memory(r, err)) return false;
+    }
+    if (backend_group_make_id(ranks->of[0].b, nodes[0].id, err) != STATUS_OK) return false;
+    for (int32_t i = 0; i < 2; i++) {
+        memcpy(nodes[i].id, nodes[0].id, sizeof nodes[i].id);
+        nodes[i].node = i, nodes[i].num_nodes = 2, nodes[i].num_ranks = 2, nodes[i].timeout = 60;
+        joining[i] = (struct joining){&ranks->of[i], &nodes[i]};
+        assert_int_equal(pthread_create(&threads[i], NULL, join_group, &joining[i]), 0);
+    }
+    for (int32_t i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int32_t i = 0; i < 2; i++)
+        if (ranks->of[i].wrong[0]) fail_msg("%s", ranks->of[i].wrong);
+    return true;
+}
+
+static void nodes_with_gpus(void **state)
+{
+    void *(*const tests[])(void *) = {reduce, reduce_often, replay, gather, wait_or_fail};
+    struct group_failure *failure = group_failure_create();
+    struct ranks ranks;
+    struct error err;
+    (void)state;
+    assert_non_null(failure);
+    const bool open = open_nodes(&ranks, failure, &err);
+    for (int i = 0; i < 5 && open; i++) run_ranks(&ranks, tests[i]);
+    close_ranks(&ranks);
+    group_failure_free(failure);
+    if (!open) print_message("skipped: %s\n", err.text);
+}
+
 /* ---- groups ---- */
 
 static void refuses_what_is_no_group(void **state)
@@ -532,9 +847,13 @@ int main(void)
         cmocka_unit_test(nccl_adds_two_ranks_alike),
         cmocka_unit_test(a_cpu_has_no_nccl),
         cmocka_unit_test(all_gather_takes_uneven_columns),
+        cmocka_unit_test(ranks_sample_from_their_own_logits),
         cmocka_unit_test(all_say_what_rank_0_says),
         cmocka_unit_test(the_fused_operation_does_the_same),
+        cmocka_unit_test(columns_are_gathered_in_an_order),
         cmocka_unit_test(all_norm_is_that_of_all_ranks_elements),
+        cmocka_unit_test(a_rank_that_fails_holds_nobody_up),
+        cmocka_unit_test(nodes_with_gpus),
         cmocka_unit_test(refuses_what_is_no_group),
     };
     backend_expect_ranks();

@@ -193,6 +193,7 @@ static const struct backend operations = {
     .recurrence = cpu_recurrence,
     .gated_norm = cpu_gated_norm,
     .all_norm = cpu_all_norm,
+    .gather_columns = cpu_gather_columns,
     .latent_cache = cpu_latent_cache,
     .latent_attention = cpu_latent_attention,
     .heads_linear = cpu_heads_linear,

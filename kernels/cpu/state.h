@@ -160,8 +160,9 @@ int64_t cpu_linear_workspace(const struct cpu_state *s, const struct workspace_q
 void cpu_dequantize(const struct cpu_state *s, float *out, const struct weight *w, int64_t first, int64_t count,
                     int64_t start, int64_t depth);
 
-/* all_norm.c */
+/* all_norm.c, gather_columns.c */
 all_norm_function cpu_all_norm;
+gather_columns_function cpu_gather_columns;
 
 /* collective.c. The last member of a group frees it. */
 void cpu_group_leave(struct cpu_state *s);

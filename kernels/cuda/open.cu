@@ -88,6 +88,7 @@ static void fill_table(struct backend *b)
     b->recurrence = cuda_recurrence;
     b->gated_norm = cuda_gated_norm;
     b->all_norm = cuda_all_norm;
+    b->gather_columns = cuda_gather_columns;
     b->act_and_mul = cuda_act_and_mul;
     b->activate = cuda_activate;
     b->clip = cuda_clip;

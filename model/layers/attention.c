@@ -236,13 +236,16 @@ void attention_output(struct residual_stream *s, const void *x, int32_t layer)
     const struct layer_spec *l = &d->spec->layers[layer];
     const struct layer_weights *w = &d->weights->layers[layer];
     const struct matmul_input in = layer_quantize_for(s, x, &w->o, d->act.quantized);
+    const struct last_matmul o = layer_last_matmul(s, &in, &w->o, layer, TENSOR_O);
     const float v_multiplier = l->mixer == MIXER_ATTENTION ? l->attention.v_multiplier : 1;
     const float own = l->mixer == MIXER_RECURRENT ? l->recurrent.out_multiplier : l->attention.out_multiplier;
-    residual_add(s, &in, &w->o, &w->post_attention_norm, mixer_multiplier(l) * v_multiplier * multiplier_or_1(own));
+    residual_add(s, &o.in, &o.weight, &w->post_attention_norm,
+                 mixer_multiplier(l) * v_multiplier * multiplier_or_1(own));
     if (!l->recurrent_beside) return;
     if (s->pending) residual_begin(s); /* the rows of the next input take the place of scales that this reads */
     const struct matmul_input beside =
         layer_quantize_for(s, beside_out(l, x, s->num_tokens, d->dtype), &w->recurrent.o, d->act.quantized);
-    residual_add(s, &beside, &w->recurrent.o, &w->post_attention_norm,
+    const struct last_matmul beside_o = layer_last_matmul(s, &beside, &w->recurrent.o, layer, TENSOR_MIX_O);
+    residual_add(s, &beside_o.in, &beside_o.weight, &w->post_attention_norm,
                  l->residual_multiplier * multiplier_or_1(l->recurrent.out_multiplier));
 }

@@ -118,6 +118,15 @@ void residual_project(struct residual_stream *s, void *out, enum dtype out_dtype
 void residual_add(struct residual_stream *s, const struct matmul_input *in, const struct weight *w,
                   const struct norm_params *post_norm, float multiplier);
 
+/* o or down, w, and its input, for residual_add: as they are or, where ranks have the columns of w in an order of their
+ * own (GPTQ with desc_act), those that w's columns are for. */
+struct last_matmul {
+    struct matmul_input in;
+    struct weight weight;
+};
+struct last_matmul layer_last_matmul(const struct residual_stream *s, const struct matmul_input *in,
+                                     const struct weight *w, int32_t layer, enum tensor_role role);
+
 /* For a sublayer whose last operation is no single matmul: the first makes s->hidden free for its output; the second
  * says that it is there, pending. */
 void residual_begin(struct residual_stream *s);

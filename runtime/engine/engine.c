@@ -11,6 +11,7 @@
 #include "runtime/engine/inbox.h"
 #include "runtime/engine/late_answers.h"
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_nodes.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
 #include "runtime/engine/speculation.h"
@@ -205,10 +206,12 @@ void engine_destroy(struct engine *e)
 void engine_leave(struct engine *e)
 {
     if (!e) return;
-    if (e->loaded->backend->discrete)
-        trace_close(e->trace);
-    else
+    if (!e->loaded->backend->discrete) {
         engine_destroy(e);
+        return;
+    }
+    trace_close(e->trace);
+    loaded_nodes_close(e->loaded, STATUS_OK, NULL);
 }
 
 /* ---- what any thread may call ---- */

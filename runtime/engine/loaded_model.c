@@ -12,6 +12,7 @@
 #include "model/kv_groups.h"
 #include "model/quantization.h"
 #include "runtime/engine/loaded_draft.h"
+#include "runtime/engine/loaded_nodes.h"
 #include "runtime/engine/loaded_ranks.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/engine/plan.h"
@@ -117,6 +118,7 @@ static enum status open_devices(const struct engine_options *o, struct loaded_mo
 static enum status open_checkpoint(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     enum status status = read_config(o, &l->config, err);
+    if (status == STATUS_OK) status = loaded_nodes_open(o, l, err);
     if (status == STATUS_OK) status = open_devices(o, l, err);
     if (status != STATUS_OK) return status;
     warn_of_dynamic_rope(o, &l->config);
@@ -184,10 +186,26 @@ static void warn_of_lowered(const struct engine_options *o, const struct loaded_
     log_warn(o->log, &warning);
 }
 
+/* Plans again if another engine that is to have the same limits has lower ones. */
+static enum status plan_in_common(const struct engine_options *options, struct loaded_model *l,
+                                  struct model_options *model_options, struct error *err)
+{
+    enum status status = plan_or_advise(options, l, model_options, err);
+    struct common_limits common = {l->limits.max_model_len, l->limits.max_num_seqs};
+    struct engine_options lower = *options;
+    if (status != STATUS_OK || !options->agree) return status;
+    status = options->agree(options->agree_context, &common, err);
+    const bool same = common.max_model_len == l->limits.max_model_len && common.max_num_seqs == l->limits.max_num_seqs;
+    if (status != STATUS_OK || same) return status;
+    lower.max_model_len = common.max_model_len;
+    lower.max_num_seqs = common.max_num_seqs;
+    return plan_or_advise(&lower, l, model_options, err);
+}
+
 static enum status plan_and_allocate(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
     struct model_options model_options;
-    enum status status = plan_or_advise(options, l, &model_options, err);
+    enum status status = plan_in_common(options, l, &model_options, err);
     if (status == STATUS_OK) status = memory_allocate(options, l, &model_options, err);
     if (status == STATUS_OK) status = loaded_model_check_files(l, err);
     if (status == STATUS_OK) warn_of_states(options, l);
@@ -199,6 +217,20 @@ static enum status create(struct loaded_model **out, struct error *err)
 {
     *out = calloc(1, sizeof **out);
     return *out ? STATUS_OK : error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
+}
+
+/* `why` it is closed, if that is a failure. */
+static void close_all(struct loaded_model *l, enum status status, const struct error *why)
+{
+    loaded_draft_close(l);
+    model_destroy(l->model);
+    loaded_ranks_close(l);
+    model_weights_close(&l->weights);
+    tokenizer_close(l->tokenizer);
+    if (l->host_backend) l->host_backend->destroy(l->host_backend);
+    if (l->backend) l->backend->destroy(l->backend);
+    loaded_nodes_close(l, status, why);
+    free(l);
 }
 
 /* What a failure leaves in *out is closed. */
@@ -216,6 +248,16 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     if (status == STATUS_OK) status = open_checkpoint(options, *out, err);
     if (status == STATUS_OK) status = plan_and_allocate(options, *out, err);
     return opened(status, out);
+}
+
+enum status loaded_model_serve(const struct engine_options *options, struct error *err)
+{
+    struct loaded_model *l;
+    enum status status = create(&l, err);
+    if (status == STATUS_OK) status = open_checkpoint(options, l, err);
+    if (status == STATUS_OK) status = loaded_nodes_serve(l, err);
+    if (l) close_all(l, status, err);
+    return status;
 }
 
 enum status loaded_model_open_tokenizer(const struct engine_options *options, struct loaded_model *l, struct error *err)
@@ -279,8 +321,8 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
 
 enum status loaded_model_load(const struct engine_options *options, struct loaded_model *l, struct error *err)
 {
-    enum status status = STATUS_OK;
-    if (options->load_format == LOAD_FORMAT_DUMMY) {
+    enum status status = loaded_nodes_open(options, l, err);
+    if (status == STATUS_OK && options->load_format == LOAD_FORMAT_DUMMY) {
         for (int32_t r = 0; r < loaded_num_ranks(l); r++) model_weights_close(loaded_rank_weights(l, r));
         l->dummy_to_come = 0;
         status = make_dummy(options, l, err);
@@ -298,15 +340,7 @@ enum status loaded_model_check_files(const struct loaded_model *l, struct error 
 
 void loaded_model_close(struct loaded_model *l)
 {
-    if (!l) return;
-    loaded_draft_close(l);
-    model_destroy(l->model);
-    loaded_ranks_close(l);
-    model_weights_close(&l->weights);
-    tokenizer_close(l->tokenizer);
-    if (l->host_backend) l->host_backend->destroy(l->host_backend);
-    if (l->backend) l->backend->destroy(l->backend);
-    free(l);
+    if (l) close_all(l, STATUS_OK, NULL);
 }
 
 /* ---- facts ---- */
@@ -343,6 +377,8 @@ struct engine_info loaded_model_info(const struct engine_options *options, const
         .weights = &l->weights,
         .decode_weight_bytes = l->model ? model_decode_weight_bytes(l->model) : 0,
         .memory = &l->profile,
+        .rank_memory = l->rank_profiles ? l->rank_profiles : &l->profile,
+        .num_ranks = loaded_num_ranks(l),
         .limits = &l->limits,
         .loaded = l,
     };

@@ -5,13 +5,20 @@
 #include <string.h>
 
 #include "base/plural.h"
+#include "model/nodes/nodes.h"
 #include "model/shard.h"
 #include "model/stage.h"
 #include "runtime/engine/loaded_draft.h"
 
 const struct model_spec *loaded_spec(const struct loaded_model *l)
 {
-    return l->num_ranks > 1 ? &l->ranks[0].spec : &l->config.spec;
+    return l->ranks ? &l->ranks[0].spec : &l->config.spec;
+}
+
+/* Ranks of this process. */
+static int32_t num_ranks_here(const struct engine_options *o)
+{
+    return engine_options_ranks(o) / o->nnodes;
 }
 
 int32_t loaded_num_ranks(const struct loaded_model *l)
@@ -41,8 +48,8 @@ struct memory_profile *loaded_rank_profile(struct loaded_model *l, int32_t rank)
 
 int loaded_rank_threads(const struct engine_options *o)
 {
-    const int threads = engine_options_threads(o) / o->tensor_parallel_size;
-    if (o->tensor_parallel_size == 1) return o->threads;
+    const int threads = engine_options_threads(o) / num_ranks_here(o);
+    if (num_ranks_here(o) == 1) return o->threads;
     return threads > 0 ? threads : 1;
 }
 
@@ -62,7 +69,7 @@ static int entry_of(const char *list, int32_t rank, int32_t *count)
 enum status loaded_rank_device(const struct engine_options *o, const struct backend *first, int32_t rank, char *device,
                                size_t size, struct error *err)
 {
-    const int32_t num_ranks = engine_options_ranks(o);
+    const int32_t num_ranks = num_ranks_here(o);
     const bool is_list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',');
     int32_t count = 1;
     if (is_list) {
@@ -74,8 +81,8 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
                              "need %d",
                              o->device, count, plural(count), o->tensor_parallel_size, o->pipeline_parallel_size,
                              num_ranks);
-        return error_set(err, STATUS_INVALID, "device '%s' names %d GPU%s, but tensor_parallel_size is %d", o->device,
-                         count, plural(count), num_ranks);
+        return error_set(err, STATUS_INVALID, "device '%s' names %d GPU%s, but tensor_parallel_size is %d%s", o->device,
+                         count, plural(count), o->tensor_parallel_size, o->nnodes > 1 ? ", shared by the nodes" : "");
     }
     if (rank == 0)
         snprintf(device, size, "%s", o->device);
@@ -86,6 +93,17 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
     return STATUS_OK;
 }
 
+static enum status check_expert_parallel(const struct engine_options *o, const struct loaded_model *l,
+                                         struct error *err)
+{
+    if (!o->enable_expert_parallel) return STATUS_OK;
+    if (o->tensor_parallel_size == 1)
+        return error_set(err, STATUS_INVALID,
+                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
+    if (model_spec_num_experts(&l->config.spec) > 0) return STATUS_OK;
+    return error_set(err, STATUS_INVALID, "the model has no experts, which enable_expert_parallel shares out to ranks");
+}
+
 /* What ranks, or stages, do not do yet is refused. */
 static enum status check(const struct engine_options *o, struct error *err)
 {
@@ -93,6 +111,7 @@ static enum status check(const struct engine_options *o, struct error *err)
     const enum draft_method method = o->speculative.method;
     const char *what = o->cpu_offload_experts > 0        ? "cpu_offload_experts"
                        : o->cpu_offload_embeddings       ? "cpu_offload_embeddings"
+                       : stages && o->nnodes > 1         ? "several nodes"
                        : stages && method == DRAFT_MODEL ? "a draft model"
                        : stages && method == DRAFT_MTP   ? "the model's own layers for multi-token prediction"
                                                          : NULL;
@@ -120,24 +139,24 @@ enum status loaded_stages_make(struct loaded_model *l, struct error *err)
 
 enum status loaded_rank_share(const struct loaded_model *l, int32_t rank, struct model_spec *out, struct error *err)
 {
-    const int32_t of_stage = l->stages ? l->num_ranks / l->num_stages : l->num_ranks;
-    const struct model_spec *whole = l->stages ? &l->stages[rank / of_stage] : &l->config.spec;
-    return model_spec_shard(whole, rank % of_stage, of_stage, out, err);
+    const int32_t of_stage = l->stages ? l->total_ranks / l->num_stages : l->total_ranks, number = l->first_rank + rank;
+    const struct model_spec *whole = l->stages ? &l->stages[number / of_stage] : &l->config.spec;
+    return model_spec_shard(whole, number % of_stage, of_stage, out, err);
 }
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
-    if (o->tensor_parallel_size == 1 && o->enable_expert_parallel)
-        return error_set(err, STATUS_INVALID,
-                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
-    if (engine_options_ranks(o) == 1) return STATUS_OK;
-    enum status status = check(o, err);
+    enum status status = check_expert_parallel(o, l, err);
+    if (status != STATUS_OK || engine_options_ranks(o) == 1) return status;
+    status = check(o, err);
     if (status != STATUS_OK) return status;
     l->config.spec.expert_parallel = o->enable_expert_parallel;
-    l->ranks = calloc((size_t)engine_options_ranks(o), sizeof *l->ranks);
-    l->rank_profiles = calloc((size_t)engine_options_ranks(o), sizeof *l->rank_profiles);
+    l->num_ranks = num_ranks_here(o);
+    l->ranks = calloc((size_t)l->num_ranks, sizeof *l->ranks);
+    l->rank_profiles = calloc((size_t)l->num_ranks, sizeof *l->rank_profiles);
     if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");
-    l->num_ranks = engine_options_ranks(o);
+    l->first_rank = o->node_rank > 0 ? o->node_rank * l->num_ranks : 0;
+    l->total_ranks = engine_options_ranks(o);
     l->num_stages = o->pipeline_parallel_size;
     status = loaded_stages_make(l, err);
     for (int32_t r = 0; r < l->num_ranks && status == STATUS_OK; r++) {
@@ -186,21 +205,30 @@ void loaded_ranks_close(struct loaded_model *l)
     free(l->stages);
 }
 
+void loaded_ranks_list(struct loaded_model *l, struct model_rank *ranks, struct model_rank *drafter_ranks)
+{
+    for (int32_t r = 0; r < loaded_num_ranks(l); r++) {
+        struct backend *b = loaded_rank_backend(l, r);
+        ranks[r] =
+            (struct model_rank){.backend = b, .spec = loaded_rank_spec(l, r), .weights = loaded_rank_weights(l, r)};
+        if (!l->draft.is_open) continue;
+        ranks[r].drafter_spec = loaded_draft_spec(l, r), ranks[r].drafter_weights = loaded_draft_weights(l, r);
+        drafter_ranks[r] =
+            (struct model_rank){.backend = b, .spec = loaded_draft_spec(l, r), .weights = loaded_draft_weights(l, r)};
+    }
+}
+
 enum status loaded_ranks_create(struct loaded_model *l, const struct model_options *options, struct error *err)
 {
-    const int32_t count = loaded_num_ranks(l);
-    struct model_rank ranks[COLLECTIVE_MAX_RANKS] = {{NULL}};
-    for (int32_t r = 0; r < count; r++)
-        ranks[r] = (struct model_rank){
-            .backend = loaded_rank_backend(l, r), .spec = loaded_rank_spec(l, r), .weights = loaded_rank_weights(l, r)};
-    for (int32_t r = 0; r < count && l->draft.is_open; r++)
-        ranks[r].drafter_spec = loaded_draft_spec(l, r), ranks[r].drafter_weights = loaded_draft_weights(l, r);
-    return model_create_ranks(ranks, count, options, &l->model, err);
+    struct model_rank ranks[COLLECTIVE_MAX_RANKS], ignored[COLLECTIVE_MAX_RANKS];
+    loaded_ranks_list(l, ranks, ignored);
+    return model_create_ranks(ranks, loaded_num_ranks(l), options, &l->model, err);
 }
 
 enum status loaded_rank_memory(const struct loaded_model *l, int32_t rank, int64_t *available, int64_t *total,
                                struct error *err)
 {
     struct backend *b = loaded_rank_backend(l, rank);
-    return b->memory_info(b, available, total, err);
+    const enum status status = b->memory_info(b, available, total, err);
+    return status == STATUS_OK && l->nodes ? nodes_memory(l->nodes, available, total, err) : status;
 }

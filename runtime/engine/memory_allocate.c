@@ -51,6 +51,10 @@ static enum status measure_context(const struct engine_options *o, struct loaded
     const struct memory_profile *p = &l->profile;
     const int32_t longest = memory_longest_request(&l->limits, p->num_blocks);
     if (o->max_model_len == 0 && !memory_profile_fits(p, &l->limits) && longest > 0) l->limits.max_model_len = longest;
+    struct common_limits common = {l->limits.max_model_len, l->limits.max_num_seqs};
+    status = o->agree ? o->agree(o->agree_context, &common, err) : STATUS_OK;
+    if (status != STATUS_OK) return status;
+    l->limits.max_model_len = common.max_model_len;
     status = memory_profile_check(p, &l->limits, err);
     if (status != STATUS_OK) plan_advise(o, l, err);
     return status;

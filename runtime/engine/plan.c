@@ -78,7 +78,8 @@ enum status plan_make(const struct engine_options *options, struct loaded_model 
         .enforce_eager = options->enforce_eager,
         .cancel = l->backend->discrete ? NULL : options->cancel,
         .copy_weights = l->backend->discrete,
-        .host_backend = l->host_backend};
+        .host_backend = l->host_backend,
+        .nodes = l->nodes};
     l->weights.host_expert_layers = plan_host_expert_layers(options, l);
     l->weights.host_embeddings = options->cpu_offload_embeddings && l->backend->discrete;
     enum status status = memory_plan_device(options, l, err);
@@ -118,6 +119,8 @@ enum status plan_again(const struct engine_options *options, const struct loaded
                              .draft = base->draft,
                              .tokenizer = base->tokenizer,
                              .num_ranks = base->num_ranks,
+                             .first_rank = base->first_rank,
+                             .total_ranks = base->total_ranks,
                              .num_stages = base->num_stages,
                              .before = base};
     struct model_weights sizes = {0};
@@ -126,7 +129,7 @@ enum status plan_again(const struct engine_options *options, const struct loaded
     l.config.spec.dtype = weights_dtype;
     const bool same =
         weights_dtype == base->config.spec.dtype && l.config.spec.num_schemes == base->config.spec.num_schemes;
-    if (base->num_ranks > 1 && status == STATUS_OK) status = share_again(base, &l, same, err);
+    if (base->ranks && status == STATUS_OK) status = share_again(base, &l, same, err);
     if (status == STATUS_OK && !same) {
         status = model_weights_sizes(loaded_spec(&l), &sizes, err);
         l.weights = sizes;

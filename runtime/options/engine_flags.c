@@ -218,6 +218,30 @@ static void add_parallel_flags(struct option_table *table, struct engine_options
     option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
 }
 
+static void add_node_flags(struct option_table *table, struct engine_options *o)
+{
+    const struct option_spec specs[] = {
+        {"nnodes", OPTION_INT32, &o->nnodes, "N",
+         .help =
+             "Processes that share the model, on one host or several: each has --tensor-parallel-size / N of the GPUs. "
+             "All are started with the same command line; the first runs the command. Default: 1.",
+         .heading = "Several processes:", .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
+        {"node-rank", OPTION_INT32, &o->node_rank, "N",
+         .help = "Which of them this is: 0 runs the command. Default: what mpirun, srun or torchrun says.",
+         .minimum = 0, .maximum = COLLECTIVE_MAX_RANKS - 1},
+        {"master-addr", OPTION_STRING, &o->master_addr, "ADDRESS",
+         .help = "Host name or address of process 0. Default: MASTER_ADDR, or srun's first host, or 127.0.0.1.",
+         .not_empty = true},
+        {"master-port", OPTION_INT32, &o->master_port, "PORT",
+         .help = "Port at which process 0 waits for the others. Default: MASTER_PORT, or 29501.", .minimum = 1,
+         .maximum = 65535},
+        {"distributed-timeout-seconds", OPTION_INT32, &o->distributed_timeout_seconds, "N",
+         .help = "How long a process waits for another before it gives up. Default: 600.", .minimum = 1,
+         .maximum = 1 << 20},
+    };
+    option_table_add(table, specs, (int)(sizeof specs / sizeof specs[0]));
+}
+
 enum status engine_flags_check_one(const struct engine_options *o, const char *why, struct error *err)
 {
     if (o->data_parallel_size != 1)
@@ -233,6 +257,7 @@ void engine_flags_add(struct option_table *table, struct engine_options *options
     add_scheduling_flags(table, options);
     speculation_flags_add(table, options);
     add_parallel_flags(table, options);
+    add_node_flags(table, options);
 }
 
 void trace_flag_add(struct option_table *table, struct engine_options *options)

@@ -244,7 +244,7 @@ const char *nccl_end_several(struct nccl *n)
 const char *nccl_failure(struct nccl *n)
 {
     int failure = RESULT_SUCCESS;
-    if (!begin_use(n)) return aborted;
+    if (!begin_use(n)) return NULL;
     const int result = n->f.get_async_error(n->communicator, &failure);
     end_use(n, result);
     if (result != RESULT_SUCCESS) failure = result;
