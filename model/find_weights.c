@@ -271,14 +271,7 @@ static long layer_number(const struct opening *o, const struct stored_tensor *t,
     const struct tensor_name layers = tensor_name_with(o->spec->names.layers, &o->prefix);
     const size_t n = strlen(layers.text);
     if (strncmp(t->name, layers.text, n) != 0 || t->name[n] != '.') return -1;
-    return strtol(t->name + n + 1, (char **)rest, 10);
-}
-
-/* The layer, of those of the spec, and what follows its number in the name; NULL: it is of none. */
-static const struct layer_spec *layer_of(const struct opening *o, const struct stored_tensor *t, const char **rest)
-{
-    const long layer = layer_number(o, t, rest) - o->spec->first_layer;
-    return layer >= 0 && layer < o->spec->num_layers ? &o->spec->layers[layer] : NULL;
+    return strtol(t->name + n + 1, rest, 10);
 }
 
 /* Of another stage, which says what is not used; the first says it of tensors of no layer. */
