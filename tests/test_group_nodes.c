@@ -16,7 +16,10 @@
 #include "base/random.h"
 #include "kernels/backend.h"
 #include "kernels/group_failure.h"
+#include "model/model_state.h"
+#include "runtime/engine/loaded_model_state.h"
 #include "tests/support/must.h"
+#include "tests/support/run.h"
 
 enum { MAX_COUNT = 300000 /* more than a node sends at a time */, ROWS = 3, STRIDE = 120000 };
 
@@ -228,6 +231,32 @@ static void a_node_that_ends_holds_nobody_up(void **state)
     close_world(&w);
 }
 
+/* A rank's call of a model fails before it comes to the first operation of all ranks, where the other one waits. */
+static void a_call_that_fails_ends_the_step(void **state)
+{
+    char path[512];
+    struct engine_options options = run_options("golden/mha", path, sizeof path);
+    struct loaded_model *l;
+    struct batch batch;
+    struct error err = {""};
+    (void)state;
+    options.tensor_parallel_size = 2;
+    options.max_num_seqs = 2;
+    options.max_num_batched_tokens = 8;
+    must(loaded_model_open(&options, &l, &err), &err);
+    must(batch_init(&batch, &l->limits, &err), &err);
+    batch.num_tokens = batch.num_seqs = batch.num_decodes = batch.max_query_len = batch.max_seq_len = 1;
+    batch.query_start[1] = batch.seq_lens[0] = 1;
+    batch.slot_mapping[0] = -1;
+    l->model->others[0]->collected -= l->model->options.max_in_flight; /* as if as many steps were in flight */
+    assert_int_equal(model_submit(l->model, &batch, &err), STATUS_INTERNAL);
+    if (strncmp(err.text, "rank 1 (cpu): ", 14) != 0) fail_msg("%s", err.text);
+    l->model->others[0]->collected += l->model->options.max_in_flight;
+    assert_int_equal(model_submit(l->model, &batch, &err), STATUS_INTERNAL); /* for good */
+    batch_free(&batch);
+    loaded_model_close(l);
+}
+
 static void count_call(void *calls)
 {
     ++*(int *)calls;
@@ -259,9 +288,8 @@ static void listeners_are_called_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nodes_compute_as_one_process),
-        cmocka_unit_test(a_rank_that_fails_holds_nobody_up),
-        cmocka_unit_test(a_node_that_ends_holds_nobody_up),
+        cmocka_unit_test(nodes_compute_as_one_process),     cmocka_unit_test(a_rank_that_fails_holds_nobody_up),
+        cmocka_unit_test(a_node_that_ends_holds_nobody_up), cmocka_unit_test(a_call_that_fails_ends_the_step),
         cmocka_unit_test(listeners_are_called_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

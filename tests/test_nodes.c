@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/socket.h"
+#include "kernels/backend.h"
 #include "tests/support/must.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
@@ -54,7 +56,8 @@ static int tear_down(void **state)
 struct nodes {
     struct fixture *f;
     int count;
-    int port; /* of 127.0.0.1, at which nobody listened a moment ago */
+    bool gpus; /* node i computes on cuda:i */
+    int port;  /* of 127.0.0.1, at which nobody listened a moment ago */
     pid_t pids[MAX_NODES];
     struct program_end {
         int status; /* 128 + signal, if one has ended it */
@@ -92,7 +95,7 @@ static int append(const char **argv, int argc, const char *const *words)
 /* Starts a node. `flags` are those of all nodes, `own` its own; both end with NULL. */
 static void start_again(struct nodes *n, int node, const char *const *flags, const char *const *own)
 {
-    char out[512], said[512], input[512], count[16], rank[16], port[16];
+    char out[512], said[512], input[512], count[16], rank[16], port[16], device[16];
     const char *argv[MAX_ARGS];
     file_of(n, node, "jsonl", out, sizeof out);
     file_of(n, node, "txt", said, sizeof said);
@@ -100,9 +103,10 @@ static void start_again(struct nodes *n, int node, const char *const *flags, con
     snprintf(count, sizeof count, "%d", n->count);
     snprintf(rank, sizeof rank, "%d", node);
     snprintf(port, sizeof port, "%d", n->port);
+    snprintf(device, sizeof device, n->gpus ? "cuda:%d" : "cpu", node);
     const char *const first[] = {
         QUIRE_EXECUTABLE, "generate",  "--input",  input,           "--output",    out,
-        "--no-chat",      "--device",  "cpu",      "--temperature", "0",           "--kv-cache-space",
+        "--no-chat",      "--device",  device,     "--temperature", "0",           "--kv-cache-space",
         "0.05",           "--threads", "1",        "--model",       QUIRE_GUIDE,   "--overwrite",
         "--ignore-eos",   "--quiet",   "--nnodes", count,           "--node-rank", rank,
         "--master-port",  port,        NULL};
@@ -395,6 +399,38 @@ static void test_stranger(void **state)
     for (int i = 0; i < 2; i++) assert_end(&n, i, 0, "");
 }
 
+/* ---- GPUs ---- */
+
+/* Each process has a GPU: they answer as one process that has both, and end when one of them is killed. */
+static void test_gpus(void **state)
+{
+    static const char *const flags[] = {"-tp", "2", "--max-tokens", "24", "--ordered", "--device", "cuda:0,1", NULL};
+    static const char *const of_nodes[] = {"-tp", "2", "--max-tokens", "24", "--ordered", NULL};
+    if (backend_num_gpus() < 2) {
+        print_message("skipped: fewer than two CUDA devices\n");
+        skip();
+    }
+    char *one = run(*state, 1, flags);
+    struct nodes n = begin(*state, 2);
+    n.gpus = true;
+    for (int i = 0; i < 2; i++) start(&n, i, of_nodes, none);
+    for (int i = 0; i < 2; i++) wait_for(&n, i);
+    for (int i = 0; i < 2; i++) assert_int_equal(n.ends[i].status, 0);
+    char *several = answers(&n);
+    assert_string_equal(several, one);
+    free(several);
+    free(one);
+
+    n = begin(*state, 2);
+    n.gpus = true;
+    assert_answers_kept(&n, end_node(&n, long_two, 1, SIGKILL));
+    assert_end(&n, 0, 1, "quire generate: node 1 (rank 1) has ended: its connection was closed");
+    n = begin(*state, 2);
+    n.gpus = true;
+    end_node(&n, long_two, 0, SIGKILL);
+    assert_end(&n, 1, 1, "quire generate: node 0 (rank 0) has ended: its connection was closed");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_do_not_fit),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_stranger),
+        cmocka_unit_test(test_gpus),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
