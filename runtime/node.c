@@ -17,7 +17,6 @@ static const struct launcher {
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"}, /* Open MPI */
     {"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"},                                    /* MPICH, Intel MPI */
     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"},                      /* srun */
-    {"WORLD_SIZE", "RANK", "LOCAL_RANK"},                                           /* torchrun */
 };
 
 static bool read_number(const char *variable, int32_t *out)
@@ -53,10 +52,10 @@ static enum status find_rank(struct engine_options *o, struct error *err)
         find_device(o, launchers[i].local_rank);
         return STATUS_OK;
     }
-    error_set(err, STATUS_INVALID,
-              "nnodes is %d, and neither mpirun, srun nor torchrun has started this process, so it is not known which "
-              "of them it is",
-              o->nnodes);
+    error_set(
+        err, STATUS_INVALID,
+        "nnodes is %d, and neither mpirun nor srun has started this process, so it is not known which of them it is",
+        o->nnodes);
     error_advise(err, ADVICE_SET, "node_rank", NULL);
     return STATUS_INVALID;
 }

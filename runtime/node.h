@@ -6,7 +6,7 @@
 #include "runtime/engine/engine_options.h"
 
 /* Fills in what was not given, with the folder of the model known: which node this is and where node 0 is, from the
- * environment that mpirun, srun or torchrun makes, and what all nodes must have alike. Does nothing for one node.
+ * environment that mpirun or srun makes, and what all nodes must have alike. Does nothing for one node.
  * INVALID: it is not known which node this is. */
 enum status node_prepare(struct engine_options *o, struct error *err);
 /* After that: whether another process runs the command. */

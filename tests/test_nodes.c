@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/socket.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu.h"
 #include "tests/support/must.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/toy_model.h"
@@ -56,8 +57,9 @@ static int tear_down(void **state)
 struct nodes {
     struct fixture *f;
     int count;
-    bool gpus; /* node i computes on cuda:i */
-    int port;  /* of 127.0.0.1, at which nobody listened a moment ago */
+    bool gpus;        /* node i computes on cuda:i */
+    const char *size; /* not NULL: mpirun has started so many, and tells them who they are */
+    int port;         /* of 127.0.0.1, at which nobody listened a moment ago */
     pid_t pids[MAX_NODES];
     struct program_end {
         int status; /* 128 + signal, if one has ended it */
@@ -81,6 +83,8 @@ static void file_of(const struct nodes *n, int node, const char *suffix, char *o
     snprintf(out, size, "%s/%d.%s", n->f->files.path, node, suffix);
 }
 
+static const char *const none[] = {NULL};
+
 /* Appends words up to a NULL. */
 static int append(const char **argv, int argc, const char *const *words)
 {
@@ -91,6 +95,10 @@ static int append(const char **argv, int argc, const char *const *words)
     argv[argc] = NULL;
     return argc;
 }
+
+static const char *const common[] = {
+    "--model",       QUIRE_GUIDE, "--kv-cache-space", "0.05",    "--threads",   "1", "--no-chat",
+    "--temperature", "0",         "--ignore-eos",     "--quiet", "--overwrite", NULL};
 
 /* Starts a node. `flags` are those of all nodes, `own` its own; both end with NULL. */
 static void start_again(struct nodes *n, int node, const char *const *flags, const char *const *own)
@@ -104,16 +112,16 @@ static void start_again(struct nodes *n, int node, const char *const *flags, con
     snprintf(rank, sizeof rank, "%d", node);
     snprintf(port, sizeof port, "%d", n->port);
     snprintf(device, sizeof device, n->gpus ? "cuda:%d" : "cpu", node);
-    const char *const first[] = {
-        QUIRE_EXECUTABLE, "generate",  "--input",  input,           "--output",    out,
-        "--no-chat",      "--device",  device,     "--temperature", "0",           "--kv-cache-space",
-        "0.05",           "--threads", "1",        "--model",       QUIRE_GUIDE,   "--overwrite",
-        "--ignore-eos",   "--quiet",   "--nnodes", count,           "--node-rank", rank,
-        "--master-port",  port,        NULL};
-    append(argv, append(argv, append(argv, 0, first), flags), own);
+    const char *const first[] = {QUIRE_EXECUTABLE, "generate", "--input", input, "--output", out,
+                                 "--device",       device,     NULL};
+    const char *const nodes[] = {"--nnodes", count, "--master-port", port, n->size ? NULL : "--node-rank", rank, NULL};
+    int argc = append(argv, append(argv, append(argv, 0, first), common), nodes);
+    append(argv, append(argv, argc, flags), own);
     n->pids[node] = fork();
     assert_true(n->pids[node] >= 0);
     if (n->pids[node] == 0) {
+        if (n->size) setenv("OMPI_COMM_WORLD_SIZE", n->size, 1);
+        if (n->size) setenv("OMPI_COMM_WORLD_RANK", rank, 1);
         dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
         dup2(open(said, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
         execv(argv[0], (char *const *)argv);
@@ -157,8 +165,6 @@ static struct nodes begin(struct fixture *f, int count)
 {
     return (struct nodes){.f = f, .count = count, .port = free_port()};
 }
-
-static const char *const none[] = {NULL};
 
 /* The file that node 0 has written; to be freed. */
 static char *answers(const struct nodes *n)
@@ -365,12 +371,31 @@ static void test_do_not_fit(void **state)
     static const char *const ranks[] = {"-tp", "4", NULL};
     static const char *const count[] = {"--nnodes", "4", "-tp", "4", NULL};
     static const char *const device[] = {"--device", "cuda:99", NULL};
+    static const char *const isa[] = {"--cpu-isa", "scalar", NULL};
     assert_do_not_fit(f, model, "all nodes need the same model, but node 0 has");
     assert_do_not_fit(f, quantized,
                       "all nodes need the same quantization, but node 0 has \"none\", and node 1 \"int8\"");
     assert_do_not_fit(f, ranks, "all nodes need the same tensor_parallel_size, but node 0 has 2, and node 1 4");
     assert_do_not_fit(f, count, "node 0 was told of 2 nodes, but node 1 of 4");
-    assert_do_not_fit(f, device, "cuda:99"); /* found out when they have met */
+    /* found out when they have met */
+    assert_do_not_fit(f, device, "cuda:99");
+    if (cpu_isa_supported(CPU_AVX2))
+        assert_do_not_fit(f, isa, "node 1: the CPU computes with scalar, but that of node 0");
+}
+
+/* mpirun tells a process which of them it is. */
+static void test_launcher(void **state)
+{
+    static const char *const flags[] = {"-tp", "2", "--max-tokens", "4", NULL};
+    struct nodes n = begin(*state, 2);
+    n.size = "2";
+    for (int i = 0; i < 2; i++) start(&n, i, flags, none);
+    for (int i = 0; i < 2; i++) wait_for(&n, i);
+    for (int i = 0; i < 2; i++) assert_end(&n, i, 0, "");
+    n.size = "3";
+    start(&n, 1, flags, none);
+    wait_for(&n, 1);
+    assert_end(&n, 1, 1, "nnodes is 2, but OMPI_COMM_WORLD_SIZE says that 3 processes were started");
 }
 
 /* What is refused before anybody is asked. */
@@ -441,6 +466,7 @@ int main(void)
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_not_there),
         cmocka_unit_test(test_do_not_fit),
+        cmocka_unit_test(test_launcher),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_stranger),
         cmocka_unit_test(test_gpus),

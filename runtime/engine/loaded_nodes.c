@@ -1,6 +1,6 @@
 #include "runtime/engine/loaded_nodes.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #include "base/array.h"
 #include "kernels/group_failure.h"
@@ -73,8 +73,12 @@ void loaded_nodes_close(struct loaded_model *l, enum status status, const struct
     struct error sentence;
     if (!l->nodes) return;
     const int32_t node = nodes_group(l->nodes).node;
-    if (status != STATUS_OK && node > 0) {
-        error_set(&sentence, status, "node %d: %s", node, why->text);
+    if (status != STATUS_OK) {
+        const bool named = strncmp(why->text, "node ", 5) == 0; /* it came from there */
+        if (named)
+            sentence = *why;
+        else
+            error_set(&sentence, status, "node %d: %s", node, why->text);
         group_fail(nodes_failure(l->nodes), status, sentence.text);
     }
     nodes_close(l->nodes);
