@@ -1,6 +1,7 @@
 /* The life of a model: planning, allocation, warm-up, destruction. Its steps are in step.c. */
 #include "model/model_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,6 +310,7 @@ static enum status create_elsewhere(const struct backend *b, const struct model_
         if (status != STATUS_OK) return status;
         nodes_set_id(options->nodes, c.id);
     }
+    snprintf(c.isa, sizeof c.isa, "%s", b->isa ? b->isa : "");
     c.options.nodes = NULL, c.options.cancel = NULL, c.options.host_backend = NULL;
     c.options.drafter_spec = NULL, c.options.drafter_weights = NULL;
     nodes_call(options->nodes, NODE_CREATE, options->is_drafter, &c, sizeof c);

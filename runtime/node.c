@@ -4,19 +4,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backend.h"
 #include "runtime/engine/loaded_model.h"
 #include "runtime/fingerprint.h"
 #include "runtime/options/command.h"
 #include "runtime/version.h"
 
-/* Who starts processes, and what it tells them. */
+/* Who starts processes, and what it tells them: how many there are, which of them this is, and which on its host. */
 static const struct launcher {
-    const char *size, *rank;
+    const char *size, *rank, *local_rank;
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, /* Open MPI */
-    {"PMI_SIZE", "PMI_RANK"},                         /* MPICH, Intel MPI */
-    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},         /* srun */
-    {"WORLD_SIZE", "RANK"},                           /* torchrun */
+    {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"}, /* Open MPI */
+    {"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"},                                    /* MPICH, Intel MPI */
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"},                      /* srun */
 };
 
 static bool read_number(const char *variable, int32_t *out)
@@ -29,6 +29,17 @@ static bool read_number(const char *variable, int32_t *out)
     return *end == '\0' && value >= 0 && value < 1 << 20;
 }
 
+/* Each process of a host takes GPUs of its own, if nobody said which and it sees those of the others, too. */
+static void find_device(struct engine_options *o, const char *local_rank)
+{
+    const int32_t per_node = o->tensor_parallel_size / o->nnodes;
+    int32_t number;
+    if ((strcmp(o->device, "auto") != 0 && strcmp(o->device, "cuda") != 0) || !read_number(local_rank, &number)) return;
+    if (number == 0 || (number + 1) * per_node > backend_num_gpus()) return;
+    snprintf(o->node_device, sizeof o->node_device, "cuda:%d", number * per_node);
+    o->device = o->node_device;
+}
+
 static enum status find_rank(struct engine_options *o, struct error *err)
 {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
@@ -38,12 +49,13 @@ static enum status find_rank(struct engine_options *o, struct error *err)
             return error_set(err, STATUS_INVALID, "nnodes is %d, but %s says that %d process%s %s started", o->nnodes,
                              launchers[i].size, size, size == 1 ? "" : "es", size == 1 ? "was" : "were");
         o->node_rank = rank;
+        find_device(o, launchers[i].local_rank);
         return STATUS_OK;
     }
-    error_set(err, STATUS_INVALID,
-              "nnodes is %d, and neither mpirun, srun nor torchrun has started this process, so it is not known which "
-              "of them it is",
-              o->nnodes);
+    error_set(
+        err, STATUS_INVALID,
+        "nnodes is %d, and neither mpirun nor srun has started this process, so it is not known which of them it is",
+        o->nnodes);
     error_advise(err, ADVICE_SET, "node_rank", NULL);
     return STATUS_INVALID;
 }
@@ -97,4 +109,10 @@ int node_run(const struct engine_options *o, const char *command)
     own.skip_tokenizer = true; /* node 0 reads and writes the texts */
     if (loaded_model_serve(&own, &err) == STATUS_OK) return EXIT_STATUS_OK;
     return command_fail(command, &err, EXIT_STATUS_FAILURE);
+}
+
+void node_dismiss_others(const struct engine_options *o)
+{
+    struct error ignored; /* whoever does not come gives up without being told */
+    if (o->nnodes > 1) loaded_model_dismiss_nodes(o, &ignored);
 }

@@ -6,12 +6,14 @@
 #include "runtime/engine/engine_options.h"
 
 /* Fills in what was not given, with the folder of the model known: which node this is and where node 0 is, from the
- * environment that mpirun, srun or torchrun makes, and what all nodes must have alike. Does nothing for one node.
+ * environment that mpirun or srun makes, and what all nodes must have alike. Does nothing for one node.
  * INVALID: it is not known which node this is. */
 enum status node_prepare(struct engine_options *o, struct error *err);
 /* After that: whether another process runs the command. */
 bool node_serves(const struct engine_options *o);
 /* Does what this node is for, and returns the exit status. `command` begins the sentence of a failure. */
 int node_run(const struct engine_options *o, const char *command);
+/* Of node 0, where the command turns out to need no engine: tells the other nodes. For one node nothing. */
+void node_dismiss_others(const struct engine_options *o);
 
 #endif

@@ -899,6 +899,46 @@ static void test_logits_of_stages(void **state)
         assert_true(models[0] > 10 && models[1] > 3 && models[2] > 3);
 }
 
+/* A decode that stores nothing. */
+static void make_empty_step(struct batch *b)
+{
+    batch_clear(b);
+    b->num_tokens = b->num_seqs = b->num_decodes = b->max_query_len = b->max_seq_len = 1;
+    b->query_start[0] = 0, b->query_start[1] = 1;
+    b->seq_lens[0] = 1;
+    b->token_ids[0] = b->positions[0] = b->state_indices[0] = 0;
+    b->slot_mapping[0] = -1;
+}
+
+/* The first stage has computed the step by then: it is in flight in none, and later ones go from stage to stage. */
+static void test_a_later_stage_cancels(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct golden golden;
+    struct error err;
+    char folder[512], data[512];
+    volatile sig_atomic_t cancel = 1;
+    find_folders("gqa", folder, data, sizeof folder);
+    must(golden_load(data, &golden, &err), &err);
+    fixture_open(&f, "gqa", &(struct variant){.chunk = 64, .num_stages = 2});
+    struct model *last = f.model->others[0];
+    last->decoder.cancel = &cancel;
+    for (int i = 0; i < 2; i++) {
+        make_empty_step(&f.batch);
+        assert_int_equal(model_submit(f.model, &f.batch, &err), STATUS_CANCELLED);
+        assert_int_equal(f.model->submitted, 0);
+        assert_int_equal(last->submitted, 0);
+    }
+    cancel = 0;
+    for (int32_t i = 0; i < golden.num_cases; i++) {
+        const struct squares squares = run_case(&f, &golden.cases[i], 64);
+        assert_true(sqrt(squares.difference / squares.size) < float32_bound());
+    }
+    fixture_close(&f);
+    golden_free(&golden);
+}
+
 /* What a device with memory of its own gets: weights copied in pieces by several threads, converted, projections
  * merged; tables of embeddings in its memory or the host's. */
 static void test_logits_copied_weights(void **state)
@@ -1424,6 +1464,7 @@ int main(void)
         cmocka_unit_test(test_logits_of_the_guide),
         cmocka_unit_test(test_logits_of_ranks),
         cmocka_unit_test(test_logits_of_expert_parallel),
+        cmocka_unit_test(test_a_later_stage_cancels),
         cmocka_unit_test(test_logits_of_stages),
         cmocka_unit_test(test_logits_copied_weights),
         cmocka_unit_test(test_logits_with_experts_on_the_host),

@@ -31,7 +31,7 @@ static const struct run_variant scarce = {
     "scarce",         .block_size = 16, .max_num_seqs = 8, .max_num_batched_tokens = 24,
     .num_blocks = 17, .caching = true,  .async = -1,       .preemption_mode = PREEMPTION_SWAP};
 
-/* Greedy, sampled with several answers, with penalties, and with log-probabilities of the prompt. */
+/* Greedy, sampled with several answers, with penalties, with log-probabilities of the prompt, and beams. */
 static void make_params(struct sampling_params params[NUM_PROMPTS])
 {
     for (int i = 0; i < NUM_PROMPTS; i++) {
@@ -43,6 +43,7 @@ static void make_params(struct sampling_params params[NUM_PROMPTS])
         if (i % 3 == 1) params[i].n = 2;
         if (i == 5) params[i].repetition_penalty = 1.3f;
         if (i == 6) params[i].prompt_logprobs = 1;
+        if (i == 8) params[i].beam_width = 3, params[i].n = 3;
     }
 }
 

@@ -44,6 +44,7 @@ struct node_answer {
 struct node_create {
     struct model_options options; /* the pointers are NULL */
     int32_t can_cancel;           /* options.cancel was not NULL */
+    char isa[16];                 /* of the CPU's kernels, as all nodes need it to draw the same tokens; "": a GPU */
     uint8_t id[COLLECTIVE_ID_BYTES];
 };
 

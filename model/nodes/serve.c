@@ -34,12 +34,29 @@ static enum status not_understood(const struct task *t, struct error *err)
                      t->header.message, (unsigned long long)t->header.bytes);
 }
 
+/* All nodes must draw the same tokens from the same logits. */
+static enum status check_devices(const struct server *s, const struct node_create *c, struct error *err)
+{
+    for (int32_t r = 0; r < s->count; r++) {
+        const struct backend *b = s->ranks[0][r].backend;
+        if (b->discrete != c->options.copy_weights)
+            return error_set(err, STATUS_INVALID, "%s is not the kind of device that node 0 computes on", b->name);
+        if (b->isa && strcmp(b->isa, c->isa) != 0)
+            return error_set(err, STATUS_INVALID, "the CPU computes with %s, but that of node 0 with %s", b->isa,
+                             c->isa);
+    }
+    return STATUS_OK;
+}
+
 static enum status create(struct server *s, const struct task *t, struct error *err)
 {
     const uint32_t i = t->header.model;
     struct node_create c;
     if (t->header.bytes != sizeof c || s->models[i] || !s->ranks[i]) return not_understood(t, err);
     memcpy(&c, t->bytes, sizeof c);
+    c.isa[sizeof c.isa - 1] = '\0';
+    enum status status = check_devices(s, &c, err);
+    if (status != STATUS_OK) return status;
     c.options.nodes = s->n;
     c.options.cancel = c.can_cancel ? &never : NULL;
     nodes_set_id(s->n, c.id);
@@ -47,7 +64,7 @@ static enum status create(struct server *s, const struct task *t, struct error *
         struct backend *b = s->ranks[0][r].backend;
         if (b->preload) b->preload(b, c.options.dtype);
     }
-    enum status status = batch_init(&s->batches[i], &c.options.limits, err);
+    status = batch_init(&s->batches[i], &c.options.limits, err);
     if (status == STATUS_OK) status = model_create_ranks(s->ranks[i], s->count, &c.options, &s->models[i], err);
     return status;
 }

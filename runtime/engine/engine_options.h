@@ -47,7 +47,7 @@ struct engine_options {
      * seconds at most. Of node_rank -1, master_addr NULL and master_port 0: who reads flags finds it out. */
     int32_t nnodes, node_rank;
     const char *master_addr;
-    char node_address[64]; /* for who finds out master_addr */
+    char node_address[64], node_device[16]; /* for who finds out master_addr and device */
     int32_t master_port, distributed_timeout_seconds;
     char node_facts[256];       /* lines "NAME: VALUE" of what all nodes must have alike: this program, and the model's
                                    files */

@@ -234,10 +234,10 @@ static void close_all(struct loaded_model *l, enum status status, const struct e
 }
 
 /* What a failure leaves in *out is closed. */
-static enum status opened(enum status status, struct loaded_model **out)
+static enum status opened(enum status status, struct loaded_model **out, const struct error *why)
 {
     if (status == STATUS_OK) return status;
-    loaded_model_close(*out);
+    if (*out) close_all(*out, status, why);
     *out = NULL;
     return status;
 }
@@ -247,7 +247,7 @@ enum status loaded_model_open(const struct engine_options *options, struct loade
     enum status status = create(out, err);
     if (status == STATUS_OK) status = open_checkpoint(options, *out, err);
     if (status == STATUS_OK) status = plan_and_allocate(options, *out, err);
-    return opened(status, out);
+    return opened(status, out, err);
 }
 
 enum status loaded_model_serve(const struct engine_options *options, struct error *err)
@@ -257,6 +257,15 @@ enum status loaded_model_serve(const struct engine_options *options, struct erro
     if (status == STATUS_OK) status = open_checkpoint(options, l, err);
     if (status == STATUS_OK) status = loaded_nodes_serve(l, err);
     if (l) close_all(l, status, err);
+    return status;
+}
+
+enum status loaded_model_dismiss_nodes(const struct engine_options *options, struct error *err)
+{
+    struct loaded_model *l;
+    enum status status = create(&l, err);
+    if (status == STATUS_OK) status = loaded_nodes_open(options, l, err);
+    loaded_model_close(l);
     return status;
 }
 
@@ -282,7 +291,7 @@ enum status loaded_model_outline(const struct engine_options *options, struct lo
 {
     enum status status = create(out, err);
     if (status == STATUS_OK) status = outline(options, *out, err);
-    return opened(status, out);
+    return opened(status, out, err);
 }
 
 /* INVALID or IO of the weights is no failure: their sizes follow from the spec. */
@@ -316,7 +325,7 @@ enum status loaded_model_describe(const struct engine_options *options, struct l
 {
     enum status status = create(out, err);
     if (status == STATUS_OK) status = describe(options, *out, weights_error, err);
-    return opened(status, out);
+    return opened(status, out, err);
 }
 
 enum status loaded_model_load(const struct engine_options *options, struct loaded_model *l, struct error *err)

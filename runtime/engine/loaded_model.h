@@ -42,6 +42,8 @@ enum status open_device(const char *device, int threads, const char *cpu_isa, co
 /* What a node other than the first (options->node_rank) does in place of a command: opens its ranks, and computes what
  * node 0 asks for, until that ends. */
 enum status loaded_model_serve(const struct engine_options *options, struct error *err);
+/* Has the other nodes end as if node 0 had opened a model and closed it. */
+enum status loaded_model_dismiss_nodes(const struct engine_options *options, struct error *err);
 
 /* What engine_add refuses of a request, as far as it can be known before it runs; `o` are the options that the model
  * was loaded with. `l` may be an outline. */

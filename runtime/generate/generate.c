@@ -526,6 +526,7 @@ static void print_resuming(const struct run *run)
 static int finish(struct run *run)
 {
     struct error err = {""};
+    node_dismiss_others(&run->options->engine);
     interrupt_catch_to_end();
     int exit_status = answers_begin(&run->answers, &err) == STATUS_OK ? EXIT_STATUS_OK : fail(run, &err);
     exit_status = end_answers(run, exit_status);

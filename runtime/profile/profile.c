@@ -170,7 +170,7 @@ static enum status report_memory(const struct profile_options *o, struct error *
     enum status status = loaded_model_describe(&o->engine, &l, &weights_error, err);
     if (status != STATUS_OK) return status;
     const struct engine_info info = loaded_model_info(&o->engine, l);
-    f.planned = o->plan || !info.discrete || weights_error.text[0];
+    f.planned = o->plan || o->engine.nnodes > 1 || !info.discrete || weights_error.text[0];
     status = f.planned ? loaded_model_plan(&o->engine, l, true, err) : loaded_model_load(&o->engine, l, err);
     if (status == STATUS_OK) {
         find_facts(&f, &o->engine, &info, &weights_error);
@@ -424,7 +424,8 @@ static int check_and_run(void *options)
     if (model_folder_of_engine(&o->engine, model, sizeof model, &err) != STATUS_OK ||
         node_prepare(&o->engine, &err) != STATUS_OK)
         return command_fail("profile", &err, EXIT_STATUS_FAILURE);
-    if (node_serves(&o->engine)) return node_run(&o->engine, "profile");
+    /* A report without a run is node 0's plan. */
+    if (node_serves(&o->engine)) return o->input.count > 0 ? node_run(&o->engine, "profile") : EXIT_STATUS_OK;
     o->input.are_texts = strcmp(o->format, "text") == 0;
     if (o->input.count == 0) o->engine.skip_tokenizer = true; /* a report needs none */
     if ((o->input.count > 0 ? report_run(o, &err) : report_memory(o, &err)) != STATUS_OK)
