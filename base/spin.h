@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -26,6 +27,12 @@ static const double SPIN_SECONDS = 50e-6, SPIN_ALONE_SECONDS = 10e-6;
 static inline void futex_wait(atomic_uint *word, unsigned value)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static inline void futex_wait_for(atomic_uint *word, unsigned value, double seconds)
+{
+    const struct timespec time = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, &time, NULL, 0);
 }
 
 static inline void futex_wake(atomic_uint *word, int threads)

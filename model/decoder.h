@@ -50,7 +50,8 @@ struct host_experts {
  * batch_max_entries. */
 struct activations {
     void *hidden;    /* [T, hidden_size] dtype: input and output of a sublayer */
-    void *residual;  /* [T, hidden_size] dtype */
+    void *residual;  /* [T, hidden_size] dtype: of a stage (stage.h) that is not the first, what the one before it has
+                        made, and of one that is not the last, what it makes */
     void *qkv;       /* [T, layer_mixer_in_size] dtype. The sizes of this and the next three are
                         those of the layer that is computed; the buffers have room for any layer's */
     void *attention; /* [T, layer_mixer_out_size] dtype */
@@ -64,7 +65,11 @@ struct activations {
     void *gated;       /* [T, intermediate_size] dtype, or quantized rows of that size */
     void *per_layer;   /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized;   /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
-    float *logits;     /* [E, vocab_size] */
+    float *logits;     /* [E, vocab_size], of the last stage */
+    /* Where ranks have the columns of o or down, in an order, between them: [T, in_features] dtype, and the inputs of
+     * all ranks, [T, in_features of all]; else NULL */
+    void *ordered;
+    float *all_inputs;
     /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the
      * logits of its own vocabulary [E, num_ids] */
     void *head_input;
@@ -118,8 +123,8 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
 /* Copies to the device what decoder_allocate has made room for. */
 enum status decoder_upload(const struct decoder *d, struct error *err);
 
-/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]. False: it
- * was cancelled. */
+/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]; of a stage,
+ * from or to d->act.residual. False: it was cancelled. */
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape);
 /* After a pass with targets: puts the logits of the targets first .. first + count - 1 into d->act.logits [count,
  * vocab_size]. There may be more targets than it has room for (E), so the caller asks for some at a time, once it has

@@ -335,6 +335,28 @@ static void kernels_measures_every_operation(void **state)
     program_free(&p);
 }
 
+/* Of 64 float32 elements a token, which each rank reads and writes. CPU ranks have no NCCL and no fused operation. */
+static void kernels_of_ranks(void **state)
+{
+    static const int counts[] = {1, 8, 32, 256, 2048};
+    struct program p;
+    size_t i;
+    const json_t *kernel;
+    bench_kernels(&p, *state, "--json", "-tp", "2", "--filter", "all_reduce", NULL);
+    json_t *json = program_json(&p);
+    assert_int_equal(json_require_integer(json, "tensor_parallel_size"), 2);
+    assert_int_equal(json_array_size(json_object_get(json, "kernels")), 5);
+    json_array_foreach(json_object_get(json, "kernels"), i, kernel)
+    {
+        assert_string_equal(string(kernel, "kernel"), "all_reduce");
+        assert_int_equal(json_require_integer(kernel, "count"), counts[i]);
+        assert_int_equal(json_require_number(kernel, "bytes"), 2 * 4 * 64 * counts[i]);
+        assert_true(json_require_number(kernel, "microseconds") > 0);
+    }
+    json_decref(json);
+    program_free(&p);
+}
+
 /* The weight of 128 x 64 in 8 bits with scales of rows, and in 4 bits with groups of 64; lm_head stays float32. */
 static void kernels_of_quantized_weights(void **state)
 {
@@ -807,6 +829,7 @@ int main(void)
         cmocka_unit_test(prefill_counts_prompt_tokens),
         cmocka_unit_test(cache_shares_whole_blocks),
         cmocka_unit_test(kernels_measures_every_operation),
+        cmocka_unit_test(kernels_of_ranks),
         cmocka_unit_test(kernels_of_quantized_weights),
         cmocka_unit_test(kernels_of_experts),
         cmocka_unit_test(kernels_of_recurrent_layers),

@@ -235,6 +235,8 @@ static const struct row rows[] = {
     {"tokenize --model GUIDE --ids 1;2", FAILED, "'1;2' is not a token id; expected numbers with spaces between them"},
     {"tokenize --model GUIDE --ids 99999", FAILED, "99999"},
     {"bench --compare FILE FILE", FAILED, "file: no result of quire bench NAME --json", .file = "{}"},
+    {"bench kernels --device cuda:0,1 -tp 3", FAILED,
+     "device 'cuda:0,1' names 2 GPUs, but --tensor-parallel-size is 3"},
     {"bench kernels --filter nosuch --device cpu", FAILED, "no kernel or shape contains 'nosuch'; without --filter"},
     {"bench scheduler --filter nosuch", FAILED, "no part contains 'nosuch' (--filter); they are pool, decodes"},
     {"bench latency --model GUIDE --device cpu --input-len 3000", FAILED, "lower --input-len or --output-len"},

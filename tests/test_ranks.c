@@ -51,13 +51,22 @@ struct drafting {
 };
 static const struct drafting no_drafts = {DRAFT_NONE, NULL}, ngram = {DRAFT_NGRAM, NULL}, mtp = {DRAFT_MTP, NULL};
 
-static void run_folder(const char *folder, const struct run_variant *v, int32_t num_ranks,
-                       const struct drafting *drafting, struct run *run, struct scheduler_stats *stats)
+/* How ranks share a model, and how their engine drafts. */
+struct sharing {
+    int32_t num_ranks;
+    const struct drafting *drafting;
+    bool expert_parallel;
+};
+
+static void run_folder(const char *folder, const struct run_variant *v, const struct sharing *sharing, struct run *run,
+                       struct scheduler_stats *stats)
 {
     char path[512];
     struct sampling_params params[NUM_PROMPTS];
     struct engine_options options = run_variant_options(folder, MAX_LENGTH, v, path, sizeof path);
-    options.tensor_parallel_size = num_ranks;
+    const struct drafting *drafting = sharing->drafting;
+    options.tensor_parallel_size = sharing->num_ranks;
+    options.enable_expert_parallel = sharing->expert_parallel;
     options.speculative.method = drafting->method;
     options.speculative.num_speculative_tokens = 3;
     options.fixed_drafts = true;
@@ -74,21 +83,30 @@ static void run_folder(const char *folder, const struct run_variant *v, int32_t 
 }
 
 /* As one rank without drafts. Returns what became of the drafts. */
-static struct scheduler_stats assert_ranks_answer_alike(const char *folder, const struct run_variant *v,
-                                                        int32_t num_ranks, const struct drafting *drafting)
+static struct scheduler_stats assert_same_answers(const char *folder, const struct run_variant *v,
+                                                  const struct sharing *sharing)
 {
+    static const struct sharing one_rank = {1, &no_drafts, false};
+    const struct drafting *drafting = sharing->drafting;
     struct run one, several;
     struct scheduler_stats stats;
     char what[512];
-    snprintf(what, sizeof what, "%s, %s, %d ranks, drafts: %s %s", folder, v->name, num_ranks,
-             draft_method_name(drafting->method), drafting->model ? drafting->model : "");
-    run_folder(folder, v, 1, &no_drafts, &one, &stats);
-    run_folder(folder, v, num_ranks, drafting, &several, &stats);
+    snprintf(what, sizeof what, "%s, %s, %d ranks%s, drafts: %s %s", folder, v->name, sharing->num_ranks,
+             sharing->expert_parallel ? " with whole experts" : "", draft_method_name(drafting->method),
+             drafting->model ? drafting->model : "");
+    run_folder(folder, v, &one_rank, &one, &stats);
+    run_folder(folder, v, sharing, &several, &stats);
     print_message("%s: %d cut, %d of %d drafts accepted\n", what, run_assert_same(&one, &several, what),
                   (int)stats.drafts_accepted, (int)stats.drafts);
     run_free(&one);
     run_free(&several);
     return stats;
+}
+
+static struct scheduler_stats assert_ranks_answer_alike(const char *folder, const struct run_variant *v,
+                                                        int32_t num_ranks, const struct drafting *drafting)
+{
+    return assert_same_answers(folder, v, &(struct sharing){num_ranks, drafting, false});
 }
 
 static void test_answers(void **state)
@@ -156,6 +174,20 @@ static void test_quantized_answers(void **state)
         assert_ranks_answer_alike(folders[i], &plenty, 2, &no_drafts);
 }
 
+static void test_answers_of_expert_parallel(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/dbrx",
+                                          "golden/nemotron_h_latent"};
+    const int32_t most = run_max_ranks();
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        const struct sharing sharing = {2, i % 2 ? &ngram : &no_drafts, true};
+        assert_same_answers(folders[i], i % 3 ? &plenty : &scarce, &sharing);
+    }
+    if (most >= 3) assert_same_answers("golden/many_experts", &scarce, &(struct sharing){3, &no_drafts, true});
+    if (most >= 8) assert_same_answers("golden/many_experts", &plenty, &(struct sharing){8, &ngram, true});
+}
+
 /* What an engine of so many ranks is refused with. */
 static void assert_refused(const struct engine_options *options, const char *sentence)
 {
@@ -179,6 +211,12 @@ static void test_refusals(void **state)
     assert_refused(&options, "the draft model: layer 0: the number of attention heads is 2, which 4 ranks");
     options.speculative.method = DRAFT_NONE;
     options.tensor_parallel_size = 2;
+    options.enable_expert_parallel = true;
+    assert_refused(&options, "the model has no experts, which expert parallelism shares out");
+    options.tensor_parallel_size = 1;
+    assert_refused(&options, "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
+    options.tensor_parallel_size = 2;
+    options.enable_expert_parallel = false;
     options.device = "cuda:0,1,2";
     assert_refused(&options, "names 3 GPUs, but tensor_parallel_size is 2");
     options.device = "cpu";
@@ -223,13 +261,17 @@ static void test_cancel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers),           cmocka_unit_test(test_draft_models), cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_quantized_answers), cmocka_unit_test(test_refusals),     cmocka_unit_test(test_cancel),
-    };
-    const struct CMUnitTest gpu_tests[] = {
         cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_answers_of_expert_parallel),
         cmocka_unit_test(test_draft_models),
         cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_quantized_answers),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancel),
+    };
+    const struct CMUnitTest gpu_tests[] = {
+        cmocka_unit_test(test_answers),           cmocka_unit_test(test_answers_of_expert_parallel),
+        cmocka_unit_test(test_draft_models),      cmocka_unit_test(test_heads),
         cmocka_unit_test(test_quantized_answers),
     };
     const int failed = cmocka_run_group_tests_name("cpu", tests, NULL, NULL);

@@ -1,6 +1,7 @@
-/* Streams and events do nothing, because every operation is done when it returns. A handle is the backend itself, so
- * that it is not NULL and need not be freed. */
+/* Streams and events do nothing, because every operation is done when it returns. Of a rank they tell whether its group
+ * has failed. A handle is the backend itself, so that it is not NULL and need not be freed. */
 #include "kernels/cpu/state.h"
+#include "kernels/group_failure.h"
 
 static enum status stream_create(struct backend *b, backend_stream *out, struct error *err)
 {
@@ -16,8 +17,8 @@ static void stream_destroy(struct backend *b, backend_stream stream)
 
 static enum status stream_synchronize(struct backend *b, backend_stream stream, struct error *err)
 {
-    (void)b, (void)stream, (void)err;
-    return STATUS_OK;
+    (void)stream;
+    return group_failure_get(b->failure, err);
 }
 
 static enum status event_create(struct backend *b, backend_event *out, struct error *err)
@@ -39,8 +40,8 @@ static void event_on_stream(struct backend *b, backend_event event, backend_stre
 
 static enum status event_synchronize(struct backend *b, backend_event event, struct error *err)
 {
-    (void)b, (void)event, (void)err;
-    return STATUS_OK;
+    (void)event;
+    return group_failure_get(b->failure, err);
 }
 
 void cpu_stream_init(struct backend *b)

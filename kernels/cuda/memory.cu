@@ -1,6 +1,7 @@
 /* Device memory and pinned host memory, and copies between any two kinds of memory. */
 #include <stdio.h>
 
+#include "kernels/cuda/collective/peers.cuh"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
 
@@ -9,7 +10,9 @@ static const double GIB = 1024.0 * 1024.0 * 1024.0;
 enum status cuda_memory_info(struct backend *b, int64_t *free_bytes, int64_t *total_bytes, struct error *err)
 {
     size_t available = 0, total = 0;
-    cuda_preload_wait(cuda_use(b));
+    struct cuda_state *s = cuda_use(b);
+    cuda_preload_wait(s);
+    if (s->group) communicators_wait(&s->group->communicators);
     cudaError_t error = cudaMemGetInfo(&available, &total);
     if (error != cudaSuccess)
         return error_set(err, STATUS_INTERNAL, "%s does not say how much memory it has: %s", b->name,

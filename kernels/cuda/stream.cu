@@ -1,11 +1,15 @@
 /* Streams, events and graphs. The handles are those of the CUDA runtime. */
+#include <sched.h>
+
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/state.cuh"
+#include "kernels/group_failure.h"
 
-/* The result of a synchronize: the first operation that failed, or else `error`. */
+/* The result of a synchronize: why the group cannot go on, the first operation that failed, or else `error`. */
 static enum status result(struct backend *b, cudaError_t error, struct error *err)
 {
     struct cuda_state *s = cuda_state(b);
+    if (group_has_failed(b->failure)) return group_failure_get(b->failure, err);
     cuda_check(b, "an operation", error);
     pthread_mutex_lock(&s->failure_lock);
     enum status status = s->failure[0] ? error_set(err, STATUS_INTERNAL, "%s", s->failure) : STATUS_OK;
@@ -37,9 +41,24 @@ static void stream_destroy(struct backend *b, backend_stream stream)
     if (stream) cuda_check(b, "stream_destroy", cudaStreamDestroy(cuda_stream(b, stream)));
 }
 
+/* Waits for the device as long as the group has not failed: it may be waiting for a rank that does not come. `query`
+ * returns cudaErrorNotReady until the device is there. */
+template <class Query> static cudaError_t wait_as_rank(struct backend *b, Query query)
+{
+    enum { LOOKS = 64 /* until other threads get the processor */ };
+    cudaError_t error;
+    for (unsigned looks = 1; (error = query()) == cudaErrorNotReady; looks++) {
+        cudaGetLastError(); /* clears it: later checks must not report it */
+        if (group_has_failed(b->failure)) return cudaSuccess;
+        if (looks % LOOKS == 0) sched_yield();
+    }
+    return error;
+}
+
 static enum status stream_synchronize(struct backend *b, backend_stream stream, struct error *err)
 {
-    return result(b, cudaStreamSynchronize(cuda_stream(b, stream)), err);
+    const cudaStream_t s = cuda_stream(b, stream);
+    return result(b, b->failure ? wait_as_rank(b, [&] { return cudaStreamQuery(s); }) : cudaStreamSynchronize(s), err);
 }
 
 static enum status event_create(struct backend *b, backend_event *out, struct error *err)
@@ -71,7 +90,8 @@ static void event_wait(struct backend *b, backend_event event, backend_stream st
 
 static enum status event_synchronize(struct backend *b, backend_event event, struct error *err)
 {
-    return result(b, cudaEventSynchronize((cudaEvent_t)event), err);
+    const cudaEvent_t e = (cudaEvent_t)event;
+    return result(b, b->failure ? wait_as_rank(b, [&] { return cudaEventQuery(e); }) : cudaEventSynchronize(e), err);
 }
 
 /* Captures in thread-local mode, so that other threads may allocate during a capture, as those of preload.cu do. */

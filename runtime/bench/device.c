@@ -6,7 +6,9 @@
 #include "base/clock.h"
 #include "base/plural.h"
 #include "base/random.h"
+#include "base/pool.h"
 #include "kernels/host_read.h"
+#include "kernels/ranks.h"
 #include "runtime/bench/plan.h"
 
 enum { RUNS = 9, MIN_RUNS = 3, MAX_CALLS = 4096, PATTERN = 1000003, COPY_PASSES = 4, COPIES = 8, READ_PIECES = 64 };
@@ -45,6 +47,10 @@ struct bench_device {
     uint8_t *host;   /* [fixed_bytes] the fixed operands, before they are copied to `fixed` */
     uint8_t *pinned; /* host blocks of swap_blocks; NULL: no case swaps */
     int64_t pool_bytes, fixed_bytes, workspace_bytes, pinned_bytes;
+    /* Of rank 0, if any case is of ranks: those of the others, and a thread for each rank. */
+    struct bench_device *others[COLLECTIVE_MAX_RANKS - 1];
+    int32_t num_others;
+    struct pool *threads;
 };
 
 static int64_t larger(int64_t a, int64_t b)
@@ -160,10 +166,36 @@ enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes
     return status;
 }
 
+enum status bench_device_open_ranks(struct backend *const *ranks, int32_t num_ranks, const struct bench_sizes *sizes,
+                                    const struct bench_case *cases, int count, struct bench_device **out,
+                                    struct error *err)
+{
+    struct bench_case *of_ranks = malloc((size_t)count * sizeof *of_ranks);
+    int num_of_ranks = 0;
+    *out = NULL;
+    if (!of_ranks) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the cases of a benchmark");
+    for (int i = 0; i < count; i++)
+        if (bench_plan_is_of_ranks(cases[i].operation)) of_ranks[num_of_ranks++] = cases[i];
+    enum status status = bench_device_open(ranks[0], sizes, cases, count, out, err);
+    struct bench_device *d = *out;
+    for (int32_t r = 1; r < num_ranks && num_of_ranks > 0 && status == STATUS_OK; r++) {
+        status = bench_device_open(ranks[r], sizes, of_ranks, num_of_ranks, &d->others[d->num_others], err);
+        d->num_others += status == STATUS_OK;
+    }
+    if (status == STATUS_OK && d->num_others > 0) status = pool_open(num_ranks, &d->threads, err);
+    free(of_ranks);
+    if (status == STATUS_OK) return status;
+    bench_device_close(d);
+    *out = NULL;
+    return status;
+}
+
 void bench_device_close(struct bench_device *d)
 {
     if (!d) return;
     struct backend *b = d->backend;
+    pool_close(d->threads);
+    for (int32_t i = 0; i < d->num_others; i++) bench_device_close(d->others[i]);
     b->workspace_set(b, NULL, 0);
     if (d->pool) b->memory_free(b, MEMORY_DEVICE, d->pool, d->pool_bytes);
     if (d->fixed) b->memory_free(b, MEMORY_DEVICE, d->fixed, d->fixed_bytes);
@@ -236,53 +268,93 @@ static void make_calls(struct run *r)
     }
 }
 
-static enum status time_run(struct run *r, double *seconds, struct error *err)
+static enum status run_once(struct run *r, struct error *err)
 {
     struct backend *b = r->d->backend;
-    const double start = clock_seconds();
     if (r->graph)
         b->graph_launch(b, r->graph);
     else
         make_calls(r);
-    enum status status = b->stream_synchronize(b, NULL, err);
-    *seconds = clock_seconds() - start;
-    return status;
-}
-
-/* Chooses as many calls as take milliseconds, so that reading the clock and waiting for the device do not count. */
-static enum status choose_calls(struct run *r, struct error *err)
-{
-    double seconds = 0;
-    r->calls = 1;
-    enum status status = time_run(r, &seconds, err); /* not counted: kernels are loaded on first use */
-    while (status == STATUS_OK && !r->refused) {
-        status = time_run(r, &seconds, err);
-        if (seconds >= RUN_SECONDS || r->calls >= MAX_CALLS) break;
-        r->calls *= 2;
-    }
-    return status;
+    return b->stream_synchronize(b, NULL, err);
 }
 
 static enum status capture(struct run *r, struct error *err)
 {
     struct backend *b = r->d->backend;
-    if (!b->capture_begin || r->calls == 1) return STATUS_OK;
     enum status status = b->capture_begin(b, err);
     if (status != STATUS_OK) return status;
     make_calls(r);
-    status = b->capture_end(b, &r->graph, err);
+    return b->capture_end(b, &r->graph, err);
+}
+
+/* The runs of all ranks that a case is of, of which each has a thread. */
+struct runs {
+    struct run of[COLLECTIVE_MAX_RANKS];
+    int32_t count;
+    struct pool *threads;
+    enum status (*function)(struct run *r, struct error *err); /* that the threads call */
+    enum status status[COLLECTIVE_MAX_RANKS];
+    struct error errors[COLLECTIVE_MAX_RANKS];
+};
+
+static void call_run(void *runs, int64_t rank, int thread)
+{
+    struct runs *r = runs;
+    (void)thread;
+    r->status[rank] = r->function(&r->of[rank], &r->errors[rank]);
+}
+
+static enum status for_runs(struct runs *r, enum status (*function)(struct run *r, struct error *err),
+                            struct error *err)
+{
+    if (r->count == 1) return function(&r->of[0], err);
+    r->function = function;
+    pool_run(r->threads, r->count, r->count, call_run, r);
+    for (int32_t i = 0; i < r->count; i++)
+        if (r->status[i] != STATUS_OK) return error_set(err, r->status[i], "rank %d: %s", i, r->errors[i].text);
+    return STATUS_OK;
+}
+
+static enum status time_runs(struct runs *r, double *seconds, struct error *err)
+{
+    const double start = clock_seconds();
+    const enum status status = for_runs(r, run_once, err);
+    *seconds = clock_seconds() - start;
+    return status;
+}
+
+/* Chooses as many calls as take milliseconds, so that reading the clock and waiting for the device do not count. */
+static enum status choose_calls(struct runs *r, struct error *err)
+{
+    double seconds = 0;
+    int calls = 1;
+    for (int32_t i = 0; i < r->count; i++) r->of[i].calls = calls;
+    enum status status = time_runs(r, &seconds, err); /* not counted: kernels are loaded on first use */
+    while (status == STATUS_OK && !r->of[0].refused) {
+        status = time_runs(r, &seconds, err);
+        if (seconds >= RUN_SECONDS || calls >= MAX_CALLS) break;
+        calls *= 2;
+        for (int32_t i = 0; i < r->count; i++) r->of[i].calls = calls;
+    }
+    return status;
+}
+
+static enum status capture_runs(struct runs *r, struct error *err)
+{
     double warm; /* the first launch of a graph costs more */
-    return status == STATUS_OK ? time_run(r, &warm, err) : status;
+    if (!r->of[0].d->backend->capture_begin || r->of[0].calls == 1) return STATUS_OK;
+    enum status status = for_runs(r, capture, err);
+    return status == STATUS_OK ? time_runs(r, &warm, err) : status;
 }
 
 /* Sets the times of a run. */
-static enum status median_run(struct run *r, struct bench_time *out, struct error *err)
+static enum status median_run(struct runs *r, struct bench_time *out, struct error *err)
 {
     double runs[RUNS], total = 0;
     int count = 0;
     enum status status = STATUS_OK;
     while (status == STATUS_OK && count < RUNS && (count < MIN_RUNS || total < CASE_SECONDS)) {
-        status = time_run(r, &runs[count], err);
+        status = time_runs(r, &runs[count], err);
         total += runs[count++];
     }
     out->seconds = median(runs, count); /* which sorts them */
@@ -291,23 +363,49 @@ static enum status median_run(struct run *r, struct bench_time *out, struct erro
     return status;
 }
 
+/* False: NCCL is asked for and cannot be used. */
+static bool choose_nccl(const struct bench_device *d, const struct bench_case *c)
+{
+    struct backend *ranks[COLLECTIVE_MAX_RANKS] = {d->backend};
+    struct error ignored;
+    const bool wanted = c->operation == BENCH_NCCL_ALL_REDUCE;
+    if (d->num_others == 0) return !wanted;
+    for (int32_t i = 0; i < d->num_others; i++) ranks[i + 1] = d->others[i]->backend;
+    return backend_group_set_nccl_from(ranks, wanted ? 0 : INT64_MAX, &ignored) == STATUS_OK || !wanted;
+}
+
+static void prepare_run(struct run *r, struct bench_device *d, const struct bench_case *c,
+                        const struct bench_plan *plan)
+{
+    *r = (struct run){.d = d, .c = c, .plan = plan, .copies = d->pool_bytes / plan->set_bytes};
+    memset(d->host, 0, (size_t)d->fixed_bytes);
+    bench_plan_write(&d->sizes, c, plan, d->host);
+    d->backend->copy(d->backend, d->fixed, d->host, d->fixed_bytes, NULL);
+}
+
 enum status bench_device_run(struct bench_device *d, const struct bench_case *c, struct bench_time *out,
                              struct error *err)
 {
-    struct backend *b = d->backend;
+    const bool of_ranks = bench_plan_is_of_ranks(c->operation);
     struct bench_plan plan;
     bench_plan_make(&d->sizes, c, &plan);
-    struct run r = {.d = d, .c = c, .plan = &plan, .copies = d->pool_bytes / plan.set_bytes};
     *out = (struct bench_time){.bytes = plan.bytes, .link_bytes = plan.link_bytes, .operations = plan.operations};
-    memset(d->host, 0, (size_t)d->fixed_bytes);
-    bench_plan_write(&d->sizes, c, &plan, d->host);
-    b->copy(b, d->fixed, d->host, d->fixed_bytes, NULL);
-    enum status status = choose_calls(&r, err);
-    if (status == STATUS_OK && !r.refused) status = capture(&r, err);
-    if (status == STATUS_OK && !r.refused) status = median_run(&r, out, err);
-    if (r.graph) b->graph_destroy(b, r.graph);
-    out->seconds /= r.calls;
-    out->fastest /= r.calls;
-    out->slowest /= r.calls;
+    if (of_ranks && !choose_nccl(d, c)) return STATUS_OK;
+    struct runs *r = calloc(1, sizeof *r);
+    if (!r) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory for the runs of a benchmark");
+    r->count = of_ranks ? 1 + d->num_others : 1;
+    r->threads = d->threads;
+    for (int32_t i = 0; i < r->count; i++) prepare_run(&r->of[i], i == 0 ? d : d->others[i - 1], c, &plan);
+    const int *calls = &r->of[0].calls;
+    enum status status = choose_calls(r, err);
+    const bool taken = status == STATUS_OK && !r->of[0].refused;
+    if (taken) status = capture_runs(r, err);
+    if (taken && status == STATUS_OK) status = median_run(r, out, err);
+    for (int32_t i = 0; i < r->count; i++)
+        if (r->of[i].graph) d->backend->graph_destroy(r->of[i].d->backend, r->of[i].graph);
+    out->seconds /= *calls;
+    out->fastest /= *calls;
+    out->slowest /= *calls;
+    free(r);
     return status;
 }

@@ -30,6 +30,10 @@ struct bench_device;
 /* Allocates for the largest of cases [count], and sets the backend's workspace. `b` must outlive *out. */
 enum status bench_device_open(struct backend *b, const struct bench_sizes *sizes, const struct bench_case *cases,
                               int count, struct bench_device **out, struct error *err);
+/* The same for the ranks of a group: operations of ranks run on all of them, others on the first. */
+enum status bench_device_open_ranks(struct backend *const *ranks, int32_t num_ranks, const struct bench_sizes *sizes,
+                                    const struct bench_case *cases, int count, struct bench_device **out,
+                                    struct error *err);
 void bench_device_close(struct bench_device *d); /* unsets the workspace; NULL is allowed */
 /* Times a case, which must not be larger than those given to open. */
 enum status bench_device_run(struct bench_device *d, const struct bench_case *c, struct bench_time *out,

@@ -2,11 +2,13 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/processors.h"
 #include "base/clock.h"
+#include "kernels/ranks.h"
 #include "model/quantization.h"
 #include "model/weight_parts.h"
 #include "runtime/bench/bench.h"
@@ -17,6 +19,7 @@
 struct kernels_options {
     const char *model, *device, *dtype, *quantization, *kv_cache_dtype, *filter;
     int32_t block_size;
+    int32_t num_ranks;
     int threads;
     const char *cpu_isa;
     bool json;
@@ -193,7 +196,7 @@ enum status bench_matmul_speed(struct backend *b, const struct bench_sizes *s, c
 
 /* ---- the cases ---- */
 
-enum { MAX_CASES = 192, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
+enum { MAX_CASES = 224, MAX_SHAPE = 80, MAX_MORE = 64, CONTEXT = 576, PROMPT = 2048 };
 
 struct row {
     struct bench_case c;
@@ -263,6 +266,17 @@ static void add_passes(struct rows *rows)
     static const int32_t counts[] = {1, 256, PROMPT};
     for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
         for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++)
+            add_case(rows, (struct bench_case){.operation = operations[i], .count = counts[j]});
+}
+
+/* One after the other for each number of tokens, so that they can be compared. */
+static void add_ranks(struct rows *rows)
+{
+    static const enum bench_operation operations[] = {BENCH_ALL_REDUCE, BENCH_NCCL_ALL_REDUCE,
+                                                      BENCH_ALL_REDUCE_ADD_NORM};
+    static const int32_t counts[] = {1, 8, 32, 256, PROMPT};
+    for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++)
+        for (size_t i = 0; i < sizeof operations / sizeof operations[0]; i++)
             add_case(rows, (struct bench_case){.operation = operations[i], .count = counts[j]});
 }
 
@@ -365,8 +379,31 @@ static void add_attentions(struct rows *rows, bool discrete)
     add_case(rows, (struct bench_case){BENCH_PAGED_ATTENTION_PREFILL, .count = PROMPT});
 }
 
-static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, const struct bench_sizes *s, bool discrete)
+/* What the device can do at most: a kernel takes at least bytes / memory, link_bytes / link and operations / matmuls
+ * seconds. */
+struct limits {
+    double memory, link; /* bytes a second; link 0: no kernel uses it */
+    double matmuls;      /* floating-point operations a second; 0: no kernel multiplies matrices */
+};
+
+struct measurement {
+    struct backend *ranks[COLLECTIVE_MAX_RANKS];
+    int32_t num_ranks; /* that are open */
+    struct bench_sizes sizes;
+    struct bench_matmuls matmuls;
+    struct quantization_words quantization;
+    struct rows rows;
+    struct limits limits;
+    double seconds; /* that it all took */
+};
+
+static void add_all(struct measurement *m)
 {
+    struct rows *rows = &m->rows;
+    const struct bench_matmuls *matmuls = &m->matmuls;
+    const struct bench_sizes *s = &m->sizes;
+    const bool discrete = m->ranks[0]->discrete;
+    if (m->num_ranks > 1) add_ranks(rows);
     add_linear(rows, matmuls);
     add_fused(rows, matmuls);
     add_experts(rows, s, discrete);
@@ -386,30 +423,13 @@ static void add_all(struct rows *rows, const struct bench_matmuls *matmuls, cons
 
 /* ---- measuring ---- */
 
-/* What the device can do at most: a kernel takes at least bytes / memory, link_bytes / link and operations / matmuls
- * seconds. */
-struct limits {
-    double memory, link; /* bytes a second; link 0: no kernel uses it */
-    double matmuls;      /* floating-point operations a second; 0: no kernel multiplies matrices */
-};
-
-struct measurement {
-    struct backend *backend;
-    struct bench_sizes sizes;
-    struct bench_matmuls matmuls;
-    struct quantization_words quantization;
-    struct rows rows;
-    struct limits limits;
-    double seconds; /* that it all took */
-};
-
 /* Called before and after the kernels. The better result counts, because the machine may be busy during one of them. */
 static enum status measure_memory(struct measurement *m, int threads, struct bench_device *d, struct error *err)
 {
     struct bench_read read = {0};
     double memory = 0, link = 0;
     enum status status;
-    if (m->backend->discrete) {
+    if (m->ranks[0]->discrete) {
         status = bench_device_copy(d, &memory, err);
         if (status == STATUS_OK) status = bench_device_link(d, &link, err);
     } else {
@@ -473,9 +493,9 @@ static enum status measure(struct measurement *m, int threads, struct error *err
     const double start = clock_seconds();
     for (int i = 0; i < m->rows.count; i++) cases[i] = m->rows.row[i].c;
     /* A matmul large enough for every unit of the device. */
-    const struct bench_case yardstick = matmul_case(&m->matmuls, MATMUL_GATE_UP, m->backend->discrete ? 4096 : 512);
+    const struct bench_case yardstick = matmul_case(&m->matmuls, MATMUL_GATE_UP, m->ranks[0]->discrete ? 4096 : 512);
     cases[m->rows.count] = yardstick;
-    enum status status = bench_device_open(m->backend, &m->sizes, cases, m->rows.count + 1, &d, err);
+    enum status status = bench_device_open_ranks(m->ranks, m->num_ranks, &m->sizes, cases, m->rows.count + 1, &d, err);
     if (status == STATUS_OK) status = measure_all(m, &yardstick, threads, d, err);
     bench_device_close(d);
     m->seconds = clock_seconds() - start;
@@ -545,7 +565,7 @@ static bool print_table(const struct measurement *m)
         above = above || is_above(&s);
     }
     const bool ok = table_print(&t, stdout);
-    if (above) printf("\n* above 100: %s\n", m->backend->discrete ? above_on_gpu : above_on_cpu);
+    if (above) printf("\n* above 100: %s\n", m->ranks[0]->discrete ? above_on_gpu : above_on_cpu);
     table_free(&t);
     return ok;
 }
@@ -568,18 +588,24 @@ static void report_settings(struct report *r, const struct measurement *m, const
     char cores[40];
     const char *model = o->model ? o->model : "Llama-3.2-1B";
     const bool quantized = m->quantization.text[0];
-    bench_report_device(r, "kernels", model, m->backend->name, threads, m->backend->isa, cores);
+    bench_report_device(r, "kernels", model, m->ranks[0]->name, threads, m->ranks[0]->isa, cores);
+    report_integer(r, "tensor_parallel_size", NULL, m->num_ranks);
     report_string(r, "weights_dtype", dtype_name(m->sizes.weights));
     report_string(r, "dtype", dtype_name(m->sizes.activations));
     report_string(r, "kv_cache_dtype", dtype_name(m->sizes.cache));
     report_string(r, "quantization", quantized ? m->quantization.text : "none");
     snprintf(r->title, sizeof r->title,
              "kernels: shapes of %.300s on %s%s, weights %s%s%s, activations %s, cache %s, in %.1f s", model,
-             m->backend->name, cores, dtype_name(m->sizes.weights), quantized ? " and " : "", m->quantization.text,
+             m->ranks[0]->name, cores, dtype_name(m->sizes.weights), quantized ? " and " : "", m->quantization.text,
              dtype_name(m->sizes.activations), dtype_name(m->sizes.cache), m->seconds);
-    bench_report_machine(r, m->backend->discrete ? m->backend->name : NULL);
-    report_number(r, "memory_gb_per_second", m->backend->discrete ? "memory, by a large copy" : "memory, by reading it",
-                  m->limits.memory / 1e9, "GB/s");
+    for (int32_t i = 0; i < m->num_ranks && m->num_ranks > 1; i++) {
+        const size_t length = strlen(r->title);
+        snprintf(r->title + length, sizeof r->title - length, "%s%s", i == 0 ? "\nranks    " : ", ", m->ranks[i]->name);
+    }
+    bench_report_machine(r, m->ranks[0]->discrete ? m->ranks[0]->name : NULL);
+    report_number(r, "memory_gb_per_second",
+                  m->ranks[0]->discrete ? "memory, by a large copy" : "memory, by reading it", m->limits.memory / 1e9,
+                  "GB/s");
     if (m->limits.link > 0)
         report_number(r, "link_gb_per_second", "link to the host, by a large copy", m->limits.link / 1e9, "GB/s");
     if (m->limits.matmuls > 0)
@@ -622,7 +648,7 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
     if (strcmp(o->dtype, "auto") != 0 && dtype_parse(o->dtype, &weights) != 0)
         return error_set(err, STATUS_INVALID, "--dtype is \"%s\", but must be auto, float32, float16 or bfloat16",
                          o->dtype);
-    sizes->activations = m->backend->discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
+    sizes->activations = m->ranks[0]->discrete ? weights : DTYPE_FLOAT32; /* as the engine chooses */
     sizes->cache = sizes->activations;
     dtype_parse(o->kv_cache_dtype, &sizes->cache); /* "auto" changes nothing */
     sizes->block_size = o->block_size;
@@ -630,25 +656,65 @@ static enum status choose_sizes(const struct kernels_options *o, struct measurem
     return STATUS_OK;
 }
 
+/* The device of a rank: entry `rank` of "cuda:A,B"; else those after the first. */
+static enum status name_device(const struct kernels_options *o, const struct measurement *m, int32_t rank, char *device,
+                               size_t size, struct error *err)
+{
+    const char *list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',') ? o->device + 5 : NULL;
+    int32_t count = 1;
+    for (const char *c = list; c && *c; c++) count += *c == ',';
+    if (list && count != o->num_ranks)
+        return error_set(err, STATUS_INVALID, "device '%s' names %d GPUs, but --tensor-parallel-size is %d", o->device,
+                         count, o->num_ranks);
+    for (int32_t i = 0; i < rank && list; i++) list = strchr(list, ',') + 1;
+    if (list)
+        snprintf(device, size, "cuda:%.*s", (int)strcspn(list, ","), list);
+    else if (rank == 0)
+        snprintf(device, size, "%s", o->device);
+    else if (m->ranks[0]->discrete)
+        snprintf(device, size, "cuda:%d", atoi(strchr(m->ranks[0]->name, ':') + 1) + rank);
+    else
+        snprintf(device, size, "cpu");
+    return STATUS_OK;
+}
+
+static enum status open_devices(const struct kernels_options *o, int threads, struct measurement *m, struct error *err)
+{
+    const struct log log = {LOG_WARNING};
+    const int share = threads / o->num_ranks > 0 ? threads / o->num_ranks : 1;
+    enum status status = STATUS_OK;
+    if (o->num_ranks > 1) backend_expect_ranks();
+    for (int32_t r = 0; r < o->num_ranks && status == STATUS_OK; r++) {
+        char device[64];
+        status = name_device(o, m, r, device, sizeof device, err);
+        if (status == STATUS_OK) status = open_device(device, share, o->cpu_isa, &log, &m->ranks[r], err);
+        m->num_ranks += status == STATUS_OK;
+    }
+    return status == STATUS_OK ? backend_group_open(m->ranks, m->num_ranks, err) : status;
+}
+
+static enum status run_all(const struct kernels_options *o, int threads, struct measurement *m, struct error *err)
+{
+    enum status status = choose_sizes(o, m, err);
+    if (status == STATUS_OK) add_all(m);
+    if (status == STATUS_OK && m->rows.count == 0)
+        status = error_set(err, STATUS_INVALID,
+                           "no kernel or shape contains '%s'; without --filter quire bench kernels shows them all",
+                           o->filter);
+    if (status == STATUS_OK) status = measure(m, threads, err);
+    if (status == STATUS_OK && m->rows.count == 0)
+        status = error_set(err, STATUS_UNSUPPORTED, "%s has no kernel for what contains '%s' (--filter)",
+                           m->ranks[0]->name, o->filter);
+    return status == STATUS_OK ? print_report(m, o, threads, err) : status;
+}
+
 static enum status run_kernels(const struct kernels_options *o, struct error *err)
 {
     struct measurement m = {.rows = {.filter = o->filter}};
     const int threads = o->threads > 0 ? o->threads : processors_allowed();
-    const struct log log = {LOG_WARNING};
-    enum status status = open_device(o->device, threads, o->cpu_isa, &log, &m.backend, err);
-    if (status != STATUS_OK) return status;
-    status = choose_sizes(o, &m, err);
-    if (status == STATUS_OK) add_all(&m.rows, &m.matmuls, &m.sizes, m.backend->discrete);
-    if (status == STATUS_OK && m.rows.count == 0)
-        status = error_set(err, STATUS_INVALID,
-                           "no kernel or shape contains '%s'; without --filter quire bench kernels shows them all",
-                           o->filter);
-    if (status == STATUS_OK) status = measure(&m, threads, err);
-    if (status == STATUS_OK && m.rows.count == 0)
-        status = error_set(err, STATUS_UNSUPPORTED, "%s has no kernel for what contains '%s' (--filter)",
-                           m.backend->name, o->filter);
-    if (status == STATUS_OK) status = print_report(&m, o, threads, err);
-    m.backend->destroy(m.backend);
+    enum status status = open_devices(o, threads, &m, err);
+    if (status == STATUS_OK) status = run_all(o, threads, &m, err);
+    for (int32_t r = 0; r < m.num_ranks; r++) m.ranks[r]->destroy(m.ranks[r]);
     return status;
 }
 
@@ -661,14 +727,19 @@ static void add_flags(const struct command *c, struct option_table *table, void 
                                   .dtype = "auto",
                                   .quantization = "none",
                                   .kv_cache_dtype = "auto",
-                                  .block_size = 16};
+                                  .block_size = 16,
+                                  .num_ranks = 1};
     const struct option_spec specs[] = {
         {"model", OPTION_STRING, &o->model, "PATH|ORG/NAME",
          .help = "Folder whose config.json gives the shapes, or a model in the Hugging Face cache. Default: the shapes "
                  "of Llama-3.2-1B.",
          .heading = "Kernels:", .letter = 'm', .not_empty = true},
-        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N",
+        {"device", OPTION_CUSTOM, &o->device, "auto|cpu|cuda|cuda:N,..",
          .help = "Where to compute. Default: auto, a GPU if there is one.", .parse = engine_flags_parse_device},
+        {"tensor-parallel-size", OPTION_INT32, &o->num_ranks, "N",
+         .help = "Measure what N devices do together, too; the other kernels are those of one device with the whole "
+                 "model. Default: 1.",
+         .letters = "tp", .minimum = 1, .maximum = COLLECTIVE_MAX_RANKS},
         {"dtype", OPTION_CUSTOM, &o->dtype, "auto|float32|float|float16|half|bfloat16",
          .help = "Type of the weights, and on a GPU of everything; activations are float32 on the CPU. Default: auto, "
                  "the model's, bfloat16 without --model.",

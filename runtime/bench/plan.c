@@ -197,18 +197,23 @@ static bool call_norm(struct backend *b, const struct bench_call *call)
     return true;
 }
 
-static bool call_fused_norm(struct backend *b, const struct bench_call *call)
+static struct fused_add_rms_norm_args fused_norm_args(const struct bench_call *call)
 {
     const struct bench_sizes *s = call->sizes;
-    const struct fused_add_rms_norm_args args = {.out = part(call, 0),
-                                                 .x = part(call, 0),
-                                                 .residual = part(call, 1),
-                                                 .multiplier = 1,
-                                                 .sum_multiplier = 1,
-                                                 .norm = norm_params(call, 2),
-                                                 .num_tokens = call->c->count,
-                                                 .size = s->hidden_size,
-                                                 .dtype = s->activations};
+    return (struct fused_add_rms_norm_args){.out = part(call, 0),
+                                            .x = part(call, 0),
+                                            .residual = part(call, 1),
+                                            .multiplier = 1,
+                                            .sum_multiplier = 1,
+                                            .norm = norm_params(call, 2),
+                                            .num_tokens = call->c->count,
+                                            .size = s->hidden_size,
+                                            .dtype = s->activations};
+}
+
+static bool call_fused_norm(struct backend *b, const struct bench_call *call)
+{
+    const struct fused_add_rms_norm_args args = fused_norm_args(call);
     b->fused_add_rms_norm(b, &args);
     return true;
 }
@@ -231,6 +236,44 @@ static bool call_act(struct backend *b, const struct bench_call *call)
                                           .dtype = call->sizes->activations};
     b->act_and_mul(b, &args);
     return true;
+}
+
+/* ---- operations of ranks ---- */
+
+bool bench_plan_is_of_ranks(enum bench_operation operation)
+{
+    return operation >= BENCH_ALL_REDUCE && operation <= BENCH_ALL_REDUCE_ADD_NORM;
+}
+
+/* A rank reads and writes its x, whichever way the other ranks' go. */
+static void plan_all_reduce(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    const int64_t tokens = (int64_t)c->count * s->hidden_size * dtype_size(s->activations);
+    add_part(plan, tokens);
+    plan->bytes = 2 * (double)tokens;
+}
+
+static bool call_all_reduce(struct backend *b, const struct bench_call *call)
+{
+    const struct bench_sizes *s = call->sizes;
+    if (!b->all_reduce) return false;
+    b->all_reduce(b, &(struct all_reduce_args){.x = part(call, 0),
+                                               .count = (int64_t)call->c->count * s->hidden_size,
+                                               .dtype = s->activations});
+    return true;
+}
+
+static void plan_all_reduce_add_norm(const struct bench_sizes *s, const struct bench_case *c, struct bench_plan *plan)
+{
+    plan_norm(s, c, plan);
+    add_part(plan, (int64_t)c->count * s->hidden_size * dtype_size(s->activations));
+}
+
+static bool call_all_reduce_add_norm(struct backend *b, const struct bench_call *call)
+{
+    struct fused_add_rms_norm_args args = fused_norm_args(call);
+    args.out = part(call, 3);
+    return b->all_reduce_add_norm && b->all_reduce_add_norm(b, &args);
 }
 
 /* ---- rotary embedding ---- */
@@ -1067,6 +1110,9 @@ static const struct operation operations[BENCH_NUM_OPERATIONS] = {
     [BENCH_HEADS_LINEAR] = {"heads_linear", plan_heads_linear, NULL, call_heads_linear},
     [BENCH_LATENT_ATTENTION] = {"latent_attention", plan_latent, write_attention, call_latent},
     [BENCH_LATENT_ATTENTION_PREFILL] = {"latent_attention_prefill", plan_latent, write_attention, call_latent},
+    [BENCH_ALL_REDUCE] = {"all_reduce", plan_all_reduce, NULL, call_all_reduce},
+    [BENCH_NCCL_ALL_REDUCE] = {"nccl_all_reduce", plan_all_reduce, NULL, call_all_reduce},
+    [BENCH_ALL_REDUCE_ADD_NORM] = {"all_reduce_add_norm", plan_all_reduce_add_norm, NULL, call_all_reduce_add_norm},
     [BENCH_NORM_LINEAR] = {"norm_linear", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_LINEAR_RESIDUAL] = {"linear_residual", plan_fused_linear, NULL, call_fused_linear},
     [BENCH_GATE_UP] = {"gate_up", plan_fused_linear, NULL, call_gate_up},

@@ -48,14 +48,17 @@ enum bench_operation {
     BENCH_HEADS_LINEAR,             /* to the queries of latent attention */
     BENCH_LATENT_ATTENTION,         /* decode */
     BENCH_LATENT_ATTENTION_PREFILL, /* one sequence, all of its tokens are queries */
-    BENCH_NORM_LINEAR,              /* from here on: optional operations */
+    BENCH_ALL_REDUCE,               /* from here on: of all ranks. This one by the group's kernels */
+    BENCH_NCCL_ALL_REDUCE,          /* by NCCL */
+    BENCH_ALL_REDUCE_ADD_NORM,      /* optional */
+    BENCH_NORM_LINEAR,              /* from here on: optional operations of one rank */
     BENCH_LINEAR_RESIDUAL,
     BENCH_GATE_UP,
     BENCH_DECODE_ATTENTION,
     BENCH_DECODE_RECURRENCE,
     BENCH_NUM_OPERATIONS
 };
-const char *bench_operation_name(enum bench_operation operation); /* its name in backend.h */
+const char *bench_operation_name(enum bench_operation operation); /* its name in backend.h, if it is there */
 
 /* One call of one operation. */
 struct bench_case {
@@ -107,6 +110,7 @@ void bench_plan_make(const struct bench_sizes *sizes, const struct bench_case *c
 void bench_plan_write(const struct bench_sizes *sizes, const struct bench_case *c, const struct bench_plan *plan,
                       uint8_t *fixed);
 bool bench_plan_is_of_experts(enum bench_operation operation);          /* one of the three */
+bool bench_plan_is_of_ranks(enum bench_operation operation);            /* one of the three */
 bool bench_plan_call(struct backend *b, const struct bench_call *call); /* false: the backend does not do this */
 
 #endif

@@ -39,6 +39,9 @@ struct engine_options {
                                       are the checkpoint's or, if it has none, measured on the prompts of the first step */
     int32_t tensor_parallel_size;  /* ranks that share the model (model/shard.h): 1 to COLLECTIVE_MAX_RANKS, each on a
                                       GPU  of its own, or with its part of the CPU's threads */
+    bool enable_expert_parallel;   /* each rank has some of a layer's experts, and not a part of each */
+    int32_t pipeline_parallel_size; /* stages that share the layers (model/stage.h), each of tensor_parallel_size ranks;
+                                       COLLECTIVE_MAX_RANKS ranks in all */
     int32_t data_parallel_size;    /* engines that engine_pool_create opens; engine_create opens one */
     int32_t host_share;            /* on the CPU so many engines, this one included, are to share what memory is free;
                                       0: it is this one's alone */

@@ -7,6 +7,7 @@
 
 #include "base/plural.h"
 #include "kernels/backend.h"
+#include "kernels/ranks.h"
 #include "runtime/engine/piece_copy.h"
 #include "runtime/engine/prefix_routes.h"
 
@@ -262,6 +263,7 @@ static enum status name_listed(const struct engine_options *o, struct worker *wo
 
 static enum status name_devices(const struct engine_options *o, struct worker *workers, struct error *err)
 {
+    if (o->tensor_parallel_size > 1) backend_expect_ranks();
     const int num_gpus = backend_num_gpus(), n = o->data_parallel_size;
     char number[16];
     if (strncmp(o->device, "cuda:", 5) == 0) return name_listed(o, workers, err);

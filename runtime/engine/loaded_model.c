@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/plural.h"
+#include "kernels/ranks.h"
 #include "model/checkpoint/check_finite.h"
 #include "model/kv_groups.h"
 #include "model/quantization.h"
@@ -106,6 +107,7 @@ static enum status make_dummy(const struct engine_options *o, struct loaded_mode
 static enum status open_devices(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
     char device[32];
+    if (o->tensor_parallel_size > 1) backend_expect_ranks();
     enum status status = loaded_rank_device(o, NULL, 0, device, sizeof device, err);
     if (status == STATUS_OK) status = open_device(device, loaded_rank_threads(o), o->cpu_isa, o->log, &l->backend, err);
     if (status == STATUS_OK) status = loaded_ranks_open(o, l, err);

@@ -92,9 +92,13 @@ static enum status check(const struct engine_options *o, struct error *err)
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
 {
+    if (o->tensor_parallel_size == 1 && o->enable_expert_parallel)
+        return error_set(err, STATUS_INVALID,
+                         "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
     if (o->tensor_parallel_size == 1) return STATUS_OK;
     enum status status = check(o, err);
     if (status != STATUS_OK) return status;
+    l->config.spec.expert_parallel = o->enable_expert_parallel;
     l->ranks = calloc((size_t)o->tensor_parallel_size, sizeof *l->ranks);
     l->rank_profiles = calloc((size_t)o->tensor_parallel_size, sizeof *l->rank_profiles);
     if (!l->ranks || !l->rank_profiles) return error_set(err, STATUS_OUT_OF_MEMORY, "out of host memory");

@@ -255,6 +255,11 @@ CHECKPOINTS = {
     "olmoe": ("olmoe", "float16", "5", None, dict(
         hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,
         tie_word_embeddings=False, num_experts=6, num_experts_per_tok=2)),
+    # heads, and a shared expert, that 2, 3, 4, 6 and 8 ranks share; experts that none of these share equally
+    "many_experts": ("dots1", "bfloat16", "5", None, dict(
+        hidden_size=48, intermediate_size=48, num_hidden_layers=2, num_attention_heads=24, num_key_value_heads=24,
+        head_dim=16, tie_word_embeddings=False, n_routed_experts=11, n_shared_experts=1, num_experts_per_tok=3,
+        moe_intermediate_size=24, routed_scaling_factor=1.5, first_k_dense_replace=0, norm_topk_prob=True)),
     # all experts of a layer in one tensor
     "granitemoe": ("granitemoe", "bfloat16", "5", None, dict(
         hidden_size=64, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1,

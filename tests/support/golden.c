@@ -73,6 +73,7 @@ const char *const golden_checkpoints[] = {
     "lfm2_moe",
     "llama4",
     "llava",
+    "many_experts",
     "many_heads",
     "mellum",
     "mha",

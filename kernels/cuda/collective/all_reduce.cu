@@ -1,5 +1,5 @@
 /* all_reduce, in words and in passes (peers.cuh). Both add in the order of ranks and round once, so they give the same
- * bits. */
+ * bits. Very many elements are NCCL's (communicators.h). */
 #include "kernels/cuda/collective/peers.cuh"
 #include "kernels/cuda/operations.h"
 
@@ -157,6 +157,13 @@ void cuda_all_reduce(struct backend *b, const struct all_reduce_args *args)
 {
     if (args->count <= 0) return;
     const struct cuda_state *s = cuda_use(b);
+    struct nccl *nccl =
+        communicators_take(&s->group->communicators, s->rank, args->count * (int64_t)dtype_size(args->dtype));
+    if (nccl) {
+        const char *why = nccl_all_reduce(nccl, args->x, args->count, args->dtype, s->stream);
+        if (why) cuda_fail(b, "all_reduce failed on %s: NCCL: %s", s->name, why);
+        return;
+    }
     cuda_dispatch(b, "all_reduce", args->dtype, [&](auto zero) {
         using T = decltype(zero);
         reduce(s, (T *)args->x, args->count);

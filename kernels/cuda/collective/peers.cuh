@@ -11,12 +11,16 @@
  * Many elements travel in *passes* of a block, each with the blocks of the same number on the other devices: data is
  * written to the others, and then a signal, the number of the pass. There are two sets of chunks, for the same reason.
  *
+ * A kernel that waits for data looks now and then whether the group has failed (kernels/group_failure.h). Then it waits
+ * no longer, so that the device becomes idle and can be closed.
+ *
  * The kernels count calls and passes in device memory, so they can be captured in a graph. They wait for the other
  * ranks' kernels, so all their blocks must run at a time: there are few of them (MAX_BLOCKS), and a kernel that starts
  * early (dependent.cuh) starts when all of them run. */
 #ifndef QUIRE_KERNELS_CUDA_COLLECTIVE_PEERS_CUH
 #define QUIRE_KERNELS_CUDA_COLLECTIVE_PEERS_CUH
 
+#include "kernels/cuda/collective/communicators.h"
 #include "kernels/cuda/dependent.cuh"
 
 namespace collective
@@ -29,6 +33,7 @@ enum {
     WORD_BYTES = 8,               /* of data in a word */
     WORDS = MAX_BLOCKS * THREADS, /* of a rank in a call */
     CHUNK_BYTES = 128 << 10,      /* of a block in a pass */
+    LOOKS = 1024,                 /* at what a thread waits for, until it looks whether the group has failed */
     CHUNK_PIECES = CHUNK_BYTES / 16
 };
 
@@ -46,12 +51,22 @@ struct rank_memory {
 
 struct peers {
     struct rank_memory *of[MAX_RANKS];
+    const uint32_t *has_failed; /* in pinned host memory; not 0: the ranks wait for each other no longer */
     int rank, count;
 };
 
 static __device__ __forceinline__ rank_memory *own(const peers &p)
 {
     return p.of[p.rank];
+}
+
+/* Called between two looks: whether the group has failed. Then what the kernel makes is of no use. */
+static __device__ __forceinline__ bool is_in_vain(const peers &p, uint32_t *looks)
+{
+    uint32_t failed;
+    if (++*looks % LOOKS) return false;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];\n" : "=r"(failed) : "l"(p.has_failed) : "memory");
+    return failed != 0;
 }
 
 /* f(k) of each other rank. Ranks begin with different ones, so that not all write to one at a time. */
@@ -106,8 +121,9 @@ static __device__ __forceinline__ bool is_there(const uint4 &w, uint32_t call)
 static __device__ __forceinline__ uint2 receive(const peers &p, uint32_t call, int sender, int word)
 {
     const uint4 *from = &own(p)->words[call % 2][sender][word];
+    uint32_t looks = 0;
     uint4 w = look_at(from);
-    while (!is_there(w, call)) w = look_at(from);
+    while (!is_there(w, call) && !is_in_vain(p, &looks)) w = look_at(from);
     return make_uint2(w.x, w.z);
 }
 
@@ -115,11 +131,12 @@ static __device__ __forceinline__ uint2 receive(const peers &p, uint32_t call, i
 static __device__ __forceinline__ uint4 receive_two(const peers &p, uint32_t call, int sender, int word)
 {
     const uint4 *from = &own(p)->words[call % 2][sender][word];
+    uint32_t looks = 0;
     uint4 w[2];
     do {
         w[0] = look_at(from);
         w[1] = look_at(from + 1);
-    } while (!is_there(w[0], call) || !is_there(w[1], call));
+    } while ((!is_there(w[0], call) || !is_there(w[1], call)) && !is_in_vain(p, &looks));
     return make_uint4(w[0].x, w[0].z, w[1].x, w[1].z);
 }
 
@@ -134,29 +151,38 @@ static __device__ __forceinline__ void exchange(const peers &p, enum signal_kind
         asm volatile("st.release.sys.global.u32 [%0], %1;\n" ::"l"(&p.of[k]->signals[kind][blockIdx.x][p.rank]),
                      "r"(pass)
                      : "memory");
-        uint32_t there;
+        uint32_t there, looks = 0;
         do {
             asm volatile("ld.acquire.sys.global.u32 %0, [%1];\n"
                          : "=r"(there)
                          : "l"(&own(p)->signals[kind][blockIdx.x][k])
                          : "memory");
-        } while ((int32_t)(there - pass) < 0);
+        } while ((int32_t)(there - pass) < 0 && !is_in_vain(p, &looks));
     }
     __syncthreads();
 }
 
 } // namespace collective
 
-/* The memories of a group. Its last member frees them. */
+/* What a process's ranks have in common. The last member frees it. In a group of several processes, communicators are
+ * all that they have. */
 struct cuda_group {
-    int32_t num_ranks, members;
+    int32_t num_ranks, members; /* of this process */
     struct collective::rank_memory *memories[collective::MAX_RANKS];
+    uint32_t *has_failed;          /* pinned */
+    struct group_failure *failure; /* whose listener sets it; NULL: nobody tells */
+    struct communicators communicators;
 };
+void cuda_group_free(struct cuda_group *g);
 
+/* What a kernel of the group needs. The kernel may wait for other ranks, which may not wait for it to make their
+ * communicators, so these are made by then. */
 static inline collective::peers cuda_peers(const struct cuda_state *s)
 {
     collective::peers p = {};
+    communicators_wait(&s->group->communicators);
     for (int i = 0; i < s->group->num_ranks; i++) p.of[i] = s->group->memories[i];
+    p.has_failed = s->group->has_failed;
     p.rank = s->rank;
     p.count = s->group->num_ranks;
     return p;
@@ -180,5 +206,7 @@ static inline int64_t cuda_most_in_words(const struct cuda_state *s)
 bool cuda_load_all_reduce(struct backend *b);
 bool cuda_load_all_gather(struct backend *b);
 bool cuda_load_all_reduce_add_norm(struct backend *b);
+bool cuda_load_all_norm(struct backend *b);
+bool cuda_load_gather_columns(struct backend *b);
 
 #endif
