@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/plural.h"
+#include "kernels/gpu_list.h"
 #include "model/shard.h"
 #include "runtime/engine/loaded_draft.h"
 
@@ -45,35 +45,22 @@ int loaded_rank_threads(const struct engine_options *o)
     return threads > 0 ? threads : 1;
 }
 
-/* Entry `rank` of the numbers behind "cuda:", of which there are *count. */
-static int entry_of(const char *list, int32_t rank, int32_t *count)
-{
-    int found = -1;
-    *count = 0;
-    for (const char *at = list; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (*count == rank) found = atoi(at);
-        ++*count;
-    }
-    return found;
-}
-
 enum status loaded_rank_device(const struct engine_options *o, const struct backend *first, int32_t rank, char *device,
                                size_t size, struct error *err)
 {
     const int32_t num_ranks = o->tensor_parallel_size;
-    const bool is_list = strncmp(o->device, "cuda:", 5) == 0 && strchr(o->device, ',');
-    int32_t count = 1;
-    if (is_list) {
-        snprintf(device, size, "cuda:%d", entry_of(o->device + 5, rank, &count));
-        if (count == num_ranks) return STATUS_OK;
-        return error_set(err, STATUS_INVALID, "device '%s' names %d GPU%s, but tensor_parallel_size is %d", o->device,
-                         count, plural(count), num_ranks);
+    const int32_t count = gpu_list_count(o->device);
+    if (count > 1) {
+        if (count != num_ranks)
+            return error_set(err, STATUS_INVALID, "device '%s' names %d GPUs, but tensor_parallel_size is %d",
+                             o->device, count, num_ranks);
+        snprintf(device, size, "cuda:%d", gpu_list_at(o->device, rank));
+        return STATUS_OK;
     }
     if (rank == 0)
         snprintf(device, size, "%s", o->device);
     else if (first->discrete)
-        snprintf(device, size, "cuda:%d", atoi(strchr(first->name, ':') + 1) + rank);
+        snprintf(device, size, "cuda:%d", gpu_list_at(first->name, 0) + rank);
     else
         snprintf(device, size, "cpu");
     return STATUS_OK;
