@@ -66,15 +66,13 @@ enum status loaded_rank_device(const struct engine_options *o, const struct back
     return STATUS_OK;
 }
 
-/* What ranks do not do yet is refused. */
+/* What ranks do not do is refused. */
 static enum status check(const struct engine_options *o, struct error *err)
 {
-    const char *what = o->cpu_offload_experts > 0  ? "cpu_offload_experts"
-                       : o->cpu_offload_embeddings ? "cpu_offload_embeddings"
-                                                   : NULL;
-    if (!what) return STATUS_OK;
-    return error_set(err, STATUS_UNSUPPORTED, "tensor_parallel_size is %d, which quire does not combine with %s",
-                     o->tensor_parallel_size, what);
+    if (o->cpu_offload_experts == 0) return STATUS_OK;
+    return error_set(err, STATUS_UNSUPPORTED,
+                     "tensor_parallel_size is %d, which quire does not combine with cpu_offload_experts",
+                     o->tensor_parallel_size);
 }
 
 enum status loaded_ranks_open(const struct engine_options *o, struct loaded_model *l, struct error *err)
@@ -104,8 +102,9 @@ enum status loaded_ranks_open(const struct engine_options *o, struct loaded_mode
 static enum status open_weights(const struct engine_options *o, const struct loaded_model *l, struct loaded_rank *rank,
                                 struct error *err)
 {
+    const bool by_device = l->backend->fill_dummy && !o->cpu_offload_embeddings;
     if (o->load_format == LOAD_FORMAT_DUMMY)
-        return model_weights_dummy(&rank->spec, o->seed, l->backend->fill_dummy != NULL, &rank->weights, err);
+        return model_weights_dummy(&rank->spec, o->seed, by_device, &rank->weights, err);
     return model_weights_open(o->model, &rank->spec, NULL, &rank->weights, err);
 }
 
