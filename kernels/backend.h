@@ -735,6 +735,12 @@ struct sampling_state {
     int32_t stop_ids[SAMPLING_MAX_STOP_IDS];
 };
 
+/* Which logits a rank of a group has: those of ids first .. first + count - 1; count may be 0. */
+struct sample_share {
+    int32_t rank, num_ranks; /* num_ranks 0: all logits are there */
+    int32_t first, count;
+};
+
 struct sample_args {
     float *logits; /* [num_samples, logits_stride]; overwritten. The first vocab_size of a row are sampled from; the
                       others belong to padding of the lm_head and are not read */
@@ -765,6 +771,10 @@ struct sample_args {
     int32_t top_stride;  /* at most SAMPLING_MAX_TOP, and at least num_logprobs of every sample */
     int32_t *top_ids;    /* [num_samples, top_stride] out */
     float *top_logprobs; /* [num_samples, top_stride] out */
+    /* Of a group (kernels/collective.h), whose ranks call this together: each finds the best of its ids, all get the
+     * best of all ranks, and other logits are not read. For greedy batches: no pass that any_* ask for, and no targets.
+     */
+    struct sample_share share;
 };
 
 /* ---- memory ---- */

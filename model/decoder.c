@@ -109,8 +109,7 @@ static void gather_logits(const struct decoder *d, int32_t num_rows)
     if (d->spec->whole) d->backend->all_gather(d->backend, &args);
 }
 
-/* What becomes of lm_head's output. */
-static void finish_logits(const struct decoder *d, int32_t num_rows)
+void decoder_finish_logits(const struct decoder *d, int32_t num_rows)
 {
     const int32_t num_logits = model_spec_num_logits(model_spec_whole(d->spec));
     const struct scale_logits_args scale = {.logits = own_logits(d),
@@ -139,7 +138,6 @@ static void compute_logits(struct residual_stream *s)
 {
     const struct projection head = lm_head(s->d);
     residual_project(s, rank_logits(s->d), DTYPE_FLOAT32, &head, &s->d->weights->final_norm);
-    finish_logits(s->d, s->num_tokens);
 }
 
 /* The logits of `count` tokens whose final norm is x. */
@@ -149,7 +147,6 @@ static void compute_normed_logits(const struct decoder *d, const void *x, int32_
     const struct residual_stream rows = {.d = d, .num_tokens = count};
     const struct matmul_input in = {.x = x};
     layer_project(&rows, rank_logits(d), DTYPE_FLOAT32, &head, &in, NULL);
-    finish_logits(d, count);
 }
 
 /* The logits of the tokens indices[count] of a pass that kept all. The final norm's output is in act.hidden, unless
@@ -165,10 +162,19 @@ static void compute_gathered_logits(const struct decoder *d, const int32_t *indi
 void decoder_target_logits(const struct decoder *d, int32_t first, int32_t count)
 {
     compute_gathered_logits(d, d->inputs->target_indices + first, count);
+    decoder_finish_logits(d, count);
 }
 
-/* The final norm and the logits. */
-static void finish(struct residual_stream *s, const struct step_shape *shape)
+bool decoder_own_logits(const struct decoder *d, struct sample_share *share)
+{
+    const struct model_spec *spec = d->spec;
+    if (spec->logits_multiplier != 1 || spec->logits_soft_cap != 0 || spec->head.maps_ids) return false;
+    *share = (struct sample_share){spec->rank, spec->num_ranks, first_logit(spec), model_spec_num_logits(spec)};
+    return true;
+}
+
+/* The final norm and the rank's logits. */
+static void compute_own_logits(struct residual_stream *s, const struct step_shape *shape)
 {
     const struct decoder *d = s->d;
     if (!keeps_all(d, shape)) {
@@ -181,6 +187,12 @@ static void finish(struct residual_stream *s, const struct step_shape *shape)
         compute_normed_logits(d, in.x, shape->num_samples);
     else if (shape->num_samples > 0)
         compute_gathered_logits(d, d->inputs->logits_indices, shape->num_samples);
+}
+
+static void finish(struct residual_stream *s, const struct step_shape *shape)
+{
+    compute_own_logits(s, shape);
+    if (!s->d->spec->whole && shape->num_samples > 0) decoder_finish_logits(s->d, shape->num_samples);
 }
 
 /* What the next stage goes on from, in act.residual: nothing is pending. */
@@ -403,30 +415,26 @@ static enum status allocate_head(struct decoder *d, struct arena *arena, int64_t
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);
 }
 
-static bool is_ordered(const struct decoder *d, int32_t layer, enum tensor_role role, const struct weight *w)
+/* A plan has no weights, of which a file may have an order that its scheme does not speak of. */
+static bool is_ordered(const struct decoder *d, int32_t layer, enum tensor_role role)
 {
     const struct model_spec *c = d->spec;
-    return c->schemes[c->layers[layer].schemes[role]].ordered || w->input_order;
+    if (c->schemes[c->layers[layer].schemes[role]].ordered) return true;
+    if (!d->weights->layers) return false;
+    const struct layer_weights *w = &d->weights->layers[layer];
+    return (role == TENSOR_O ? &w->o : role == TENSOR_MIX_O ? &w->recurrent.o : &w->down)->input_order;
 }
 
 /* What gather_columns needs (layers/residual.c). */
 static enum status allocate_ordered(struct decoder *d, struct arena *arena, int64_t num_tokens, struct error *err)
 {
-    int64_t size = 0, total = 0;
-    for (int32_t i = 0; i < d->spec->num_layers && d->spec->whole; i++) {
-        const struct layer_weights *w = &d->weights->layers[i];
-        const struct {
-            enum tensor_role role;
-            const struct weight *weight;
-        } shares[] = {{TENSOR_O, &w->o}, {TENSOR_MIX_O, &w->recurrent.o}, {TENSOR_DOWN, &w->down}};
-        for (int k = 0; k < 3; k++) {
-            if (!is_ordered(d, i, shares[k].role, shares[k].weight)) continue;
-            cover(&size, shares[k].weight->in_features);
-            cover(&total, shard_columns(d->spec, i, shares[k].role).total);
-        }
-    }
+    static const enum tensor_role shares[] = {TENSOR_O, TENSOR_MIX_O, TENSOR_DOWN};
+    int64_t total = 0;
+    for (int32_t i = 0; i < d->spec->num_layers && d->spec->whole; i++)
+        for (int k = 0; k < 3; k++)
+            if (is_ordered(d, i, shares[k])) cover(&total, shard_columns(d->spec, i, shares[k]).total);
     const struct arena_request requests[] = {
-        {PURPOSE_ACTIVATIONS, num_tokens * size, dtype_size(d->dtype), &d->act.ordered},
+        {PURPOSE_ACTIVATIONS, num_tokens * total, dtype_size(d->dtype), &d->act.ordered},
         {PURPOSE_ACTIVATIONS, num_tokens * total, sizeof(float), &d->act.all_inputs},
     };
     return arena_alloc_all(arena, requests, sizeof requests / sizeof *requests, err);

@@ -66,8 +66,8 @@ struct activations {
     void *per_layer;   /* [T, num_layers * per_layer_size] dtype; NULL: the model has none. gate_up has as much room */
     void *quantized;   /* quantized rows of T tokens: the input of a sublayer, or of o; NULL if no weight takes them */
     float *logits;     /* [E, vocab_size], of the last stage */
-    /* Where ranks have the columns of o or down, in an order, between them: [T, in_features] dtype, and the inputs of
-     * all ranks, [T, in_features of all]; else NULL */
+    /* Where ranks have the columns of o or down, in an order, between them: room for a rank's, [T, in_features of all]
+     * dtype, and the inputs of all ranks, [T, in_features of all]; else NULL */
     void *ordered;
     float *all_inputs;
     /* Of a head, else NULL: what q, k and v of layer 0, or head_projection, read of T tokens; and, with maps_ids, the
@@ -123,9 +123,13 @@ enum status decoder_allocate(struct decoder *d, struct arena *arena, const struc
 /* Copies to the device what decoder_allocate has made room for. */
 enum status decoder_upload(const struct decoder *d, struct error *err);
 
-/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size]; of a stage,
- * from or to d->act.residual. False: it was cancelled. */
+/* Puts the whole pass on the main stream: from d->inputs to d->act.logits [shape->num_samples, vocab_size], of which a
+ * rank makes its own columns alone; of a stage, from or to d->act.residual. False: it was cancelled. */
 bool decoder_forward(const struct decoder *d, const struct step_shape *shape);
+/* After a rank's pass: the other ranks' logits, and what is computed of all logits. All ranks call it. */
+void decoder_finish_logits(const struct decoder *d, int32_t num_samples);
+/* Which columns a rank has made; false: it takes decoder_finish_logits to make logits of them. */
+bool decoder_own_logits(const struct decoder *d, struct sample_share *share);
 /* After a pass with targets: puts the logits of the targets first .. first + count - 1 into d->act.logits [count,
  * vocab_size]. There may be more targets than it has room for (E), so the caller asks for some at a time, once it has
  * used the logits of the samples. */

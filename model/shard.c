@@ -162,9 +162,6 @@ enum status model_spec_shard(const struct model_spec *whole, int32_t rank, int32
     *part = *whole;
     if (num_ranks <= 1) return STATUS_OK;
     part->whole = whole, part->rank = rank, part->num_ranks = num_ranks;
-    if (whole->expert_parallel && model_spec_num_experts(whole) == 0)
-        return error_set(err, STATUS_INVALID,
-                         "the model has no experts, which expert parallelism shares out; leave that out");
     if (shard_tokens(model_spec_num_logits(whole), num_ranks - 1, num_ranks).count == 0)
         return error_set(err, STATUS_UNSUPPORTED, "a vocabulary of %d tokens is too small for %d ranks; use fewer",
                          model_spec_num_logits(whole), num_ranks);

@@ -1,5 +1,6 @@
 /* A step of a model: submit and collect. */
 #include "model/model_state.h"
+#include "model/nodes/calls.h"
 #include "model/stage.h"
 
 static bool uses_history(const struct sampling_state *state)
@@ -25,6 +26,7 @@ static void set_sampling_state(struct model *m, int32_t state_index, const struc
 void model_set_sampling_state(struct model *m, int32_t state_index, const struct sampling_state *state,
                               const int32_t *tokens, int32_t num_tokens)
 {
+    nodes_call_set_sampling_state(m->options.nodes, state_index, state, tokens, num_tokens);
     set_sampling_state(m, state_index, state, tokens, num_tokens);
     for (int32_t i = 0; i < m->num_others; i++)
         set_sampling_state(m->others[i], state_index, state, tokens, num_tokens);
@@ -136,6 +138,17 @@ static struct sample_args sample_args_of(const struct model *m, const struct tok
     };
 }
 
+/* Whether a rank can sample from its own logits, so that they need not be gathered in all ranks. */
+static bool takes_own_logits(const struct model *m, struct sample_args *args)
+{
+    struct sample_share *share = &args->share;
+    const bool greedy = !args->any_processing && !args->any_random && !args->any_logprobs;
+    if (!greedy || m->state.kept_logits || !decoder_own_logits(&m->decoder, share)) return false;
+    const int32_t left = args->vocab_size - share->first; /* padding of the vocabulary is not sampled */
+    if (share->count > left) share->count = left > 0 ? left : 0;
+    return true;
+}
+
 static void sample(struct model *m, const struct batch *batch, struct step_results *results)
 {
     struct backend *b = m->backend;
@@ -159,6 +172,7 @@ static void sample(struct model *m, const struct batch *batch, struct step_resul
     results->any_logprobs = args.any_logprobs;
     results->top_stride = args.top_stride;
     if (batch->num_samples == 0) return;
+    if (m->spec->whole && !takes_own_logits(m, &args)) decoder_finish_logits(&m->decoder, batch->num_samples);
     if (s->kept_logits)
         b->copy(b, s->kept_logits, args.logits,
                 batch->num_samples * args.logits_stride * (int64_t)sizeof *s->kept_logits, NULL);
@@ -293,6 +307,7 @@ enum status model_submit(struct model *m, const struct batch *batch, struct erro
     const int64_t submitted = m->submitted;
     bool measures[COLLECTIVE_MAX_RANKS];
     for (int32_t r = 0; r <= m->num_others; r++) measures[r] = rank_of(m, r)->cache.measure_scales;
+    nodes_call_submit(m->options.nodes, m->options.is_drafter, batch);
     const enum status status = model_for_ranks(m, submit, (void *)batch, err);
     for (int32_t r = 0; r <= m->num_others && status == STATUS_CANCELLED; r++) {
         rank_of(m, r)->submitted = submitted;
@@ -325,6 +340,8 @@ static enum status collect(struct model *m, void *context, struct error *err)
 enum status model_collect(struct model *m, struct sample_output *out, struct error *err)
 {
     struct step_results *results = &sampler(m)->results[m->collected % m->options.max_in_flight];
+    /* The other nodes tell only of a failure: rank 0's samples are there when they have done their part of the step. */
+    nodes_call(m->options.nodes, NODE_COLLECT, m->options.is_drafter, NULL, 0);
     const enum status status = model_for_ranks(m, collect, NULL, err);
     if (status != STATUS_OK) return status;
     *out = output_of(&results->samples, results->num_samples, results->top_stride);
@@ -344,6 +361,8 @@ static void take_drafts(struct model *target, int32_t pass, const struct model *
 
 void model_take_drafts(struct model *target, int32_t pass, const struct model *drafter, int32_t num_samples)
 {
+    const int32_t numbers[] = {pass, num_samples};
+    nodes_call(target->options.nodes, NODE_TAKE_DRAFTS, 0, numbers, sizeof numbers);
     take_drafts(target, pass, drafter, num_samples);
     for (int32_t i = 0; i < target->num_others; i++)
         take_drafts(target->others[i], pass, drafter->others[i], num_samples);

@@ -51,22 +51,20 @@ struct drafting {
 };
 static const struct drafting no_drafts = {DRAFT_NONE, NULL}, ngram = {DRAFT_NGRAM, NULL}, mtp = {DRAFT_MTP, NULL};
 
-/* How ranks share a model, and how their engine drafts. */
+/* How ranks share a model. */
 struct sharing {
     int32_t num_ranks;
-    const struct drafting *drafting;
     bool expert_parallel;
 };
 
-static void run_folder(const char *folder, const struct run_variant *v, const struct sharing *sharing, struct run *run,
-                       struct scheduler_stats *stats)
+static void run_folder(const char *folder, const struct run_variant *v, struct sharing sharing,
+                       const struct drafting *drafting, struct run *run, struct scheduler_stats *stats)
 {
     char path[512];
     struct sampling_params params[NUM_PROMPTS];
     struct engine_options options = run_variant_options(folder, MAX_LENGTH, v, path, sizeof path);
-    const struct drafting *drafting = sharing->drafting;
-    options.tensor_parallel_size = sharing->num_ranks;
-    options.enable_expert_parallel = sharing->expert_parallel;
+    options.tensor_parallel_size = sharing.num_ranks;
+    options.enable_expert_parallel = sharing.expert_parallel;
     options.speculative.method = drafting->method;
     options.speculative.num_speculative_tokens = 3;
     options.fixed_drafts = true;
@@ -83,19 +81,17 @@ static void run_folder(const char *folder, const struct run_variant *v, const st
 }
 
 /* As one rank without drafts. Returns what became of the drafts. */
-static struct scheduler_stats assert_same_answers(const char *folder, const struct run_variant *v,
-                                                  const struct sharing *sharing)
+static struct scheduler_stats assert_answers_alike(const char *folder, const struct run_variant *v,
+                                                   struct sharing sharing, const struct drafting *drafting)
 {
-    static const struct sharing one_rank = {1, &no_drafts, false};
-    const struct drafting *drafting = sharing->drafting;
     struct run one, several;
     struct scheduler_stats stats;
     char what[512];
-    snprintf(what, sizeof what, "%s, %s, %d ranks%s, drafts: %s %s", folder, v->name, sharing->num_ranks,
-             sharing->expert_parallel ? " with whole experts" : "", draft_method_name(drafting->method),
+    snprintf(what, sizeof what, "%s, %s, %d ranks%s, drafts: %s %s", folder, v->name, sharing.num_ranks,
+             sharing.expert_parallel ? ", whole experts" : "", draft_method_name(drafting->method),
              drafting->model ? drafting->model : "");
-    run_folder(folder, v, &one_rank, &one, &stats);
-    run_folder(folder, v, sharing, &several, &stats);
+    run_folder(folder, v, (struct sharing){.num_ranks = 1}, &no_drafts, &one, &stats);
+    run_folder(folder, v, sharing, drafting, &several, &stats);
     print_message("%s: %d cut, %d of %d drafts accepted\n", what, run_assert_same(&one, &several, what),
                   (int)stats.drafts_accepted, (int)stats.drafts);
     run_free(&one);
@@ -106,7 +102,7 @@ static struct scheduler_stats assert_same_answers(const char *folder, const stru
 static struct scheduler_stats assert_ranks_answer_alike(const char *folder, const struct run_variant *v,
                                                         int32_t num_ranks, const struct drafting *drafting)
 {
-    return assert_same_answers(folder, v, &(struct sharing){num_ranks, drafting, false});
+    return assert_answers_alike(folder, v, (struct sharing){.num_ranks = num_ranks}, drafting);
 }
 
 static void test_answers(void **state)
@@ -122,6 +118,21 @@ static void test_answers(void **state)
         assert_ranks_answer_alike(folders[i], &plenty, 2, &ngram);
     }
     if (most >= 4) assert_ranks_answer_alike("golden/mha", &scarce, 4, &ngram);
+}
+
+static void test_answers_of_expert_parallel(void **state)
+{
+    (void)state;
+    static const char *const folders[] = {"golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/dbrx",
+                                          "golden/nemotron_h_latent"};
+    const struct sharing two = {2, true}, three = {3, true}, eight = {8, true};
+    const struct drafting itself = {DRAFT_MODEL, "golden/many_experts"};
+    const int32_t most = run_max_ranks();
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        assert_answers_alike(folders[i], i % 3 ? &plenty : &scarce, two, i % 2 ? &ngram : &no_drafts);
+    assert_answers_alike(QUIRE_TEST_DATA "/heads/mtp_glm4_moe", &plenty, two, &mtp);
+    if (most >= 3) assert_answers_alike("golden/many_experts", &scarce, three, &itself);
+    if (most >= 8) assert_answers_alike("golden/many_experts", &plenty, eight, &ngram);
 }
 
 /* A model as its own draft model guesses what it draws, on as many ranks as it, whatever is in their caches. */
@@ -174,20 +185,6 @@ static void test_quantized_answers(void **state)
         assert_ranks_answer_alike(folders[i], &plenty, 2, &no_drafts);
 }
 
-static void test_answers_of_expert_parallel(void **state)
-{
-    (void)state;
-    static const char *const folders[] = {"golden/qwen3_moe", "golden/gpt_oss", "golden/deepseek_v3", "golden/dbrx",
-                                          "golden/nemotron_h_latent"};
-    const int32_t most = run_max_ranks();
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        const struct sharing sharing = {2, i % 2 ? &ngram : &no_drafts, true};
-        assert_same_answers(folders[i], i % 3 ? &plenty : &scarce, &sharing);
-    }
-    if (most >= 3) assert_same_answers("golden/many_experts", &scarce, &(struct sharing){3, &no_drafts, true});
-    if (most >= 8) assert_same_answers("golden/many_experts", &plenty, &(struct sharing){8, &ngram, true});
-}
-
 /* What an engine of so many ranks is refused with. */
 static void assert_refused(const struct engine_options *options, const char *sentence)
 {
@@ -212,7 +209,7 @@ static void test_refusals(void **state)
     options.speculative.method = DRAFT_NONE;
     options.tensor_parallel_size = 2;
     options.enable_expert_parallel = true;
-    assert_refused(&options, "the model has no experts, which expert parallelism shares out");
+    assert_refused(&options, "the model has no experts, which enable_expert_parallel shares out");
     options.tensor_parallel_size = 1;
     assert_refused(&options, "enable_expert_parallel shares the experts out to ranks, but tensor_parallel_size is 1");
     options.tensor_parallel_size = 2;

@@ -365,8 +365,9 @@ static void test_more_ranks(void **state)
     static const struct {
         const char *name;
         int32_t ranks;
-    } cases[] = {{"bloom", 3}, {"mpt", 3},     {"gqa", 4},          {"mha", 4},
-                 {"mqa", 4},   {"sliding", 4}, {"falcon_alibi", 4}, {"falcon_two_norms", 4}};
+    } cases[] = {{"bloom", 3},      {"mpt", 3},         {"gqa", 4},          {"mha", 4},
+                 {"mqa", 4},        {"sliding", 4},     {"falcon_alibi", 4}, {"falcon_two_norms", 4},
+                 {"many_norms", 4}, {"many_groups", 4}, {"many_channels", 3}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char folder[512];
         snprintf(folder, sizeof folder, QUIRE_TEST_DATA "/golden/%s", cases[i].name);
@@ -556,6 +557,7 @@ static void test_expert_parallel(void **state)
         must(model_config_load(folder, NULL, NULL, &config, &err), &err);
         halve_heads(&config.spec);
         config.spec.expert_parallel = true;
+        if (model_spec_num_experts(&config.spec) == 0) continue;
         for (int32_t count = 2; count <= 4; count++)
             for (int on_device = 0; on_device < 2; on_device++) {
                 struct ranks r = {
@@ -738,8 +740,6 @@ static void test_refusals(void **state)
                                   "equally; use a number of ranks that divides it");
     spec->layers[1].mlp.intermediate_size = 96;
     spec->expert_parallel = true;
-    assert_int_equal(model_spec_shard(spec, 1, 2, part, &err), STATUS_INVALID);
-    assert_string_equal(err.text, "the model has no experts, which expert parallelism shares out; leave that out");
     spec->layers[1].experts.router.num_experts = 3;
     assert_int_equal(model_spec_shard(spec, 1, 4, part, &err), STATUS_UNSUPPORTED);
     assert_string_equal(err.text, "layer 1 has 3 experts, too few for 4 ranks that each have some of them; use fewer "

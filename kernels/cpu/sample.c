@@ -38,12 +38,17 @@ static struct scratch thread_scratch(const struct cpu_state *s, int64_t vocab_si
     return scratch;
 }
 
-/* Whether a token can be sampled: no logit is NaN, and the largest is finite. maximum() ignores NaN. */
-static bool can_sample(const struct cpu_kernels *kernels, const float *logits, int32_t count)
+static bool has_nan(const float *logits, int32_t count)
 {
     int nan = 0;
     for (int32_t i = 0; i < count; i++) nan |= logits[i] != logits[i];
-    return !nan && !isinf(kernels->maximum(logits, count));
+    return nan;
+}
+
+/* Whether a token can be sampled: no logit is NaN, and the largest is finite. maximum() ignores NaN. */
+static bool can_sample(const struct cpu_kernels *kernels, const float *logits, int32_t count)
+{
+    return !has_nan(logits, count) && !isinf(kernels->maximum(logits, count));
 }
 
 /* The first of the largest values. */
@@ -312,12 +317,71 @@ static void sample_or_score(const struct cpu_state *s, const void *sample_args, 
     }
 }
 
+/* ---- samples of a group ---- */
+
+enum { SHARED_AT_ONCE = 64 /* samples */ };
+
+/* What a rank tells of a sample. float32 has the ids of a vocabulary. */
+struct share_best {
+    float value; /* infinity: one of the rank's logits is NaN or infinite */
+    float id;
+};
+
+struct shared_samples {
+    const struct sample_args *args;
+    int32_t first, count;
+    struct share_best *best; /* [count, num_ranks] */
+};
+
+static void find_best(const struct cpu_state *s, const void *shared_samples, int64_t i, int thread)
+{
+    const struct shared_samples *shared = shared_samples;
+    const struct sample_share *share = &shared->args->share;
+    const float *logits = shared->args->logits + (shared->first + i) * shared->args->logits_stride + share->first;
+    struct share_best *best = &shared->best[i * share->num_ranks + share->rank];
+    (void)thread;
+    *best = (struct share_best){-INFINITY, 0};
+    if (share->count == 0) return;
+    best->value = has_nan(logits, share->count) ? INFINITY : s->kernels->maximum(logits, share->count);
+    best->id = (float)(share->first + argmax(logits, share->count));
+}
+
+/* Of equal values the lower rank's comes first, whose ids are lower. */
+static int32_t choose_best(const struct share_best *best, int32_t num_ranks)
+{
+    int32_t first = 0;
+    for (int32_t r = 1; r < num_ranks; r++)
+        if (best[r].value > best[first].value) first = r;
+    return isinf(best[first].value) ? -1 : (int32_t)best[first].id;
+}
+
+static void sample_shared(struct backend *b, const struct sample_args *args)
+{
+    const int32_t num_ranks = args->share.num_ranks;
+    struct share_best best[SHARED_AT_ONCE * COLLECTIVE_MAX_RANKS];
+    for (int32_t first = 0; first < args->num_samples; first += SHARED_AT_ONCE) {
+        const int32_t left = args->num_samples - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
+        const struct shared_samples shared = {args, first, count, best};
+        cpu_for(cpu_state(b), (int64_t)count * args->share.count, count, find_best, &shared);
+        b->all_gather(b, &(struct all_gather_args){.x = &best[0].value,
+                                                   .rows = count,
+                                                   .stride = 2 * num_ranks,
+                                                   .total = 2 * num_ranks,
+                                                   .first = 2 * args->share.rank,
+                                                   .columns = 2});
+        for (int32_t i = 0; i < count; i++) args->token_ids[first + i] = choose_best(best + i * num_ranks, num_ranks);
+    }
+}
+
 void cpu_sample(struct backend *b, const struct sample_args *args)
 {
     const int64_t work = (int64_t)args->num_samples * args->vocab_size;
     for (int32_t i = 0; args->drafts && i < args->num_samples; i++)
         if (args->drafts[i] >= 0) place_in_history(args, i)[-1] = args->drafts[i];
-    cpu_for(cpu_state(b), work, args->num_samples, sample_or_score, args);
+    if (args->share.num_ranks > 0)
+        sample_shared(b, args);
+    else
+        cpu_for(cpu_state(b), work, args->num_samples, sample_or_score, args);
     /* Not in the loop above: another thread may read the draft that is in the place of a token. */
     for (int32_t i = 0; !args->targets && i < args->num_samples; i++)
         if (args->token_ids[i] >= 0) *place_in_history(args, i) = args->token_ids[i];

@@ -7,6 +7,9 @@
  *
  * Only penalties read the history, so drafts are written there if a sequence may have any, before all passes.
  *
+ * Of ranks that each have some of the logits, choose_kernel finds each one's best; all_gather brings these to all
+ * ranks, and choose_rank_kernel takes the best of them.
+ *
  * choose_kernel finds NaN and infinite logits, and writes token id -1 for such a sample. The passes before it run on
  * these logits too, but what they compute from them is not used. Where tokens are given, it writes those instead of the
  * best ones, and the passes for log-probabilities do the rest. */
@@ -128,12 +131,18 @@ static __device__ __forceinline__ sample_best best_of_block(sample_best best, sa
     return best_of_warp(of_warps[threadIdx.x % (THREADS / 32)]);
 }
 
+/* The logits of a sample that are there. */
+static __host__ __device__ __forceinline__ int32_t logits_of(const sample_args &args)
+{
+    return args.share.num_ranks > 0 ? args.share.count : args.vocab_size;
+}
+
 static __device__ __forceinline__ choice choice_of(const sample_args &args, const sample_scratch &scratch, int i)
 {
     const sampling_state *state = sample_state_of(args, i);
     choice c = {};
-    c.logits = args.logits + i * args.logits_stride;
-    c.vocab_size = args.vocab_size;
+    c.logits = args.logits + i * args.logits_stride + args.share.first;
+    c.vocab_size = logits_of(args);
     c.random = sample_is_random(args, state);
     if (c.random) {
         c.output = args.output_positions[i];
@@ -148,6 +157,16 @@ static __device__ __forceinline__ choice choice_of(const sample_args &args, cons
     return c;
 }
 
+static __device__ void write_token(const sample_args &args, int i, const sample_best &best)
+{
+    const bool no_token = isinf(best.value); /* a NaN or infinite logit, or none above -infinity */
+    args.token_ids[i] = no_token ? -1 : args.targets ? args.targets[i] : best.id;
+    if (no_token || args.targets) return;
+    const int32_t state_index = args.state_indices[i];
+    args.history[state_index * args.history_stride + args.states[state_index].prompt_len + args.output_positions[i]] =
+        best.id;
+}
+
 /* Grid: x the chunk of the vocabulary, y the sample. The last of a sample's blocks to finish chooses among the best
  * of all chunks. */
 static __global__ void __launch_bounds__(THREADS)
@@ -156,7 +175,7 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ sample_best of_warps[THREADS / 32];
     const int i = blockIdx.y, chunks = gridDim.x;
     const choice c = choice_of(args, scratch, i);
-    const int32_t quads = (args.vocab_size + 3) / 4, begin = blockIdx.x * quads_of_chunk;
+    const int32_t quads = (c.vocab_size + 3) / 4, begin = blockIdx.x * quads_of_chunk;
     const int32_t end = min(quads, begin + quads_of_chunk);
     const sample_best found = c.random ? best_of_quads<true>(c, begin, end) : best_of_quads<false>(c, begin, end);
     sample_best best = best_of_block(found, of_warps);
@@ -177,14 +196,24 @@ static __global__ void __launch_bounds__(THREADS)
         }
         best = best_of_warp(best);
     }
-    if (threadIdx.x == 0) {
-        const bool no_token = isinf(best.value); /* a NaN or infinite logit, or none above -infinity */
-        args.token_ids[i] = no_token ? -1 : args.targets ? args.targets[i] : best.id;
-        if (no_token || args.targets) return;
-        const int32_t state_index = args.state_indices[i];
-        args.history[state_index * args.history_stride + args.states[state_index].prompt_len +
-                     args.output_positions[i]] = best.id;
-    }
+    if (threadIdx.x > 0) return;
+    if (args.share.num_ranks > 0) /* float32 has the ids of a vocabulary */
+        scratch.of_ranks[i * args.share.num_ranks + args.share.rank] =
+            make_float2(best.value, (float)(args.share.first + best.id));
+    else
+        write_token(args, i, best);
+}
+
+/* A thread takes the best of all ranks. Of equal values the lower rank's comes first, whose ids are lower. */
+static __global__ void __launch_bounds__(THREADS) choose_rank_kernel(sample_args args, sample_scratch scratch)
+{
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    if (i >= args.num_samples) return;
+    const float2 *of_ranks = scratch.of_ranks + i * args.share.num_ranks;
+    float2 best = of_ranks[0];
+    for (int r = 1; r < args.share.num_ranks; r++)
+        if (of_ranks[r].x > best.x) best = of_ranks[r];
+    write_token(args, i, {best.x, (int32_t)best.y});
 }
 
 /* The sampled or given token's log-probability, and its rank: the number of more probable tokens is added to ranks,
@@ -208,10 +237,17 @@ static __global__ void __launch_bounds__(THREADS)
         args.logprobs[i] = sampled == -CUDART_INF_F ? sampled : (float)(sampled - scratch.results[i].log_total);
 }
 
+/* At least one, so that a rank without logits says so. */
+static int64_t quads_of(const struct sample_args *args)
+{
+    const int64_t quads = cuda_div_up(logits_of(*args), 4);
+    return quads > 0 ? quads : 1;
+}
+
 /* The size of a chunk: enough chunks for all multiprocessors, and at least one quad for every thread. */
 static int32_t quads_of_chunk(const struct cuda_state *s, const struct sample_args *args)
 {
-    const int64_t quads = cuda_div_up(args->vocab_size, 4), wanted = cuda_div_up(16 * s->num_sms, args->num_samples);
+    const int64_t quads = quads_of(args), wanted = cuda_div_up(16 * s->num_sms, args->num_samples);
     const int64_t most = SAMPLE_MAX_CHUNKS, chunks = wanted < most ? wanted : most;
     return (int32_t)(cuda_div_up(cuda_div_up(quads, chunks), THREADS) * THREADS);
 }
@@ -237,14 +273,16 @@ static struct sample_scratch cut_workspace(const struct cuda_region *region, int
     scratch.arrivals = (uint32_t *)region->data;
     scratch.results = (struct sample_result *)(scratch.arrivals + MAX_SAMPLES);
     scratch.best = (struct sample_best *)(scratch.results + num_samples);
-    scratch.saved = (struct saved_logit *)(scratch.best + num_samples * SAMPLE_MAX_CHUNKS);
+    scratch.of_ranks = (float2 *)(scratch.best + num_samples * SAMPLE_MAX_CHUNKS);
+    scratch.saved = (struct saved_logit *)(scratch.of_ranks + num_samples * COLLECTIVE_MAX_RANKS);
     return scratch;
 }
 
 static int64_t fixed_bytes(int64_t num_samples)
 {
     return MAX_SAMPLES * (int64_t)sizeof(uint32_t) +
-           num_samples * (int64_t)(sizeof(struct sample_result) + SAMPLE_MAX_CHUNKS * sizeof(struct sample_best));
+           num_samples * (int64_t)(sizeof(struct sample_result) + SAMPLE_MAX_CHUNKS * sizeof(struct sample_best) +
+                                   COLLECTIVE_MAX_RANKS * sizeof(float2));
 }
 
 int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace_query *query)
@@ -254,16 +292,31 @@ int64_t cuda_sample_workspace(const struct cuda_state *s, const struct workspace
     return fixed_bytes(samples) + saved_bytes(samples, most_saved(query->vocab_size, query->max_model_len));
 }
 
+static void choose_among_ranks(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch)
+{
+    const int64_t columns = 2 * (int64_t)args->share.num_ranks;
+    const struct all_gather_args gather = {.x = (float *)scratch->of_ranks,
+                                           .rows = args->num_samples,
+                                           .stride = columns,
+                                           .total = columns,
+                                           .first = 2 * (int64_t)args->share.rank,
+                                           .columns = 2};
+    b->all_gather(b, &gather);
+    choose_rank_kernel<<<(unsigned)cuda_div_up(args->num_samples, THREADS), THREADS, 0, cuda_state(b)->stream>>>(
+        *args, *scratch);
+}
+
 /* Runs all passes over the logits of a call. */
 static void run_passes(struct backend *b, const struct sample_args *args, const struct sample_scratch *scratch)
 {
     const struct cuda_state *s = cuda_use(b);
     const int32_t quads = quads_of_chunk(s, args);
-    const dim3 grid((unsigned)cuda_div_up(cuda_div_up(args->vocab_size, 4), quads), args->num_samples);
+    const dim3 grid((unsigned)cuda_div_up(quads_of(args), quads), args->num_samples);
     if (args->any_logprobs) sample_raw_statistics(s, args, scratch);
     if (args->any_processing) sample_process(s, args, scratch);
     if (args->any_random) sample_cut(s, args, scratch);
     choose_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch, quads);
+    if (args->share.num_ranks > 0) choose_among_ranks(b, args, scratch);
     if (args->any_logprobs && args->any_processing) sample_restore(s, args, scratch);
     if (args->any_logprobs) rank_kernel<<<grid, THREADS, 0, s->stream>>>(*args, *scratch, quads);
     cuda_check_launch(b, "sample");

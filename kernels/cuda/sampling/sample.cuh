@@ -35,6 +35,7 @@ struct sample_scratch {
     uint32_t *arrivals;            /* [num_samples] zero between kernels */
     struct sample_result *results; /* [num_samples] */
     struct sample_best *best;      /* [num_samples, SAMPLE_MAX_CHUNKS] */
+    float2 *of_ranks;              /* [num_samples, share.num_ranks] the best of each rank's: value and id */
     struct saved_logit *saved;     /* [num_samples, saved_stride] */
     int64_t saved_stride;
 };
